@@ -1,0 +1,144 @@
+"""Every error a user can meet, one tree, one exit code per class.
+
+SlipwayError
+    ConfigError 10            study or site file, command line values
+    UnsupportedRequest 11     this scheduler, engine or framework cannot do what was asked
+    SubmitError 12            the scheduler refused the job
+    SchedulerOutputError 13   the scheduler answered something we cannot read
+    AllocationError 14        the grant is not what was asked
+    StagingError 15           the dataset did not reach the node: NotEnoughSpace, DigestMismatch
+    ContainerError 16         image or engine
+    TrainingFailed 17         the program's own failure, where it is not a row of a table
+    PushError 18              the result did not reach storage
+    RecordError 19            a record is missing, unreadable or contradicts itself
+    DatasetError 20           the source or the build of a dataset
+    LeaseError 21             somebody else, alive, holds the run or the dataset
+    StorageError 22           network storage does not answer, or answers wrongly
+    Killed 23                 a process of the run was killed from outside
+    NodeLost 24               a node program went away
+    Preempted 25              the scheduler took the allocation back
+    Cancelled 26              somebody ended the run
+
+Exit code 1 is a bug of ours, 2 the command line's own usage error.
+A message says what was asked, what was found, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SlipwayError(Exception):
+    """Base of all errors that end in a message instead of a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(SlipwayError):
+    """A study file, a site file or a value on the command line is wrong."""
+
+    exit_code = 10
+
+
+class UnsupportedRequest(SlipwayError):
+    """What was asked is valid, but this scheduler, engine or framework cannot do it."""
+
+    exit_code = 11
+
+
+class SubmitError(SlipwayError):
+    """The scheduler refused the job."""
+
+    exit_code = 12
+
+
+class SchedulerOutputError(SlipwayError):
+    """The scheduler answered something that cannot be read."""
+
+    exit_code = 13
+
+
+class AllocationError(SlipwayError):
+    """What the scheduler granted is not what was asked."""
+
+    exit_code = 14
+
+
+class StagingError(SlipwayError):
+    """The dataset did not reach the node-local cache."""
+
+    exit_code = 15
+
+
+class NotEnoughSpace(StagingError):
+    """Bytes or inodes are missing; the message says how many and where."""
+
+
+class DigestMismatch(StagingError):
+    """Bytes differ from what the manifest promises."""
+
+
+class ContainerError(SlipwayError):
+    """The image or the container engine failed."""
+
+    exit_code = 16
+
+
+class TrainingFailed(SlipwayError):
+    """The training program failed by itself."""
+
+    exit_code = 17
+
+
+class PushError(SlipwayError):
+    """The result did not reach network storage; it stays on the node."""
+
+    exit_code = 18
+
+
+class RecordError(SlipwayError):
+    """A record is missing, unreadable or contradicts itself."""
+
+    exit_code = 19
+
+
+class DatasetError(SlipwayError):
+    """The source of a dataset, or its build, is at fault."""
+
+    exit_code = 20
+
+
+class LeaseError(SlipwayError):
+    """A run or a dataset is held by somebody who is alive."""
+
+    exit_code = 21
+
+
+class StorageError(SlipwayError):
+    """Network storage does not answer in time, or answers with an error."""
+
+    exit_code = 22
+
+
+class Killed(SlipwayError):
+    """A process of the run was killed from outside, without evidence of memory."""
+
+    exit_code = 23
+
+
+class NodeLost(SlipwayError):
+    """A node program went away or does not answer."""
+
+    exit_code = 24
+
+
+class Preempted(SlipwayError):
+    """The scheduler took the allocation back."""
+
+    exit_code = 25
+
+
+class Cancelled(SlipwayError):
+    """The run was ended by a signal or by the end of what started it."""
+
+    exit_code = 26

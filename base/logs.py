@@ -1,0 +1,38 @@
+"""Logging for people on stderr; data for machines never goes here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SECRET = re.compile(r"(?i)\b((?:[a-z0-9_]*(?:token|password|passwd|secret|api_?key))\s*[=:]\s*)\S+")
+
+
+def printable(text: str) -> str:
+    """`text` safe for a terminal: control characters replaced, since logs hold what programs and archives wrote."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def masked(text: str) -> str:
+    """`text` with the values of what looks like secrets replaced."""
+    return _SECRET.sub(r"\1***", text)
+
+
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(masked(super().format(record)))
+
+
+def configure(name: str, verbose: bool = False) -> None:
+    """Log to stderr as `time name level message`. Called once, from a main function only."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(f"%(asctime)s {name} %(levelname)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
+
+
+def private_umask(group: bool = False) -> None:
+    """What we create is ours alone (077), or our group may read it (027) where the site file says `shared: group`."""
+    os.umask(0o027 if group else 0o077)

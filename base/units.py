@@ -1,0 +1,53 @@
+"""Durations and sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
+_EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def parse_duration(text: str) -> timedelta:
+    """`90s`, `30m`, `1h30m`, `2d`: text with units only, since YAML reads 12:30:00 as the number 45000. Raises ValueError."""
+    match = _DURATION.fullmatch(text.strip())
+    if not match or not match.group(0):
+        raise ValueError(f"{text!r} is no duration: write a number with its unit, such as 90s, 30m, 1h30m or 2d")
+    days, hours, minutes, seconds = match.groups()
+    return timedelta(days=int(days or 0), hours=int(hours or 0), minutes=int(minutes or 0), seconds=float(seconds or 0))
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds for people: `0.42 s`, `12.3 s`, `4m05s`, `1h02m`, `3d04h`."""
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, left = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02d}h"
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{left:02d}s"
+
+
+def parse_size(text: str) -> int:
+    """`500MB`, `20GiB`, `3TB`, `1024`: bytes; KB is 1000, KiB is 1024. Raises ValueError."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is no size: write a number with its unit, such as 500MB, 20GiB or 3TB")
+    number, unit, binary = match.groups()
+    return round(float(number) * (1024 if binary else 1000) ** _EXPONENT[unit.upper()])
+
+
+def format_size(num_bytes: float) -> str:
+    """Bytes for people, decimal units: `812 B`, `1.5 MB`, `3.0 TB`."""
+    size = float(num_bytes)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError("unreachable")
