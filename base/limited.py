@@ -13,13 +13,19 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from base.errors import SlipwayError, StorageError
 
-_BY_NAME = {cls.__name__: cls for cls in [SlipwayError, *SlipwayError.__subclasses__()]}
-for _cls in list(_BY_NAME.values()):
-    _BY_NAME.update({cls.__name__: cls for cls in _cls.__subclasses__()})
+
+def _tree(root: type[SlipwayError]) -> dict[str, type[SlipwayError]]:
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+_BY_NAME: Final = _tree(SlipwayError)
 
 
 class LimitedCall:

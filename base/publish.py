@@ -78,7 +78,7 @@ def move_directory(source: Path, target: Path) -> None:
 def create_exclusive(target: Path, content: bytes) -> bool:
     """Create `target` with O_EXCL and durable content; False if it exists. For leases: O_EXCL is honoured by NFS, flock often is not.
 
-    The content is written after the creation: a reader that finds an empty or torn file treats it as held by an unknown, very recent holder.
+    The content is written after the creation: a reader that finds an empty or torn file treats it as held by an unknown holder.
     """
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

@@ -40,7 +40,8 @@ def parse_size(text: str) -> int:
     if not match:
         raise ValueError(f"{text!r} is no size: write a number with its unit, such as 500MB, 20GiB or 3TB")
     number, unit, binary = match.groups()
-    return round(float(number) * (1024 if binary else 1000) ** _EXPONENT[unit.upper()])
+    scale: int = (1024 if binary else 1000) ** _EXPONENT[unit.upper()]
+    return round(float(number) * scale)
 
 
 def format_size(num_bytes: float) -> str:

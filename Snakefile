@@ -1,0 +1,19 @@
+# Which file comes from which; nothing else. What to run: config/study.yaml, or the one file given by --configfile.
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+container: "docker://python:3.11"  # for `snakemake --lint` only: no profile sets a software deployment method
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/run.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        GRAPH.report_files,

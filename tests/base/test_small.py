@@ -1,0 +1,131 @@
+"""Names, units, JSON files, commands, logs, errors."""
+
+from __future__ import annotations
+
+import logging
+import math
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from base import errors
+from base.command import describe, last_lines, run
+from base.errors import RecordError, SlipwayError
+from base.jsonfile import canonical_json, publish_json, read_json
+from base.logs import _Formatter, masked, printable
+from base.names import choices, closest, is_name, slug
+from base.units import format_duration, format_size, parse_duration, parse_size
+
+
+def subclasses(root: type[SlipwayError]) -> list[type[SlipwayError]]:
+    return [found for child in root.__subclasses__() for found in [child, *subclasses(child)]]
+
+
+def test_every_direct_error_class_has_an_exit_code_of_its_own() -> None:
+    codes = [error.exit_code for error in SlipwayError.__subclasses__()]
+    assert len(set(codes)) == len(codes)
+    assert min(codes) >= 10
+    assert all(error.exit_code == error.__mro__[1].exit_code for error in subclasses(SlipwayError) if error.__mro__[1] is not SlipwayError)  # type: ignore[attr-defined]
+
+
+def test_the_error_tree_is_drawn_in_the_docstring() -> None:
+    assert errors.__doc__ is not None
+    for error in SlipwayError.__subclasses__():
+        assert f"{error.__name__} {error.exit_code}" in errors.__doc__
+
+
+@pytest.mark.parametrize("name", ["lenet", "a", "resnet-18_v1.5", "0x"])
+def test_good_names(name: str) -> None:
+    assert is_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "-a", ".a", "A", "a/b", "a..b", "a b", "$(x)", "a\n", "a;b", "x" * 65, "é"])
+def test_bad_names(name: str) -> None:
+    assert not is_name(name)
+
+
+def test_slug_makes_names() -> None:
+    assert slug("ResNet 50", "b32", "../x") == "resnet-50-b32-x"
+    assert is_name(slug("Ünïcode / photos..", "n4"))
+
+
+def test_closest_and_choices() -> None:
+    assert closest("btach_size", ["batch_size", "nodes"]) == "batch_size"
+    assert closest("zzz", ["batch_size"]) is None
+    assert "did you mean 'folder'" in choices("foldr", ["tar", "folder"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90s", timedelta(seconds=90)), ("1h30m", timedelta(minutes=90)), ("2d", timedelta(days=2)), ("0.5s", timedelta(seconds=0.5))],
+)
+def test_durations(text: str, expected: timedelta) -> None:
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "30", "12:30:00", "-5m", "5 parsecs", "m"])
+def test_bad_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1024", 1024), ("20GiB", 20 << 30), ("3TB", 3 * 10**12), ("1.5 kB", 1500)])
+def test_sizes(text: str, expected: int) -> None:
+    assert parse_size(text) == expected
+
+
+def test_bad_size() -> None:
+    with pytest.raises(ValueError, match="size"):
+        parse_size("many")
+
+
+def test_formats_for_people() -> None:
+    assert [format_duration(s) for s in (0.417, 12.34, 245, 3720, 273600)] == ["0.42 s", "12.3 s", "4m05s", "1h02m", "3d04h"]
+    assert [format_size(n) for n in (812, 1_500_000, 3_000_000_000_000)] == ["812 B", "1.5 MB", "3.0 TB"]
+
+
+def test_canonical_json_is_one_text_per_value() -> None:
+    assert canonical_json({"b": 1, "a": [1.5, "ü"]}) == canonical_json({"a": [1.5, "ü"], "b": 1}) == '{"a":[1.5,"ü"],"b":1}'.encode()
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical_json(math.nan)
+
+
+def test_json_file_round_trip_and_errors(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    publish_json(path, {"a": 1})
+    assert read_json(path) == {"a": 1}
+    path.write_text('{"a": ')
+    with pytest.raises(RecordError, match=r"x\.json is not valid JSON"):
+        read_json(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(RecordError):
+        read_json(path)
+    with pytest.raises(RecordError, match="more than 10 bytes"):
+        read_json(path, max_bytes=10)
+    with pytest.raises(RecordError, match="No such file"):
+        read_json(tmp_path / "missing.json")
+
+
+def test_run_reports_what_happened() -> None:
+    result = run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout_s=30)
+    assert (result.returncode, result.stdout, result.stderr) == (3, "out\n", "err\n")
+    assert describe(result) == "sh -c 'echo out; echo err >&2; exit 3' ended with 3\nerr"
+
+
+def test_run_names_a_missing_program_and_a_hanging_one() -> None:
+    with pytest.raises(SlipwayError, match="no-such-program cannot be started: No such file"):
+        run(["no-such-program"], timeout_s=5)
+    with pytest.raises(SlipwayError, match=r"sleep 60 did not end within 0\.05 s"):
+        run(["sleep", "60"], timeout_s=0.05)
+
+
+def test_last_lines_skips_blank_ones() -> None:
+    assert last_lines("a\n\nb\n \nc\n", 2) == "b\nc"
+
+
+def test_logs_hide_secrets_and_control_characters() -> None:
+    assert masked("api_key=abc123 next") == "api_key=*** next"
+    assert printable("a\x1b[31mb\nc") == "a\N{REPLACEMENT CHARACTER}[31mb\nc"
+    record = logging.LogRecord("x", logging.INFO, "", 0, "token: %s", ("s3cret",), None)
+    assert "s3cret" not in _Formatter("%(message)s").format(record)

@@ -1,0 +1,48 @@
+import gc
+import os
+import shlex
+import sys
+
+from base.errors import SlipwayError
+from base.logs import private_umask
+from snakemake.exceptions import WorkflowError
+from workflow.study.graph import load_graph
+
+# The graph of a large study is millions of small objects that live to the end: looking for garbage among them is a quarter of
+# `snakemake -n` of 10,000 runs (benchmarks/dry_run.py). The collector is back before the first job starts.
+gc.disable()
+
+try:
+    GRAPH = load_graph(
+        workflow.config_settings.config,
+        workflow.configfiles,
+        workflow.basedir,
+    )
+except SlipwayError as error:
+    raise WorkflowError(str(error)) from None
+
+private_umask(group=GRAPH.shared_by_group)
+os.environ["PYTHONPATH"] = str(workflow.basedir)
+PY = f"exec {shlex.quote(sys.executable)} -m"
+DATASETS = GRAPH.datasets_dir
+RESULTS = GRAPH.results_dir
+
+
+wildcard_constraints:
+    dataset=r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}",
+    shard=r"\d{5}",
+    run=r"[a-z0-9][a-z0-9._-]*-r\d+",
+
+
+onstart:
+    gc.enable()
+    GRAPH.publish_study()
+
+
+onsuccess:
+    print(GRAPH.closing_line())
+
+
+onerror:
+    GRAPH.make_tables()
+    print(GRAPH.closing_line())

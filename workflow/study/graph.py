@@ -1,0 +1,141 @@
+"""What the Snakefile asks: the files of one study, as lookups that cost next to nothing per job."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from base.command import describe, run
+from base.errors import ConfigError, RecordError
+from base.jsonfile import canonical_json, read_json
+from base.names import choices
+from data_prep.spec import spec_digest
+from workflow.study.resolved import publish_resolved, resolved_study
+from workflow.study.study import Study, load_study
+
+CONFIG_KEYS: Final = ("site", "retry")
+REPORT_TIMEOUT_S = 1800
+
+
+class Graph:
+    """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function."""
+
+    def __init__(self, study: Study, retry_failed: bool) -> None:
+        self.study = study
+        self.retry_failed = retry_failed
+        self.results_dir = str(study.results_dir)
+        self.datasets_dir = str(study.site.storage / "datasets")
+        self.shared_by_group = study.site.shared == "group"
+        self.records = [f"{self.results_dir}/runs/{run.run_id}/record.json" for run in study.runs]
+        self._order = {run.run_id: len(study.runs) - index for index, run in enumerate(study.runs)}
+        self._build_dirs = {name: f"{name}-{spec_digest(spec)[:12]}" for name, spec in study.datasets.items()}
+        self._dataset_of = {
+            run.run_id: f"{self.datasets_dir}/.build/{self._build_dirs[run.cell.dataset]}/dataset.json" for run in study.runs
+        }
+        self._specs = {self._build_dirs[name]: spec for name, spec in study.datasets.items()}
+        self.data_priority = len(study.runs) + 1
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes when the resolved study does: tables are made anew then, even if no run is."""
+        return hashlib.sha256(canonical_json(resolved_study(self.study))).hexdigest()[:16]
+
+    @cached_property
+    def _finished(self) -> dict[str, dict[str, Any]]:
+        """Of every run with a published record: its status and number."""
+        runs = Path(self.results_dir, "runs")
+        if not runs.is_dir():
+            return {}
+        found = {}
+        for name in self._order.keys() & {entry.name for entry in runs.iterdir()}:
+            path = runs / name / "record.json"
+            if path.exists():
+                found[name] = _result(path)
+        return found
+
+    def dataset_of(self, wildcards: Any) -> str:
+        """The one file of the dataset that a run depends on."""
+        return self._dataset_of[wildcards.run]
+
+    def receipts_of(self, wildcards: Any) -> list[str]:
+        """The receipts of a dataset's shards, whose number the specification tells."""
+        directory = f"{self.datasets_dir}/.build/{wildcards.dataset}"
+        return [f"{directory}/shard-{index:05d}.json" for index in range(self._specs[wildcards.dataset].shards)]
+
+    def spec_of(self, wildcards: Any) -> str:
+        """The dataset's specification as JSON text, for the command that lists the source."""
+        return canonical_json(self._specs[wildcards.dataset].model_dump(mode="json")).decode()
+
+    def name_of(self, wildcards: Any) -> str:
+        """The study's own name of a dataset."""
+        return str(wildcards.dataset[:-13])
+
+    def attempt_of(self, wildcards: Any) -> int:
+        """Which result of this run is wanted: the one on disk, or the next one if that failed and `retry=failed` was asked.
+
+        Prevented attempts do not count, so the number before a run is the number after it, and nothing runs twice.
+        """
+        done = self._finished.get(wildcards.run)
+        if done is None:
+            return 1
+        number: int = done["result_number"]
+        return number + 1 if self.retry_failed and done["status"] != "ok" else number
+
+    def priority_of(self, wildcards: Any) -> int:
+        """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""
+        return self._order[wildcards.run]
+
+    def run_threads(self, cores: int | None) -> int:
+        """On this machine a run takes all cores, because a measurement stands nothing beside it; elsewhere the job has its own nodes."""
+        return (cores or 1) if self.study.site.scheduler == "local" else 1
+
+    def publish_study(self) -> None:
+        """Write the resolved study, from which supervisors and tables read."""
+        publish_resolved(self.study)
+
+    def make_tables(self) -> None:
+        """Tables from whatever records exist: after a failure they are worth most."""
+        publish_resolved(self.study)
+        done = run([sys.executable, "-m", "workflow.report", "all", "--results", self.results_dir], timeout_s=REPORT_TIMEOUT_S)
+        if done.returncode:
+            raise RecordError(f"the tables could not be made: {describe(done)}")
+
+    def closing_line(self) -> str:
+        """How many runs are done, and how many of them are failed rows."""
+        self.__dict__.pop("_finished", None)
+        ends = Counter(record["status"] for record in self._finished.values())
+        failed = {status: count for status, count in sorted(ends.items()) if status != "ok"}
+        line = f"{self.study.name}: {sum(ends.values())} of {len(self.records)} runs have a result"
+        if failed:
+            reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
+            line += f", {sum(failed.values())} of them failed ({reasons}): rows of the table; again with --config retry=failed"
+        return f"{line}\nreport: {self.results_dir}/report.html"
+
+
+def load_graph(config: Mapping[str, Any], configfiles: Sequence[Path | str], basedir: Path | str) -> Graph:
+    """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError."""
+    for key in config:
+        if key not in CONFIG_KEYS:
+            raise ConfigError(f"--config {key}=...: unknown key {key!r}; {choices(key, CONFIG_KEYS)}. What to run stands in the study file")
+    retry = config.get("retry", "none")
+    if retry not in ("none", "failed"):
+        raise ConfigError(f"--config retry={retry}: found {retry!r}, valid: failed")
+    if len(configfiles) > 1:
+        raise ConfigError(f"one study at a time: --configfile named {len(configfiles)} files: {', '.join(map(str, configfiles))}")
+    path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
+    site = config.get("site")
+    return Graph(load_study(path, None if site is None else str(site)), retry == "failed")
+
+
+def _result(path: Path) -> dict[str, Any]:
+    """Status and number of a published record; one torn record stops nobody: the tables show it, and `retry=failed` runs it again."""
+    try:
+        record = read_json(path)
+        return {"status": str(record["status"]), "result_number": int(record["result_number"])}
+    except (RecordError, KeyError, TypeError, ValueError):
+        return {"status": "unreadable", "result_number": 1}
