@@ -24,6 +24,8 @@ except SlipwayError as error:
 private_umask(group=GRAPH.shared_by_group)
 os.environ["PYTHONPATH"] = str(workflow.basedir)
 PY = f"exec {shlex.quote(sys.executable)} -m"
+GROUP = " --group" if GRAPH.shared_by_group else ""
+BUILD = f"{PY} data_prep.build{GROUP}"
 DATASETS = GRAPH.datasets_dir
 RESULTS = GRAPH.results_dir
 

@@ -8,9 +8,10 @@ rule dataset_plan:
         f"{DATASETS}/.build/{{dataset}}/logs/plan.log",
     priority: GRAPH.data_priority
     params:
+        name=GRAPH.name_of,
         spec=GRAPH.spec_of,
     shell:
-        "{PY} data_prep.build plan {params.spec:q} > {log} 2>&1"
+        "{BUILD} plan --name {params.name} --spec {params.spec:q} --build-dir $(dirname {output:q}) > {log:q} 2>&1"
 
 
 rule dataset_shard:
@@ -22,7 +23,7 @@ rule dataset_shard:
         f"{DATASETS}/.build/{{dataset}}/logs/shard-{{shard}}.log",
     priority: GRAPH.data_priority
     shell:
-        "{PY} data_prep.build shard --index {wildcards.shard} > {log} 2>&1"
+        "{BUILD} shard --index {wildcards.shard} --build-dir $(dirname {output:q}) > {log:q} 2>&1"
 
 
 rule dataset:
@@ -34,4 +35,4 @@ rule dataset:
         f"{DATASETS}/.build/{{dataset}}/logs/dataset.log",
     priority: GRAPH.data_priority
     shell:
-        "{PY} data_prep.build finish > {log} 2>&1"
+        "{BUILD} finish --build-dir $(dirname {output:q}) --datasets-dir {DATASETS:q} > {log:q} 2>&1"

@@ -4,6 +4,7 @@
 rule stage_train_push:
     input:
         ancient(GRAPH.dataset_of),
+        GRAPH.retry_marks,
     output:
         f"{RESULTS}/runs/{{run}}/record.json",
     log:
@@ -13,4 +14,13 @@ rule stage_train_push:
     params:
         attempt=GRAPH.attempt_of,
     shell:
-        "{PY} workflow.run.supervisor --results {RESULTS:q} --run {wildcards.run} 2> {log}"
+        "{PY} workflow.run.supervisor --results {RESULTS:q} --run {wildcards.run} --result-number {params.attempt} 2> {log:q}"
+
+
+# With retry=failed a failed run waits for its mark, which is new. The attempt number alone makes Snakemake repeat a run only while it
+# remembers the number of the last time: not in a fresh clone, and not after .snakemake was deleted.
+rule retry:
+    output:
+        temp(touch(f"{RESULTS}/retry/{{run}}")),
+    log:
+        f"{RESULTS}/logs/retry-{{run}}.log",

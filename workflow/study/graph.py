@@ -14,7 +14,7 @@ from base.command import describe, run
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_json
 from base.names import choices
-from data_prep.spec import spec_digest
+from data_prep.spec import DatasetSpec
 from workflow.study.resolved import publish_resolved, resolved_study
 from workflow.study.study import Study, load_study
 
@@ -29,15 +29,14 @@ class Graph:
         self.study = study
         self.retry_failed = retry_failed
         self.results_dir = str(study.results_dir)
-        self.datasets_dir = str(study.site.storage / "datasets")
+        self.datasets_dir = str(study.datasets_dir)
         self.shared_by_group = study.site.shared == "group"
-        self.records = [f"{self.results_dir}/runs/{run.run_id}/record.json" for run in study.runs]
+        self.records = [str(study.record_path(run.run_id)) for run in study.runs]
         self._order = {run.run_id: len(study.runs) - index for index, run in enumerate(study.runs)}
-        self._build_dirs = {name: f"{name}-{spec_digest(spec)[:12]}" for name, spec in study.datasets.items()}
-        self._dataset_of = {
-            run.run_id: f"{self.datasets_dir}/.build/{self._build_dirs[run.cell.dataset]}/dataset.json" for run in study.runs
-        }
-        self._specs = {self._build_dirs[name]: spec for name, spec in study.datasets.items()}
+        build_dirs = {name: study.build_dir(name) for name in {cell.dataset for cell in study.cells}}
+        manifests = {name: f"{path}/dataset.json" for name, path in build_dirs.items()}
+        self._dataset_of = {run.run_id: manifests[run.cell.dataset] for run in study.runs}
+        self._datasets: dict[str, tuple[str, DatasetSpec]] = {path.name: (name, study.datasets[name]) for name, path in build_dirs.items()}
         self.data_priority = len(study.runs) + 1
 
     @cached_property
@@ -64,16 +63,16 @@ class Graph:
 
     def receipts_of(self, wildcards: Any) -> list[str]:
         """The receipts of a dataset's shards, whose number the specification tells."""
-        directory = f"{self.datasets_dir}/.build/{wildcards.dataset}"
-        return [f"{directory}/shard-{index:05d}.json" for index in range(self._specs[wildcards.dataset].shards)]
-
-    def spec_of(self, wildcards: Any) -> str:
-        """The dataset's specification as JSON text, for the command that lists the source."""
-        return canonical_json(self._specs[wildcards.dataset].model_dump(mode="json")).decode()
+        _, spec = self._datasets[wildcards.dataset]
+        return [f"{self.datasets_dir}/.build/{wildcards.dataset}/shard-{index:05d}.json" for index in range(spec.shards)]
 
     def name_of(self, wildcards: Any) -> str:
         """The study's own name of a dataset."""
-        return str(wildcards.dataset[:-13])
+        return self._datasets[wildcards.dataset][0]
+
+    def spec_of(self, wildcards: Any) -> str:
+        """The dataset's specification as JSON text, for the command that lists the source."""
+        return canonical_json(self._datasets[wildcards.dataset][1].to_json()).decode()
 
     def attempt_of(self, wildcards: Any) -> int:
         """Which result of this run is wanted: the one on disk, or the next one if that failed and `retry=failed` was asked.
@@ -85,6 +84,15 @@ class Graph:
             return 1
         number: int = done["result_number"]
         return number + 1 if self.retry_failed and done["status"] != "ok" else number
+
+    @property
+    def retry_marks(self) -> Any:
+        """Nothing, or the input function that names the marks of the runs to repeat: a function per run has its price."""
+        return self._retry_mark if self.retry_failed else []
+
+    def _retry_mark(self, wildcards: Any) -> list[str]:
+        done = self._finished.get(wildcards.run)
+        return [f"{self.results_dir}/retry/{wildcards.run}"] if done is not None and done["status"] != "ok" else []
 
     def priority_of(self, wildcards: Any) -> int:
         """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""

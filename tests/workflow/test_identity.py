@@ -1,0 +1,151 @@
+"""A run is its cell: what re-runs, and what does not. Real Snakemake, real dataset, a supervisor that only writes a record."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+ROOMS = ("base", "cluster", "containers", "data_prep", "workflow", "profiles", "config")
+
+SUPERVISOR = """
+import argparse, json
+from pathlib import Path
+from base.publish import publish
+parser = argparse.ArgumentParser()
+parser.add_argument("--results", type=Path)
+parser.add_argument("--run")
+parser.add_argument("--result-number", type=int)
+arguments = parser.parse_args()
+status = "error" if arguments.run.startswith("lenet-noise-b8-n2") else "ok"
+record = {"status": status, "result_number": arguments.result_number}
+publish(arguments.results / "runs" / arguments.run / "record.json", json.dumps(record).encode())
+with (arguments.results / "started").open("a") as log:
+    print(arguments.run, file=log)
+"""
+
+STUDY = """
+study: identity
+datasets:
+  noise: {source: synthetic, samples: 40, size: 32, channels: grey, shards: 2}
+base: {framework: pytorch, dataset: noise, batch_size: 8, steps: {warmup: 1, measured: 2}, repeats: 1}
+axes:
+  model: [lenet]
+  nodes: [1, 2]
+baseline: {nodes: 1}
+"""
+
+
+class Checkout:
+    """A copy of the checkout whose supervisor writes a record and nothing else."""
+
+    def __init__(self, place: Path) -> None:
+        self.root = place / "checkout"
+        self.root.mkdir()
+        shutil.copy(ROOT / "Snakefile", self.root)
+        for room in ROOMS:
+            shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
+        (self.root / "workflow" / "run" / "supervisor.py").write_text(SUPERVISOR)
+        self.study = place / "study.yaml"
+        self.study.write_text(STUDY)
+        self.results = self.root / ".slipway" / "storage" / "results" / "identity"
+
+    def snakemake(self, *options: str) -> str:
+        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", "profiles/local", "--configfile", str(self.study)]
+        done = subprocess.run(
+            [*argv, "--until", "stage_train_push", *options], cwd=self.root, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def planned(self, *options: str) -> int:
+        found = re.search(r"^stage_train_push\s+(\d+)$", self.snakemake("-n", *options), re.MULTILINE)
+        return int(found.group(1)) if found else 0
+
+    def started(self) -> list[str]:
+        return (self.results / "started").read_text().split()
+
+
+@pytest.fixture(scope="module")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("identity")
+    checkout = Checkout(place)
+    assert checkout.planned() == 2
+    checkout.snakemake()
+    assert len(checkout.started()) == 2
+    return place
+
+
+@pytest.fixture
+def checkout(_finished: Path, tmp_path: Path) -> Checkout:
+    """A fresh copy of a checkout that has finished its study; file times are kept."""
+    shutil.rmtree(tmp_path)
+    shutil.copytree(_finished, tmp_path, symlinks=True)
+    copy = Checkout.__new__(Checkout)
+    copy.root = tmp_path / "checkout"
+    copy.study = tmp_path / "study.yaml"
+    copy.results = copy.root / ".slipway" / "storage" / "results" / "identity"
+    return copy
+
+
+def test_nothing_runs_twice(checkout: Checkout) -> None:
+    assert checkout.planned() == 0
+
+
+def test_an_edited_rule_runs_nothing(checkout: Checkout) -> None:
+    rules = checkout.root / "workflow" / "rules" / "run.smk"
+    rules.write_text(rules.read_text().replace("{PY} workflow.run.supervisor", "true; {PY} workflow.run.supervisor"))
+    assert checkout.planned() == 0
+
+
+def test_a_touched_manifest_runs_nothing(checkout: Checkout) -> None:
+    for name in ("manifest.json", "dataset.json"):
+        for path in (checkout.root / ".slipway").rglob(name):
+            path.touch()
+    assert checkout.planned() == 0
+
+
+def test_without_snakemakes_memory_nothing_runs(checkout: Checkout) -> None:
+    shutil.rmtree(checkout.root / ".snakemake")
+    assert checkout.planned() == 0
+
+
+def test_one_axis_value_more_runs_the_new_cells_only(checkout: Checkout) -> None:
+    checkout.study.write_text(STUDY.replace("nodes: [1, 2]", "nodes: [1, 2, 4]"))
+    assert checkout.planned() == 1
+    checkout.snakemake()
+    assert len(checkout.started()) == 3
+    assert checkout.planned() == 0
+
+
+def test_limits_baseline_and_repeats_change_no_run(checkout: Checkout) -> None:
+    checkout.study.write_text(STUDY.replace("baseline: {nodes: 1}", "baseline: {nodes: 2}\nlimits: {walltime: 20m}"))
+    assert checkout.planned() == 0
+    checkout.study.write_text(STUDY.replace("repeats: 1", "repeats: 2"))
+    assert checkout.planned() == 2
+
+
+def test_failed_runs_run_again_when_asked_and_only_then(checkout: Checkout) -> None:
+    assert checkout.planned("--config", "retry=failed") == 1
+    checkout.snakemake("--config", "retry=failed")
+    (record,) = [json.loads(path.read_text()) for path in checkout.results.glob("runs/lenet-noise-b8-n2*/record.json")]
+    assert record == {"status": "error", "result_number": 2}
+    assert checkout.planned() == 0
+    assert checkout.planned("--config", "retry=failed") == 1
+
+
+def test_failed_runs_run_again_without_snakemakes_memory(checkout: Checkout) -> None:
+    shutil.rmtree(checkout.root / ".snakemake")
+    assert checkout.planned("--config", "retry=failed") == 1
+
+
+def test_a_removed_record_runs_that_run(checkout: Checkout) -> None:
+    next(checkout.results.glob("runs/*/record.json")).unlink()
+    assert checkout.planned() == 1

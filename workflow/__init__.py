@@ -1,0 +1,1 @@
+"""What runs, in which order, and what came of it: study, run, report, commands."""

@@ -1,0 +1,102 @@
+"""Cell and Run: what travels from the study to the record. Standard library only, since the supervisor reads them at its start."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Final
+
+from base.errors import RecordError
+from base.jsonfile import canonical_json
+from base.names import slug
+
+ID_DIGITS: Final = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A point of the matrix, every key resolved. `device` may be `site` and `threads` may be `auto`: the allocation decides them.
+
+    `batch_size` is per process (per GPU; per process on the CPU); `dataset` is the study's own name of it and `dataset_spec` all it says,
+    with defaults and absolute paths. Exactly one of `steps` {warmup, measured, total} and `epochs` is not None.
+    """
+
+    cell_id: str
+    framework: str
+    mode: str
+    model: str
+    dataset: str
+    dataset_spec: Mapping[str, Any]
+    batch_size: int
+    global_batch_size: int
+    nodes: int
+    gpus_per_node: int
+    precision: str
+    layout: str
+    comm_hook: str
+    device: str
+    threads: int | str
+    seed: int
+    optimizer: Mapping[str, Any]
+    steps: Mapping[str, int] | None
+    epochs: int | None
+    save_parameters: bool
+
+    @property
+    def world_size(self) -> int:
+        """Processes in all: nodes x gpus_per_node."""
+        return self.nodes * self.gpus_per_node
+
+    def to_json(self) -> dict[str, Any]:
+        """The cell as JSON-able values, under the study's own names."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Cell:
+        """The cell in `value`; keys of others beside it are left alone. Raises RecordError for a missing key."""
+        missing = [name for name in _FIELDS if name not in value]
+        if missing:
+            raise RecordError(f"a cell without {', '.join(missing)}: it was written by another version of Slipway, or edited")
+        return cls(**{name: value[name] for name in _FIELDS})
+
+
+_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Cell))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One repeat of a cell; repeats count from 1."""
+
+    cell: Cell
+    repeat: int
+
+    @property
+    def run_id(self) -> str:
+        """`<cell_id>-r<repeat>`: the name of the run's directory, and the only wildcard of its rule."""
+        return f"{self.cell.cell_id}-r{self.repeat}"
+
+
+def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
+    """A short readable slug and 10 hex digits of the SHA-256 of what identifies the cell (8 would meet twice in 10^4 cells of one slug
+    with probability 0.01).
+
+    `keys`: the cell's keys that differ from the study schema's defaults, batch as `batch_size` per process, dataset left out;
+    `dataset`: the keys of its specification that differ from theirs. Neither the study's name nor its name of the dataset is in it.
+    """
+    digest = hashlib.sha256(canonical_json({**keys, "dataset": dataset})).hexdigest()[:ID_DIGITS]
+    place = str(dataset.get("path") or dataset["source"])
+    words = [
+        keys["model"],
+        PurePath(place).name.split(".")[0].removeprefix("sklearn-"),
+        f"b{keys['batch_size']}",
+        f"n{keys.get('nodes', 1)}",
+        f"g{keys.get('gpus_per_node', 1)}",
+        *(keys[key] for key in _WORDS if key in keys),
+    ]
+    return f"{slug(*words)}-{digest}"
+
+
+_WORDS: Final = ("framework", "mode", "precision", "layout", "comm_hook", "device")

@@ -1,0 +1,144 @@
+"""Candidates -> cells, checked. Each combination of keys is checked once, whatever the number of cells that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from base.errors import SlipwayError
+from containers.frameworks import check_supports, load_framework
+from containers.models import smallest_size
+from data_prep.spec import DatasetSpec
+from workflow.study.cell import Cell, cell_id
+from workflow.study.explain import Fault
+from workflow.study.layers import Layers, place_of
+from workflow.study.matrix import PLAIN_KEYS, Candidate
+from workflow.study.model import defaults
+from workflow.study.site import Site, device_of
+
+NATIVE_SIZE: Final = {"sklearn-digits": (8, 8), "cifar": (32, 32)}
+
+
+Verdict = tuple[str, str] | None  # the key at fault and what is wrong with it
+
+
+class CellMaker:
+    """Makes cells for one study on one site; what is wrong is noted in `faults`, once per combination."""
+
+    def __init__(self, layers: Layers, datasets: Mapping[str, DatasetSpec], site: Site) -> None:
+        self.layers = layers
+        self.datasets = datasets
+        self.site = site
+        self.specs = {name: spec.to_json() for name, spec in datasets.items()}
+        self.identities = {name: spec_identity(spec) for name, spec in datasets.items()}
+        self.defaults = defaults()
+        self.faults: list[Fault] = []
+        self._verdicts: dict[tuple[Any, ...], Verdict] = {}
+
+    def make(self, candidate: Candidate) -> Cell | None:
+        """The cell, or None when something is wrong with it."""
+        keys = candidate.keys
+        for check, names in _CHECKS:
+            mark = (check, *(keys[name] for name in names))
+            if mark not in self._verdicts:
+                self._verdicts[mark] = check(self, keys)
+                self._note(self._verdicts[mark], candidate)
+            if self._verdicts[mark]:
+                return None
+        return Cell(
+            cell_id=cell_id(self._identity(keys), self.identities[keys["dataset"]]),
+            dataset_spec=self.specs[keys["dataset"]],
+            batch_size=keys["batch_size"],
+            global_batch_size=keys["global_batch_size"],
+            optimizer=keys["optimizer"],
+            steps=keys["steps"],
+            epochs=keys["epochs"],
+            **{key: keys[key] for key in PLAIN_KEYS},
+        )
+
+    def _note(self, verdict: Verdict, candidate: Candidate) -> None:
+        if verdict:
+            key, message = verdict
+            self.faults.append(Fault(place=place_of(self.layers, candidate.place, key), message=message))
+
+    def _identity(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys that identify the cell: those that differ from the defaults."""
+        default = self.defaults
+        found = {key: keys[key] for key in PLAIN_KEYS if key != "dataset" and keys[key] != default.get(key)}
+        found["batch_size"] = keys["batch_size"]
+        for key in ("optimizer", "steps"):
+            parts = {name: value for name, value in _without_sum(keys[key] or {}).items() if value != default[key].get(name)}
+            if parts:
+                found[key] = parts
+        if keys["epochs"] is not None:
+            found["epochs"] = keys["epochs"]
+        return found
+
+
+def _without_sum(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Steps without a total that only adds up the others."""
+    if "total" in values and values["total"] == values["warmup"] + values["measured"]:
+        return {name: value for name, value in values.items() if name != "total"}
+    return values
+
+
+def spec_identity(spec: DatasetSpec) -> dict[str, Any]:
+    """The keys of a specification that differ from the defaults of its kind of source, which a new key with a default does not change."""
+    values = spec.to_json()
+    plain = {"source": spec.source} if spec.path is None else {"source": spec.source, "path": "default"}
+    default = DatasetSpec.model_validate(plain).to_json()
+    return {key: value for key, value in values.items() if key in ("source", "path") or value != default.get(key)} | {"source": spec.source}
+
+
+def known_size(spec: DatasetSpec) -> tuple[int, int] | None:
+    """Height and width of the dataset's images, where the specification or its kind of source says so."""
+    return spec.size or NATIVE_SIZE.get(spec.source)
+
+
+def _check_batch(_maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    batch, world, total = keys["batch_size"], keys["world_size"], keys["global_batch_size"]
+    if isinstance(batch, int):
+        return None
+    near = sorted({total // world * world, (total // world + 1) * world} - {0})
+    return "global_batch_size", (
+        f"found {total}, which does not divide by nodes {keys['nodes']} x gpus_per_node {keys['gpus_per_node']} = {world}; "
+        f"valid: a multiple of {world}, such as {' or '.join(map(str, near))}, or exclude these cells"
+    )
+
+
+def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    size = known_size(maker.datasets[keys["dataset"]])
+    smallest = smallest_size(keys["model"])
+    if size is None or min(size) >= smallest:
+        return None
+    return "model", (
+        f"found {keys['model']}, which needs images of at least {smallest}x{smallest}, and dataset {keys['dataset']} of "
+        f"{size[0]}x{size[1]}; valid: size: {smallest} or more in the dataset, or another model"
+    )
+
+
+def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    device = device_of(keys["device"], maker.site)
+    for key in ("mode", "model", "precision", "layout", "comm_hook", "device"):
+        try:
+            check_supports(load_framework(keys["framework"]), {"device": device, key: keys[key]} if key != "device" else {"device": device})
+        except SlipwayError as error:
+            return key, str(error)
+    return None
+
+
+def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    most = maker.site.gpus_per_node
+    if most is None or keys["gpus_per_node"] <= most or device_of(keys["device"], maker.site) != "cuda":
+        return None
+    return "gpus_per_node", (
+        f"found gpus_per_node {keys['gpus_per_node']}; valid: at most {most}, which is what a node of the site {maker.site.name!r} has"
+    )
+
+
+_CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tuple[str, ...]], ...]] = (
+    (_check_batch, ("global_batch_size", "nodes", "gpus_per_node", "batch_size")),
+    (_check_size, ("model", "dataset")),
+    (_check_support, ("framework", "mode", "model", "precision", "layout", "comm_hook", "device")),
+    (_check_site, ("gpus_per_node", "device")),
+)

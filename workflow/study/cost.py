@@ -1,0 +1,36 @@
+"""What a study may cost before it is refused: GPU hours = walltime x GPUs x missing runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from base.errors import ConfigError
+from base.units import format_duration
+from workflow.study.cell import Run
+from workflow.study.site import device_of
+from workflow.study.study import Study
+
+
+def gpu_hours(study: Study, runs: Iterable[Run]) -> float:
+    """The most that `runs` can take: a run holds its GPUs for its walltime at most. Runs on the CPU take none."""
+    gpus = sum(run.cell.world_size for run in runs if device_of(run.cell.device, study.site) == "cuda")
+    return study.limits.walltime_s * gpus / 3600
+
+
+def process_hours(study: Study, runs: Iterable[Run]) -> float:
+    """The same for what runs on the CPU: hours of processes, against which there is no limit."""
+    processes = sum(run.cell.world_size for run in runs if device_of(run.cell.device, study.site) == "cpu")
+    return study.limits.walltime_s * processes / 3600
+
+
+def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
+    """Raise ConfigError when the runs that are still to be made may take more GPU hours than the study allows."""
+    runs = list(missing)
+    found = gpu_hours(study, runs)
+    most = study.limits.gpu_hours
+    if found > most:
+        raise ConfigError(
+            f"{study.path}: limits.gpu_hours: the {len(runs)} missing runs may take {found:,.1f} GPU hours "
+            f"(walltime {format_duration(study.limits.walltime_s)} x GPUs of each run); valid: at most {most:,g}. "
+            f"Lower walltime, exclude cells, or raise the limit"
+        )

@@ -1,0 +1,155 @@
+"""pydantic's errors in the words of the file: file:line, key path, what was found, what is valid, the closest valid word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from base.errors import ConfigError
+from base.logs import printable
+from base.names import choices
+from workflow.study.loader import Document
+from workflow.study.places import Place, dotted, kind_of
+
+MAX_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One thing that is wrong at one place of the file; `message` says found and valid."""
+
+    place: Place
+    message: str
+
+
+def fault_error(document: Document, faults: Sequence[Fault]) -> ConfigError:
+    """One error for all `faults`, a line each, in the order of the file."""
+    lines = {f"{document.where(fault.place)}: {_label(fault.place)}{fault.message}": fault for fault in faults}
+    ordered = sorted(lines, key=lambda line: _line_number(document, lines[line].place))
+    if len(ordered) > MAX_SHOWN:
+        ordered[MAX_SHOWN:] = [f"{document.path}: and {len(ordered) - MAX_SHOWN} more errors"]
+    return ConfigError("\n".join(printable(line) for line in ordered))
+
+
+def validation_error(document: Document, error: ValidationError, model: type[BaseModel], hints: Mapping[str, str]) -> ConfigError:
+    """`error` of validating the document as `model`. `hints`: words about keys that stand in the wrong place or in the wrong file."""
+    faults = [fault for details in error.errors(include_url=False) if (fault := _fault(details, document.value, model, hints))]
+    return fault_error(document, _without_contradictions(faults))
+
+
+def some(names: Iterable[str]) -> str:
+    """The first eight, and how many more there are."""
+    shown = list(names)
+    return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+
+
+def _fault(details: ErrorDetails, value: Any, model: type[BaseModel], hints: Mapping[str, str]) -> Fault | None:
+    """The fault in our words; None for a complaint of the wrong branch of a union, which is not about what stands there."""
+    place: Place = ()
+    found: Any = value
+    part: Any  # pydantic says that a list is indexed by numbers only
+    for part in details["loc"]:
+        if (isinstance(found, dict) and part in found) or (isinstance(found, list) and isinstance(part, int) and part < len(found)):
+            place, found = (*place, part), found[part]
+        elif details["type"] == "missing" and part == details["loc"][-1]:
+            return Fault(place=(*place, part), message="this key is missing")
+        elif part != "[key]" and str(part)[:1].isupper() != isinstance(found, dict):
+            return None  # pydantic names the branch: a model has a capital letter, and models are for mappings
+    if details["type"] == "too_short" and found:
+        return None  # pydantic counts what is valid; what is wrong with the entries is said beside them
+    return Fault(place=place, message=_message(details, found, place, model, hints))
+
+
+def _message(details: ErrorDetails, found: Any, place: Place, model: type[BaseModel], hints: Mapping[str, str]) -> str:
+    kind = details["type"]
+    context = details.get("ctx", {})
+    if kind == "slipway":
+        return details["msg"]
+    if kind == "extra_forbidden":
+        return _unknown_key(place, model, hints)
+    if kind == "value_error":
+        return details["msg"].removeprefix("Value error, ")
+    if kind == "literal_error":
+        valid = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        return f"found {kind_of(found)}; {choices(str(found), valid)}"
+    return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}"
+
+
+def _unknown_key(place: Place, model: type[BaseModel], hints: Mapping[str, str]) -> str:
+    key = str(place[-1])
+    known = _known_keys(place[:-1], model)
+    if key in hints and key not in known:
+        return f"unknown key here: {hints[key]}"
+    return f"unknown key; {choices(key, known)}"
+
+
+def _known_keys(place: Place, model: type[BaseModel]) -> list[str]:
+    """The keys of the model that stands at `place`, found by walking down the annotations."""
+    current: Any = model
+    for part in place:
+        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            current = _model_in(current.model_fields[str(part)].annotation)
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        found = _model_in(inner)
+        if found is not None:
+            return found
+    return None
+
+
+_TYPES: Final = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number, without a fraction",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text (quote it if it looks like a number)",
+    "string_too_short": "text that is not empty",
+    "model_attributes_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "dict_type": "a mapping of keys to values",
+    "too_short": "at least one entry",
+}
+_BOUNDS: Final = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+}
+
+
+def _valid(kind: str, context: Mapping[str, Any], found: Any) -> str:
+    if kind in _BOUNDS:
+        return _BOUNDS[kind].format(**context)
+    if kind in ("tuple_type", "list_type"):
+        one = f", also for one value: [{found}]" if isinstance(found, str | int | float) and not isinstance(found, bool) else ""
+        return f"a list{one}"
+    if kind in ("int_type", "int_from_float") and isinstance(found, float) and found.is_integer():
+        return f"a whole number: write {int(found)}"
+    return _TYPES.get(kind, kind.replace("_", " "))
+
+
+def _without_contradictions(faults: list[Fault]) -> list[Fault]:
+    """One fault per place: the first, which is the most specific where a union has several."""
+    return list({fault.place: fault for fault in reversed(faults)}.values())
+
+
+def _label(place: Place) -> str:
+    return f"{dotted(place)}: " if place else ""
+
+
+def _line_number(document: Document, place: Place) -> int:
+    return int(document.where(place).rpartition(":")[2])

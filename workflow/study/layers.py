@@ -1,0 +1,169 @@
+"""The layers a cell's keys come from: base, axes, zip rows, include rows; their values, and whether they contradict each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from base.errors import SlipwayError
+from base.names import choices
+from containers.frameworks import load_framework
+from containers.models import MODELS
+from workflow.study.explain import Fault
+from workflow.study.model import StudyFile, defaults
+from workflow.study.places import Place
+
+MAX_CELLS: Final = 100_000
+EXCLUSIVE: Final = (("batch_size", "global_batch_size"), ("steps", "epochs"))
+NEEDED: Final = ("model", "dataset")
+MERGED: Final = ("optimizer", "steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers:
+    """The given keys of each layer as plain values, `optimizer` and `steps` already completed from base and defaults."""
+
+    base: Mapping[str, Any]
+    given: frozenset[str]  # keys of base that the file names
+    axes: Mapping[str, tuple[Any, ...]]
+    zip: tuple[Mapping[str, Any], ...]
+    include: tuple[Mapping[str, Any], ...]
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether there are cells besides the include rows: not when only `include` says which."""
+        return bool(self.axes or self.zip or not self.include)
+
+    @property
+    def num_cells(self) -> int:
+        """Cells before any is excluded."""
+        return math.prod(map(len, self.axes.values())) * max(1, len(self.zip)) * self.has_matrix + len(self.include)
+
+
+def layers_of(keys: StudyFile) -> Layers:
+    """The layers of a valid study file."""
+    given = keys.base.model_dump(exclude_unset=True)
+    given.pop("repeats", None)
+    plain = defaults()
+    merged = {key: {**plain[key], **given.get(key, {})} for key in MERGED}
+    base = {**plain, **given, **merged}
+
+    def complete(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: {**merged[key], **value} if key in MERGED else value for key, value in row.items()}
+
+    axes = {key: tuple(complete({key: value})[key] for value in values) for key, values in keys.axes.model_dump(exclude_unset=True).items()}
+    rows = [tuple(complete(row.model_dump(exclude_unset=True)) for row in part) for part in (keys.zip, keys.include)]
+    return Layers(base=base, given=frozenset(given), axes=axes, zip=rows[0], include=rows[1])
+
+
+def layer_faults(layers: Layers, datasets: Mapping[str, Any]) -> list[Fault]:
+    """What is wrong before any cell is made."""
+    faults = [*_zip_faults(layers), *_repeated(layers), *_combination_faults(layers)]
+    for place, key, value in _values(layers):
+        message = _word_fault(key, value, datasets) if key != "steps" else _steps_fault(value)
+        if message:
+            faults.append(Fault(place=place, message=message))
+    if not faults and layers.num_cells > MAX_CELLS:
+        factors = [f"{len(values)} {key}" for key, values in layers.axes.items()] + ([f"{len(layers.zip)} zip rows"] if layers.zip else [])
+        counted = f"{layers.num_cells:,} cells ({' x '.join(factors)})"
+        faults.append(Fault(place=("axes",), message=f"found {counted}, before exclude; valid: at most {MAX_CELLS:,} in a study"))
+    return faults
+
+
+def _values(layers: Layers) -> Iterator[tuple[Place, str, Any]]:
+    for key in layers.given:
+        yield ("base", key), key, layers.base[key]
+    for key, values in layers.axes.items():
+        for number, value in enumerate(values):
+            yield ("axes", key, number), key, value
+    for part, rows in (("zip", layers.zip), ("include", layers.include)):
+        for number, row in enumerate(rows):
+            for key, value in row.items():
+                yield (part, number, key), key, value
+
+
+def _word_fault(key: str, value: Any, datasets: Mapping[str, Any]) -> str | None:
+    """What is wrong with the name of a dataset, model or framework."""
+    if key == "dataset" and value not in datasets:
+        return f"found {value!r}, which is not under datasets; {choices(value, datasets)}"
+    if key == "model" and value not in MODELS:
+        return f"found {value!r}, which is no model; {choices(value, MODELS)}"
+    if key == "framework":
+        try:
+            load_framework(value)
+        except SlipwayError as error:
+            return str(error)
+    return None
+
+
+def _steps_fault(steps: Mapping[str, int]) -> str | None:
+    needed = steps["warmup"] + steps["measured"]
+    total = steps.get("total", needed)
+    return (
+        f"found total {total}; valid: at least warmup {steps['warmup']} + measured {steps['measured']} = {needed}"
+        if total < needed
+        else None
+    )
+
+
+def _zip_faults(layers: Layers) -> Iterator[Fault]:
+    for number, row in enumerate(layers.zip):
+        both = sorted(set(row) & set(layers.axes))
+        if both and number == 0:
+            yield Fault(place=("zip", 0, both[0]), message=f"{both[0]} stands in axes and in zip; valid: one of them")
+        if not row:
+            yield Fault(
+                place=("zip", number), message="found an empty row; valid: keys that vary together, such as {nodes: 1, batch_size: 64}"
+            )
+        elif set(row) != set(layers.zip[0]):
+            odd = ", ".join(sorted(set(row) ^ set(layers.zip[0])))
+            yield Fault(
+                place=("zip", number), message=f"this row and the first differ in their keys ({odd}); valid: the same keys in every row"
+            )
+
+
+def _repeated(layers: Layers) -> Iterator[Fault]:
+    lists: list[tuple[Place, tuple[Any, ...]]] = [(("axes", key), values) for key, values in layers.axes.items()]
+    for place, values in [*lists, (("zip",), layers.zip)]:
+        marks: set[str] = set()
+        for number, value in enumerate(values):
+            mark = repr(value)
+            if mark in marks:
+                yield Fault(place=(*place, number), message=f"the same value stands here twice: {_short(value)}; valid: each once")
+            marks.add(mark)
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)[:80]
+
+
+def _combination_faults(layers: Layers) -> Iterator[Fault]:
+    """Keys that exclude each other, and keys that a cell cannot do without, for the matrix and for each include row."""
+    rows = [(("include", number), set(row)) for number, row in enumerate(layers.include)]
+    parts: list[tuple[Place, set[str]]] = [*rows]
+    if layers.has_matrix:
+        parts.insert(0, (("axes",), {*layers.axes, *(layers.zip[0] if layers.zip else ())}))
+    for place, keys in parts:
+        both = keys | layers.given
+        for one, other in EXCLUSIVE:
+            if one in both and other in both:
+                where = next((p for k in (one, other) for p in [place_of(layers, place, k)] if p[0] != "base"), ("base", other))
+                yield Fault(place=where, message=f"{one} and {other} are both given for the same cells; valid: exactly one of them")
+        for key in NEEDED:
+            if key not in both:
+                yield Fault(place=place, message=f"no {key} for these cells; valid: {key} in base, axes, zip or each include row")
+        if not both & {"batch_size", "global_batch_size"}:
+            yield Fault(place=place, message="no batch for these cells; valid: exactly one of batch_size (per GPU) and global_batch_size")
+
+
+def place_of(layers: Layers, part: Place, key: str) -> Place:
+    """The place of `key` for the cells of `part`: an include row, a zip row, or the axes alone."""
+    if part[0] == "include":
+        return (*part, key) if key in layers.include[int(part[1])] else ("base", key)
+    if key in layers.axes:
+        return ("axes", key)
+    if layers.zip and key in layers.zip[0]:
+        return (*part, key) if part[0] == "zip" else ("zip", 0, key)
+    return ("base", key)

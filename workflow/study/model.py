@@ -1,0 +1,199 @@
+"""The study file as a model: every key, its type and its default. What concerns several keys at once is in checks.py.
+
+A default changes nothing in a cell's identity (cell.py hashes what differs from the defaults), so a new key needs a default that means
+what was done before the key existed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from base.names import is_name
+from base.units import parse_duration
+from data_prep.spec import DatasetSpec
+from workflow.study.places import kind_of
+
+T = TypeVar("T")
+ABSENT: Any = None  # the default of keys without one: `null` in the file is an error for them
+
+NAME_RULE = "lower-case letters, digits, '.', '_' and '-', first a letter or digit, at most 64, no '..'"
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+DURATION_PATTERN = r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+(\.[0-9]+)?s)?$"
+
+
+def wrong(found: object, valid: str) -> PydanticCustomError:
+    """An error that explain.py prints as it is."""
+    return PydanticCustomError("slipway", "{text}", {"text": f"found {kind_of(found)}; valid: {valid}"})
+
+
+def _name(value: object) -> object:
+    if not isinstance(value, str) or not is_name(value):
+        raise wrong(value, f"a name of {NAME_RULE}")
+    return value
+
+
+def _duration(value: object) -> object:
+    valid = "a number with its unit, such as 90s, 30m, 1h30m or 2d"
+    if not isinstance(value, str):
+        hint = f"; did you mean {value}s?" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+        raise wrong(value, valid + hint)
+    try:
+        seconds = parse_duration(value).total_seconds()
+    except (ValueError, OverflowError) as error:
+        raise wrong(value, valid) from error
+    if seconds <= 0:
+        raise wrong(value, f"{valid}, more than nothing")
+    return seconds
+
+
+def _threads(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 4096):
+        return value
+    raise wrong(value, "auto (the node's cores / its processes), or a whole number from 1")
+
+
+def _text_line(value: object) -> object:
+    if not isinstance(value, str) or not value or any(character < " " or character == "\x7f" for character in value):
+        raise wrong(value, "one line of text without control characters")
+    return value
+
+
+Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
+TextLine = Annotated[str, BeforeValidator(_text_line), WithJsonSchema({"type": "string", "minLength": 1})]
+Seconds = Annotated[float, BeforeValidator(_duration), WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "minLength": 2})]
+Count = Annotated[int, Strict(), Field(ge=1, le=10**9)]
+NotNegative = Annotated[int, Strict(), Field(ge=0, le=10**9)]
+Flag = Annotated[bool, Strict()]
+Several = Annotated[tuple[T, ...], Field(min_length=1)]
+
+Mode = Literal["train", "infer"]
+Nodes = Annotated[int, Strict(), Field(ge=1, le=100_000)]
+GpusPerNode = Annotated[int, Strict(), Field(ge=1, le=1024)]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Layout = Literal["nchw", "nhwc"]
+CommHook = Literal["none", "fp16", "bf16", "powersgd"]
+Device = Literal["site", "cuda", "cpu"]
+Threads = Annotated[
+    int | str,
+    BeforeValidator(_threads),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": 4096}]}),
+]
+Seed = Annotated[int, Strict(), Field(ge=0, le=2**63 - 1)]
+
+
+class Part(BaseModel):
+    """A mapping of the study file: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=True)
+
+
+class Optimizer(Part):
+    """Stochastic gradient descent and its constants; keys left out keep the value of `base`, then the default."""
+
+    name: Literal["sgd"] = Field(default="sgd", description="the update rule")
+    learning_rate: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = Field(default=0.01, description="step size")
+    momentum: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(default=0.9, description="v = momentum v + gradient, w -= rate v")
+    weight_decay: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.0, description="added to the gradient, times the weight"
+    )
+
+
+class Steps(Part):
+    """How many steps a run makes: `warmup` are discarded, `measured` are timed, `total` may go on after them."""
+
+    warmup: NotNegative = Field(default=10, description="steps before the measured window; at least 10 are advised")
+    measured: Count = Field(default=50, description="steps in the measured window; tables mark a window shorter than 100 steps or 30 s")
+    total: Count = Field(default=ABSENT, description="steps in all, at least warmup + measured, which is the default")
+
+
+class CellKeys(Part):
+    """The keys that make a cell. `base` gives them one value each; axes, zip and include override it."""
+
+    framework: Name = Field(default="pytorch", description="a folder of containers/frameworks")
+    mode: Mode = Field(default="train", description="train, or infer: forward only")
+    model: Name = Field(default=ABSENT, description="a network of containers/models")
+    dataset: Name = Field(default=ABSENT, description="a name under datasets")
+    batch_size: Count = Field(default=ABSENT, description="samples per GPU (per process on the CPU) and step; or global_batch_size")
+    global_batch_size: Count = Field(default=ABSENT, description="samples per step in all; must divide by nodes x gpus_per_node")
+    nodes: Nodes = Field(default=1, description="machines")
+    gpus_per_node: GpusPerNode = Field(default=1, description="GPUs of each node; on the CPU: processes per node")
+    precision: Precision = Field(default="fp32", description="arithmetic of the forward and backward pass")
+    layout: Layout = Field(default="nchw", description="memory order of activations")
+    comm_hook: CommHook = Field(default="none", description="compression of the gradients between processes")
+    device: Device = Field(default="site", description="cuda, cpu, or what the site file says")
+    threads: Threads = Field(default="auto", description="CPU threads per process; auto = cores of the node / processes")
+    seed: Seed = Field(default=0, description="of weights and sample order")
+    optimizer: Optimizer = Field(default=Optimizer(), description="SGD and its constants")
+    steps: Steps = Field(default=Steps(), description="length of a run; or epochs")
+    epochs: Count = Field(default=ABSENT, description="passes over the training split, instead of steps")
+    save_parameters: Flag = Field(default=True, description="push the trained parameters with the result")
+
+
+class Base(CellKeys):
+    """The values of all cells where axes, zip and include say nothing else."""
+
+    repeats: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(default=3, description="runs per cell; 3 give a confidence interval")
+
+
+class Axes(Part):
+    """Keys and their values; the cells are all combinations."""
+
+    framework: Several[Name] = Field(default=())
+    mode: Several[Mode] = Field(default=())
+    model: Several[Name] = Field(default=())
+    dataset: Several[Name] = Field(default=())
+    batch_size: Several[Count] = Field(default=())
+    global_batch_size: Several[Count] = Field(default=())
+    nodes: Several[Nodes] = Field(default=())
+    gpus_per_node: Several[GpusPerNode] = Field(default=())
+    precision: Several[Precision] = Field(default=())
+    layout: Several[Layout] = Field(default=())
+    comm_hook: Several[CommHook] = Field(default=())
+    device: Several[Device] = Field(default=())
+    threads: Several[Threads] = Field(default=())
+    seed: Several[Seed] = Field(default=())
+    optimizer: Several[Optimizer] = Field(default=())
+    steps: Several[Steps] = Field(default=())
+    epochs: Several[Count] = Field(default=())
+    save_parameters: Several[Flag] = Field(default=())
+
+
+class LimitKeys(Part):
+    """What a run and a study may cost."""
+
+    walltime: Seconds = Field(default=1800.0, description="of one run, such as 30m or 1h30m")
+    gpu_hours: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
+        default=10.0, description="walltime x GPUs x missing runs; a study planned above it is refused before submission"
+    )
+    init: Seconds = Field(default=600.0, description="from the start of the program to its first step")
+
+
+class StudyFile(Part):
+    """A study of Slipway: what to run. Where and how it runs is in the site file."""
+
+    study: Name = Field(description="name of the study, and of its directory of results")
+    datasets: Annotated[dict[Name, DatasetSpec], Field(min_length=1)] = Field(description="name -> where the samples come from")
+    base: Base = Field(default=Base(), description="values of all cells")
+    axes: Axes = Field(default=Axes(), description="keys with several values; cells are all combinations")
+    zip: tuple[CellKeys, ...] = Field(default=(), description="rows of keys that vary together, crossed with the axes")
+    include: tuple[CellKeys, ...] = Field(default=(), description="extra cells: base plus these keys, nothing from axes or zip")
+    exclude: tuple[TextLine, ...] = Field(
+        default=(), description="expressions such as \"model == 'resnet18' and batch_size > 32\"; cells that match are left out"
+    )
+    baseline: CellKeys = Field(
+        default=ABSENT, description="speed-up is relative to the cells with these values; default: the fewest nodes and GPUs"
+    )
+    limits: LimitKeys = Field(default=LimitKeys(), description="walltime of a run, GPU hours of the study")
+
+
+CELL_KEYS: tuple[str, ...] = tuple(CellKeys.model_fields)
+
+
+def defaults() -> dict[str, Any]:
+    """Every cell key that has a default, as plain values."""
+    plain = CellKeys().model_dump()
+    plain["steps"].pop("total")
+    return {key: value for key, value in plain.items() if value is not None}

@@ -1,0 +1,136 @@
+"""What a cell's dataset and model need: samples and bytes, parameters and memory; read from what is built, else computed where possible.
+
+Reads dataset.json, the manifest and plan.json where they are there, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import SlipwayError
+from base.jsonfile import read_json
+from containers.models import Model, build
+from containers.models.memory import MemoryEstimate, estimate_memory
+from data_prep.manifest import Manifest, read_manifest
+from data_prep.spec import DatasetSpec
+from workflow.study.cell import Cell
+from workflow.study.cell_maker import known_size
+from workflow.study.study import Study
+
+CLASSES: Final = {"sklearn-digits": 10}
+CHANNELS: Final = {"grey": 1, "rgb": 3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetNeeds:
+    """One dataset of a study. `root` is where it is published, None until it is built; numbers are None where nothing tells them.
+
+    `bytes_are`: `built`, `estimated`, or `unknown until built`.
+    """
+
+    name: str
+    spec: DatasetSpec
+    root: Path | None
+    samples: int | None
+    bytes: int | None
+    bytes_are: str
+    channels: int | None
+    size: tuple[int, int] | None
+    num_classes: int | None
+    manifest: Manifest | None
+
+    @property
+    def train_samples(self) -> int | None:
+        """Samples of the training split; about, while the dataset is not built."""
+        if self.manifest is not None:
+            return self.manifest.splits["train"].samples if "train" in self.manifest.splits else None
+        if self.samples is None:
+            return None
+        return round(self.samples * (1 - sum(self.spec.fractions(source_has_splits=False).values())))
+
+
+def dataset_needs(study: Study, name: str) -> DatasetNeeds:
+    """What is known of the dataset `name` now. A torn receipt or manifest counts as not built: the build says what is wrong with it."""
+    spec = study.datasets[name]
+    channels, size, classes = CHANNELS.get(spec.channels or ""), known_size(spec), spec.classes or CLASSES.get(spec.source)
+    built = _built(study, name)
+    if built is not None:
+        root, manifest = built
+        return DatasetNeeds(
+            name=name,
+            spec=spec,
+            root=root,
+            samples=manifest.samples,
+            bytes=manifest.bytes,
+            bytes_are="built",
+            channels=manifest.channels,
+            size=manifest.size or size,
+            num_classes=len(manifest.classes),
+            manifest=manifest,
+        )
+    from data_prep.build.estimate import estimate, estimate_of
+
+    plan = _plan(study.build_dir(name))
+    guess = estimate_of(spec, plan["samples"]) if plan else estimate(spec)
+    return DatasetNeeds(
+        name=name,
+        spec=spec,
+        root=None,
+        samples=guess.samples,
+        bytes=guess.bytes,
+        bytes_are="unknown until built" if guess.bytes is None else "estimated",
+        channels=channels,
+        size=size,
+        num_classes=plan["classes"] if plan else classes,
+        manifest=None,
+    )
+
+
+def model_of(cell: Cell, needs: DatasetNeeds) -> Model | None:
+    """The cell's network for the images and classes of its dataset; None while those are not known."""
+    if needs.channels is None or needs.size is None or needs.num_classes is None:
+        return None
+    return _model(cell.model, needs.channels, needs.size, needs.num_classes)
+
+
+def memory_of(cell: Cell, needs: DatasetNeeds) -> MemoryEstimate | None:
+    """What one process of the cell needs on its device, at the least; None while the dataset is not known."""
+    if needs.channels is None or needs.size is None or needs.num_classes is None:
+        return None
+    one = _memory_of_one(cell.model, needs.channels, needs.size, needs.num_classes, cell.mode, cell.precision)
+    return MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)
+
+
+@lru_cache(maxsize=256)
+def _model(name: str, channels: int, size: tuple[int, int], num_classes: int) -> Model:
+    return build(name, channels, size, num_classes)
+
+
+@lru_cache(maxsize=1024)
+def _memory_of_one(name: str, channels: int, size: tuple[int, int], num_classes: int, mode: str, precision: str) -> MemoryEstimate:
+    return estimate_memory(_model(name, channels, size, num_classes).layers, 1, mode=mode, precision=precision)
+
+
+def _built(study: Study, name: str) -> tuple[Path, Manifest] | None:
+    receipt = study.build_dir(name) / "dataset.json"
+    if not receipt.exists():
+        return None
+    try:
+        root = study.datasets_dir / read_json(receipt)["path"]
+        return root, read_manifest(root)
+    except (SlipwayError, KeyError, TypeError):
+        return None
+
+
+def _plan(build_dir: Path) -> dict[str, Any] | None:
+    path = build_dir / "plan.json"
+    if not path.exists():
+        return None
+    try:
+        plan = read_json(path)
+        return {"samples": sum(shard["samples"] for shard in plan["shards"]), "classes": len(plan["classes"])}
+    except (SlipwayError, KeyError, TypeError):
+        return None

@@ -1,0 +1,42 @@
+"""Where the files of a study lie on storage. Pure; standard library only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+STUDY_FILE = "study.json"
+
+
+def results_dir(storage: Path, study: str) -> Path:
+    """`<storage>/results/<study>`."""
+    return storage / "results" / study
+
+
+def datasets_dir(storage: Path) -> Path:
+    """`<storage>/datasets`: published datasets, and `.build/` with those in the making."""
+    return storage / "datasets"
+
+
+def build_dir(storage: Path, dataset: str, spec12: str) -> Path:
+    """The directory in which a dataset is built; its `dataset.json` is what runs depend on."""
+    return datasets_dir(storage) / ".build" / f"{dataset}-{spec12}"
+
+
+def run_dir(results: Path, run_id: str) -> Path:
+    """The directory of a run, below its study's results."""
+    return results / "runs" / run_id
+
+
+def record_path(results: Path, run_id: str) -> Path:
+    """The record that makes a run done; there only for results, never for prevented attempts."""
+    return run_dir(results, run_id) / "record.json"
+
+
+def lease_path(results: Path, run_id: str) -> Path:
+    """Who runs it now."""
+    return run_dir(results, run_id) / "lease.json"
+
+
+def attempts_dir(results: Path, run_id: str) -> Path:
+    """One directory per attempt, named by its number from 1."""
+    return run_dir(results, run_id) / "attempts"

@@ -1,0 +1,92 @@
+"""study.json: the resolved study beside its results. Supervisor and tables read it; neither needs YAML or pydantic for that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from base.errors import RecordError
+from base.jsonfile import canonical_json, read_json
+from base.publish import publish
+from workflow.study.cell import Cell, Run
+from workflow.study.paths import STUDY_FILE
+
+if TYPE_CHECKING:
+    from workflow.study.study import Study
+
+SCHEMA: Final = "slipway.study/1"
+_LISTS: Final = ("cells", "runs", "history")
+
+
+def resolved_study(study: Study) -> dict[str, Any]:
+    """The content of study.json, without its history."""
+    return {
+        "schema": SCHEMA,
+        "study": study.name,
+        "baseline": dict(study.baseline),
+        "limits": {"walltime_s": study.limits.walltime_s, "gpu_hours": study.limits.gpu_hours, "init_s": study.limits.init_s},
+        "site": study.site.to_json(),
+        "cells": [cell.to_json() for cell in study.cells],
+        "repeats": study.repeats,
+        "runs": [{"run_id": run.run_id, "cell_id": run.cell.cell_id, "repeat": run.repeat} for run in study.runs],
+    }
+
+
+def publish_resolved(study: Study, now: datetime | None = None) -> bool:
+    """Write study.json if its content changed, adding one line to its history; False when the file says the same already.
+
+    Raises OSError when storage does not let us; RecordError when a study.json of another study, or an unreadable one, is in the way.
+    """
+    content = resolved_study(study)
+    digest = hashlib.sha256(canonical_json(content)).hexdigest()
+    target = study.results_dir / STUDY_FILE
+    history: list[dict[str, str]] = []
+    if target.exists():
+        history = list(read_resolved(study.results_dir)["history"])
+        if history and history[-1]["sha256"] == digest:
+            return False
+    study.results_dir.mkdir(parents=True, exist_ok=True)
+    history.append({"sha256": digest, "time": (now or datetime.now(UTC)).isoformat(timespec="seconds")})
+    publish(target, _text({**content, "history": history}))
+    return True
+
+
+def read_resolved(results_dir: Path) -> dict[str, Any]:
+    """The content of study.json. Raises RecordError when it is missing, torn or of another schema."""
+    path = results_dir / STUDY_FILE
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
+        found = value.get("schema") if isinstance(value, dict) else type(value).__name__
+        raise RecordError(f"{path}: found schema {found!r}, this version of Slipway reads {SCHEMA!r}")
+    return value
+
+
+def find_run(content: Mapping[str, Any], run_id: str) -> Run:
+    """The run of that name. Raises RecordError when the current study has none."""
+    for entry in content["runs"]:
+        if entry["run_id"] == run_id:
+            for cell in content["cells"]:
+                if cell["cell_id"] == entry["cell_id"]:
+                    return Run(cell=Cell.from_json(cell), repeat=entry["repeat"])
+    raise RecordError(f"the study {content['study']!r} has no run {run_id!r}; `slipway status` lists its runs")
+
+
+def _text(value: Mapping[str, Any]) -> bytes:
+    """One cell, run and history entry a line: readable with grep, and fast to write (an indented dump takes ten times as long)."""
+    parts = []
+    for key in sorted(value):
+        entries = value[key]
+        if key in _LISTS:
+            lines = ",\n".join(f"  {_line(entry)}" for entry in entries)
+            parts.append(f" {json.dumps(key)}: [\n{lines}\n ]" if lines else f" {json.dumps(key)}: []")
+        else:
+            parts.append(f" {json.dumps(key)}: {_line(entries)}")
+    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)

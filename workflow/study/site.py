@@ -1,0 +1,127 @@
+"""The site: where storage and cache are, what runs the jobs, what a node has. Pure values; reading the file is in site_file.py."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import ConfigError, RecordError
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+DEADLINE_MARGIN_S: Final = 120.0
+
+_IN_ALLOCATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("slurm", ("SLURM_JOB_ID",)),
+    ("lsf", ("LSB_JOBID",)),
+    ("pbs", ("PBS_JOBID",)),
+    ("sge", ("JOB_ID", "SGE_ROOT")),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """The node-local directory for datasets and images, and how much of it is ours (None: what the file system has)."""
+
+    path: Path
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageLimit:
+    """What network storage may be asked for: bytes per second in all, and readers at once (None: no limit)."""
+
+    bytes_per_s: int | None = None
+    readers: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One cluster, or this machine. Paths are absolute; None means not stated."""
+
+    name: str
+    storage: Path
+    cache: Cache
+    engine: str = "bare"
+    scheduler: str = "local"
+    queue: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    directives: tuple[str, ...] = ()
+    device: str = "cpu"
+    gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
+    memory_per_node_bytes: int | None = None
+    walltime_s: float | None = None
+    deadline_margin_s: float = DEADLINE_MARGIN_S
+    share_nodes: bool = False
+    setup: tuple[str, ...] = ()
+    images: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    network_interface: str | None = None
+    storage_limit: StorageLimit | None = None
+    foreign_gpu: str = "record"
+    shared: str = "user"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able values; paths as text, tuples as lists."""
+        value = dataclasses.asdict(self)
+        value["storage"] = str(self.storage)
+        value["cache"] = {"path": str(self.cache.path), "max_bytes": self.cache.max_bytes}
+        value["directives"] = list(self.directives)
+        value["setup"] = list(self.setup)
+        value["images"] = dict(self.images)
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Site:
+        """The site in a study.json. Raises RecordError when it is not one."""
+        try:
+            known = {field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value}
+            limit = known.get("storage_limit")
+            return cls(
+                **{
+                    **known,
+                    "storage": Path(known["storage"]),
+                    "cache": Cache(path=Path(known["cache"]["path"]), max_bytes=known["cache"]["max_bytes"]),
+                    "directives": tuple(known["directives"]),
+                    "setup": tuple(known["setup"]),
+                    "storage_limit": StorageLimit(**limit) if limit else None,
+                }
+            )
+        except (KeyError, TypeError) as error:
+            raise RecordError(f"the site in study.json cannot be read: {error}") from error
+
+
+def local_site(has_gpu: bool) -> Site:
+    """The built-in site `local`: this machine, everything under the checkout's `.slipway/`."""
+    home = CHECKOUT / ".slipway"
+    return Site(name="local", storage=home / "storage", cache=Cache(path=home / "cache"), device="cuda" if has_gpu else "cpu")
+
+
+def device_of(device: str, site: Site) -> str:
+    """`cuda` or `cpu`: a cell's `device`, or the site's where the cell says `site`."""
+    return site.device if device == "site" else device
+
+
+def scheduler_of(environ: Mapping[str, str]) -> str | None:
+    """The scheduler whose allocation this process runs in, by its environment; None outside of all."""
+    for scheduler, names in _IN_ALLOCATION:
+        if all(environ.get(name) for name in names):
+            return scheduler
+    return None
+
+
+def refuse_foreign_scheduler(site: Site, environ: Mapping[str, str]) -> None:
+    """Raise ConfigError when the job we are in was started by another scheduler than the site's, `local` included."""
+    found = scheduler_of(environ)
+    if found is not None and found != site.scheduler:
+        variables = ", ".join(f"{name}={environ[name]}" for name in dict(_IN_ALLOCATION)[found])
+        raise ConfigError(
+            f"the site {site.name!r} says scheduler: {site.scheduler}, but this process runs inside an allocation of {found} "
+            f"({variables}); "
+            f"choose a site with scheduler: {found} (--config site=NAME for snakemake, --site NAME for slipway, or $SLIPWAY_SITE), "
+            f"or leave the allocation"
+        )

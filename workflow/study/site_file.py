@@ -1,0 +1,145 @@
+"""The site file: where it is found, and how it becomes a Site."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
+
+from base.errors import ConfigError
+from base.names import choices, is_name
+from base.units import parse_size
+from workflow.study.explain import validation_error
+from workflow.study.loader import Document, read_document
+from workflow.study.model import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, wrong
+from workflow.study.site import CHECKOUT, DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site
+
+SITES_DIR = CHECKOUT / "config" / "sites"
+SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
+HINTS = {
+    "walltime_s": "write walltime: 24h",
+    "partition": "write queue: NAME, whatever the scheduler calls it",
+    "cache_path": "write cache: {path: ...}",
+    "study": "this looks like a study file; a site file says where and how, a study what to run",
+    "axes": "axes belong in the study file",
+    "base": "base belongs in the study file",
+    "datasets": "datasets belong in the study file",
+    "limits": "limits belong in the study file",
+}
+
+
+def _size(value: object) -> object:
+    valid = "a size as text with its unit, such as 500MB, 20GiB or 3TB"
+    if not isinstance(value, str):
+        raise wrong(value, valid)
+    try:
+        found = parse_size(value)
+    except (ValueError, OverflowError) as error:
+        raise wrong(value, valid) from error
+    if found <= 0:
+        raise wrong(value, f"{valid}, more than nothing")
+    return found
+
+
+Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN, "minLength": 1})]
+Scheduler = Literal["local", "slurm", "lsf", "pbs", "sge"]
+Engine = Literal["bare", "docker", "podman", "apptainer"]
+
+
+class CacheKeys(Part):
+    """The node-local directory for datasets and images."""
+
+    path: TextLine = Field(description="on a local disk of every node; environment variables such as $TMPDIR are not expanded")
+    max_bytes: Size = Field(default=ABSENT, description="how much of it is ours; the least recently used datasets go first")
+
+
+class StorageLimitKeys(Part):
+    """What the network storage may be asked for."""
+
+    bytes_per_s: Size = Field(default=ABSENT, description="bytes per second of all staging together")
+    readers: Count = Field(default=ABSENT, description="nodes that read at the same time")
+
+
+class SiteFile(Part):
+    """One cluster: where storage and cache are, what runs jobs and containers, what a node has. The science is in the study file."""
+
+    storage: TextLine = Field(description="network storage: datasets, images and results; relative to this file")
+    cache: CacheKeys = Field(description="node-local cache")
+    engine: Engine = Field(default="bare", description="what starts the training program; bare = no container")
+    scheduler: Scheduler = Field(default="local", description="what grants nodes; local = this machine")
+    queue: TextLine = Field(default=ABSENT, description="Slurm partition, LSF, PBS or SGE queue")
+    account: TextLine = Field(default=ABSENT, description="whom the hours are charged to")
+    qos: TextLine = Field(default=ABSENT, description="quality of service")
+    constraint: TextLine = Field(default=ABSENT, description="node features, such as a100")
+    directives: tuple[TextLine, ...] = Field(default=(), description="raw extra lines of the batch script, without its marker; trusted")
+    device: Literal["cuda", "cpu"] = Field(
+        default=ABSENT, description="default: cuda on a cluster; on this machine cuda where a GPU is seen"
+    )
+    gpus_per_node: Count = Field(default=ABSENT, description="GPUs of a node; a study that wants more is refused")
+    cpus_per_node: Count = Field(default=ABSENT, description="cores of a node")
+    memory_per_node: Size = Field(default=ABSENT, description="memory of a node")
+    walltime: Seconds = Field(default=ABSENT, description="the longest the queue allows; a study that wants more is refused")
+    deadline_margin: Seconds = Field(default=DEADLINE_MARGIN_S, description="checkpoint and push begin this long before the end")
+    share_nodes: Flag = Field(default=False, description="whether runs may share a node")
+    setup: tuple[TextLine, ...] = Field(default=(), description="shell lines before the node program, such as module load; trusted")
+    images: dict[Name, TextLine] = Field(default={}, description="framework -> image, instead of the framework's own")
+    network_interface: TextLine = Field(default=ABSENT, description="interface between the nodes, such as ib0")
+    storage_limit: StorageLimitKeys = Field(default=ABSENT, description="what network storage may be asked for")
+    foreign_gpu: Literal["record", "refuse"] = Field(default="record", description="what to do when a granted GPU holds memory of others")
+    shared: Literal["user", "group"] = Field(default="user", description="who may read what we write: only you, or your group")
+
+
+def load_site(choice: str | None = None, environ: Mapping[str, str] = os.environ) -> Site:
+    """The site named or lying at `choice`, else by $SLIPWAY_SITE, else config/sites/default.yaml where it exists, else `local`.
+
+    Raises ConfigError.
+    """
+    wanted, by = (choice, "the site asked for") if choice else (environ.get("SLIPWAY_SITE"), "$SLIPWAY_SITE")
+    if wanted:
+        return _named(wanted, by)
+    default = SITES_DIR / "default.yaml"
+    return read_site(default) if default.is_file() else local_site(_sees_gpu())
+
+
+def read_site(path: Path) -> Site:
+    """The site in the file `path`. Raises ConfigError."""
+    document = read_document(path, "site")
+    try:
+        keys = SiteFile.model_validate(document.value)
+    except ValidationError as error:
+        raise validation_error(document, error, SiteFile, HINTS) from error
+    return _site(keys, document)
+
+
+def _named(wanted: str, by: str) -> Site:
+    path = Path(wanted).expanduser()
+    if "/" in wanted or path.suffix in (".yaml", ".yml"):
+        return read_site(path)
+    known = {found.stem for found in SITES_DIR.glob("*.yaml")} | {"local"}
+    if not is_name(wanted) or wanted not in known:
+        raise ConfigError(f"{by} is {wanted!r}: no site of that name in {SITES_DIR}; {choices(wanted, known)}. A path must end in .yaml")
+    own = SITES_DIR / f"{wanted}.yaml"
+    return read_site(own) if own.is_file() else local_site(_sees_gpu())
+
+
+def _site(keys: SiteFile, document: Document) -> Site:
+    values: dict[str, Any] = {key: getattr(keys, key) for key in keys.model_fields_set}
+    device = "cuda" if keys.scheduler != "local" or _sees_gpu() else "cpu"
+    renamed = {"memory_per_node": "memory_per_node_bytes", "walltime": "walltime_s", "deadline_margin": "deadline_margin_s"}
+    values = {"device": device, **{renamed.get(key, key): value for key, value in values.items()}}
+    values["storage"] = _absolute(keys.storage, document)
+    values["cache"] = Cache(path=_absolute(keys.cache.path, document), max_bytes=keys.cache.max_bytes)
+    if "storage_limit" in values:
+        values["storage_limit"] = StorageLimit(bytes_per_s=keys.storage_limit.bytes_per_s, readers=keys.storage_limit.readers)
+    return Site(name=document.path.stem, **values)
+
+
+def _absolute(text: str, document: Document) -> Path:
+    return Path(os.path.abspath(document.path.parent / Path(text).expanduser()))
+
+
+def _sees_gpu() -> bool:
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/proc/driver/nvidia/version"))

@@ -1,0 +1,200 @@
+"""load_study: a study file and a site become a Study: checked, expanded, ordered. Everything after it works with these values."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from base.errors import ConfigError
+from base.names import choices
+from base.units import format_duration
+from data_prep.spec import DatasetSpec, spec12
+from workflow.study import paths
+from workflow.study.baseline import baseline_of
+from workflow.study.cell import Cell, Run
+from workflow.study.cell_maker import CellMaker
+from workflow.study.explain import Fault, fault_error, some, validation_error
+from workflow.study.hints import HINTS
+from workflow.study.layers import layer_faults, layers_of
+from workflow.study.loader import Document, read_document
+from workflow.study.matrix import excluded
+from workflow.study.model import StudyFile
+from workflow.study.site import Site
+from workflow.study.site_file import load_site
+
+MAX_RUNS: Final = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a run and the study may cost: seconds, and GPU hours of all missing runs together."""
+
+    walltime_s: float
+    gpu_hours: float
+    init_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A checked study on a site. `runs` is in the order in which they are to start; `notes` are worth a look, and no errors."""
+
+    name: str
+    path: Path
+    site: Site
+    datasets: Mapping[str, DatasetSpec]
+    cells: tuple[Cell, ...]
+    runs: tuple[Run, ...]
+    repeats: int
+    baseline: Mapping[str, Any]
+    limits: Limits
+    results_dir: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def datasets_dir(self) -> Path:
+        """Where published datasets lie on storage."""
+        return paths.datasets_dir(self.site.storage)
+
+    def build_dir(self, dataset: str) -> Path:
+        """The directory in which the dataset of that name is built."""
+        return paths.build_dir(self.site.storage, dataset, spec12(self.datasets[dataset]))
+
+    def record_path(self, run_id: str) -> Path:
+        """The record that makes a run done."""
+        return paths.record_path(self.results_dir, run_id)
+
+    def cell(self, cell_id: str) -> Cell:
+        """The cell of that id, or the only one that starts with it. Raises ConfigError."""
+        found = [cell for cell in self.cells if cell.cell_id == cell_id] or [c for c in self.cells if c.cell_id.startswith(cell_id)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ConfigError(f"cell {cell_id!r}: {len(found)} cells start so: {some(cell.cell_id for cell in found)}")
+        raise ConfigError(f"study {self.name!r} has no cell {cell_id!r}; {_near(cell_id, [cell.cell_id for cell in self.cells])}")
+
+    def run(self, run_id: str) -> Run:
+        """The run of that id, or the only one that starts with it. Raises ConfigError."""
+        found = [run for run in self.runs if run.run_id == run_id] or [run for run in self.runs if run.run_id.startswith(run_id)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ConfigError(f"run {run_id!r}: {len(found)} runs start so: {some(run.run_id for run in found)}")
+        raise ConfigError(f"study {self.name!r} has no run {run_id!r}; {_near(run_id, [run.run_id for run in self.runs])}")
+
+
+def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] = os.environ) -> Study:
+    """The study in the file `path`, on the site named or lying at `site` (None: $SLIPWAY_SITE, default.yaml, local).
+
+    Raises ConfigError only; what is wrong is said together where one thing does not hide the other.
+    """
+    document = read_document(Path(path), "study")
+    try:
+        keys = StudyFile.model_validate(document.value)
+    except ValidationError as error:
+        raise validation_error(document, error, StudyFile, HINTS) from error
+    return _study(document, keys, load_site(site, environ))
+
+
+def order_runs(name: str, cells: Sequence[Cell], repeats: int) -> tuple[Run, ...]:
+    """Blocks by repeat, each in an order of its own that the study's name decides: drift of the machine meets all cells alike.
+
+    The order is by hash, so a new cell finds a place among the others and moves none of them.
+    """
+
+    def place(cell: Cell, repeat: int) -> bytes:
+        return hashlib.sha256(f"{name}/{repeat}/{cell.cell_id}".encode()).digest()
+
+    return tuple(
+        Run(cell=cell, repeat=repeat)
+        for repeat in range(1, repeats + 1)
+        for cell in sorted(cells, key=lambda cell, repeat=repeat: place(cell, repeat))  # type: ignore[misc]
+    )
+
+
+def _study(document: Document, keys: StudyFile, site: Site) -> Study:
+    folder = Path(os.path.abspath(document.path)).parent
+    datasets = {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
+    cells, notes = _cells(document, keys, datasets, site)
+    baseline = baseline_of(document, keys, cells)
+    limits = Limits(walltime_s=keys.limits.walltime, gpu_hours=keys.limits.gpu_hours, init_s=keys.limits.init)
+    repeats = keys.base.repeats
+    _check_limits(document, site, limits, len(cells), repeats)
+    unused = sorted(set(datasets) - {cell.dataset for cell in cells})
+    if unused:
+        notes.append(f"no cell uses the dataset{'s' * (len(unused) > 1)} {', '.join(unused)}: nothing builds it")
+    return Study(
+        name=keys.study,
+        path=document.path,
+        site=site,
+        datasets=datasets,
+        cells=tuple(cells),
+        runs=order_runs(keys.study, cells, repeats),
+        repeats=repeats,
+        baseline=baseline,
+        limits=limits,
+        results_dir=paths.results_dir(site.storage, keys.study),
+        notes=tuple(notes),
+    )
+
+
+def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSpec], site: Site) -> tuple[list[Cell], list[str]]:
+    layers = layers_of(keys)
+    faults = layer_faults(layers, datasets)
+    if faults:
+        raise fault_error(document, faults)
+    kept, removed, faults = excluded(layers, keys.exclude)
+    if not kept and not faults:
+        counted = "; ".join(f"{text!r} removes {count}" for text, count in zip(keys.exclude, removed, strict=True))
+        faults = [
+            Fault(place=("exclude",), message=f"no cell is left of {layers.num_cells}: {counted}; valid: expressions that leave some")
+        ]
+    maker = CellMaker(layers, datasets, site)
+    cells = [cell for candidate in kept if (cell := maker.make(candidate))]
+    faults += maker.faults
+    if not faults:
+        faults = _duplicates(cells, [candidate.place for candidate in kept])
+    if faults:
+        raise fault_error(document, faults)
+    notes = [f"exclude: {text!r} removes no cell" for text, count in zip(keys.exclude, removed, strict=True) if not count]
+    return cells, notes
+
+
+def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) -> list[Fault]:
+    first: dict[str, tuple[Cell, tuple[str | int, ...]]] = {}
+    faults = []
+    for cell, place in zip(cells, places, strict=True):
+        other = first.setdefault(cell.cell_id, (cell, place))
+        if other[0] is cell:
+            continue
+        if other[0].dataset != cell.dataset:
+            message = f"{cell.dataset!r} and {other[0].dataset!r} are the same dataset under two names; valid: one of them"
+            faults.append(Fault(place=("datasets", cell.dataset), message=message))
+        else:
+            message = f"these keys make the cell {cell.cell_id}, which is in the study already; valid: each cell once"
+            faults.append(Fault(place=place, message=message))
+    return faults
+
+
+def _check_limits(document: Document, site: Site, limits: Limits, num_cells: int, repeats: int) -> None:
+    faults = []
+    if site.walltime_s is not None and limits.walltime_s > site.walltime_s:
+        most = format_duration(site.walltime_s)
+        found = format_duration(limits.walltime_s)
+        faults.append(
+            Fault(place=("limits", "walltime"), message=f"found {found}; valid: at most {most}, the walltime of the site {site.name!r}")
+        )
+    if num_cells * repeats > MAX_RUNS:
+        message = f"found {num_cells:,} cells x {repeats} repeats; valid: at most {MAX_RUNS:,} runs in a study"
+        faults.append(Fault(place=("base", "repeats"), message=message))
+    if faults:
+        raise fault_error(document, faults)
+
+
+def _near(word: str, valid: Sequence[str]) -> str:
+    return choices(word, valid) if len(valid) <= 8 else f"valid: {some(valid)} (slipway plan lists them)"
