@@ -1,0 +1,314 @@
+"""The documents say what the code does: every key, error, command, field, mark and link: a change of one without the other fails."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from pydantic import BaseModel
+
+from base.errors import SlipwayError
+from containers.frameworks.spec import FrameworkSpec, Sidecar, Supports
+from data_prep.manifest import Manifest, Shard, Split
+from data_prep.spec import DatasetSpec
+from workflow.commands.main import app
+from workflow.run.outcome import TABLE, Ending
+from workflow.run.record_model import RunRecord
+from workflow.study.matrix import EXPRESSION_KEYS
+from workflow.study.model import StudyFile
+from workflow.study.site_file import SiteFile, read_site
+from workflow.study.study import load_study
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+CODE = re.compile(r"`([^`]+)`")
+Rows = list[list[str]]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def documents() -> list[Path]:
+    """Every Markdown file of the project, none of what is installed or generated."""
+    places = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith((".", "build", "dist"))]
+    return sorted([*ROOT.glob("*.md"), *(found for place in places for found in place.rglob("*.md") if "egg-info" not in str(found))])
+
+
+def rows(name: str) -> Rows:
+    """The cells of all table rows of a document."""
+    lines = [line for line in read(name).splitlines() if line.startswith("|") and not re.fullmatch(r"[|\-: ]+", line)]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def named_rows(name: str) -> dict[str, list[str]]:
+    """Word in the first cell of a table row -> the row; a cell may name several."""
+    return {word: row for row in reversed(rows(name)) for word in CODE.findall(row[0])}
+
+
+def without_fences(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def words(name: str) -> set[str]:
+    """Every word that stands as code in a document, dotted and comma-separated ones also in their parts."""
+    found = CODE.findall(without_fences(read(name)))
+    return {part for text in found for part in (text, *re.split(r"[.,:\s\[\]{}]+", text))}
+
+
+def nested(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Models inside an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in typing.get_args(annotation):
+        yield from nested(inner)
+
+
+def keys_of(model: type[BaseModel], seen: set[type[BaseModel]] | None = None) -> Iterator[tuple[str, Any]]:
+    """(key, field) of a model and of the models in it, each model once."""
+    seen = set() if seen is None else seen
+    if model in seen:
+        return
+    seen.add(model)
+    for key, field in model.model_fields.items():
+        yield key, field
+        for inner in nested(field.annotation):
+            if inner is not DatasetSpec or model is DatasetSpec:
+                yield from keys_of(inner, seen)
+
+
+def valid_words(annotation: Any) -> set[str]:
+    """The words of every Literal in an annotation."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return {str(word) for word in typing.get_args(annotation)}
+    return {word for inner in typing.get_args(annotation) for word in valid_words(inner)}
+
+
+FILES = {"docs/study-file.md": StudyFile, "docs/site-file.md": SiteFile, "docs/datasets.md": DatasetSpec}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_key_has_a_row_and_every_word_is_in_it(name: str) -> None:
+    found = named_rows(name)
+    for key, field in keys_of(FILES[name]):
+        assert key in found, f"{name}: {key}"
+        missing = valid_words(field.annotation) - set(CODE.findall(" ".join(found[key]))) - words(name)
+        assert not missing, f"{name}: {key}: {missing}"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_plain_defaults_are_the_code_s(name: str) -> None:
+    found = named_rows(name)
+    for key, field in keys_of(FILES[name]):
+        default = field.default
+        if type(default) in (int, str, bool) and len(found[key]) == 4:
+            assert str(default).lower() in found[key][2].lower().replace("`", ""), f"{name}: {key}: {default!r}, documented {found[key][2]}"
+
+
+def test_every_name_of_an_expression_is_documented() -> None:
+    assert set(EXPRESSION_KEYS) <= words("docs/study-file.md")
+
+
+def tree(cls: type[SlipwayError]) -> Iterator[type[SlipwayError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        if child.__module__ == "base.errors":
+            yield from tree(child)
+
+
+def test_every_error_class_has_a_row_with_its_exit_code() -> None:
+    found = {CODE.findall(row[1])[0]: row[0] for row in rows("docs/errors.md") if len(row) == 4 and row[0].isdecimal()}
+    assert found == {cls.__name__: str(cls.exit_code) for cls in tree(SlipwayError)}
+
+
+def test_every_end_has_a_row_with_kind_and_exit_code() -> None:
+    found = named_rows("docs/errors.md")
+    for status in TABLE:
+        ending = Ending(status=status)
+        assert found[status][1] == ending.kind
+        assert found[status][2].split(";")[0] == str(ending.exit_code)
+
+
+def commands() -> dict[str, Any]:
+    """`slipway dataset build` -> the command. Not by class: typer may bring a click of its own."""
+    found: dict[str, Any] = {}
+    waiting = [("slipway", typer.main.get_command(app))]
+    while waiting:
+        path, command = waiting.pop()
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            found[path] = command
+        else:
+            waiting += [(f"{path} {name}", value) for name, value in inner.items()]
+    assert len(found) > 10
+    return found
+
+
+def test_every_command_and_option_is_documented() -> None:
+    lines = read("docs/commands.md").splitlines()
+    for path, command in commands().items():
+        usage = [text for line in lines for text in CODE.findall(line) if text == path or text.startswith(f"{path} ")]
+        assert usage, path
+        options = {parameter.opts[0] for parameter in command.params if parameter.param_type_name == "option"} - {"--help"}
+        missing = {option for option in options if not any(option in text for text in usage)}
+        assert not missing, f"{path}: {missing}"
+
+
+def test_no_command_is_documented_that_is_not_there() -> None:
+    known = commands()
+    for document in documents():
+        text = document.read_text(encoding="utf-8")
+        text = text.split("## Not there yet")[0] if document.name != "commands.md" else text
+        for first, second in re.findall(r"`slipway ([a-z]+) ?([a-z]*)", text):
+            assert {f"slipway {first}", f"slipway {first} {second}"} & set(known) or any(
+                path.startswith(f"slipway {first} ") for path in known
+            ), f"{document.name}: slipway {first} {second}"
+
+
+def test_every_make_target_and_rule_is_documented() -> None:
+    known = words("docs/commands.md")
+    phony = re.search(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)
+    assert phony
+    assert {f"make {target}" for target in phony.group(1).split()} <= known
+    rules = [path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]]
+    names = {name for text in rules for name in re.findall(r"^rule (\w+):", text, re.MULTILINE)} - {"all"}
+    assert names <= known, names - known
+
+
+def test_every_field_of_the_record_is_documented() -> None:
+    first = {word for row in rows("docs/record.md") for word in CODE.findall(row[0])}
+    assert {field.alias or name for name, field in RunRecord.model_fields.items()} <= first
+    known = words("docs/record.md")
+    missing = {field.alias or name for name, field in keys_of(RunRecord)} - known
+    assert not missing
+
+
+def test_every_event_of_the_program_is_documented() -> None:
+    events = {row[0].strip("`"): set(CODE.findall(row[1])) for row in rows("docs/record.md") if len(row) == 3}
+    written = set()
+    for path in (ROOT / "containers" / "frameworks" / "pytorch").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit":
+                event = node.args[0]
+                if isinstance(event, ast.Constant):
+                    given = {keyword.arg for keyword in node.keywords if keyword.arg}
+                    written.add(event.value)
+                    missing = given - events[str(event.value)]
+                    assert not missing, f"{path.name}: {event.value}: {missing}"
+    assert {"run_start", "step", "run_stop"} <= written
+
+
+@pytest.mark.parametrize(("name", "cls"), [("docs/datasets.md", Manifest), ("docs/datasets.md", Shard), ("docs/datasets.md", Split)])
+def test_every_field_of_the_manifest_is_documented(name: str, cls: type) -> None:
+    assert {field.name for field in dataclasses.fields(cls)} <= words(name)
+
+
+@pytest.mark.parametrize("cls", [FrameworkSpec, Supports, Sidecar])
+def test_every_key_of_framework_yaml_is_documented(cls: type) -> None:
+    known = words("docs/framework-contract.md")
+    missing = {field.name for field in dataclasses.fields(cls)} - known - {"folder"}
+    assert not missing
+
+
+def test_every_variable_of_a_program_is_documented() -> None:
+    from cluster.types import Allocation, Node
+    from containers.engines import bare
+    from containers.spec import Paths
+    from workflow.run.plan import container_spec
+
+    paths = Paths(**dict.fromkeys(("cell", "data", "lib", "beat", "out", "program"), "p"))
+    node = Node(name="n", hostname="h", address="a", interface="lo", cores=(0,))
+    allocation = Allocation(scheduler="local", job_id="1", nodes=(node,), device="cpu", exclusive=True)
+    framework = {"name": "f", "launcher": "ranks", "command": ["{python}"]}
+    work = {"tag": "t", "framework": framework, "cell": {"gpus_per_node": 1, "threads": 1}}
+    plan = bare.plan(container_spec(work, allocation, 0, paths, ("a", 1)), {})
+    missing = {name for name, _ in plan.processes[0].env} - words("docs/framework-contract.md")
+    assert missing <= {"SLIPWAY_ATTEMPT", "PYTHONFAULTHANDLER"}
+
+
+def test_every_mark_table_and_plot_is_documented() -> None:
+    from workflow.report.lint import MARKS
+    from workflow.report.run_plots import PLOTS
+    from workflow.report.tables import TABLES
+
+    text = read("docs/tables.md")
+    found = named_rows("docs/tables.md")
+    assert set(MARKS) <= set(found)
+    assert set(PLOTS) <= set(found)
+    assert {f"**{name}**" for name in TABLES} <= set(re.findall(r"^\*\*\w+\*\*", text, re.MULTILINE))
+
+
+def test_every_column_of_every_table_is_documented(tmp_path: Path) -> None:
+    from tests.report.builder import plausible_records, scaling_cells, write_records, write_study
+    from workflow.report.analysis import analyse
+    from workflow.report.collect import collect
+    from workflow.report.tables import all_tables
+
+    cells = scaling_cells(model=["lenet"], nodes=[1, 2])
+    results = write_study(tmp_path / "results" / "s", cells)
+    write_records(results, plausible_records(cells))
+    known = words("docs/tables.md")
+    for table in all_tables(analyse(collect([results]))):
+        for column in table.columns:
+            assert column.key in known or re.fullmatch(r"(processes|batch)_[\d_]+", column.key), f"{table.name}: {column.key}"
+
+
+def anchors(path: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
+def test_relative_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_fences(document.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        place, _, anchor = target.partition("#")
+        path = (document.parent / place).resolve() if place else document
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), target
+
+
+def yaml_examples() -> list[tuple[str, str]]:
+    found = []
+    for document in documents():
+        for number, block in enumerate(re.findall(r"^```yaml\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)):
+            found.append((f"{document.name}-{number}", block))
+    return found
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=name) for name, block in yaml_examples()])
+def test_yaml_examples_load(block: str, tmp_path: Path) -> None:
+    path = tmp_path / "example.yaml"
+    path.write_text(block)
+    if re.search(r"^study:", block, re.MULTILINE):
+        study = load_study(path, "local", {})
+        assert study.cells
+        assert study.notes == ()
+    elif re.search(r"^storage:", block, re.MULTILINE):
+        assert read_site(path).name == "example"
+
+
+def test_the_example_with_everything_has_the_cells_that_the_text_says(tmp_path: Path) -> None:
+    text = read("docs/study-file.md")
+    example = next(block for name, block in yaml_examples() if name == "study-file.md-0")
+    path = tmp_path / "study.yaml"
+    path.write_text(example)
+    study = load_study(path, "local", {})
+    assert f"{len(study.cells)} cells, {study.repeats} runs each" in text
+
+
+@pytest.mark.parametrize("document", [*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
+def test_prose_is_readable_and_names_no_machine(document: Path) -> None:
+    fenced = False
+    for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), start=1):
+        fenced ^= line.startswith("```")
+        assert fenced or line.startswith("|") or len(line) <= 141, f"{document.name}:{number}"
+        assert not re.search(r"/work/|/root/|/home/", line), f"{document.name}:{number}"
