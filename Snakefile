@@ -16,4 +16,7 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        GRAPH.report_files,
+        GRAPH.missing_records,
+        GRAPH.all_retry_marks,
+        rules.tables.output,
+        rules.page.output,

@@ -17,17 +17,20 @@ try:
         workflow.config_settings.config,
         workflow.configfiles,
         workflow.basedir,
+        os.environ,
     )
 except SlipwayError as error:
     raise WorkflowError(str(error)) from None
 
 private_umask(group=GRAPH.shared_by_group)
-os.environ["PYTHONPATH"] = str(workflow.basedir)
-PY = f"exec {shlex.quote(sys.executable)} -m"
-GROUP = " --group" if GRAPH.shared_by_group else ""
-BUILD = f"{PY} data_prep.build{GROUP}"
+os.environ.update(PYTHONPATH=str(workflow.basedir))
 DATASETS = GRAPH.datasets_dir
 RESULTS = GRAPH.results_dir
+# Commands are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is gone.
+PY = f"exec {shlex.quote(sys.executable)} -m"
+BUILD = f"{PY} data_prep.build{GRAPH.group_option}"
+RUN = f"{PY} workflow.run.supervisor --results {shlex.quote(RESULTS)}"
+REPORT = f"{PY} workflow.report --results {shlex.quote(RESULTS)}"
 
 
 wildcard_constraints:

@@ -11,7 +11,7 @@ rule dataset_plan:
         name=GRAPH.name_of,
         spec=GRAPH.spec_of,
     shell:
-        "{BUILD} plan --name {params.name} --spec {params.spec:q} --build-dir $(dirname {output:q}) > {log:q} 2>&1"
+        f"{BUILD} plan --name {{params.name}} --spec {{params.spec:q}} --build-dir $(dirname {{output:q}}) > {{log:q}} 2>&1"
 
 
 rule dataset_shard:
@@ -23,7 +23,7 @@ rule dataset_shard:
         f"{DATASETS}/.build/{{dataset}}/logs/shard-{{shard}}.log",
     priority: GRAPH.data_priority
     shell:
-        "{BUILD} shard --index {wildcards.shard} --build-dir $(dirname {output:q}) > {log:q} 2>&1"
+        f"{BUILD} shard --index {{wildcards.shard}} --build-dir $(dirname {{output:q}}) > {{log:q}} 2>&1"
 
 
 rule dataset:
@@ -35,4 +35,4 @@ rule dataset:
         f"{DATASETS}/.build/{{dataset}}/logs/dataset.log",
     priority: GRAPH.data_priority
     shell:
-        "{BUILD} finish --build-dir $(dirname {output:q}) --datasets-dir {DATASETS:q} > {log:q} 2>&1"
+        f"{BUILD} finish --build-dir $(dirname {{output:q}}) --datasets-dir {shlex.quote(DATASETS)} > {{log:q}} 2>&1"

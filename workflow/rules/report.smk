@@ -1,4 +1,4 @@
-# Records -> one table of all runs -> tables, plots, page. Directories are named, never the list of records: argument lists overflow.
+# Records -> one row per run -> tables, plots, page. Commands get the directory, never the list of records: argument lists overflow.
 
 
 rule collect:
@@ -11,4 +11,40 @@ rule collect:
     params:
         study=GRAPH.digest,
     shell:
-        "{PY} workflow.report collect --results {RESULTS:q} > {log} 2>&1"
+        f"{REPORT} collect > {{log:q}} 2>&1"
+
+
+rule tables:
+    input:
+        rules.collect.output,
+    output:
+        report(GRAPH.html_tables, category="Tables"),
+        GRAPH.other_tables,
+    log:
+        f"{RESULTS}/logs/tables.log",
+    shell:
+        f"{REPORT} tables > {{log:q}} 2>&1"
+
+
+rule plots:
+    input:
+        rules.collect.output,
+    output:
+        report(GRAPH.plots, category="Plots"),
+        GRAPH.plot_specs,
+    log:
+        f"{RESULTS}/logs/plots.log",
+    shell:
+        f"{REPORT} plots > {{log:q}} 2>&1"
+
+
+rule page:
+    input:
+        rules.collect.output,
+        rules.plots.output,
+    output:
+        report(f"{RESULTS}/report.html", category="Report"),
+    log:
+        f"{RESULTS}/logs/page.log",
+    shell:
+        f"{REPORT} page > {{log:q}} 2>&1"

@@ -14,7 +14,7 @@ rule stage_train_push:
     params:
         attempt=GRAPH.attempt_of,
     shell:
-        "{PY} workflow.run.supervisor --results {RESULTS:q} --run {wildcards.run} --result-number {params.attempt} 2> {log:q}"
+        f"{RUN} --run {{wildcards.run}} --result-number {{params.attempt}} 2> {{log:q}}"
 
 
 # With retry=failed a failed run waits for its mark, which is new. The attempt number alone makes Snakemake repeat a run only while it

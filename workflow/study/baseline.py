@@ -14,10 +14,10 @@ NOT_IN_BASELINE: Final = ("optimizer", "steps")
 
 
 def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> dict[str, Any]:
-    """The baseline's keys and values: those of the file, else the fewest nodes and the fewest GPUs with them."""
+    """The baseline's keys and values: those of the file, else the fewest nodes, and the fewest GPUs with them where they differ."""
     if "baseline" not in keys.model_fields_set:
         nodes, gpus = min((cell.nodes, cell.gpus_per_node) for cell in cells)
-        return {"nodes": nodes, "gpus_per_node": gpus}
+        return {"nodes": nodes} if all(cell.gpus_per_node == gpus for cell in cells) else {"nodes": nodes, "gpus_per_node": gpus}
     given: dict[str, Any] = keys.baseline.model_dump(exclude_unset=True)
     odd = [key for key in NOT_IN_BASELINE if key in given]
     if odd or not given:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from base.command import describe, run
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_json
 from base.names import choices
+from cluster.schedulers import get_scheduler
+from containers.engines import get_engine
 from data_prep.spec import DatasetSpec
+from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
+from workflow.study.cell import Run
+from workflow.study.cost import refuse_over_budget
 from workflow.study.resolved import publish_resolved, resolved_study
+from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.study import Study, load_study
 
 CONFIG_KEYS: Final = ("site", "retry")
-REPORT_TIMEOUT_S = 1800
+REPORT_TIMEOUT_S: Final = 1800.0
+T = TypeVar("T")
 
 
 class Graph:
@@ -31,13 +39,24 @@ class Graph:
         self.results_dir = str(study.results_dir)
         self.datasets_dir = str(study.datasets_dir)
         self.shared_by_group = study.site.shared == "group"
+        self.group_option = " --group" if self.shared_by_group else ""
         self.records = [str(study.record_path(run.run_id)) for run in study.runs]
         self._order = {run.run_id: len(study.runs) - index for index, run in enumerate(study.runs)}
         build_dirs = {name: study.build_dir(name) for name in {cell.dataset for cell in study.cells}}
         manifests = {name: f"{path}/dataset.json" for name, path in build_dirs.items()}
-        self._dataset_of = {run.run_id: manifests[run.cell.dataset] for run in study.runs}
+        self._manifest_of = {run.run_id: manifests[run.cell.dataset] for run in study.runs}
         self._datasets: dict[str, tuple[str, DatasetSpec]] = {path.name: (name, study.datasets[name]) for name, path in build_dirs.items()}
         self.data_priority = len(study.runs) + 1
+        self.dataset_of = _lookup(self._dataset_of)
+        self.attempt_of = _lookup(self._attempt_of)
+        self.priority_of = _lookup(self._priority_of)
+        self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))
+        self.other_tables = self._results(name for name in TABLE_FILES if not name.endswith(".html"))
+        self.plots = self._results(name for name in PLOT_FILES if name.endswith(".svg"))
+        self.plot_specs = self._results(name for name in PLOT_FILES if not name.endswith(".svg"))
+
+    def _results(self, names: Iterable[str]) -> list[str]:
+        return [f"{self.results_dir}/{name}" for name in names]
 
     @cached_property
     def digest(self) -> str:
@@ -57,9 +76,13 @@ class Graph:
                 found[name] = _result(path)
         return found
 
-    def dataset_of(self, wildcards: Any) -> str:
-        """The one file of the dataset that a run depends on."""
-        return self._dataset_of[wildcards.run]
+    def _dataset_of(self, wildcards: Any) -> str | list[str]:
+        """The one file of the dataset that a run depends on; nothing for a run that is done, so a deleted dataset repeats none."""
+        return [] if self._is_done(wildcards.run) else self._manifest_of[wildcards.run]
+
+    def _is_done(self, run_id: str) -> bool:
+        end = self._finished.get(run_id)
+        return end is not None and not (self.retry_failed and end["status"] != "ok")
 
     def receipts_of(self, wildcards: Any) -> list[str]:
         """The receipts of a dataset's shards, whose number the specification tells."""
@@ -74,16 +97,16 @@ class Graph:
         """The dataset's specification as JSON text, for the command that lists the source."""
         return canonical_json(self._datasets[wildcards.dataset][1].to_json()).decode()
 
-    def attempt_of(self, wildcards: Any) -> int:
+    def _attempt_of(self, wildcards: Any) -> int:
         """Which result of this run is wanted: the one on disk, or the next one if that failed and `retry=failed` was asked.
 
         Prevented attempts do not count, so the number before a run is the number after it, and nothing runs twice.
         """
-        done = self._finished.get(wildcards.run)
-        if done is None:
+        end = self._finished.get(wildcards.run)
+        if end is None:
             return 1
-        number: int = done["result_number"]
-        return number + 1 if self.retry_failed and done["status"] != "ok" else number
+        number: int = end["result_number"]
+        return number if self._is_done(wildcards.run) else number + 1
 
     @property
     def retry_marks(self) -> Any:
@@ -91,10 +114,22 @@ class Graph:
         return self._retry_mark if self.retry_failed else []
 
     def _retry_mark(self, wildcards: Any) -> list[str]:
-        done = self._finished.get(wildcards.run)
-        return [f"{self.results_dir}/retry/{wildcards.run}"] if done is not None and done["status"] != "ok" else []
+        wanted = wildcards.run in self._finished and not self._is_done(wildcards.run)
+        return [f"{self.results_dir}/retry/{wildcards.run}"] if wanted else []
 
-    def priority_of(self, wildcards: Any) -> int:
+    @cached_property
+    def missing_records(self) -> list[str]:
+        """Records to ask for by name. Tables are made from whatever records exist, so once they are there they ask for no missing run."""
+        if not Path(self.results_dir, RECORDS_FILE).exists():
+            return []
+        return [record for record, run in zip(self.records, self.study.runs, strict=True) if run.run_id not in self._finished]
+
+    @cached_property
+    def all_retry_marks(self) -> list[str]:
+        """The marks of all runs to repeat: as targets, since Snakemake makes no missing file for the sake of one that is there."""
+        return [f"{self.results_dir}/retry/{run_id}" for run_id in self._finished if not self._is_done(run_id)]
+
+    def _priority_of(self, wildcards: Any) -> int:
         """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""
         return self._order[wildcards.run]
 
@@ -113,6 +148,11 @@ class Graph:
         if done.returncode:
             raise RecordError(f"the tables could not be made: {describe(done)}")
 
+    @property
+    def runs_to_make(self) -> list[Run]:
+        """The runs that Snakemake would start."""
+        return [run for run in self.study.runs if not self._is_done(run.run_id)]
+
     def closing_line(self) -> str:
         """How many runs are done, and how many of them are failed rows."""
         self.__dict__.pop("_finished", None)
@@ -125,8 +165,21 @@ class Graph:
         return f"{line}\nreport: {self.results_dir}/report.html"
 
 
-def load_graph(config: Mapping[str, Any], configfiles: Sequence[Path | str], basedir: Path | str) -> Graph:
-    """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError."""
+def _lookup(function: Callable[[Any], T]) -> Callable[[Any], T]:
+    """`function` with its signature at hand: Snakemake asks for it several times per job, which costs more than the look-up."""
+
+    def call(wildcards: Any) -> T:
+        return function(wildcards)
+
+    call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
+    return call
+
+
+def load_graph(config: Mapping[str, Any], configfiles: Sequence[Path | str], basedir: Path | str, environ: Mapping[str, str]) -> Graph:
+    """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
+
+    What cannot run here at all is refused here too: a scheduler or an engine that is not there, and more GPU hours than the study allows.
+    """
     for key in config:
         if key not in CONFIG_KEYS:
             raise ConfigError(f"--config {key}=...: unknown key {key!r}; {choices(key, CONFIG_KEYS)}. What to run stands in the study file")
@@ -137,7 +190,17 @@ def load_graph(config: Mapping[str, Any], configfiles: Sequence[Path | str], bas
         raise ConfigError(f"one study at a time: --configfile named {len(configfiles)} files: {', '.join(map(str, configfiles))}")
     path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
     site = config.get("site")
-    return Graph(load_study(path, None if site is None else str(site)), retry == "failed")
+    study = load_study(path, None if site is None else str(site), environ)
+    get_scheduler(study.site.scheduler)
+    get_engine(study.site.engine)
+    refuse_foreign_scheduler(study.site, environ)
+    if set("{}") & set(str(study.site.storage)):
+        raise ConfigError(
+            f"storage {str(study.site.storage)!r}: Snakemake takes braces in a path for wildcards; choose a path without them"
+        )
+    graph = Graph(study, retry == "failed")
+    refuse_over_budget(study, graph.runs_to_make)
+    return graph
 
 
 def _result(path: Path) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""The command line itself: what there is, exit codes, and what is not imported for a help text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from base.errors import StorageError
+from tests.commands.conftest import House
+from workflow.commands import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_help_names_every_command(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in ("plan", "status", "logs", "dataset", "cache", "tables", "report", "reap"):
+        assert f"\n  {name} " in text
+    for name in ("submit", "doctor", "gpus", "session", "compare"):
+        assert f"\n  {name} " not in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plna"],
+        ["plan", "--bar"],
+        ["plan", "a", "b"],
+        [],
+        ["logs"],
+        ["dataset"],
+        ["cache", "rm"],
+        ["logs", "x", "--rank", "-1"],
+        ["dataset", "build", "-j", "0"],
+    ],
+)
+def test_wrong_usage_is_2(house: House, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(words) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_our_errors_are_messages_with_the_code_of_their_class(house: House) -> None:
+    house.path = house.root / "nothing.yaml"
+    said = house("plan")
+    assert said.code == 10
+    assert said.err == f"slipway: the study file {house.path} cannot be read: No such file or directory\n"
+
+
+def test_an_error_of_the_system_is_one_of_storage(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    (house.root / "storage").write_text("no directory")
+    study = house.load()
+    assert study.site.storage.is_file()
+    said = house("dataset", "build", "digits")
+    assert said.code == StorageError.exit_code
+    assert said.err.startswith("slipway: ")
+    assert "Traceback" not in said.err
+
+
+def test_control_characters_do_not_reach_the_terminal(house: House) -> None:
+    house.path = house.root / "\x1b[31m.yaml"
+    said = house("plan")
+    assert "\x1b" not in said.err
+
+
+def test_a_foreign_allocation_is_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    said = house("plan")
+    assert said.code == 10
+    assert "inside an allocation of slurm (SLURM_JOB_ID=17)" in said.err
+
+
+def test_help_imports_nothing_that_takes_time() -> None:
+    heavy = {"pydantic", "yaml", "numpy", "rich", "polars", "torch", "lmdb", "PIL", "cv2", "blake3"}
+    code = f"import sys\nfrom workflow.commands import main\nmain.run(['--help'])\nprint('loaded', *{heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "loaded"
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_traceback() -> None:
+    command = f"{sys.executable} -m workflow.commands.main plan --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "Traceback" not in done.stderr

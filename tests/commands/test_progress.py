@@ -1,0 +1,77 @@
+"""Progress: plain lines by the clock given, a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+from workflow.commands.progress import describe, progress
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_lines_come_every_few_seconds() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with progress("stage digits", "bytes", stream, clock) as callback:
+        for second in range(1, 13):
+            clock.now = 100.0 + second
+            callback(second * 10_000_000, 120_000_000)
+    assert stream.getvalue().splitlines() == [
+        "stage digits: 50.0 MB of 120.0 MB (41 %), 10.0 MB/s, 7.0 s left",
+        "stage digits: 100.0 MB of 120.0 MB (83 %), 10.0 MB/s, 2.0 s left",
+        "stage digits: 120.0 MB in 12.0 s",
+    ]
+
+
+def test_short_work_is_one_line() -> None:
+    stream = io.StringIO()
+    with progress("build", "samples", stream, Clock()) as callback:
+        callback(1797, 1797)
+    assert stream.getvalue() == "build: 1,797 samples in 0.00 s\n"
+
+
+def test_an_unknown_total_and_the_start() -> None:
+    assert describe(500, 0, 10, "samples") == "500 samples, 50 samples/s"
+    assert describe(0, 10, 0, "runs") == "0 runs of 10 runs (0 %)"
+
+
+def test_a_title_is_safe_for_a_terminal() -> None:
+    stream = io.StringIO()
+    with progress("\x1b[2J", "runs", stream, Clock()):
+        pass
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_bar_on_a_terminal() -> None:
+    for unit in ("bytes", "runs"):
+        stream = Terminal()
+        with progress("work", unit, stream) as callback:
+            callback(1, 0)
+            callback(2, 4)
+            callback(4, 4)
+        assert "work" in stream.getvalue()
+        assert "\x1b[" in stream.getvalue()
+
+
+def test_an_error_leaves_the_bar() -> None:
+    stream = Terminal()
+    try:
+        with progress("work", "runs", stream) as callback:
+            callback(1, 2)
+            raise ValueError("x")
+    except ValueError:
+        assert stream.getvalue()

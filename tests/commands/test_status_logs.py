@@ -1,0 +1,138 @@
+"""Where each run stands, and its logs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import House
+from workflow.run.lease import holder_of, new_lease
+
+
+def hold(house: House, run_id: str, pid: int = 0, attempt: int = 1, **changes: object) -> None:
+    """A lease of a process of this machine, by default ours."""
+    run_dir = house.load().results_dir / "runs" / run_id
+    run_dir.mkdir(parents=True, exist_ok=True)
+    lease = new_lease(holder_of(os.getpid(), "local", "1", 0), attempt).to_json()
+    (run_dir / "lease.json").write_text(json.dumps({**lease, **({"pid": pid} if pid else {}), **changes}))
+
+
+def test_every_state(house: House) -> None:
+    study = house.load()
+    names = [run.run_id for run in study.runs]
+    house.record(names[0], "ok")
+    house.record(names[1], "nan", status_reason="rank 1 on here met a loss that is no number\nits last lines:\nx")
+    house.record(names[2], "storage", kind="prevented", status_reason="storage does not answer")
+    hold(house, names[3])
+    house.record(names[4], "ok", published=False)
+    hold(house, names[5], pid=2**22 - 1)
+    torn = house.record(names[6], "ok")
+    (torn.parents[1] / "record.json").write_text('{"stat')
+    (torn / "record.json").write_text('{"stat')
+    said = house.json("status")
+    found = {run["run_id"]: run for run in said["runs"]}
+    assert list(found) == names
+    assert [found[name]["state"] for name in names] == ["done", "failed", "prevented", "running", "missing", "missing", "failed", "missing"]
+    assert found[names[1]]["reason"] == "rank 1 on here met a loss that is no number"
+    assert found[names[1]]["log"] == str(study.results_dir / "runs" / names[1] / "attempts" / "1" / "logs")
+    assert found[names[2]]["status"] == "storage"
+    assert f"process {os.getpid()}" in found[names[3]]["reason"]
+    assert "not published" in found[names[4]]["reason"]
+    assert found[names[5]]["reason"] == "started, and left no record"
+    assert found[names[6]]["status"] == "unreadable"
+    assert found[names[7]]["reason"] is None
+    assert {key: said[key] for key in ("done", "failed", "prevented", "running", "missing")} == {
+        "done": 1, "failed": 2, "prevented": 1, "running": 1, "missing": 3,
+    }  # fmt: skip
+    text = house("status").out
+    assert "small: 8 runs: 1 done, 2 failed, 1 prevented, 1 running, 3 missing" in text
+    assert "failed (nan)" in text
+
+
+def test_a_newer_attempt_speaks_for_the_run(house: House) -> None:
+    name = house.load().runs[0].run_id
+    house.record(name, "storage", kind="prevented", attempt=1)
+    house.record(name, "node_lost", kind="prevented", attempt=2)
+    run = house.json("status")["runs"][0]
+    assert (run["state"], run["status"], run["attempt"]) == ("prevented", "node_lost", 2)
+
+
+def test_a_holder_of_whom_nothing_is_known_runs(house: House) -> None:
+    name = house.load().runs[0].run_id
+    hold(house, name, boot_id="elsewhere", host="other-host")
+    run = house.json("status")["runs"][0]
+    assert run["state"] == "running"
+    assert "cannot be seen from here" in run["reason"]
+
+
+def test_a_torn_lease_is_nobodys(house: House) -> None:
+    name = house.load().runs[0].run_id
+    hold(house, name)
+    (house.load().results_dir / "runs" / name / "lease.json").write_text("")
+    assert house.json("status")["runs"][0]["state"] == "missing"
+
+
+def write_logs(directory: Path) -> None:
+    (directory / "logs" / "rank-0.log").write_bytes(b"first\nred \x1b[31m text \xff\n" + b"x" * 100_000 + b"\nlast\n")
+    (directory / "logs" / "rank-1.log").write_text("other rank\n")
+    (directory / "logs" / "node-0.log").write_text("node\n")
+
+
+def test_logs_of_the_latest_attempt(house: House) -> None:
+    study = house.load()
+    name = study.runs[0].run_id
+    write_logs(house.record(name, "storage", kind="prevented", attempt=1))
+    (house.record(name, "ok", attempt=10) / "logs" / "rank-0.log").write_text("tenth\n")
+    supervisor = study.results_dir / "logs" / f"{name}.log"
+    supervisor.parent.mkdir()
+    supervisor.write_text("supervisor said\n")
+    out = house("logs", name).out
+    assert f"==> {supervisor} <==\nsupervisor said\n" in out
+    assert "attempts/10/logs/rank-0.log <==\ntenth\n" in out
+    assert "other rank" not in out
+
+
+def test_one_attempt_one_rank_last_lines(house: House) -> None:
+    name = house.load().runs[0].run_id
+    write_logs(house.record(name, "ok"))
+    house.record(name, "ok", attempt=2)
+    assert [line for line in house("logs", name, "--attempt", "1").out.splitlines() if line.startswith("==>")] == [
+        f"==> {house.load().results_dir}/runs/{name}/attempts/1/logs/{file}.log <==" for file in ("node-0", "rank-0", "rank-1")
+    ]
+    out = house("logs", name, "--attempt", "1", "--rank", "0", "-n", "1").out
+    assert out.splitlines()[1:] == ["last"]
+    out = house("logs", name, "--attempt", "1", "--rank", "0").out
+    assert "\x1b" not in out
+    assert "red \N{REPLACEMENT CHARACTER}[31m text \N{REPLACEMENT CHARACTER}" in out
+
+
+def test_logs_of_a_run_that_runs_here(house: House) -> None:
+    name = house.load().runs[0].run_id
+    for node in (0, 1):
+        logs = house.root / "cache" / f"local-{node}" / "runs" / f"{name}-a1-abcd" / "out" / "logs"
+        logs.mkdir(parents=True)
+        (logs / f"rank-{node}.log").write_text(f"I am {node}\n")
+    out = house("logs", name).out
+    assert "I am 0\n" in out
+    assert "I am 1\n" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [([], "it was never started"), (["--attempt", "3"], "no logs of attempt 3"), (["--rank", "9"], "no log of rank 9")],
+)
+def test_no_logs(house: House, words: list[str], message: str) -> None:
+    said = house("logs", house.load().runs[0].run_id, *words)
+    assert said.code == 10
+    assert message in said.err
+    house.record(house.load().runs[0].run_id, "ok")
+    assert "attempts there: 1" in house("logs", house.load().runs[0].run_id, "--rank", "7").err
+
+
+def test_a_run_is_named_by_its_beginning(house: House) -> None:
+    said = house("logs", "lenet-digits")
+    assert said.code == 10
+    assert "8 runs start so" in said.err

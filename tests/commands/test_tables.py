@@ -1,0 +1,74 @@
+"""`slipway tables` and `slipway report` on records as they are; the tables themselves are tested in tests/report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import House
+from tests.commands.test_status_logs import hold
+from workflow.study.resolved import publish_resolved, read_resolved
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_tables_of_a_study_that_has_not_begun(house: House) -> None:
+    study = house.load()
+    said = house("tables")
+    assert said.code == 0, said.err
+    assert f"small: 0 of 8 runs ok, 8 missing\ntables: {study.results_dir}/tables\n" in said.out
+    assert (study.results_dir / "tables" / "speedup.csv").is_file()
+    assert (study.results_dir / "records.parquet").is_file()
+    assert read_resolved(study.results_dir)["study"] == "small"
+    shown = house("tables", "--show").out
+    assert "speed-up (efficiency) relative to nodes: 1" in shown
+    said = house("tables", "--strict")
+    assert said.code == 19
+    assert "with --strict every run must be ok" in said.err
+
+
+def test_tables_of_directories_need_no_study(house: House) -> None:
+    study = house.load()
+    publish_resolved(study)
+    house.path = house.root / "gone.yaml"
+    out = house.root / "elsewhere"
+    said = house("tables", str(study.results_dir), "--out", str(out))
+    assert said.code == 0, said.err
+    assert (out / "tables" / "times.md").is_file()
+    said = house("tables", str(house.root / "nothing"))
+    assert said.code == 19
+    assert "Traceback" not in said.err
+
+
+def test_a_changed_study_is_resolved_anew_unless_it_runs(house: House) -> None:
+    study = house.load()
+    house("tables")
+    house.study(baseline={"nodes": 2})
+    house("tables")
+    assert read_resolved(study.results_dir)["baseline"] == {"nodes": 2}
+    hold(house, study.runs[0].run_id)
+    house.study(baseline={"nodes": 1})
+    house("tables")
+    assert read_resolved(study.results_dir)["baseline"] == {"nodes": 2}
+
+
+@pytest.mark.slow
+def test_where_the_libraries_are_missing(house: House) -> None:
+    arguments = ["tables", "--study", str(house.path), "--site", str(house.site)]
+    code = f"import sys; sys.modules['polars'] = None; from workflow.commands import main; sys.exit(main.run({arguments}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 11
+    assert done.stderr == "slipway: tables and plots need polars, which is not installed here: pip install 'slipway[report]'\n"
+
+
+@pytest.mark.slow
+def test_the_page(house: House) -> None:
+    study = house.load()
+    said = house("report")
+    assert said.code == 0, said.err
+    assert f"report: {study.results_dir}/report.html" in said.out
+    assert json.loads((study.results_dir / "plots" / "efficiency.vl.json").read_text())

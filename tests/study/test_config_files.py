@@ -1,0 +1,70 @@
+"""The files in config/: current schemas, and examples that are valid by schema and by loader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from workflow.study import schemas
+from workflow.study.loader import read_document
+from workflow.study.model import StudyFile
+from workflow.study.site import CHECKOUT
+from workflow.study.site_file import SiteFile, read_site
+from workflow.study.study import load_study
+
+CONFIG = CHECKOUT / "config"
+
+
+def test_the_schemas_are_current() -> None:
+    assert schemas.outdated() == []
+
+
+def test_a_changed_schema_is_noticed(tmp_path: Path) -> None:
+    assert len(schemas.outdated(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("model", [StudyFile, SiteFile])
+def test_schemas_are_schemas_and_say_what_each_key_means(model: type) -> None:
+    import json
+
+    schema = json.loads(schemas.schema_text(model))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for definition in [schema, *schema["$defs"].values()]:
+        assert definition["additionalProperties"] is False
+        for name, key in definition["properties"].items():
+            assert "description" in key, name
+
+
+@pytest.mark.parametrize("name", ["study.yaml", "accuracy.yaml"])
+def test_studies(name: str) -> None:
+    import json
+
+    document = read_document(CONFIG / name, "study")
+    jsonschema.validate(document.value, json.loads(schemas.schema_text(StudyFile)))
+    study = load_study(CONFIG / name, "local", {})
+    assert study.cells
+    assert study.notes == ()
+    assert (CONFIG / name).read_text().startswith("# yaml-language-server: $schema=schemas/study.schema.json")
+
+
+def test_sites() -> None:
+    import json
+
+    for path in (CONFIG / "sites").glob("*.yaml"):
+        jsonschema.validate(read_document(path, "site").value, json.loads(schemas.schema_text(SiteFile)))
+        assert read_site(path).name == path.stem
+        assert "$schema=../schemas/site.schema.json" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("study", "A"), ("limits", {"walltime": 3}), ("axes", {"nodes": 1}), ("zip", {}), ("base", {"threads": "all"}), ("nodes", 1)],
+)
+def test_the_schema_refuses_what_the_loader_refuses(key: str, value: object) -> None:
+    import json
+
+    study = {"study": "s", "datasets": {"d": {"source": "synthetic"}}, key: value}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(study, json.loads(schemas.schema_text(StudyFile)))

@@ -1,0 +1,80 @@
+"""study.json: written when something changed, read without YAML and pydantic."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from base.errors import RecordError
+from tests.study.studies import changed, load
+from workflow.study.resolved import find_run, publish_resolved, read_resolved, resolved_study
+from workflow.study.site import Site
+from workflow.study.study import Study
+
+
+def local_study(folder: Path, **changes: object) -> Study:
+    site = folder / "site.yaml"
+    site.write_text("storage: storage\ncache: {path: cache}\n")
+    return load(folder, changed(**changes), str(site))
+
+
+def test_written_once_per_content(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    first = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert publish_resolved(study, first)
+    path = study.results_dir / "study.json"
+    before = path.stat()
+    assert not publish_resolved(study)
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    content = read_resolved(study.results_dir)
+    assert [entry["time"] for entry in content["history"]] == ["2026-01-02T03:04:05+00:00"]
+    assert publish_resolved(local_study(tmp_path, base={"repeats": 1}))
+    assert len(read_resolved(study.results_dir)["history"]) == 2
+
+
+def test_content(tmp_path: Path) -> None:
+    study = local_study(tmp_path, limits={"walltime": "5m", "gpu_hours": 2, "init": "30s"})
+    publish_resolved(study)
+    content = read_resolved(study.results_dir)
+    content.pop("history")
+    assert content == json.loads(json.dumps(resolved_study(study)))
+    assert content["schema"] == "slipway.study/1"
+    assert content["limits"] == {"walltime_s": 300.0, "gpu_hours": 2.0, "init_s": 30.0}
+    assert content["baseline"] == {"nodes": 1}
+    assert [entry["run_id"] for entry in content["runs"]] == [run.run_id for run in study.runs]
+    assert Site.from_json(content["site"]) == study.site
+    for run in study.runs:
+        assert find_run(content, run.run_id) == run
+    with pytest.raises(RecordError, match="no run 'x-r1'"):
+        find_run(content, "x-r1")
+
+
+def test_one_line_per_cell_and_run(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    publish_resolved(study)
+    lines = (study.results_dir / "study.json").read_text().splitlines()
+    assert sum(line.startswith('  {"batch_size"') for line in lines) == 4
+    assert sum(line.startswith('  {"cell_id"') for line in lines) == 8
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "slipway.study/2"}', "[" * 100_000])
+def test_a_file_that_is_none_of_ours(tmp_path: Path, content: str) -> None:
+    (tmp_path / "study.json").write_text(content)
+    with pytest.raises(RecordError, match=r"study\.json"):
+        read_resolved(tmp_path)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="No such file"):
+        read_resolved(tmp_path)
+
+
+def test_the_supervisor_needs_neither_yaml_nor_pydantic() -> None:
+    code = "import sys, workflow.study.resolved, workflow.study.site, workflow.study.paths; print(*{'yaml', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert done.stdout.strip() == ""

@@ -1,0 +1,187 @@
+"""The site: lookup order, every key, and what runs the job must be what the site says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from base.errors import ConfigError, RecordError
+from workflow.study import site_file
+from workflow.study.site import CHECKOUT, Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler, scheduler_of
+from workflow.study.site_file import load_site, read_site
+
+FULL = """
+storage: ../shared
+cache: {path: /local/ssd, max_bytes: 3TB}
+engine: podman
+scheduler: slurm
+queue: gpu
+account: me
+qos: high
+constraint: a100
+directives: ["--reservation=x"]
+device: cuda
+gpus_per_node: 8
+cpus_per_node: 64
+memory_per_node: 500GiB
+walltime: 1d12h
+deadline_margin: 90s
+share_nodes: true
+setup: [module load cuda]
+images: {pytorch: /images/p.sif}
+network_interface: ib0
+storage_limit: {bytes_per_s: 5GB, readers: 16}
+foreign_gpu: refuse
+shared: group
+"""
+
+
+def test_every_key(tmp_path: Path) -> None:
+    path = tmp_path / "sites" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text(FULL)
+    site = read_site(path)
+    assert site == Site(
+        name="mine",
+        storage=tmp_path / "shared",
+        cache=Cache(path=Path("/local/ssd"), max_bytes=3 * 10**12),
+        engine="podman",
+        scheduler="slurm",
+        queue="gpu",
+        account="me",
+        qos="high",
+        constraint="a100",
+        directives=("--reservation=x",),
+        device="cuda",
+        gpus_per_node=8,
+        cpus_per_node=64,
+        memory_per_node_bytes=500 * 2**30,
+        walltime_s=36 * 3600.0,
+        deadline_margin_s=90.0,
+        share_nodes=True,
+        setup=("module load cuda",),
+        images={"pytorch": "/images/p.sif"},
+        network_interface="ib0",
+        storage_limit=StorageLimit(bytes_per_s=5 * 10**9, readers=16),
+        foreign_gpu="refuse",
+        shared="group",
+    )
+    assert Site.from_json(json.loads(json.dumps(site.to_json()))) == site
+
+
+def test_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text("storage: s\ncache: {path: c}\ndevice: cpu\n")
+    site = read_site(path)
+    assert site == Site(name="small", storage=tmp_path / "s", cache=Cache(path=tmp_path / "c"), device="cpu")
+    assert (site.scheduler, site.engine, site.deadline_margin_s, site.shared, site.foreign_gpu) == (
+        "local",
+        "bare",
+        120.0,
+        "user",
+        "record",
+    )
+    assert Site.from_json(site.to_json()) == site
+
+
+def test_a_cluster_has_gpus_unless_it_says_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("storage: s\ncache: {path: c}\nscheduler: lsf\n")
+    assert read_site(path).device == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cache: {path: c}", ["storage", "missing"]),
+        ("storage: s", ["cache", "missing"]),
+        ("storage: s\ncache: {}", ["2: cache.path", "missing"]),
+        ("storage: s\ncache: c", ["2: cache", "mapping"]),
+        ("storage: s\ncache: {path: c, max_bytes: 100}", ["cache.max_bytes", "whole number 100", "20GiB"]),
+        ("storage: s\ncache: {path: c, max_bytes: lots}", ["cache.max_bytes", "'lots'"]),
+        ("storage: s\ncache: {path: c, max_bytes: 0GB}", ["cache.max_bytes", "more than nothing"]),
+        ("storage: s\ncache: {path: c}\nscheduler: slrum", ["3: scheduler", "did you mean 'slurm'"]),
+        ("storage: s\ncache: {path: c}\nengine: singularity", ["3: engine", "apptainer"]),
+        ("storage: s\ncache: {path: c}\npartition: gpu", ["3: partition", "queue"]),
+        ("storage: s\ncache: {path: c}\nqueues: gpu", ["3: queues", "did you mean 'queue'"]),
+        ("storage: s\ncache: {path: c}\naxes: {}", ["3: axes", "study file"]),
+        ('storage: s\ncache: {path: c}\nqueue: "a\\nb"', ["3: queue", "one line"]),
+        ("storage: s\ncache: {path: c}\nsetup: module load x", ["3: setup", "a list"]),
+        ("storage: s\ncache: {path: c}\ngpus_per_node: 0", ["gpus_per_node", "1 or more"]),
+        ("storage: s\ncache: {path: c}\nshared: all", ["shared", "group, user"]),
+        ("storage: s\ncache: {path: c}\nwalltime: 86400", ["walltime", "86400s"]),
+        ("storage: s\ncache: {path: c}\nimages: {a/b: x}", ["images.a/b", "a name"]),
+    ],
+)
+def test_wrong_sites(tmp_path: Path, text: str, words: list[str]) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_site(path)
+    for word in [f"{path}:", *words]:
+        assert word in str(caught.value)
+
+
+def test_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_file, "SITES_DIR", tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(f"storage: {name}\ncache: {{path: c}}\n")
+    assert load_site(None, {}).name == "local"
+    assert load_site("local", {"SLIPWAY_SITE": "one"}).name == "local"
+    assert load_site("one", {"SLIPWAY_SITE": "two"}).storage == tmp_path / "one"
+    assert load_site(None, {"SLIPWAY_SITE": "two"}).storage == tmp_path / "two"
+    assert load_site(str(tmp_path / "two.yaml"), {}).storage == tmp_path / "two"
+    (tmp_path / "default.yaml").write_text("storage: d\ncache: {path: c}\n")
+    assert load_site(None, {}).name == "default"
+    assert load_site(None, {"SLIPWAY_SITE": "one"}).name == "one"
+    assert load_site("local", {}) == local_site(site_file._sees_gpu())
+    with pytest.raises(ConfigError, match="the site asked for is 'tow'.*did you mean 'two'"):
+        load_site("tow", {})
+    with pytest.raises(ConfigError, match=r"\$SLIPWAY_SITE is '../one'|cannot be read"):
+        load_site(None, {"SLIPWAY_SITE": "../one"})
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_site(str(tmp_path / "three.yaml"), {})
+
+
+def test_the_built_in_site_lies_under_the_checkout() -> None:
+    site = local_site(has_gpu=False)
+    assert site.storage == CHECKOUT / ".slipway" / "storage"
+    assert site.cache.path == CHECKOUT / ".slipway" / "cache"
+    assert (site.scheduler, site.engine, site.device) == ("local", "bare", "cpu")
+    assert local_site(has_gpu=True).device == "cuda"
+    assert (CHECKOUT / "pyproject.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("environ", "scheduler"),
+    [
+        ({}, None),
+        ({"SLURM_JOB_ID": "7"}, "slurm"),
+        ({"LSB_JOBID": "7"}, "lsf"),
+        ({"PBS_JOBID": "7"}, "pbs"),
+        ({"JOB_ID": "7", "SGE_ROOT": "/sge"}, "sge"),
+        ({"JOB_ID": "7"}, None),
+        ({"SLURM_JOB_ID": ""}, None),
+    ],
+)
+def test_the_scheduler_that_runs_us(environ: dict[str, str], scheduler: str | None) -> None:
+    assert scheduler_of(environ) == scheduler
+    for name in ("local", "slurm", "lsf", "pbs", "sge"):
+        site = Site(name="s", storage=Path("/s"), cache=Cache(path=Path("/c")), scheduler=name)
+        if scheduler in (None, name):
+            refuse_foreign_scheduler(site, environ)
+        else:
+            with pytest.raises(ConfigError, match=f"scheduler: {name}, but this process runs inside an allocation of {scheduler}"):
+                refuse_foreign_scheduler(site, environ)
+
+
+def test_a_cell_may_choose_its_device() -> None:
+    site = local_site(has_gpu=False)
+    assert [device_of(device, site) for device in ("site", "cpu", "cuda")] == ["cpu", "cpu", "cuda"]
+
+
+def test_a_site_that_is_none() -> None:
+    with pytest.raises(RecordError, match="the site in study.json"):
+        Site.from_json({"name": "x"})

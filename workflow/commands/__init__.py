@@ -1,0 +1,1 @@
+"""The console script `slipway`: one module per command; main.py names them and imports each only when it is called."""

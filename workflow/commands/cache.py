@@ -1,0 +1,71 @@
+"""`slipway cache ls|rm`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from base.errors import StagingError
+from base.units import format_size
+from data_prep.cache import entries
+from data_prep.cache.entries import Row
+from workflow.commands import show
+from workflow.commands.caches import caches_here
+from workflow.study.site_file import load_site
+
+
+def ls(site_name: str | None, as_json: bool) -> None:
+    """List what takes room, last used first, cache by cache."""
+    site = load_site(site_name)
+    found = [(cache, entries.ls(cache)) for cache in caches_here(site)]
+    if as_json:
+        show.json_value(
+            [{"cache": str(cache), "max_bytes": site.cache.max_bytes, "entries": [_json(row) for row in rows]} for cache, rows in found]
+        )
+        return
+    if not found:
+        show.line(f"nothing is cached: {site.cache.path} is empty or not there")
+    for cache, rows in found:
+        limit = f" of {format_size(site.cache.max_bytes)}" if site.cache.max_bytes else ""
+        show.line(f"{cache}: {format_size(sum(row.bytes for row in rows))}{limit}")
+        if rows:
+            show.table(("name", "kind", "bytes", "last used", ""), [_cells(row) for row in rows])
+
+
+def rm(site_name: str | None, names: Sequence[str], force: bool) -> None:
+    """Remove the datasets `names` from every cache of this node that has them. Raises StagingError when none has."""
+    caches = caches_here(load_site(site_name))
+    for name in names:
+        having = [cache for cache in caches if any(_is_of(row, name) for row in entries.ls(cache))]
+        if not having:
+            known = sorted({row.name for cache in caches for row in entries.ls(cache) if row.kind == "dataset"})
+            raise StagingError(f"{name!r} is in no cache of this node ({_named(caches)}); there: {', '.join(known) or 'nothing'}")
+        for cache in having:
+            show.line(f"{cache}: {name} removed, {format_size(entries.rm(cache, name, force))} freed")
+
+
+def _is_of(row: Row, name: str) -> bool:
+    """Whether the row is the dataset `name`, or an unfinished copy of it."""
+    return row.kind != "result" and (row.name == name or row.name.startswith(f".{name}."))
+
+
+def _named(caches: Sequence[Path]) -> str:
+    return ", ".join(map(str, caches)) or "there is none"
+
+
+def _cells(row: Row) -> Sequence[object]:
+    used = datetime.fromtimestamp(row.last_used).astimezone().isoformat(" ", "minutes")[:16]
+    words = [f"in use by {lease}" for lease in row.leases]
+    words += [f"DAMAGED: {row.damaged}"] if row.damaged else []
+    words += [f"not delivered to {row.target}; slipway reap --push"] if row.kind == "result" else []
+    return row.name, row.kind, format_size(row.bytes), used, "; ".join(words)
+
+
+def _json(row: Row) -> dict[str, Any]:
+    return {
+        **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)},
+        "leases": [dict(lease.holder) for lease in row.leases],
+    }

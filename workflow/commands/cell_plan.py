@@ -1,0 +1,165 @@
+"""`slipway plan --cell ID`: everything that a run of one cell will start and copy, built by the functions that the run itself uses.
+
+What is known only at the start stands in angle brackets, or as port 0.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from base.errors import UnsupportedRequest
+from base.units import format_size
+from cluster.schedulers import SCHEDULERS
+from cluster.types import Allocation
+from containers.engines import get_engine
+from containers.spec import EnginePlan
+from workflow.commands import show
+from workflow.run.attempt import describe_framework
+from workflow.run.plan import allocation_request, attempt_tag, cell_document, check_framework, container_spec, node_argv, supervisor_argv
+from workflow.run.stage_child import stage_argv
+from workflow.run.workdir import WorkDirectory
+from workflow.study import paths
+from workflow.study.cell import Cell
+from workflow.study.needs import DatasetNeeds, dataset_needs, model_of
+from workflow.study.site import device_of
+from workflow.study.study import Study
+
+UNKNOWN_PORT: Final = 0
+TOKEN: Final = "<token>"
+
+
+def main(study: Study, cell: Cell, as_json: bool) -> None:
+    """Print the plan of the cell's first repeat."""
+    plan = plan_cell(study, cell, os.environ)
+    if as_json:
+        show.json_value(plan)
+    else:
+        _print(plan)
+
+
+def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The plan as JSON-able values. Raises UnsupportedRequest for a scheduler that is not here, AllocationError without the GPUs."""
+    site = study.site
+    if site.scheduler not in SCHEDULERS:
+        raise UnsupportedRequest(f"scheduler {site.scheduler!r} of site {site.name!r} is not here yet; valid: {', '.join(SCHEDULERS)}")
+    scheduler = SCHEDULERS[site.scheduler]
+    run_id = f"{cell.cell_id}-r1"
+    attempt = _next_attempt(study, run_id)
+    everyone = [other.to_json() for other in study.cells]
+    request = allocation_request(cell.to_json(), everyone, site.to_json(), study.limits.walltime_s)
+    allocation = scheduler.allocate(request, environ, os.getpid())
+    framework = describe_framework(cell.to_json(), device_of(cell.device, site))
+    check_framework(framework, cell.world_size)
+    needs = dataset_needs(study, cell.dataset)
+    argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
+    document = _document(cell, {"run_id": run_id, "repeat": 1, "attempt": attempt}, allocation, needs)
+    work = {"tag": attempt_tag(run_id, attempt, TOKEN), "framework": framework, "cell": document, "deadline": None}
+    return {
+        "run_id": run_id,
+        "attempt": attempt,
+        "supervisor": list(supervisor_argv(sys.executable, str(study.results_dir), run_id)),
+        "allocation": allocation.to_json(),
+        "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
+        "nodes": [_node(study, allocation, index, work, needs) for index in range(len(allocation.nodes))],
+        "cell_json": document,
+        "dataset": {
+            "name": needs.name,
+            "root": str(needs.root) if needs.root else None,
+            "bytes": needs.bytes,
+            "bytes_are": needs.bytes_are,
+        },
+        "copies": [{"path": f"{shard.name}/data.mdb", "bytes": shard.bytes, "chunks": len(shard.chunks)} for shard in needs.manifest.shards]
+        if needs.manifest
+        else None,
+        "results": str(paths.attempts_dir(study.results_dir, run_id) / str(attempt)),
+    }
+
+
+def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, Any], needs: DatasetNeeds) -> dict[str, Any]:
+    """What the node program of one node will start: the stager, then the engine's processes."""
+    site, node = study.site, allocation.nodes[index]
+    cache = SCHEDULERS[site.scheduler].node_cache(site.cache.path, node)
+    name = needs.root.name if needs.root else f"{needs.name}-<digest>"
+    limit = site.storage_limit.bytes_per_s if site.storage_limit else None
+    rate = limit / len(allocation.nodes) if limit else None
+    stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
+    directory = WorkDirectory(cache, work["tag"])
+    master = (allocation.head.address, UNKNOWN_PORT)
+    spec = container_spec(work, allocation, index, directory.paths(str(cache / "datasets" / name), work["framework"]["folder"]), master)
+    return {
+        "name": node.name,
+        "cores": list(node.cores),
+        "gpus": list(node.gpus),
+        "cache": str(cache),
+        "work_directory": str(directory.path),
+        "stage": list(stage),
+        "container": _container(get_engine(site.engine).plan(spec, os.environ)),
+    }
+
+
+def _container(plan: EnginePlan) -> dict[str, Any]:
+    processes = [
+        {"name": one.name, "ranks": list(one.ranks), "argv": list(one.argv), "env": dict(one.env), "cwd": one.cwd} for one in plan.processes
+    ]
+    return {"engine": plan.engine, "name": plan.spec.name, "image": plan.spec.image, "device": plan.spec.device, "processes": processes}
+
+
+def _document(cell: Cell, run: Mapping[str, Any], allocation: Allocation, needs: DatasetNeeds) -> dict[str, Any]:
+    """cell.json; without the layers while the classes or the size of the images are not known."""
+    model = model_of(cell, needs)
+    described: dict[str, Any] = {"layers": None, "parameters": None, "variant": None}
+    if model is not None:
+        described = {"layers": [dict(layer) for layer in model.layers], "parameters": model.parameters, "variant": model.variant}
+    return cell_document(cell.to_json(), run, allocation, described)
+
+
+def _next_attempt(study: Study, run_id: str) -> int:
+    directory = paths.attempts_dir(study.results_dir, run_id)
+    numbers = [int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal()] if directory.is_dir() else []
+    return max(numbers, default=0) + 1
+
+
+def _print(plan: Mapping[str, Any]) -> None:
+    show.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
+    show.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
+    for launch in plan["launches"]:
+        show.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")
+    _print_copies(plan)
+    for node in plan["nodes"]:
+        container = node["container"]
+        devices = f", GPUs {', '.join(node['gpus'])}" if node["gpus"] else ""
+        show.line(f"\nnode {node['name']}: cores {', '.join(map(str, node['cores']))}{devices}; work directory {node['work_directory']}")
+        show.line(f"stage:\n  {shlex.join(node['stage'])}")
+        for process in container["processes"]:
+            image = "" if container["engine"] == "bare" else f", image {container['image']}"
+            show.line(f"{process['name']} ({container['engine']}{image}, in {process['cwd']}):")
+            for name, value in sorted(process["env"].items()):
+                show.line(f"  {name}={shlex.quote(value)} \\")
+            show.line(f"  {shlex.join(process['argv'])}")
+    _print_document(plan["cell_json"])
+    show.line(f"\nresult: {plan['results']}")
+
+
+def _print_copies(plan: Mapping[str, Any]) -> None:
+    dataset = plan["dataset"]
+    where = f"{dataset['root']} -> {', '.join(node['cache'] for node in plan['nodes'])}"
+    if plan["copies"] is None:
+        size = f"about {format_size(dataset['bytes'])}" if dataset["bytes"] is not None else "size unknown"
+        show.line(f"\ncopies: dataset {dataset['name']} is not built yet ({size}); `slipway dataset build` or snakemake builds it")
+        return
+    show.line(f"\ncopies: {where}")
+    for copy in plan["copies"]:
+        show.line(f"  {copy['path']}  {format_size(copy['bytes'])} in {copy['chunks']} chunks")
+
+
+def _print_document(document: Mapping[str, Any]) -> None:
+    show.line("\ncell.json:")
+    for key in sorted(document):
+        value = document[key]
+        if key == "model_layers":
+            value = f"{len(value)} layers (--json lists them)" if value else "known when the dataset is built"
+        show.line(f"  {key}: {value}")

@@ -1,0 +1,41 @@
+"""`slipway dataset build`: what snakemake's dataset rules do, without snakemake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from base.logs import private_umask
+from base.units import format_size
+from data_prep.build.dataset import build_dataset
+from workflow.commands import show
+from workflow.commands.datasets import check_name
+from workflow.commands.progress import progress
+from workflow.study.study import load_study
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How to build: processes at a time; whether a damaged image refuses the dataset; whether to start from nothing."""
+
+    jobs: int
+    strict: bool = False
+    fresh: bool = False
+
+
+def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) -> None:
+    """Build the datasets `names`, or all that the study's cells use."""
+    study = load_study(study_path, site)
+    private_umask(group=study.site.shared == "group")
+    wanted = [check_name(study, name) for name in names] or sorted({cell.dataset for cell in study.cells})
+    for name in wanted:
+        spec = study.datasets[name]
+        if how.strict and not spec.strict:
+            # `strict` is part of the specification, and so of the name under which runs look for the dataset: first see that it is refused
+            # or not, then build what the study asks for, which has the same content
+            with progress(f"dataset {name}, strictly", "samples") as callback:
+                build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
+        with progress(f"dataset {name}", "samples") as callback:
+            built = build_dataset(spec, name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
+        show.line(f"{name}: {built.samples} samples, {format_size(built.bytes)} in {study.datasets_dir / built.path}")

@@ -1,0 +1,84 @@
+"""`slipway logs RUN`: what supervisor, nodes and ranks of an attempt wrote, safe for a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from base.errors import ConfigError
+from base.logs import printable
+from workflow.study import paths
+from workflow.study.study import Study, load_study
+
+MAX_LINE: Final = 1 << 16  # a longer line is shown in parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which logs: of one attempt (None: the latest), of one rank (None: all, and nodes and supervisor), the last lines only."""
+
+    attempt: int | None = None
+    rank: int | None = None
+    lines: int | None = None
+
+
+def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
+    """Print the logs."""
+    study = load_study(path, site)
+    run_id = study.run(run).run_id
+    found = log_files(study, run_id, wanted)
+    if not found:
+        raise ConfigError(_nothing(study, run_id, wanted))
+    for number, file in enumerate(found):
+        sys.stdout.write(f"{'' if number == 0 else chr(10)}==> {printable(str(file))} <==\n")
+        for text in _last(_lines(file), wanted.lines):
+            sys.stdout.write(printable(text) + "\n")
+
+
+def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
+    """The logs: the supervisor's, then those of the attempt on storage, else of one that still runs on this machine."""
+    attempts = paths.attempts_dir(study.results_dir, run_id)
+    number = wanted.attempt or max(_attempts(attempts), default=None)
+    directories = [attempts / str(number) / "logs"] if number is not None else []
+    if wanted.attempt is None or not directories[0].is_dir():
+        directories = _on_this_machine(study, run_id, wanted.attempt) or directories
+    pattern = "*.log" if wanted.rank is None else f"rank-{wanted.rank}.log"
+    files = [file for directory in directories for file in sorted(directory.glob(pattern))]
+    supervisor = study.results_dir / "logs" / f"{run_id}.log"
+    return [supervisor, *files] if wanted.rank is None and wanted.attempt is None and supervisor.is_file() else files
+
+
+def _attempts(directory: Path) -> list[int]:
+    return [int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal()] if directory.is_dir() else []
+
+
+def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Path]:
+    """Directories of logs of an attempt whose work directory is on this machine: it runs, or its result waits here."""
+    prefix = f"{run_id}-a{'' if attempt is None else attempt}"
+    caches = [study.site.cache.path]
+    if study.site.scheduler == "local":
+        caches = sorted(study.site.cache.path.glob("local-*"))
+    return [directory for cache in caches for directory in sorted((cache / "runs").glob(f"{prefix}*/out/logs"))]
+
+
+def _nothing(study: Study, run_id: str, wanted: Wanted) -> str:
+    attempts = paths.attempts_dir(study.results_dir, run_id)
+    numbers = sorted(_attempts(attempts))
+    what = "no logs" if wanted.rank is None else f"no log of rank {wanted.rank}"
+    where = f"attempt {wanted.attempt} of {run_id}" if wanted.attempt else run_id
+    known = f"attempts there: {', '.join(map(str, numbers))}" if numbers else "it was never started"
+    return f"{what} of {where}; {known} ({attempts})"
+
+
+def _lines(file: Path) -> Iterator[str]:
+    with file.open("rb") as content:
+        while chunk := content.readline(MAX_LINE):
+            yield chunk.decode(errors="replace").rstrip("\r\n")
+
+
+def _last(lines: Iterable[str], count: int | None) -> Iterable[str]:
+    return lines if count is None else deque(lines, maxlen=count)

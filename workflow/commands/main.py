@@ -1,0 +1,221 @@
+"""`slipway`: names, options and help of every command. The work is in the module of the same name, imported when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from base.errors import SlipwayError, StorageError
+from base.logs import configure, masked, printable, private_umask
+
+DEFAULT_STUDY: Final = Path("config/study.yaml")
+
+app = typer.Typer(
+    name="slipway",
+    help="Training studies on your own cluster: one study file in, checked scalability tables out. Runs are started by snakemake.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+dataset_app = typer.Typer(help="Build, look at, check and stage datasets.", no_args_is_help=True, rich_markup_mode=None)
+cache_app = typer.Typer(help="What lies in this node's cache.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(dataset_app, name="dataset")
+app.add_typer(cache_app, name="cache")
+
+StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file.", show_default=True)]
+StudyOption = Annotated[Path, typer.Option("--study", "-s", help="The study file.")]
+SiteOption = Annotated[
+    str | None, typer.Option("--site", help="Name or path of a site file; default: $SLIPWAY_SITE, else config/sites/default.yaml.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+@app.command()
+def plan(
+    study: StudyArgument = DEFAULT_STUDY,
+    cell: Annotated[str | None, typer.Option("--cell", help="Show one cell in full: argv, containers, cell.json, copy list.")] = None,
+    site: SiteOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a study will run, need and cost. Nothing is written."""
+    from workflow.commands import plan as command
+
+    command.main(study, cell, site, as_json)
+
+
+@app.command()
+def status(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
+    """Which runs are done, failed, prevented, running or missing, with reason and log."""
+    from workflow.commands import status as command
+
+    command.main(study, site, as_json)
+
+
+@app.command()
+def logs(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, or the beginning of its name that no other run has.")],
+    study: StudyOption = DEFAULT_STUDY,
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Default: the latest.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Of this rank only.")] = None,
+    lines: Annotated[int | None, typer.Option("--lines", "-n", min=1, help="Only the last lines of each log.")] = None,
+    site: SiteOption = None,
+) -> None:
+    """The logs of a run: supervisor, nodes and ranks."""
+    from workflow.commands import logs as command
+
+    command.main(study, site, run, command.Wanted(attempt=attempt, rank=rank, lines=lines))
+
+
+@dataset_app.command("build")
+def dataset_build(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Datasets of the study; default: those its cells use.")
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Shards at once; default: the cores.", show_default=False)] = len(
+        os.sched_getaffinity(0)
+    ),
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a dataset with a damaged image, instead of listing it.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted or refused build decided.")] = False,
+) -> None:
+    """Build datasets on network storage; what is built already is left alone, what was interrupted goes on."""
+    from workflow.commands import dataset_build as command
+
+    command.main(study, site, names or [], command.Wanted(jobs=jobs, strict=strict, fresh=fresh))
+
+
+@dataset_app.command("info")
+def dataset_info(
+    name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built one.")],
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Classes, splits, counts, bytes, mean and deviation of a dataset, and what was rejected."""
+    from workflow.commands import dataset as command
+
+    command.info(study, site, name, as_json)
+
+
+@dataset_app.command("verify")
+def dataset_verify(
+    name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built or staged one.")],
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+) -> None:
+    """Hash every chunk of a dataset and compare it with the manifest."""
+    from workflow.commands import dataset as command
+
+    command.verify(study, site, name)
+
+
+@dataset_app.command("stage")
+def dataset_stage(
+    name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built one.")],
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    node: Annotated[int, typer.Option("--node", min=0, help="With the local scheduler: the node whose cache is filled.")] = 0,
+) -> None:
+    """Bring a built dataset into this node's cache, checked, before a run needs it."""
+    from workflow.commands import dataset as command
+
+    command.stage_here(study, site, name, node)
+
+
+@cache_app.command("ls")
+def cache_ls(site: SiteOption = None, as_json: JsonOption = False) -> None:
+    """Datasets, unfinished copies and undelivered results in this node's cache, last used first."""
+    from workflow.commands import cache as command
+
+    command.ls(site, as_json)
+
+
+@cache_app.command("rm")
+def cache_rm(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets as `slipway cache ls` shows them.")],
+    site: SiteOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Also while a run uses it: the run reads on undisturbed.")] = False,
+) -> None:
+    """Remove staged datasets, or what is left of copies."""
+    from workflow.commands import cache as command
+
+    command.rm(site, names, force)
+
+
+@app.command()
+def tables(
+    directories: Annotated[
+        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Results directories; default: that of the study.")
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where records and tables go; default: the first directory.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the speed-up table.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
+) -> None:
+    """Make the tables from whatever records there are."""
+    from workflow.commands import tables as command
+
+    command.main(study, site, directories or [], command.Wanted(out=out, show=show, strict=strict))
+
+
+@app.command()
+def report(
+    directories: Annotated[
+        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Results directories; default: that of the study.")
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where everything goes; default: the first directory.")] = None,
+) -> None:
+    """Tables, plots and the page report.html, which opens without network."""
+    from workflow.commands import report as command
+
+    command.main(study, site, directories or [], out)
+
+
+@app.command()
+def reap(
+    push: Annotated[bool, typer.Option("--push", help="Deliver the results that wait in this node's cache.")] = False,
+    site: SiteOption = None,
+) -> None:
+    """Clear up what dead runs left on this node."""
+    from workflow.commands import reap as command
+
+    command.main(site, push)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script. Exits with 0, the code of the error's class, 2 for wrong usage, 1 for a bug of ours."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code. Our own errors become a message on standard error, never a traceback."""
+    private_umask()
+    configure("slipway")
+    try:
+        app(args=list(arguments), prog_name="slipway")
+    except SystemExit as ended:  # typer's way to return: 0, 2 after it has said what is wrong with the usage, 130 after Ctrl-C
+        return ended.code if isinstance(ended.code, int) else 1
+    except SlipwayError as error:
+        return _say(str(error), error.exit_code)
+    except OSError as error:
+        return _say(f"{error.filename}: {error.strerror}" if error.filename else str(error), StorageError.exit_code)
+    return 0
+
+
+def _say(message: str, code: int) -> int:
+    sys.stderr.write(f"slipway: {printable(masked(message))}\n")
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""`slipway plan`: print the plan of a study, or of one cell; refuse what is over its limit."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from base.units import format_duration, format_size
+from workflow.commands import show
+from workflow.commands.state import STATES, counts
+from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
+from workflow.study.cost import refuse_over_budget
+from workflow.study.needs import DatasetNeeds
+from workflow.study.series import NOT_SERIES, Series
+from workflow.study.site import refuse_foreign_scheduler
+from workflow.study.study import load_study
+
+MAX_ROWS: Final = 60
+
+
+def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
+    """Print the plan. Raises ConfigError when it takes more GPU hours than the study allows."""
+    study = load_study(path, site)
+    refuse_foreign_scheduler(study.site, os.environ)
+    if cell is not None:
+        from workflow.commands import cell_plan
+
+        cell_plan.main(study, study.cell(cell), as_json)
+        return
+    plan = plan_study(study)
+    if as_json:
+        show.json_value(to_json(plan))
+    else:
+        _print(plan)
+    refuse_over_budget(study, plan.to_run)
+
+
+def to_json(plan: StudyPlan) -> dict[str, Any]:
+    """The plan for programs."""
+    study = plan.study
+    return {
+        "study": study.name,
+        "file": str(study.path),
+        "site": study.site.to_json(),
+        "results": str(study.results_dir),
+        "baseline": dict(study.baseline),
+        "runs": {**counts(plan.states), "to_run": [run.run_id for run in plan.to_run]},
+        "gpu_hours": {"planned": plan.gpu_hours, "limit": study.limits.gpu_hours},
+        "process_hours": plan.process_hours,
+        "datasets": [_dataset_json(plan, needs) for needs in plan.datasets],
+        "series": [
+            {"cells": [cell.cell_id for cell in one.cells], "scaling": one.scaling, "has_baseline": one.has_baseline} for one in plan.series
+        ],
+        "cells": [
+            {
+                **cell.cell.to_json(),
+                "states": dict(cell.states),
+                "memory_bytes": cell.memory_bytes,
+                "available_bytes": cell.available_bytes,
+                "fits": cell.fits,
+            }
+            for cell in plan.cells
+        ],
+        "notes": list(plan.notes),
+    }
+
+
+def _dataset_json(plan: StudyPlan, needs: DatasetNeeds) -> dict[str, Any]:
+    return {
+        "name": needs.name,
+        "root": str(needs.root) if needs.root else None,
+        "samples": needs.samples,
+        "bytes": needs.bytes,
+        "bytes_are": needs.bytes_are,
+        "nodes": nodes_of(plan, needs.name),
+        "nodes_staged": nodes_staged(plan, needs),
+        "seconds_to_read": _seconds_to_read(plan, needs),
+    }
+
+
+def _seconds_to_read(plan: StudyPlan, needs: DatasetNeeds) -> float | None:
+    """How long network storage needs to give the dataset once, where the site says how fast it may be read."""
+    limit = plan.study.site.storage_limit
+    rate = limit.bytes_per_s if limit else None
+    return None if rate is None or needs.bytes is None else needs.bytes / rate
+
+
+def _print(plan: StudyPlan) -> None:
+    study = plan.study
+    show.line(f"{study.name}: {len(study.cells)} cells x {study.repeats} repeats = {len(study.runs)} runs  ({study.path})")
+    site = study.site
+    show.line(f"site {site.name}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}; results in {study.results_dir}")
+    total = ", ".join(f"{count} {state}" for state, count in counts(plan.states).items() if count)
+    show.line(f"runs: {total}; snakemake starts {len(plan.to_run)}")
+    show.line(f"cost: {_cost(plan)}\n")
+    show.table(("dataset", "samples", "bytes", "", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets])
+    show.line()
+    rows = _series_rows(plan.series)
+    show.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
+    _more(len(rows), "series")
+    show.line()
+    show.table(
+        ("cell", "batch", "global", "nodes", "per node", "memory", "of", "runs"), [_cell_row(cell) for cell in plan.cells[:MAX_ROWS]]
+    )
+    _more(len(plan.cells), "cells")
+    for note in plan.notes:
+        show.line(f"note: {note}")
+    show.line(f"\none cell in full: slipway plan {study.path} --cell {study.cells[0].cell_id}")
+
+
+def _more(count: int, what: str) -> None:
+    if count > MAX_ROWS:
+        show.line(f"... and {count - MAX_ROWS} more {what}; --json lists all")
+
+
+def _cost(plan: StudyPlan) -> str:
+    limits = plan.study.limits
+    each = f"at most {format_duration(limits.walltime_s)} per run"
+    if plan.process_hours and not plan.gpu_hours:
+        return f"no GPU hours (limit {limits.gpu_hours:,g}): everything runs on the CPU, {plan.process_hours:,.1f} process hours, {each}"
+    return f"{plan.gpu_hours:,.1f} of {limits.gpu_hours:,g} GPU hours, {each}"
+
+
+def _dataset_row(plan: StudyPlan, needs: DatasetNeeds) -> Sequence[object]:
+    nodes = nodes_of(plan, needs.name)
+    seconds = _seconds_to_read(plan, needs)
+    staged = None if needs.bytes is None else f"{format_size(needs.bytes)} to each of {nodes} node{'s' * (nodes > 1)}"
+    if staged and nodes_staged(plan, needs):
+        staged += f" ({nodes_staged(plan, needs)} have it)"
+    if staged and seconds is not None:
+        staged += f", {format_duration(seconds)} from storage"
+    size = None if needs.bytes is None else format_size(needs.bytes)
+    return needs.name, needs.samples, size, needs.bytes_are, staged
+
+
+def _series_rows(series: Sequence[Series]) -> list[Sequence[object]]:
+    return [
+        (label, one.scaling + ("" if one.has_baseline else ", no baseline"), ", ".join(map(str, one.world_sizes)), len(one.cells))
+        for label, one in zip(_labels(series), series, strict=True)
+    ]
+
+
+def _labels(series: Sequence[Series]) -> list[str]:
+    """Model and dataset, and whatever else differs between the series."""
+    keys = [one.cells[0].to_json() for one in series]
+    for key in NOT_SERIES + ("dataset_spec",):
+        for one in keys:
+            one.pop(key)
+    flat = [_flat(one) for one in keys]
+    names = sorted({name for one in flat for name in one} - {"model", "dataset"})
+    varying = [name for name in names if len({json.dumps(one.get(name)) for one in flat}) > 1]
+    return [" ".join([f"{one['model']} on {one['dataset']}", *(f"{name}={one.get(name)}" for name in varying)]) for one in flat]
+
+
+def _flat(keys: dict[str, Any]) -> dict[str, Any]:
+    """Nested keys as `optimizer.momentum`; a total that only adds up the other steps says nothing new."""
+    steps = dict(keys.pop("steps") or {})
+    if steps and steps["total"] == steps["warmup"] + steps["measured"]:
+        steps.pop("total")
+    nested = {"optimizer": keys.pop("optimizer"), "steps": steps}
+    return {**keys, **{f"{prefix}.{name}": value for prefix, values in nested.items() for name, value in values.items()}}
+
+
+def _cell_row(plan: CellPlan) -> Sequence[object]:
+    cell = plan.cell
+    states = ", ".join(f"{plan.states[state]} {state}" for state in STATES if plan.states[state])
+    need = None if plan.memory_bytes is None else format_size(plan.memory_bytes)
+    have = None if plan.available_bytes is None else format_size(plan.available_bytes) + ("" if plan.fits is not False else " TOO LITTLE")
+    return cell.cell_id, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, states

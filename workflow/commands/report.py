@@ -1,0 +1,19 @@
+"""`slipway report`: tables, plots and report.html, one page that opens without network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from workflow.commands import show
+from workflow.commands.results import report_outputs, results_dirs
+
+
+def main(study: Path, site: str | None, directories: Sequence[Path], out: Path | None) -> None:
+    """Write everything anew from the records."""
+    results = results_dirs(study, site, directories)
+    target = out or results[0]
+    outputs = report_outputs()
+    analysis = outputs.write_all(results, target)
+    show.line(f"{analysis.study}: {analysis.summary.closing_line()}")
+    show.line(f"report: {target / outputs.PAGE_FILE}")

@@ -1,0 +1,45 @@
+"""Text for people on standard output: lines and tables, safe for a terminal, never cut when they are not on one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from base.logs import printable
+
+
+def line(text: str = "") -> None:
+    """A line on standard output."""
+    sys.stdout.write(f"{printable(text)}\n")
+
+
+def json_value(value: Any) -> None:
+    """A JSON document on standard output, for programs."""
+    sys.stdout.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns under headers: a rich table on a terminal, plain aligned text elsewhere. None is shown as `-`."""
+    cells = [["-" if value is None else printable(str(value)) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        _rich_table(headers, cells)
+        return
+    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    for row in [headers, *cells]:
+        sys.stdout.write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
+
+
+def _rich_table(headers: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, header in enumerate(headers):
+        shown.add_column(header, overflow="fold", no_wrap=number == 0)
+    for row in cells:
+        shown.add_row(*map(Text, row))
+    Console().print(shown)

@@ -1,0 +1,139 @@
+"""Where each run of a study stands, from the files on storage: records, leases, attempts. Reads only."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import LeaseError, SlipwayError
+from cluster.schedulers import SCHEDULERS
+from cluster.types import Holder
+from workflow.report.attempts import find_record
+from workflow.study import paths
+from workflow.study.cell import Run
+from workflow.study.study import Study
+
+STATES: Final = ("done", "failed", "prevented", "running", "missing")
+MAX_REASON: Final = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunState:
+    """`state` is one of STATES; `status` the record's own word. Done and failed have a published record, which is what snakemake sees."""
+
+    run: Run
+    state: str
+    status: str | None = None
+    reason: str | None = None
+    attempt: int | None = None
+    log: str | None = None
+
+    @property
+    def to_run(self) -> bool:
+        """Whether `snakemake` would run it now."""
+        return self.state not in ("done", "failed")
+
+
+def run_states(study: Study) -> tuple[RunState, ...]:
+    """The state of every run, in the study's order. One listing for those never started, a few small reads for each of the others."""
+    runs_dir = study.results_dir / "runs"
+    started = _names(runs_dir)
+    return tuple(_state(study.results_dir, run) if run.run_id in started else RunState(run=run, state="missing") for run in study.runs)
+
+
+def counts(states: Iterable[RunState]) -> dict[str, int]:
+    """How many runs are in each state, all states named."""
+    found = Counter(state.state for state in states)
+    return {state: found[state] for state in STATES}
+
+
+def _state(results: Path, run: Run) -> RunState:
+    run_dir = paths.run_dir(results, run.run_id)
+    holder = _holder(run_dir)
+    if holder is not None:
+        return RunState(run=run, state="running", reason=holder, log=_supervisor_log(results, run.run_id))
+    published = (run_dir / "record.json").exists()
+    found = find_record(str(run_dir.parent), run.run_id)
+    record = _parsed(found.content)
+    if published and record is None:
+        return RunState(run=run, state="failed", status="unreadable", reason=f"{run_dir / 'record.json'} is torn", log=str(run_dir))
+    if record is None:
+        log = _supervisor_log(results, run.run_id)
+        return RunState(run=run, state="missing", reason="started, and left no record" if log or _names(run_dir) else None, log=log)
+    return _from_record(run, record, run_dir, published)
+
+
+def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: bool) -> RunState:
+    status, attempt = str(record.get("status")), record.get("attempt")
+    reason = record.get("status_reason")
+    state = "prevented" if record.get("kind") != "result" else "done" if status == "ok" else "failed"
+    if state != "prevented" and not published:
+        state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
+    return RunState(
+        run=run,
+        state=state,
+        status=status,
+        reason=_short(reason),
+        attempt=attempt if isinstance(attempt, int) else None,
+        log=str(run_dir / "attempts" / str(attempt) / "logs"),
+    )
+
+
+def _holder(run_dir: Path) -> str | None:
+    """Who runs it now, in words; None when nobody does. A holder of whom we cannot know counts as alive, as for a supervisor."""
+    from workflow.run.lease import read_lease
+
+    if _parsed(_content(run_dir / "lease.json")) is None:
+        return None  # none, or torn: its writer died in that moment
+    try:
+        lease = read_lease(run_dir)
+    except (LeaseError, SlipwayError):
+        return None
+    if lease is None:
+        return None
+    holder: Holder = lease.holder
+    scheduler = SCHEDULERS.get(holder.scheduler)
+    alive = scheduler.holder_alive(holder) if scheduler else None
+    if alive is False:
+        return None
+    words = scheduler.describe_holder(holder) if scheduler else f"job {holder.job_id} of {holder.scheduler}"
+    return f"attempt {lease.attempt}: {words}" + ("" if alive else "; whether it lives cannot be seen from here")
+
+
+def _supervisor_log(results: Path, run_id: str) -> str | None:
+    path = results / "logs" / f"{run_id}.log"
+    return str(path) if path.exists() else None
+
+
+def _short(reason: object) -> str | None:
+    if not reason:
+        return None
+    text = str(reason).splitlines()[0] if str(reason).splitlines() else ""
+    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 3] + "..."
+
+
+def _parsed(content: bytes | None) -> dict[str, Any] | None:
+    try:
+        value = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _names(directory: Path) -> set[str]:
+    try:
+        return set(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()

@@ -1,0 +1,173 @@
+"""The plan of a whole study as one value: cells and runs, what they need and cost, how they scale. Reads files, writes none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from base.command import run as run_command
+from base.errors import SlipwayError
+from base.units import format_size
+from cluster.machine import memory_bytes
+from cluster.schedulers import local
+from workflow.commands.state import RunState, counts, run_states
+from workflow.study.cell import Cell
+from workflow.study.cost import gpu_hours, process_hours
+from workflow.study.needs import DatasetNeeds, dataset_needs, memory_of
+from workflow.study.series import Series, series_of
+from workflow.study.site import device_of
+from workflow.study.study import Study
+
+GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellPlan:
+    """`memory_bytes`: what a process needs at the least; `available_bytes`: its share of the device's memory. None: not known."""
+
+    cell: Cell
+    states: Mapping[str, int]
+    memory_bytes: int | None
+    available_bytes: int | None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the device has the memory; None where one of the two is not known."""
+        if self.memory_bytes is None or self.available_bytes is None:
+            return None
+        return self.memory_bytes <= self.available_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """Everything that `slipway plan STUDY` says."""
+
+    study: Study
+    states: tuple[RunState, ...]
+    cells: tuple[CellPlan, ...]
+    datasets: tuple[DatasetNeeds, ...]
+    series: tuple[Series, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def gpu_hours(self) -> float:
+        """At most, of the runs that are still to be made."""
+        return gpu_hours(self.study, self.to_run)
+
+    @property
+    def process_hours(self) -> float:
+        """The same for runs on the CPU."""
+        return process_hours(self.study, self.to_run)
+
+    @property
+    def to_run(self) -> list[Any]:
+        """The runs that snakemake would start."""
+        return [state.run for state in self.states if state.to_run]
+
+
+def plan_study(study: Study) -> StudyPlan:
+    """Look at storage and this machine, and put the plan together."""
+    states = run_states(study)
+    by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in study.cells}
+    for state in states:
+        by_cell[state.run.cell.cell_id].append(state)
+    names = sorted({cell.dataset for cell in study.cells})
+    datasets = {name: dataset_needs(study, name) for name in names}
+    device_memory = {device: _memory_of(device, study) for device in {device_of(cell.device, study.site) for cell in study.cells}}
+    cells = []
+    for cell in study.cells:
+        need = memory_of(cell, datasets[cell.dataset])
+        cells.append(
+            CellPlan(
+                cell=cell,
+                states=counts(by_cell[cell.cell_id]),
+                memory_bytes=None if need is None else need.total_bytes,
+                available_bytes=_share(device_memory[device_of(cell.device, study.site)], cell, study),
+            )
+        )
+    series = series_of(study.cells, study.baseline)
+    return StudyPlan(
+        study=study,
+        states=states,
+        cells=tuple(cells),
+        datasets=tuple(datasets.values()),
+        series=series,
+        notes=(*study.notes, *_memory_notes(cells), *_batch_notes(study.cells, datasets), *_series_notes(series)),
+    )
+
+
+def nodes_of(plan: StudyPlan, dataset: str) -> int:
+    """The most nodes of one run on that dataset: so many caches it fills at once."""
+    return max(cell.cell.nodes for cell in plan.cells if cell.cell.dataset == dataset)
+
+
+def nodes_staged(plan: StudyPlan, needs: DatasetNeeds) -> int | None:
+    """How many of those nodes have it in their cache already; None where the nodes are other machines."""
+    if plan.study.site.scheduler != local.NAME or needs.root is None:
+        return None
+    caches = [plan.study.site.cache.path / f"{local.NAME}-{node}" for node in range(nodes_of(plan, needs.name))]
+    return sum((cache / "datasets" / needs.root.name).is_dir() for cache in caches)
+
+
+def _memory_of(device: str, study: Study) -> int | None:
+    """Bytes of one node (CPU) or one GPU; of another machine only where the site file says it."""
+    local = study.site.scheduler == "local"
+    if device == "cpu":
+        return study.site.memory_per_node_bytes or (memory_bytes() if local else None)
+    return parse_gpu_memory(_gpu_memory_text()) if local else None
+
+
+def _gpu_memory_text() -> str:
+    try:
+        return run_command(GPU_MEMORY_QUERY, timeout_s=30).stdout
+    except SlipwayError:
+        return ""
+
+
+def parse_gpu_memory(text: str) -> int | None:
+    """The least memory among the GPUs that nvidia-smi lists, in bytes."""
+    sizes = [int(line) << 20 for line in text.split() if line.isdecimal()]
+    return min(sizes, default=None)
+
+
+def _share(total: int | None, cell: Cell, study: Study) -> int | None:
+    """What one process of the cell may take: a GPU is its own; a node's memory is for all processes there, this machine's for all."""
+    if total is None or device_of(cell.device, study.site) == "cuda":
+        return total
+    return total // (cell.world_size if study.site.scheduler == "local" else cell.gpus_per_node)
+
+
+def _memory_notes(cells: Sequence[CellPlan]) -> list[str]:
+    tight = [cell for cell in cells if cell.fits is False]
+    if not tight:
+        return []
+    worst = max(tight, key=lambda cell: cell.memory_bytes or 0)
+    return [
+        f"{len(tight)} cells need more memory than a process has, at the most {worst.cell.cell_id}: {format_size(worst.memory_bytes or 0)} "
+        f"of {format_size(worst.available_bytes or 0)}; they will end as `oom`"
+    ]
+
+
+def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetNeeds]) -> list[str]:
+    """Runs whose global batch is larger than the training split end with an error at their first step."""
+    largest: Counter[str] = Counter()
+    for cell in cells:
+        largest[cell.dataset] = max(largest[cell.dataset], cell.global_batch_size)
+    notes = []
+    for name, batch in largest.items():
+        samples = datasets[name].train_samples
+        if samples is not None and batch > samples:
+            about = "" if datasets[name].manifest else "about "
+            notes.append(f"a global batch of {batch} is more than the {about}{samples} training samples of {name}: such runs fail")
+    return notes
+
+
+def _series_notes(series: Sequence[Series]) -> list[str]:
+    without = [one for one in series if not one.has_baseline]
+    notes = [f"{len(without)} of {len(series)} series have no baseline cell: their speed-up is null"] if without else []
+    unmatched = sum(one.unmatched for one in series if one.has_baseline)
+    if unmatched:
+        notes.append(f"{unmatched} cells have neither the batch nor the global batch of a baseline cell: their speed-up is null")
+    return notes
