@@ -1,0 +1,161 @@
+"""Staging, verified, against `cp`, `rsync -a` and `dd` past the page cache, which verify nothing (rsync: what it sent, not the source).
+
+    python -m benchmarks.stage [--size 1GB] [--shards 2] [--repeats 5] [--dir DIR]
+
+Each copy starts with a cold source and ends with its data on the disk (sync for those that do not sync themselves); the contenders take
+turns. Printed: median seconds, MB/s, CPU seconds, and the median of the pairwise ratios to ours. Then a resume of half a copy, and a hit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from base.units import format_size, parse_size
+from data_prep.hashing import hash_file
+from data_prep.manifest import Manifest, Shard, Split, digest_of, to_bytes
+from data_prep.staging import StageOptions, stage
+
+
+class HalfDone(Exception):
+    """Ends a copy in the middle."""
+
+
+def make_dataset(datasets: Path, num_bytes: int, num_shards: int) -> Path:
+    """A published dataset of random shards."""
+    root = datasets / ".new"
+    shards = []
+    for index in range(num_shards):
+        directory = root / f"shard-{index:05d}.lmdb"
+        directory.mkdir(parents=True)
+        with (directory / "data.mdb").open("wb") as file:
+            for _ in range(num_bytes // num_shards >> 20):
+                file.write(os.urandom(1 << 20))
+            os.fsync(file.fileno())
+        shards.append(Shard(name=directory.name, split="train", samples=1, **vars(hash_file(directory / "data.mdb"))))
+    content = to_bytes(
+        Manifest(
+            name="bench", encoding="raw", layout="hwc", channels=1, size=(1, 1), resize="squash", classes=("one",), mean=(0.0,), std=(1.0,),
+            splits={"train": Split(samples=num_shards, shards=tuple(range(num_shards)), class_counts=(num_shards,))}, samples=num_shards,
+            bytes=sum(shard.bytes for shard in shards), shards=tuple(shards), source={}, rejected=(), rejected_count=0, left_out_classes=(),
+        )
+    )  # fmt: skip
+    (root / "manifest.json").write_bytes(content)
+    return root.rename(datasets / f"bench-{digest_of(content)[:12]}")
+
+
+def forget(root: Path) -> None:
+    """Drop the files of `root` from the page cache."""
+    for path in root.rglob("data.mdb"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def sync(root: Path) -> None:
+    """Data of every file on the disk."""
+    for path in root.rglob("data.mdb"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fdatasync(descriptor)
+        os.close(descriptor)
+
+
+def run(*argv: str | Path) -> None:
+    subprocess.run([str(word) for word in argv], check=True, capture_output=True)
+
+
+def ours(source: Path, target: Path) -> None:
+    run(sys.executable, "-m", "data_prep.staging", "--source", source, "--cache", target)
+
+
+def cp(source: Path, target: Path) -> None:
+    run("cp", "-r", source, target)
+    sync(target)
+
+
+def rsync(source: Path, target: Path) -> None:
+    run("rsync", "-a", source, target)
+    sync(target)
+
+
+def dd(source: Path, target: Path) -> None:
+    for path in source.rglob("data.mdb"):
+        copy = target / path.parent.name
+        copy.mkdir(parents=True)
+        run("dd", f"if={path}", f"of={copy / 'data.mdb'}", "bs=4M", "iflag=direct", "oflag=direct", "conv=fdatasync")
+
+
+def measured(copy: Callable[[Path, Path], None], source: Path, target: Path) -> tuple[float, float]:
+    """Seconds on the clock, and of CPU."""
+    forget(source)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    copy(source, target)
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def compare(source: Path, work: Path, num_bytes: int, repeats: int) -> None:
+    """Let the contenders take turns and print the table."""
+    contenders: dict[str, Callable[[Path, Path], None]] = {"slipway": ours, "cp -r": cp, "dd direct": dd}
+    if shutil.which("rsync"):
+        contenders["rsync -a"] = rsync
+    else:
+        print("rsync is not installed: left out")
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, copy in contenders.items():
+            found[name].append(measured(copy, source, work / "copy"))
+            shutil.rmtree(work / "copy")
+    print(f"{'':10} {'s':>7} {'MB/s':>7} {'CPU s':>6}  times slipway")
+    for name, pairs in found.items():
+        seconds = statistics.median(pair[0] for pair in pairs)
+        ratio = statistics.median(pair[0] / own[0] for pair, own in zip(pairs, found["slipway"], strict=True))
+        print(f"{name:10} {seconds:7.2f} {num_bytes / seconds / 1e6:7.0f} {statistics.median(pair[1] for pair in pairs):6.2f}  {ratio:.2f}")
+
+
+def resume_and_hit(source: Path, work: Path, num_bytes: int) -> None:
+    """The rest of a copy that was ended in the middle, and the check of a whole one."""
+
+    def until_half(done: int, _total: int) -> None:
+        if done > num_bytes // 2:
+            raise HalfDone
+
+    try:
+        stage(source, work / "resumed", progress=until_half)
+    except HalfDone:
+        forget(source)
+    for what in ("resume", "hit"):
+        staged = stage(source, work / "resumed", options=StageOptions())
+        print(f"{what}: {staged.seconds:.4f} s, {json.dumps({'copied': staged.copied_bytes, 'resumed': staged.resumed_bytes})}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=parse_size, default=10**9)
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--dir", type=Path, help="a directory on the disk to measure (default: the temporary one)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.dir) as directory:
+        source = make_dataset(Path(directory, "storage"), arguments.size, arguments.shards)
+        num_bytes = sum(path.stat().st_size for path in source.rglob("data.mdb"))
+        print(f"{format_size(num_bytes)} in {arguments.shards} shards, median of {arguments.repeats}")
+        compare(source, Path(directory), num_bytes, arguments.repeats)
+        resume_and_hit(source, Path(directory), num_bytes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Directories -> rows: which attempt counts, what is missing, and that one bad record spoils nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import RecordError
+from tests.report.builder import CPU, GPU, failed, make_cell, make_record, scaling_cells, write_records, write_study
+from workflow.report.analysis import analyse
+from workflow.report.attempts import find_record
+from workflow.report.collect import collect, read_records
+from workflow.report.collect import write_records as write_parquet
+from workflow.report.columns import FIELDS, SEVEN_STEPS, STATUSES
+from workflow.report.records import flat, parse_records
+
+CELL = make_cell()
+RUN = f"{CELL['cell_id']}-r1"
+
+
+def study(tmp_path: Path, *records: dict[str, Any], cells: list[dict[str, Any]] | None = None, repeats: int = 1) -> Path:
+    directory = write_study(tmp_path / "results" / "digits", cells or [CELL], repeats=repeats)
+    write_records(directory, records)
+    return directory
+
+
+def only(directory: Path) -> dict[str, Any]:
+    rows = collect([directory]).frame.to_dicts()
+    assert len(rows) == 1
+    return rows[0]
+
+
+def test_a_record_becomes_a_row(tmp_path: Path) -> None:
+    record = make_record(make_cell(nodes=2, gpus_per_node=2, batch_size=2, device="cuda"), step_s=0.1)
+    row = only(study(tmp_path, record, cells=[record["cell"]]))
+    assert row["status"] == "ok"
+    assert row["samples_per_s"] == pytest.approx(80)
+    assert (row["num_processes"], row["global_batch_size"], row["num_gpus"]) == (4, 8, 4)
+    assert row["hardware"] == f"{GPU}, {CPU}"
+    assert row["hosts"] == "node00,node01"
+    assert [row[f"{step}_s"] for step in SEVEN_STEPS] == list(record["steps_s"].values())
+    assert sum(row[f"{step}_s"] for step in SEVEN_STEPS[2:]) == pytest.approx(row["run_s"])
+    assert (row["staged_bytes"], row["copied_bytes"]) == (3_800_000, 0)
+    assert row["torch_version"] == "2.13.0"
+    assert row["git_dirty"] == "false"
+    assert json.loads(row["cell"]) == record["cell"]
+
+
+def test_every_column_comes_from_its_place_in_the_record() -> None:
+    record = make_record(
+        CELL, **{"failed_rank": {"rank": 1, "host": "h", "exit_code": 1, "signal": "SIGKILL", "last_lines": "x"}, "warnings": ["w"]}
+    )
+    frame = flat(*parse_records([json.dumps(record).encode()]))
+    for column, (path, _) in FIELDS.items():
+        value: Any = record
+        for key in path.split("."):
+            value = (value or {}).get(key)
+        expected = str(value).lower() if isinstance(value, bool) and column == "git_dirty" else value
+        if column != "schema":
+            assert frame[column].to_list() == [expected], column
+
+
+def test_losses_are_not_columns_and_do_not_disturb_the_others(tmp_path: Path) -> None:
+    last = make_record(CELL)
+    training = last["training"]
+    last["training"] = {
+        **{key: value for key, value in training.items() if key != "losses"},
+        "losses": training["losses"],
+    }  # last of its object
+    odd = make_record(CELL, 2, **{"training.losses": []})
+    odd["status_reason"] = 'says "losses": [[1, 2]] in words'
+    write_records(directory := study(tmp_path, repeats=2), [last, odd])
+    frame = collect([directory]).frame
+    assert frame["status"].to_list() == ["ok", "ok"]
+    assert frame["final_loss"].to_list() == [0.2, 0.2]
+    assert frame["status_reason"][1] == odd["status_reason"]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "status", "attempt"),
+    [
+        (["ok"], "ok", 1),
+        (["oom", "ok"], "ok", 2),
+        (["oom", "killed"], "oom", 1),  # the latest result, though a prevented attempt came after it
+        (["killed", "node_lost"], "node_lost", 2),
+        (["killed", "error", "preempted", "storage"], "error", 2),
+        (["ok", "error"], "error", 2),
+        ([], "missing", None),
+    ],
+)
+@pytest.mark.parametrize("published", [True, False])
+def test_the_latest_result_counts_else_the_latest_prevented(
+    tmp_path: Path, attempts: list[str], status: str, attempt: int | None, published: bool
+) -> None:
+    records = [
+        make_record(CELL, attempt=number) if end == "ok" else failed(CELL, status=end, attempt=number)
+        for number, end in enumerate(attempts, 1)
+    ]
+    directory = study(tmp_path, *records)
+    if not published:  # as Snakemake leaves it when it repeats a run
+        (directory / "runs" / RUN / "record.json").unlink(missing_ok=True)
+    row = only(directory)
+    assert (row["status"], row["attempt"], row["num_attempts"]) == (status, attempt, len(attempts))
+
+
+def test_a_result_that_was_pushed_but_not_published_yet_counts(tmp_path: Path) -> None:
+    directory = study(tmp_path, failed(CELL, status="error"), make_record(CELL, attempt=2))
+    old = (directory / "runs" / RUN / "attempts" / "1" / "record.json").read_bytes()
+    (directory / "runs" / RUN / "record.json").write_bytes(old)
+    assert (only(directory)["status"], only(directory)["attempt"]) == ("ok", 2)
+
+
+def test_a_published_record_without_attempts_is_enough(tmp_path: Path) -> None:
+    directory = study(tmp_path)
+    run = directory / "runs" / RUN
+    run.mkdir(parents=True)
+    (run / "record.json").write_text(json.dumps(make_record(CELL)))
+    assert only(directory)["status"] == "ok"
+    assert find_record(str(run.parent), RUN).path == f"{RUN}/record.json"
+
+
+TORN: dict[str, bytes] = {
+    "empty": b"",
+    "blank": b" \n\n ",
+    "cut": json.dumps(make_record(CELL), indent=1).encode()[:-40],
+    "zeros": b"\0" * 4096,
+    "zeros behind": json.dumps(make_record(CELL)).encode() + b"\0" * 100,
+    "a list": b"[1, 2]",
+    "null": b"null",
+    "text for a number": json.dumps({**make_record(CELL), "run_s": "long"}).encode(),
+    "two in one": (json.dumps(make_record(CELL)) + "\n" + json.dumps(make_record(CELL))).encode(),
+    "not utf-8": json.dumps(make_record(CELL)).encode().replace(b"digits-scaling", b"\xff\xfe"),
+    "deep": b'{"schema": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "NaN": json.dumps({**make_record(CELL), "run_s": float("nan")}).encode(),
+    "no record": b'{"run_id": "x"}',
+    "another schema": json.dumps({**make_record(CELL), "schema": "slipway.run/9"}).encode(),
+    "another run": json.dumps(make_record(CELL, 2)).encode(),
+    "another cell": json.dumps({**make_record(CELL), "cell": {**CELL, "global_batch_size": 64}}).encode(),
+    "an unknown end": json.dumps({**make_record(CELL), "status": "fine"}).encode(),
+    "a kind that contradicts": json.dumps({**make_record(CELL), "kind": "prevented"}).encode(),
+    "no time at all": json.dumps(make_record(CELL, **{"performance.step_s": {"n": 1, "p50": 0.0}})).encode(),
+    "too long": b'{"x": "' + b"x" * (5 << 20) + b'"}',
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+@pytest.mark.parametrize("place", ["record.json", "attempts/1/record.json"])
+def test_a_record_that_cannot_be_believed_is_a_row_and_spoils_no_other(tmp_path: Path, name: str, place: str) -> None:
+    directory = study(tmp_path, make_record(CELL, 2), repeats=2)
+    path = directory / "runs" / RUN / place
+    path.parent.mkdir(parents=True)
+    path.write_bytes(TORN[name])
+    bad, good = collect([directory]).frame.to_dicts()
+    assert (bad["status"], good["status"]) == ("unreadable", "ok")
+    assert place in bad["status_reason"]
+    assert bad["step_p50_s"] is None
+    assert bad["run_s"] is None
+    assert bad["nodes"] == 1
+    assert good["step_p50_s"] == pytest.approx(0.1)
+
+
+def test_a_record_that_may_not_be_read_is_a_row(tmp_path: Path) -> None:
+    directory = study(tmp_path)
+    run = directory / "runs" / RUN
+    (run / "record.json").mkdir(parents=True)  # a directory cannot be read even by root
+    assert only(directory)["status"] == "unreadable"
+
+
+def test_runs_that_the_study_no_longer_asks_for_are_left_out_and_counted(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    directory = study(tmp_path, *[make_record(cell, repeat) for cell in cells for repeat in (1, 2)], cells=cells, repeats=2)
+    write_study(directory, cells[:1], repeats=1)
+    collection = collect([directory])
+    assert collection.frame["run_id"].to_list() == [f"{cells[0]['cell_id']}-r1"]
+    assert collection.sources[0].left_out == 3
+    assert "3 left out" in analyse(collection).summary.closing_line()
+
+
+def test_a_renamed_dataset_has_the_name_of_today(tmp_path: Path) -> None:
+    directory = study(tmp_path, make_record({**CELL, "dataset": "old"}))
+    assert only(directory)["dataset"] == "digits"
+
+
+def test_several_directories_have_labels_of_their_own(tmp_path: Path) -> None:
+    for name, site in (("a", "alps"), ("b", "jura")):
+        directory = write_study(tmp_path / name / "digits", [CELL], repeats=1, site=site)
+        write_records(directory, [make_record(CELL)])
+    collection = collect([tmp_path / "a" / "digits", tmp_path / "b" / "digits", tmp_path / "a" / ".." / "a" / "digits"])
+    assert collection.frame["source"].to_list() == ["alps", "jura"]
+    cells = analyse(collection).cells
+    assert [cell.num_runs for cell in cells] == [1, 1], "cells of two clusters are two cells"
+
+
+def test_directories_of_one_site_and_study_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    for day in ("monday", "tuesday"):
+        write_records(write_study(tmp_path / day / "digits", [CELL], repeats=1), [make_record(CELL)])
+    collection = collect([tmp_path / "monday" / "digits", tmp_path / "tuesday" / "digits"])
+    assert [source.label for source in collection.sources] == ["monday/digits", "tuesday/digits"]
+
+
+def test_a_directory_without_study_json_has_the_cells_of_its_records(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    directory = study(tmp_path, *[make_record(cell, repeat) for cell in cells for repeat in (1, 2)], cells=cells)
+    (directory / "study.json").unlink()
+    bad = directory / "runs" / "torn-r1"
+    bad.mkdir()
+    (bad / "record.json").write_text("{")
+    collection = collect([directory])
+    assert sorted(collection.frame["status"].to_list()) == ["ok"] * 4 + ["unreadable"]
+    analysis = analyse(collection)
+    assert len(analysis.cells) == 2
+    assert {comparison.reason for comparison in analysis.comparisons} == {"the study names no baseline"}
+    assert analysis.summary.failed_rows == 1
+
+
+def test_wrong_directories_are_refused_with_what_to_give_instead(tmp_path: Path) -> None:
+    directory = study(tmp_path)
+    with pytest.raises(RecordError, match="is no directory"):
+        collect([tmp_path / "nowhere"])
+    with pytest.raises(RecordError, match="it holds the studies digits"):
+        collect([directory.parent])
+    (directory / "study.json").write_text("{")
+    with pytest.raises(RecordError, match=r"study\.json is not valid JSON"):
+        collect([directory])
+    (directory / "study.json").write_text('{"schema": "slipway.study/1", "study": "x"}')
+    with pytest.raises(RecordError, match="is no resolved study"):
+        collect([directory])
+
+
+def test_an_empty_study_is_a_table_of_missing_runs(tmp_path: Path) -> None:
+    collection = collect([study(tmp_path, repeats=3)])
+    assert collection.frame["status"].to_list() == ["missing"] * 3
+    assert set(collection.frame["status"]) <= set(STATUSES)
+
+
+def test_parquet_gives_back_what_was_collected(tmp_path: Path) -> None:
+    directory = study(tmp_path, make_record(CELL))
+    collection = collect([directory])
+    path = write_parquet(collection, directory)
+    again = read_records(path)
+    assert again.frame.equals(collection.frame)
+    assert again.sources == collection.sources
+    first = path.read_bytes()
+    write_parquet(collect([directory]), directory)
+    assert path.read_bytes() == first, "the same records give the same bytes"
+    path.write_bytes(first[:100])
+    with pytest.raises(RecordError, match="collect them again"):
+        read_records(path)
+
+
+def test_order_and_number_of_runs_survive_the_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflow.report.collect.CHUNK", 3)
+    cells = scaling_cells(batch_size=[1, 2, 3, 4, 5], nodes=[1, 2])
+    directory = study(tmp_path, *[make_record(cell, step_s=0.01 * cell["batch_size"]) for cell in cells], cells=cells)
+    frame = collect([directory]).frame
+    assert frame["cell_id"].to_list() == [cell["cell_id"] for cell in cells]
+    assert frame["step_p50_s"].to_list() == pytest.approx([0.01 * cell["batch_size"] for cell in cells])
+
+
+def test_what_a_run_did_not_reach_is_null(tmp_path: Path) -> None:
+    record = failed(CELL, status="storage")
+    record["nodes"] = [
+        {"name": "local-0", "hostname": "h", "cores": [0], "gpus": [], "cpu_model": None, "memory_bytes": None, "stage": None}
+    ]
+    row = only(study(tmp_path, record))
+    assert row["status"] == "storage"
+    assert [row[name] for name in ("result_s", "step_p50_s", "samples_per_s", "staged_bytes", "final_loss")] == [None] * 5
+    assert (row["hosts"], row["hardware"]) == ("h", None)

@@ -1,0 +1,138 @@
+"""report.html: complete, still, and closed: nothing in it runs, nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.report.builder import collected, failed, make_cell, make_record, plausible_records, scaling_cells
+from tests.report.test_tables import HOSTILE, hostile
+from workflow.report.analysis import Analysis
+from workflow.report.page import json_in_script, page
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'
+SVGS = dict.fromkeys(("throughput", "efficiency", "budget", "step_time", "loss"), SVG)
+LOADS = {"src", "srcset", "data", "poster", "background", "action", "formaction", "ping", "manifest", "style"}
+
+
+class Parsed(HTMLParser):
+    """Elements, attributes, and the text of script and style elements."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.inside: dict[str, str] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] in ("script", "style"):
+            self.inside[self.tags[-1]] = self.inside.get(self.tags[-1], "") + data
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(f"/{tag}")
+
+
+@pytest.fixture
+def analysis(tmp_path: Path) -> Analysis:
+    cells = scaling_cells(batch_size=[32], nodes=[1, 2, 4])
+    records = plausible_records(cells[:2]) + [failed(cells[2], repeat) for repeat in (1, 2)]
+    return collected(tmp_path / "digits", records, cells)
+
+
+def test_the_page_holds_summary_tables_plots_failures_and_provenance(analysis: Analysis) -> None:
+    text = page(analysis, SVGS)
+    summary = ("digits-scaling: scaling report", "6 / 9", "failed rows", "lenet · batch 32 on 2 processes", "2026-05-02")
+    rows = ("1 (baseline)", "rank 1 on node01: oom", "out of memory", "Debian GNU/Linux 12", "Intel(R) Xeon(R)")
+    for words in (*summary, *rows, "snakemake --profile", "python -m workflow.report all"):
+        assert words in text, words
+    assert text.count("<svg ") == 5
+    assert text.count("<table>") == 5
+    parsed = Parsed(text)
+    assert parsed.tags.count("h1") == 1
+    targets = {value.removeprefix("#") for tag, name, value in parsed.attributes if tag == "a" and name == "href"}
+    assert targets <= {value for _, name, value in parsed.attributes if name == "id"}
+
+
+def assert_closed(text: str) -> Parsed:
+    """Nothing is fetched and nothing runs."""
+    parsed = Parsed(text)
+    assert not [entry for entry in parsed.attributes if entry[1] in LOADS or entry[1].startswith("on")]
+    assert not [entry for entry in parsed.attributes if entry[1].endswith("href") and not entry[2].startswith("#")]
+    assert not set(parsed.tags) & {"link", "img", "image", "iframe", "object", "embed", "base", "form", "video", "audio", "source", "use"}
+    assert [value for tag, name, value in parsed.attributes if tag == "script" and name == "type"] == ["application/json"]
+    assert parsed.tags.count("script") == 1
+    assert not re.search(r"@import|url\(", parsed.inside["style"])
+    return parsed
+
+
+def test_nothing_is_fetched_and_nothing_runs(analysis: Analysis) -> None:
+    parsed = assert_closed(page(analysis, SVGS))
+    policies = [value for tag, name, value in parsed.attributes if tag == "meta" and name == "content" and "default-src" in value]
+    digest = base64.b64encode(hashlib.sha256(parsed.inside["style"].encode()).digest()).decode()
+    assert policies == [f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"]
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    text = page(hostile(tmp_path), SVGS)
+    parsed = assert_closed(text)
+    assert "\x1b" not in text
+    data = json.loads(parsed.inside["script"])
+    assert any(HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}") == row["model"] or row["model"] == HOSTILE for row in data)
+
+
+def test_json_cannot_end_its_script_element() -> None:
+    value = {"a": "</script><!--<script>&\u2028"}
+    text = json_in_script(value)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == value
+
+
+def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
+    records = plausible_records([make_cell()])
+    analysis = collected(tmp_path / "digits", records)
+    assert page(analysis, SVGS) == page(collected(tmp_path / "digits", records), SVGS)
+
+
+def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", [], [make_cell()]), {})
+    assert "no comparison with a baseline yet" in text
+    assert "not run yet" in text
+
+
+def test_warnings_of_runs_are_listed_once(tmp_path: Path) -> None:
+    cell = make_cell()
+    records = [make_record(cell, repeat, warnings=["ranks disagree on <b>x</b>"]) for repeat in (1, 2, 3)]
+    text = page(collected(tmp_path / "digits", records), {})
+    assert text.count("ranks disagree on &lt;b&gt;x&lt;/b&gt;") == 1
+    assert "3 runs, such as" in text
+
+
+def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
+    from tests.report.builder import write_records, write_study
+    from workflow.report.analysis import analyse
+    from workflow.report.collect import collect
+
+    cells = scaling_cells(nodes=[1, 2])
+    for site in ("alps", "jura"):
+        write_records(write_study(tmp_path / site / "digits", cells, site=site), plausible_records(cells, seed=len(site)))
+    text = page(analyse(collect([tmp_path / "alps" / "digits", tmp_path / "jura" / "digits"])), {})
+    assert "12 runs on alps and jura" in text
+    assert "<h3>alps</h3>" in text
+    assert "<td>jura</td>" in text
+
+
+@pytest.mark.parametrize(("noise", "doubtful"), [(0.01, False), (0.6, True)])
+def test_a_speed_up_that_may_be_none_is_said_to_be_so(tmp_path: Path, noise: float, doubtful: bool) -> None:
+    text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]), noise=noise)), {})
+    assert ("no proof of a speed-up" in text) == doubtful

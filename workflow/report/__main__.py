@@ -1,0 +1,82 @@
+"""What the rules call: `python -m workflow.report collect|tables|plots|page|all|verify --results DIR [--results DIR ...] [--out DIR]`.
+
+`collect` writes records.parquet; `tables`, `plots` and `page` read it (and collect first if it is not there); `all` does everything;
+`verify` writes nothing and compares every pushed file with the hash in its record (exit code of RecordError if one differs).
+DIR is a study's results directory; the first one is the study shown, the others are its runs on other clusters or days. `--out` is the
+first DIR if not given. Exit 0 also when rows failed: they are rows. A SlipwayError ends with its message and exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from base.errors import RecordError, SlipwayError, StorageError
+from base.logs import configure
+
+logger = logging.getLogger("workflow.report")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    arguments = _parser().parse_args(argv)
+    configure("report")
+    try:
+        return _run(arguments.what, arguments.results, arguments.out or arguments.results[0])
+    except SlipwayError as error:
+        logger.error("%s", error)
+        return error.exit_code
+    except OSError as error:
+        logger.error("%s: %s", error.filename, error.strerror)
+        return StorageError.exit_code
+
+
+def _run(what: str, results: Sequence[Path], out: Path) -> int:
+    from workflow.report import outputs
+    from workflow.report.analysis import analyse
+
+    if what == "verify":
+        return _verify(results)
+    anew = what in ("collect", "all")
+    analysis = outputs.write_collected(results, out) if anew else analyse(outputs.read_or_collect(results, out))
+    if what in ("tables", "all"):
+        outputs.write_tables(analysis, out)
+    if what in ("plots", "all"):
+        svgs = outputs.write_plots(analysis, out)
+    if what in ("page", "all"):
+        svgs = svgs if what == "all" else outputs.read_plots(out) or outputs.write_plots(analysis, out)
+        outputs.write_page(analysis, out, svgs)
+    logger.info("%s: %s", analysis.study, analysis.summary.closing_line())
+    return 0
+
+
+def _verify(results: Sequence[Path]) -> int:
+    from workflow.report.collect import collect
+    from workflow.report.verify import damaged_files
+
+    damaged = 0
+    for damaged, sentence in enumerate(damaged_files(collect(results)), 1):  # noqa: B007
+        logger.error("%s", sentence)
+    logger.info("%s", f"{damaged} damaged files" if damaged else "every pushed file is what its record says")
+    return RecordError.exit_code if damaged else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m workflow.report", description="Tables, plots and one page from the records of a study."
+    )
+    parser.add_argument("what", choices=("collect", "tables", "plots", "page", "all", "verify"))
+    parser.add_argument(
+        "--results", action="append", type=Path, required=True, metavar="DIR", help="results of a study; may be given several times"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: the first --results)")
+    return parser
+
+
+if __name__ == "__main__":
+    gc.disable()  # rows and cells live to the end: looking for garbage among them is half of the time of 10^5 runs
+    sys.exit(main())

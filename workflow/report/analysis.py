@@ -1,0 +1,97 @@
+"""Everything that tables, plots and page show, computed once from the collected rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from workflow.report.cells import CellResult, cells_of
+from workflow.report.collect import Collection
+from workflow.report.columns import MISSING, PREVENTED, UNREADABLE
+from workflow.report.derive import Comparison, compare
+from workflow.report.labels import varying
+from workflow.report.sources import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How the runs ended. `left_out`: directories of runs that the study no longer asks for."""
+
+    ends: Mapping[str, int]
+    left_out: int
+
+    @property
+    def num_runs(self) -> int:
+        return sum(self.ends.values())
+
+    @property
+    def ok(self) -> int:
+        return self.ends.get("ok", 0)
+
+    @property
+    def missing(self) -> int:
+        return self.ends.get(MISSING, 0)
+
+    @property
+    def failed_rows(self) -> int:
+        """Results that are no measurement, prevented attempts and unreadable records; a run that has not begun is none of these."""
+        return self.num_runs - self.ok - self.missing
+
+    def closing_line(self) -> str:
+        """`17 of 18 runs ok, 1 failed (1 oom)`, and what else there is to know."""
+        text = f"{self.ok} of {self.num_runs} runs ok"
+        for name, statuses in {"failed": self._failed(), "prevented": PREVENTED, UNREADABLE: (UNREADABLE,), MISSING: (MISSING,)}.items():
+            counts = {status: self.ends[status] for status in statuses if self.ends.get(status)}
+            if counts:
+                detail = "" if name in counts else f" ({', '.join(f'{count} {status}' for status, count in counts.items())})"
+                text += f", {sum(counts.values())} {name}{detail}"
+        return text + (f"; {self.left_out} left out: the study no longer asks for them" if self.left_out else "")
+
+    def _failed(self) -> tuple[str, ...]:
+        return tuple(status for status in self.ends if status not in ("ok", MISSING, UNREADABLE, *PREVENTED))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    frame: pl.DataFrame
+    sources: tuple[Source, ...]
+    cells: tuple[CellResult, ...]
+    comparisons: tuple[Comparison, ...]
+    summary: Summary
+
+    @cached_property
+    def primary(self) -> tuple[Comparison, ...]:
+        """One comparison per cell, in the study's order: what tables and plots show."""
+        return tuple(comparison for comparison in self.comparisons if comparison.primary)
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """The model, and every other key of a series that differs inside the study: what tells rows and lines apart."""
+        return tuple(dict.fromkeys(("model", *varying(self.cells))))
+
+    @property
+    def study(self) -> str:
+        return self.sources[0].study
+
+    @cached_property
+    def process_name(self) -> str:
+        """What is counted: GPUs where every measured run had them, else processes."""
+        devices = set().union(*(cell.distinct["device"] for cell in self.cells)) if self.cells else set()
+        return "GPU" if devices == {"cuda"} else "process"
+
+
+def analyse(collection: Collection) -> Analysis:
+    """Cells, comparisons and counts of a collection."""
+    cells = cells_of(collection.frame)
+    ends = Counter(collection.frame["status"].to_list())
+    return Analysis(
+        frame=collection.frame,
+        sources=collection.sources,
+        cells=cells,
+        comparisons=compare(cells, collection.sources[0].baseline),
+        summary=Summary(ends=dict(sorted(ends.items())), left_out=sum(source.left_out for source in collection.sources)),
+    )

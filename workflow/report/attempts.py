@@ -1,0 +1,103 @@
+"""Which attempt of a run counts: the latest result, else the latest prevented one.
+
+A run's directory holds `record.json`, the published result, and `attempts/<n>/record.json`, every attempt. The published one is the
+answer unless newer attempts lie beside it; where there is none (Snakemake removes it before a run is repeated) the attempts are asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+MAX_BYTES: Final = 4 << 20
+_FIRST_READ: Final = 1 << 16  # a record is 10 kB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """The record that counts: its path below runs/, its bytes (None: there is no record), and how many attempts there are."""
+
+    run_id: str
+    path: str | None = None
+    content: bytes | None = None
+    num_attempts: int = 0
+
+
+def find_record(runs_dir: str, run_id: str) -> Found:
+    """The record of the attempt that counts; a newest one that is torn counts too, since nobody knows what it said."""
+    numbers = sorted((int(name) for name in names(f"{runs_dir}/{run_id}/attempts") if name.isdecimal()), reverse=True)
+    published = _Candidate.read(runs_dir, f"{run_id}/record.json")
+    simple = published is not None and len(numbers) <= 1
+    chosen = published if simple else _latest(runs_dir, run_id, numbers, published)
+    if chosen is None:
+        return Found(run_id=run_id, num_attempts=len(numbers))
+    return Found(run_id=run_id, path=chosen.path, content=chosen.content, num_attempts=len(numbers))
+
+
+def names(directory: str) -> list[str]:
+    """The names in a directory; none if it is not there."""
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Candidate:
+    path: str
+    content: bytes
+
+    @classmethod
+    def read(cls, runs_dir: str, path: str) -> _Candidate | None:
+        try:
+            return cls(path=path, content=_read(f"{runs_dir}/{path}"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def says(self) -> tuple[int, str] | None:
+        """(attempt, kind), or None if it cannot be read."""
+        try:
+            record = json.loads(self.content)
+            return int(record["attempt"]), str(record["kind"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+
+def _latest(runs_dir: str, run_id: str, numbers: Sequence[int], published: _Candidate | None) -> _Candidate | None:
+    best, said = published, published.says() if published else None
+    if published and said is None:
+        return published
+    for number in numbers:
+        if said and number <= said[0]:
+            break
+        candidate = _Candidate.read(runs_dir, f"{run_id}/attempts/{number}/record.json")
+        if candidate is None:
+            continue
+        speaks = candidate.says()
+        if (speaks is None and best is None) or (speaks and speaks[1] == "result"):
+            return candidate
+        best = best or (candidate if speaks else None)
+    return best
+
+
+def _read(path: str) -> bytes:
+    """At most MAX_BYTES + 1 bytes; what is there but cannot be read is empty, which no record is. Raises FileNotFoundError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError:
+        return b""
+    try:
+        content = part = os.read(descriptor, _FIRST_READ)
+        while part and _FIRST_READ <= len(content) <= MAX_BYTES:
+            part = os.read(descriptor, MAX_BYTES + 1 - len(content))
+            content += part
+        return content
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,126 @@
+"""Runs -> cells: what the repeats of one point of the matrix say together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from workflow.report.columns import SEVEN_STEPS, SOFTWARE
+from workflow.report.lint import RUN_MARKS
+from workflow.report.statistics import Estimate, LogSample, geometric_mean
+
+# arithmetic means over the measured runs: times add up only so
+MEANS: Final = (
+    *("run_s", *(f"{step}_s" for step in SEVEN_STEPS), "training_s"),
+    *("first_step_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
+)
+SAMPLES: Final = ("step_p50_s", "step_p95_s")
+DISTINCT: Final = ("hardware", "software", "image_digest", "device")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult:
+    """One cell of one source. `step` and `p95` are samples of the runs' own median and 95th percentile, None where no run was measured."""
+
+    source: str
+    cell_id: str
+    series: str
+    keys: Mapping[str, Any]
+    num_runs: int
+    num_measured: int
+    step: LogSample | None
+    p95: LogSample | None
+    means: Mapping[str, float | None]
+    input_wait_ratio: float | None
+    distinct: Mapping[str, frozenset[str]]
+    failures: frozenset[str]
+    marks: frozenset[str]
+
+    @property
+    def num_processes(self) -> int:
+        return int(self.keys["nodes"] * self.keys["gpus_per_node"])
+
+    @property
+    def step_s(self) -> Estimate | None:
+        """Seconds of a step: the geometric mean of the runs' medians."""
+        return geometric_mean(self.step) if self.step else None
+
+    @property
+    def p95_s(self) -> Estimate | None:
+        """Seconds: the geometric mean of the runs' 95th percentiles."""
+        return geometric_mean(self.p95) if self.p95 else None
+
+    @property
+    def samples_per_s(self) -> Estimate | None:
+        """Global batch over step time: all processes together."""
+        return self.step_s.inverse().scaled(self.keys["global_batch_size"]) if self.step_s else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no number, None if there is one."""
+        return None if self.step else ", ".join(sorted(self.failures)) or "not measured"
+
+
+def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
+    """The cells in the study's order. Rows without a cell (an unreadable record that no study.json places) belong to none."""
+    measured = (pl.col("status") == "ok") & pl.col("step_p50_s").is_not_null()
+    software = pl.concat_str([pl.format(f"{name} {{}}", pl.col(name)) for name in SOFTWARE], separator=", ", ignore_nulls=True)
+    rows = frame.filter(pl.col("cell_id").is_not_null()).with_columns(
+        measured.alias("measured"),
+        software.alias("software"),
+        pl.when(~measured)
+        .then(pl.when(pl.col("status") == "ok").then(pl.lit("no step was measured")).otherwise(pl.col("status")))
+        .alias("failures"),
+    )
+    logs = {name: pl.col(name).filter("measured").log() for name in SAMPLES}
+    groups = rows.group_by("source", "cell_id", maintain_order=True).agg(
+        pl.col("series", "cell").first(),
+        pl.len().alias("num_runs"),
+        pl.col("measured").sum().alias("num_measured"),
+        *[expression.mean().alias(f"{name}.mean") for name, expression in logs.items()],
+        *[expression.var().alias(f"{name}.variance") for name, expression in logs.items()],
+        *[expression.count().alias(f"{name}.n") for name, expression in logs.items()],
+        *[pl.col(name).filter("measured").mean() for name in MEANS],
+        (pl.col("input_wait_mean_s") / pl.col("step_mean_s")).filter("measured").mean().alias("input_wait_ratio"),
+        *[pl.col(name).filter("measured").drop_nulls().unique() for name in DISTINCT],
+        pl.col("failures").drop_nulls().unique(),
+        *[expression.filter("measured").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
+    )
+    return tuple(_cell(row) for row in groups.iter_rows(named=True))
+
+
+def _cell(row: Mapping[str, Any]) -> CellResult:
+    marks = {name for name in RUN_MARKS if row[f"mark.{name}"]}
+    if 0 < row["num_measured"] < row["num_runs"]:
+        marks.add("partial")
+    distinct = {name: frozenset(row[name]) for name in DISTINCT}
+    return CellResult(
+        source=row["source"],
+        cell_id=row["cell_id"],
+        series=row["series"],
+        keys=json.loads(row["cell"]),
+        num_runs=row["num_runs"],
+        num_measured=row["num_measured"],
+        step=_sample(row, "step_p50_s"),
+        p95=_sample(row, "step_p95_s"),
+        means={name: row[name] for name in MEANS},
+        input_wait_ratio=row["input_wait_ratio"],
+        distinct=distinct,
+        failures=frozenset(row["failures"]),
+        marks=frozenset(marks | mixed(distinct)),
+    )
+
+
+def _sample(row: Mapping[str, Any], name: str) -> LogSample | None:
+    n = row[f"{name}.n"]
+    return LogSample(n=n, mean=row[f"{name}.mean"], variance=row[f"{name}.variance"] or 0.0) if n else None
+
+
+def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
+    """Marks for what must be one and the same wherever numbers are put together."""
+    parts = {"hardware": "hardware", "software": "software", "image_digest": "image"}
+    return {mark for name, mark in parts.items() if len(distinct[name]) > 1}

@@ -1,0 +1,172 @@
+"""Results directories -> one row per run, and records.parquet.
+
+Directories are named, never the list of records: argument lists overflow at 2,000. A run of the study's current cells without any record
+is a row `missing`, one whose record is torn a row `unreadable`; runs that the study no longer asks for are counted and left out.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from base.errors import RecordError
+from base.jsonfile import read_json
+from base.names import is_name
+from base.publish import publish
+from workflow.report.attempts import Found, find_record, names
+from workflow.report.columns import CELL_INTS, MISSING, UNREADABLE
+from workflow.report.files import RECORDS_FILE
+from workflow.report.records import flat, parse_records
+from workflow.report.sources import Source, StudyFile, cell_frame, check_directory, labelled, read_study
+
+READERS = 8  # network storage answers in milliseconds, and several questions at once
+CHUNK = 1024
+_META = "slipway"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection:
+    """`frame`: one row per run. `sources`: the directories in the order given; the first one's study and baseline hold for all."""
+
+    frame: pl.DataFrame
+    sources: tuple[Source, ...]
+
+
+def collect(directories: Sequence[Path]) -> Collection:
+    """Read every directory. Raises RecordError when one holds no results, or its study.json is torn."""
+    unique = list(dict.fromkeys(directory.resolve() for directory in directories))
+    for directory in unique:
+        check_directory(directory)
+    read = [_collect_one(directory) for directory in unique]
+    sources = labelled([source for source, _ in read])
+    frames = [frame.insert_column(0, pl.lit(source.label).alias("source")) for source, (_, frame) in zip(sources, read, strict=True)]
+    return Collection(frame=pl.concat(frames), sources=tuple(sources))
+
+
+def write_records(collection: Collection, out: Path) -> Path:
+    """Publish records.parquet in `out`, whole or not at all. The sources travel in the file's metadata."""
+    buffer = io.BytesIO()
+    metadata = {_META: json.dumps([source.to_json() for source in collection.sources])}
+    collection.frame.write_parquet(buffer, compression="zstd", metadata=metadata)
+    publish(out / RECORDS_FILE, buffer.getvalue())
+    return out / RECORDS_FILE
+
+
+def read_records(path: Path) -> Collection:
+    """What write_records wrote. Raises RecordError when it is missing, torn or of another version."""
+    try:
+        sources = tuple(Source(**values) for values in json.loads(pl.read_parquet_metadata(path)[_META]))
+        return Collection(frame=pl.read_parquet(path), sources=sources)
+    except (OSError, pl.exceptions.PolarsError, KeyError, ValueError, TypeError) as error:
+        raise RecordError(f"{path} cannot be read as collected records ({error}); collect them again") from error
+
+
+def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
+    there = {name for name in names(str(directory / "runs")) if is_name(name)}
+    study = read_study(directory)
+    runs = sorted(study.runs if study else there)
+    rows = _rows(directory, runs)
+    resolved = study or _study_of_records(directory, rows)
+    source = Source(
+        label=resolved.study,
+        path=str(directory),
+        study=resolved.study,
+        site=resolved.site,
+        baseline=resolved.baseline,
+        has_study=study is not None,
+        left_out=len(there - set(runs)),
+    )
+    return source, _joined(rows, resolved)
+
+
+def _rows(directory: Path, runs: Sequence[str]) -> pl.DataFrame:
+    """The record that counts of every run, in the order of `runs`; runs without one have nulls."""
+    chunks = [runs[start : start + CHUNK] for start in range(0, len(runs), CHUNK)] or [[]]
+    with ThreadPoolExecutor(READERS) as pool:
+        found, frames, problems = zip(*pool.map(lambda chunk: _read_chunk(str(directory / "runs"), chunk), chunks), strict=True)
+    records = [record for part in found for record in part]
+    parsed = flat(pl.concat(frames), [problem for part in problems for problem in part])
+    parsed = parsed.rename({"run_id": "said_run_id"}).with_columns(
+        pl.Series("run_id", [record.run_id for record in records if record.content is not None], dtype=pl.String)
+    )
+    place = pl.DataFrame(
+        {"run_id": list(runs), "record": [record.path for record in records], "num_attempts": [record.num_attempts for record in records]},
+        schema={"run_id": pl.String, "record": pl.String, "num_attempts": pl.Int64},
+    )
+    return _in_place(place.join(parsed, on="run_id", how="left", maintain_order="left"))
+
+
+def _read_chunk(runs_dir: str, runs: Sequence[str]) -> tuple[list[Found], pl.DataFrame, list[str | None]]:
+    found = [find_record(runs_dir, run_id) for run_id in runs]
+    frame, problems = parse_records([record.content for record in found if record.content is not None])
+    return [replace(record, content=record.content and b"") for record in found], frame, problems
+
+
+def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
+    """A record that is not of the run or attempt whose directory it lies in is not believed."""
+    number = pl.col("record").str.extract(r"/attempts/(\d+)/").cast(pl.Int64)
+    other_run = pl.col("record").is_not_null() & pl.col("said_run_id").ne_missing(pl.col("run_id"))
+    other_attempt = number.is_not_null() & pl.col("attempt").ne_missing(number)
+    wrong_place = pl.when(other_run).then(pl.format("it says that it is of run {}", pl.col("said_run_id").fill_null("?")))
+    wrong_number = pl.when(other_attempt).then(pl.format("it says that it is of attempt {}", pl.col("attempt").fill_null(0)))
+    return rows.with_columns(pl.coalesce("problem", wrong_place, wrong_number).alias("problem")).drop("said_run_id")
+
+
+def _study_of_records(directory: Path, rows: pl.DataFrame) -> StudyFile:
+    """The study as its records tell it, for a directory without study.json: one record per cell is read whole."""
+    readable = rows.filter(pl.col("record").is_not_null() & pl.col("problem").is_null() & pl.col("record_cell_id").is_not_null())
+    records = [read_json(directory / "runs" / path) for path in readable.unique("record_cell_id", keep="first")["record"]]
+    runs = {run_id: (cell_id, repeat) for run_id, cell_id, repeat in readable.select("run_id", "record_cell_id", "repeat").iter_rows()}
+    cells = {record["cell"]["cell_id"]: record["cell"] for record in records}
+    sites = {record.get("site") for record in records}
+    study = next((record["study"] for record in records), directory.name)
+    return StudyFile(study=study, site=sites.pop() if len(sites) == 1 else None, baseline={}, cells=cells, runs=runs)
+
+
+def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
+    """Rows with the keys of the study's own cell beside them (names of today), and the row's final status."""
+    cell_ids, repeats = [cell_id for cell_id, _ in study.runs.values()], [repeat for _, repeat in study.runs.values()]
+    types = {"run_id": pl.String(), "cell_id": pl.String(), "repeat": pl.Int64()}
+    wanted = pl.DataFrame({"run_id": list(study.runs), "cell_id": cell_ids, "repeat": repeats}, schema=types)
+    cells = cell_frame(list(study.cells.values())).with_row_index("cell_index")
+    frame = rows.drop("repeat").join(wanted, on="run_id", how="left").join(cells, on="cell_id", how="left")
+    frame = _judged(frame).sort("cell_index", "repeat", "run_id", nulls_last=True).with_columns(pl.lit(study.study).alias("study"))
+    keys = ["study", "run_id", "repeat", *cells.columns]
+    return frame.select(*keys, pl.exclude(*keys, *[f"record_{name}" for name in ("cell_id", *CELL_INTS)]))
+
+
+def _judged(frame: pl.DataFrame) -> pl.DataFrame:
+    """`missing` and `unreadable` rows say so, and hold nothing of a record that is not believed."""
+    checked = ["cell_id", *CELL_INTS]
+    differs = pl.any_horizontal(pl.col(f"record_{name}").ne_missing(pl.col(name)) for name in checked)
+    no_record = pl.col("record").is_null()
+    frame = frame.with_columns(
+        pl.coalesce("problem", pl.when(~no_record & differs).then(pl.lit("its cell differs from the study's cell of the same run"))).alias(
+            "problem"
+        )
+    )
+    bad = pl.col("problem").is_not_null()
+    keep = {"run_id", "record", "num_attempts", "repeat", "problem", "series", "cell", "cell_index", "num_processes", "cell_device"}
+    keep |= set(cell_frame([]).columns)
+    measured = [pl.when(~bad).then(pl.col(name)).alias(name) for name in frame.columns if name not in keep]
+    lost = pl.format("{} attempts left no record", "num_attempts")
+    return (
+        frame.with_columns(measured)
+        .with_columns(
+            pl.when(no_record).then(pl.lit(MISSING)).when(bad).then(pl.lit(UNREADABLE)).otherwise(pl.col("status")).alias("status"),
+            pl.when(no_record & (pl.col("num_attempts") > 0))
+            .then(lost)
+            .when(bad)
+            .then(pl.format("{}: {}", "record", "problem"))
+            .otherwise(pl.col("status_reason"))
+            .alias("status_reason"),
+            (pl.col("global_batch_size") / pl.col("step_p50_s")).alias("samples_per_s"),
+        )
+        .drop("problem")
+    )

@@ -1,0 +1,166 @@
+"""Speed-up and efficiency of cells relative to the study's baseline. Weak or strong scaling is derived here, never typed.
+
+A *series* is all cells of one source that agree in every key but nodes, gpus_per_node and the batch. The baseline names keys, such as
+`nodes: 1`; the cells of the series that match them are its baseline cells (a baseline that also names a key of the series, such as
+`comm_hook: none`, is looked for in the series that differs in that key only). A cell's partner is the baseline cell
+
+- with the same batch per process: then the comparison is *weak* scaling, or
+- with the same global batch: then it is *strong* scaling;
+- of several, the one with the same nodes and gpus_per_node where the baseline leaves them open, then the one with the fewest processes.
+
+A cell that is its own partner is a baseline: S = E = 1, by definition and not by measurement. A cell may have both partners. Then both
+comparisons are made, and the *primary* one, which the tables show, is the kind that most cells of the series have (weak if equal): a
+study over batch_size comes out as weak, one over global_batch_size as strong. If the baseline itself names the batch, the partner is
+whatever matches it.
+
+S = X / X0 with X = global batch / step time; E = S / (N / N0), N = processes. No partner, or one of the two not measured: no number but
+a reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from workflow.report.cells import CellResult, mixed
+from workflow.report.lint import RISING, SUPERLINEAR
+from workflow.report.sources import NOT_SERIES
+from workflow.report.statistics import Estimate, ratio
+
+BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
+OPEN: Final = ("nodes", "gpus_per_node")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A cell against its partner, which is the cell itself for a baseline and None where there is none.
+
+    `scaling`: weak or strong; for a baseline, or without partner, what its series is; `other` where both batches differ from the partner's.
+    """
+
+    cell: CellResult
+    scaling: str
+    partner: CellResult | None
+    speedup: Estimate | None = None
+    efficiency: Estimate | None = None
+    reason: str | None = None
+    primary: bool = True
+    marks: frozenset[str] = frozenset()
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.partner is self.cell
+
+    @property
+    def line(self) -> tuple[str, str, str, int]:
+        """What is drawn as one line and read as one row: source, series, kind of scaling, and the batch that it holds constant."""
+        kind = "strong" if self.scaling == "strong" else "weak"
+        return self.cell.source, self.cell.series, kind, self.cell.keys[BATCH[kind]]
+
+
+def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[Comparison, ...]:
+    """All comparisons, in the order of `cells`; exactly one of each cell is primary."""
+    families = _families(cells, baseline)
+    found = [_partners(cell, families.get(_family(cell, baseline), ()), baseline) for cell in cells]
+    votes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for cell, partners in zip(cells, found, strict=True):
+        votes[cell.source, cell.series].update(kind for kind in partners if kind in BATCH)
+    comparisons = []
+    for cell, partners in zip(cells, found, strict=True):
+        vote = votes[cell.source, cell.series]
+        preferred = "strong" if vote["strong"] > vote["weak"] else "weak"
+        if not partners:
+            comparisons.append(
+                Comparison(cell=cell, scaling=preferred, partner=None, reason=_no_partner(cell, families, baseline), marks=cell.marks)
+            )
+        chosen = preferred if preferred in partners else next(iter(partners), None)
+        for kind, partner in partners.items():
+            scaling = preferred if kind == "baseline" else kind
+            comparisons.append(_comparison(Comparison(cell=cell, scaling=scaling, partner=partner, primary=kind == chosen)))
+    return tuple(_rising(comparisons))
+
+
+def _family(cell: CellResult, baseline: Mapping[str, Any]) -> str:
+    """Cells with equal text may be partners: the source and all series keys that the baseline does not name itself."""
+    keys = {key: value for key, value in cell.keys.items() if key not in NOT_SERIES and key not in baseline}
+    return json.dumps([cell.source, keys], sort_keys=True)
+
+
+def _families(cells: Iterable[CellResult], baseline: Mapping[str, Any]) -> dict[str, list[CellResult]]:
+    families: dict[str, list[CellResult]] = defaultdict(list)
+    for cell in cells:
+        if baseline and all(cell.keys.get(key) == value for key, value in baseline.items()):
+            families[_family(cell, baseline)].append(cell)
+    return families
+
+
+def _partners(cell: CellResult, candidates: Sequence[CellResult], baseline: Mapping[str, Any]) -> dict[str, CellResult]:
+    """Kind of comparison -> partner."""
+    if cell in candidates:
+        return {"baseline": cell}
+    if set(BATCH.values()) & baseline.keys():
+        partner = _closest(cell, candidates, baseline)
+        kinds = [kind for kind, key in BATCH.items() if partner and partner.keys[key] == cell.keys[key]] or ["other"]
+        return {kinds[0]: partner} if partner else {}
+    partners = {}
+    for kind, key in BATCH.items():
+        partner = _closest(cell, [candidate for candidate in candidates if candidate.keys[key] == cell.keys[key]], baseline)
+        if partner:
+            partners[kind] = partner
+    return partners
+
+
+def _closest(cell: CellResult, candidates: Sequence[CellResult], baseline: Mapping[str, Any]) -> CellResult | None:
+    open_keys = [key for key in OPEN if key not in baseline]
+
+    def distance(candidate: CellResult) -> tuple[int, int, str]:
+        return sum(candidate.keys[key] != cell.keys[key] for key in open_keys), candidate.num_processes, candidate.cell_id
+
+    return min(candidates, key=distance, default=None)
+
+
+def _no_partner(cell: CellResult, families: Mapping[str, Sequence[CellResult]], baseline: Mapping[str, Any]) -> str:
+    if cell.reason:
+        return cell.reason
+    if not baseline:
+        return "the study names no baseline"
+    wanted = ", ".join(f"{key}: {value}" for key, value in baseline.items())
+    if _family(cell, baseline) not in families:
+        return f"no cell of this series is a baseline ({wanted})"
+    return f"no baseline ({wanted}) has batch {cell.keys['batch_size']} per process, or {cell.keys['global_batch_size']} in all"
+
+
+def _comparison(pair: Comparison) -> Comparison:
+    """The pair with its numbers, or the reason why there are none."""
+    cell, partner = pair.cell, pair.partner
+    if partner is None or cell.step is None:
+        return replace(pair, reason=cell.reason)
+    marks = cell.marks | partner.marks | mixed({name: cell.distinct[name] | partner.distinct[name] for name in cell.distinct})
+    if partner.step is None:
+        return replace(pair, reason=f"baseline {partner.cell_id}: {partner.reason}", marks=frozenset(marks))
+    if pair.is_baseline:
+        one = Estimate(value=1.0, n=cell.step.n)
+        return replace(pair, speedup=one, efficiency=one, marks=frozenset(marks))
+    speedup = ratio(partner.step, cell.step).scaled(cell.keys["global_batch_size"] / partner.keys["global_batch_size"])
+    efficiency = speedup.scaled(partner.num_processes / cell.num_processes)
+    marks |= {mark for mark, found in {"batch": pair.scaling == "other", "superlinear": efficiency.value > SUPERLINEAR}.items() if found}
+    return replace(pair, speedup=speedup, efficiency=efficiency, marks=frozenset(marks))
+
+
+def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The same comparisons, marked where efficiency is higher than with fewer processes on the same line."""
+    lines: dict[tuple[str, str, str, int], list[Comparison]] = defaultdict(list)
+    for comparison in comparisons:
+        if comparison.efficiency:
+            lines[comparison.line].append(comparison)
+    rising = set()
+    for line in lines.values():
+        line.sort(key=lambda comparison: comparison.cell.num_processes)
+        for before, after in pairwise(line):
+            if before.efficiency and after.efficiency and after.efficiency.value - before.efficiency.value > RISING:
+                rising.add(id(after))
+    return [replace(one, marks=one.marks | {"rising"}) if id(one) in rising else one for one in comparisons]

@@ -1,0 +1,14 @@
+"""Names of the files of a report, below a study's results directory. Light: the Snakefile asks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RECORDS_FILE: Final = "records.parquet"
+PAGE_FILE: Final = "report.html"
+TABLE_NAMES: Final = ("speedup", "times", "failures", "budget", "dlbench", "scaling")
+TABLE_SUFFIXES: Final = ("csv", "md", "tex", "html")
+PLOT_NAMES: Final = ("overview", "throughput", "efficiency", "budget", "step_time", "loss")
+PLOT_SUFFIXES: Final = ("svg", "vl.json")
+TABLE_FILES: Final = tuple(f"tables/{name}.{suffix}" for name in TABLE_NAMES for suffix in TABLE_SUFFIXES)
+PLOT_FILES: Final = tuple(f"plots/{name}.{suffix}" for name in PLOT_NAMES for suffix in PLOT_SUFFIXES)

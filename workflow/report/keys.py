@@ -1,0 +1,61 @@
+"""What every table begins with: the keys that tell its rows apart; and what all rows share, said once in the caption."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from base.logs import printable
+from workflow.report.analysis import Analysis
+from workflow.report.cells import CellResult
+from workflow.report.digits import NONE
+from workflow.report.labels import constant, flat_keys
+from workflow.report.table import Column, Value, text
+
+
+def key_columns(analysis: Analysis) -> list[Column]:
+    """The model, every other key that differs in the study, and the source where there are several."""
+    names = analysis.key_names
+    columns = [Column(key=name, title=name.rpartition(".")[2].replace("_", " ").capitalize(), number=False) for name in names]
+    if len(analysis.sources) > 1:
+        columns += [Column(key="source", title="Source", number=False), Column(key="hardware", title="Hardware", number=False, wrap=True)]
+    return columns
+
+
+def key_values(analysis: Analysis, cell: CellResult) -> list[Value]:
+    """The values of key_columns."""
+    flat = flat_keys(cell.keys)
+    values = [text(str(flat.get(name))) for name in analysis.key_names]
+    if len(analysis.sources) > 1:
+        values += [text(cell.source), text(", ".join(sorted(cell.distinct["hardware"])) or NONE)]
+    return values
+
+
+def cell_shape(cell: CellResult) -> tuple[int, int, int]:
+    """(processes, nodes, per node)."""
+    return cell.num_processes, cell.keys["nodes"], cell.keys["gpus_per_node"]
+
+
+def shape_key(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, int]]) -> str:
+    """`processes_4`; with the nodes where one number of processes stands for several shapes."""
+    return f"processes_{shape[0]}" + (f"_on_{shape[1]}_nodes" if sum(other[0] == shape[0] for other in shapes) > 1 else "")
+
+
+def shape_title(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, int]], analysis: Analysis) -> str:
+    """`4 GPUs`; with the nodes where one number of processes stands for several shapes."""
+    processes, nodes, per_node = shape
+    word = {"GPU": ("GPU", "GPUs"), "process": ("process", "processes")}[analysis.process_name][processes > 1]
+    several = sum(other[0] == processes for other in shapes) > 1
+    return f"{processes} {word}" + (f" ({nodes}\N{MULTIPLICATION SIGN}{per_node})" if several else "")
+
+
+def shared(analysis: Analysis) -> str:
+    """What all rows have in common."""
+    hardware = sorted(set().union(*(cell.distinct["hardware"] for cell in analysis.cells))) if analysis.cells else []
+    keys = constant(analysis.cells)
+    where = f" on {hardware[0]}" if len(hardware) == 1 else ""
+    return printable(f"All rows: {keys}{where}") if keys or where else ""
+
+
+def sentence(*parts: str) -> str:
+    """The parts that say something, each with its full stop."""
+    return " ".join(f"{part}." for part in parts if part)

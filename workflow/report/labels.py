@@ -1,0 +1,62 @@
+"""Short names for series: only the keys that differ inside the study, so that a legend can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from workflow.report.cells import CellResult
+from workflow.report.sources import NOT_SERIES
+
+FIRST: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "device")
+PREFIX: Final = {"comm_hook": "hook "}
+DETAILS: Final = ("dataset_spec", "optimizer", "steps")
+
+
+def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
+    flat = {}
+    for key in (*FIRST, *sorted(cell.keys() - set(FIRST) - set(NOT_SERIES))):
+        value = cell.get(key)
+        if key in DETAILS and isinstance(value, Mapping):
+            flat.update({f"{key}.{name}": inner for name, inner in sorted(value.items())})
+        else:
+            flat[key] = value
+    return flat
+
+
+def varying(cells: Sequence[CellResult]) -> list[str]:
+    """Keys with more than one value among the cells. Two names of a data set hide what differs in its specification."""
+    flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+    names = dict.fromkeys(name for flat in flats for name in flat)
+    found = [name for name in names if len({repr(flat.get(name)) for flat in flats}) > 1]
+    return [name for name in found if not (name.startswith("dataset_spec.") and "dataset" in found)]
+
+
+def constant(cells: Sequence[CellResult]) -> str:
+    """What all cells share of the best known keys beside the model: `pytorch, digits, train, fp32, nchw`."""
+    if not cells:
+        return ""
+    differ = set(varying(cells))
+    flat = flat_keys(cells[0].keys)
+    told = [name for name in FIRST[1:] if name not in differ and flat[name] not in (None, "none", "site")]
+    shown = [f"{PREFIX.get(name, '')}{flat[name]}" for name in told]
+    return ", ".join(shown)
+
+
+def value_text(name: str, value: Any) -> str:
+    """`resnet18`, `hook fp16`, `learning_rate 0.1`."""
+    if name in FIRST:
+        return f"{PREFIX.get(name, '')}{value}" if value != "none" or name not in PREFIX else "no hook"
+    return f"{name.rpartition('.')[2]} {value}"
+
+
+def series_words(cell: CellResult, names: Sequence[str]) -> list[str]:
+    """The values of the keys `names`, as a legend has them."""
+    flat = flat_keys(cell.keys)
+    return [value_text(name, flat.get(name)) for name in names]
+
+
+def batch_text(kind: str, size: int) -> str:
+    """What a line holds constant: `batch 32` of each process (weak), or `global batch 64` (strong)."""
+    return f"global batch {size}" if kind == "strong" else f"batch {size}"

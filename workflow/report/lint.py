@@ -1,0 +1,45 @@
+"""Marks beside a number that is not what it seems: each has one sentence, printed below every table that uses it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+MIN_STEPS: Final = 100
+MIN_WINDOW_S: Final = 30.0
+DRIFT: Final = 0.02
+WINDOW_MISMATCH: Final = 0.02
+SUPERLINEAR: Final = 1.03
+RISING: Final = 0.03
+BUDGET_MISMATCH: Final = 0.01
+
+MARKS: Final[dict[str, str]] = {
+    "short": f"the measured window is shorter than {MIN_STEPS} steps or {MIN_WINDOW_S:.0f} s",
+    "oversubscribed": "oversubscribed: the nodes of this run had to share cores",
+    "shared": "the nodes were shared with other jobs",
+    "partial": "not every run of this cell was measured; the failures table says why",
+    "drift": f"the second half of the window differs from the first by more than {DRIFT * 100:.0f} %",
+    "window": f"the steps add up to something else than the window, by more than {WINDOW_MISMATCH * 100:.0f} %",
+    "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
+    "warned": "the run left warnings, such as ranks that disagree on a version; the report lists them",
+    "superlinear": f"superlinear: efficiency above {SUPERLINEAR * 100:.0f} %; look for a baseline that was slowed down",
+    "rising": f"efficiency rises with the number of processes, by more than {RISING * 100:.0f} points",
+    "hardware": "different hardware in what is compared",
+    "software": "different versions of framework, CUDA, cuDNN, NCCL or driver in what is compared",
+    "image": "different container images in what is compared",
+    "batch": "the batch differs from the baseline's, per process and in all",
+}
+
+_FIVE = ("stage_s", "train_s", "result_s", "push_s", "release_s")
+
+# column of a run -> when its number carries the mark; null (not measured) marks nothing
+RUN_MARKS: Final[dict[str, pl.Expr]] = {
+    "short": (pl.col("num_measured_steps") < MIN_STEPS) | (pl.col("window_s") < MIN_WINDOW_S),
+    "oversubscribed": pl.col("oversubscribed"),
+    "shared": ~pl.col("exclusive"),
+    "drift": (pl.col("drift_ratio") - 1).abs() > DRIFT,
+    "window": (pl.col("step_n") * pl.col("step_mean_s") / pl.col("window_s") - 1).abs() > WINDOW_MISMATCH,
+    "warned": pl.col("warnings").list.len() > 0,
+    "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),
+}

@@ -1,0 +1,144 @@
+"""The tables with one row per thing: every comparison, and every run that gave no number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from workflow.report.analysis import Analysis
+from workflow.report.columns import CELL_INTS, MISSING, UNREADABLE
+from workflow.report.derive import Comparison
+from workflow.report.digits import NONE, joined, percent, significant, with_error
+from workflow.report.statistics import Estimate
+from workflow.report.table import Column, Table, Value, number, text
+
+LONGEST: Final = 400
+LAST_LINES: Final = 3
+KEYS: Final = ("framework", "mode", "model", "dataset", "precision", "layout", "comm_hook", *CELL_INTS)
+SCALING: Final = (
+    *(
+        "source",
+        "cell",
+        *KEYS,
+        "processes",
+        "hardware",
+        "scaling",
+        "primary",
+        "runs",
+        "step_s",
+        "step_low_s",
+        "step_high_s",
+        "samples_per_s",
+    ),
+    *("partner", "speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high", "reason"),
+)
+
+
+def failures(analysis: Analysis) -> Table:
+    """Table o: every run of the study without a measurement, with the reason. Runs not yet begun stand at the end."""
+    several = len(analysis.sources) > 1
+    heads = [("source", "Source")] if several else []
+    heads += [
+        ("run", "Run"),
+        ("attempt", "Attempt"),
+        ("end", "End"),
+        ("reason", "Reason"),
+        ("rank", "Rank"),
+        ("host", "Host"),
+        ("exit", "Exit"),
+    ]
+    heads += [("last_lines", "Last lines"), ("files", "Files")]
+    numbers, sentences = ("attempt", "rank"), ("reason", "last_lines", "files")
+    columns = [Column(key=key, title=title, number=key in numbers, wrap=key in sentences) for key, title in heads]
+    failed = analysis.frame.filter(pl.col("status") != "ok").sort(pl.col("status") == MISSING, maintain_order=True)
+    rows = [_failure(row) for row in failed.iter_rows(named=True)]
+    return Table(
+        name="failures",
+        title="Runs without a measurement",
+        caption="Results that failed run again with --config retry=failed, prevented and missing runs with the same command.",
+        columns=tuple(columns),
+        rows=tuple(
+            (text(row["source"]), *values) if several else values for row, values in zip(failed.iter_rows(named=True), rows, strict=True)
+        ),
+        empty="Every run of the study was measured.",
+    )
+
+
+def _failure(row: Mapping[str, Any]) -> tuple[Value, ...]:
+    reason = row["status_reason"] or {MISSING: "not run yet"}.get(row["status"])
+    files = (
+        f"runs/{row['run_id']}/attempts/{row['attempt']}/"
+        if row["attempt"]
+        else f"runs/{row['record']}"
+        if row["status"] == UNREADABLE
+        else None
+    )
+    end = row["failed_signal"] or row["failed_exit_code"]
+    return (
+        text(row["run_id"]),
+        number(str(row["attempt"] or NONE), row["attempt"]),
+        text(row["status"]),
+        text(_short(reason)),
+        number(NONE if row["failed_rank"] is None else str(row["failed_rank"]), row["failed_rank"]),
+        text(_short(row["failed_host"])),
+        text("" if end is None else end),
+        text(_short("\n".join(_lines(row["failed_last_lines"])[-LAST_LINES:]))),
+        text(files),
+    )
+
+
+def _lines(last_lines: str | None) -> list[str]:
+    """Lines of text, which a record may also hold as a JSON list."""
+    if last_lines and last_lines.startswith("["):
+        try:
+            return [str(line) for line in json.loads(last_lines)]
+        except ValueError:
+            return last_lines.splitlines()
+    return (last_lines or "").splitlines()
+
+
+def _short(value: str | None) -> str | None:
+    """What programs wrote, but not too long; the beginning says what, so it stays."""
+    return value if value is None or len(value) <= LONGEST else value[:LONGEST] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def scaling(analysis: Analysis) -> Table:
+    """Every comparison, weak and strong, with its partner: what the other tables are made from, for programs to read."""
+    words = {*KEYS[:7], "source", "cell", "hardware", "scaling", "partner", "reason"}
+    return Table(
+        name="scaling",
+        title="Every comparison",
+        caption="Weak: the baseline has the same batch per process. Strong: the same global batch. low, high: 95 % confidence interval.",
+        columns=tuple(Column(key=name, title=name.replace("_", " "), number=name not in words) for name in SCALING),
+        rows=tuple(_comparison(comparison) for comparison in analysis.comparisons),
+    )
+
+
+def _comparison(comparison: Comparison) -> tuple[Value, ...]:
+    cell, partner = comparison.cell, comparison.partner
+    step, rate = cell.step_s, cell.samples_per_s
+    return (
+        text(cell.source),
+        text(cell.cell_id),
+        *[text(cell.keys.get(key)) for key in KEYS],
+        text(cell.num_processes),
+        text(" / ".join(sorted(cell.distinct["hardware"]))),
+        text("baseline" if comparison.is_baseline else comparison.scaling if partner else None),
+        text(int(comparison.primary)),
+        text(cell.num_measured),
+        *_three(step, marks=cell.marks),
+        number(joined(with_error(rate)), rate.value if rate else None),
+        text(partner.cell_id if partner else None),
+        *_three(comparison.speedup, marks=comparison.marks - cell.marks),
+        *_three(comparison.efficiency, as_percent=True),
+        text(comparison.reason),
+    )
+
+
+def _three(estimate: Estimate | None, marks: frozenset[str] = frozenset(), *, as_percent: bool = False) -> tuple[Value, Value, Value]:
+    show = percent if as_percent else lambda value: significant(value, 4)
+    value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
+    return number(show(value), value, marks), number(show(low), low), number(show(high), high)

@@ -1,0 +1,82 @@
+"""Files of a report. Each appears whole or not at all; the same records give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from base.publish import publish
+from workflow.report.analysis import Analysis, analyse
+from workflow.report.collect import Collection, collect, read_records, write_records
+from workflow.report.files import PAGE_FILE, PLOT_NAMES, RECORDS_FILE
+from workflow.report.formats import FORMATS
+from workflow.report.tables import all_tables
+
+
+def write_all(directories: Sequence[Path], out: Path) -> Analysis:
+    """Collect, and write everything into `out`."""
+    analysis = write_collected(directories, out)
+    write_tables(analysis, out)
+    write_page(analysis, out, write_plots(analysis, out))
+    return analysis
+
+
+def write_collected(directories: Sequence[Path], out: Path) -> Analysis:
+    """Collect, and write records.parquet only."""
+    collection = collect(directories)
+    out.mkdir(parents=True, exist_ok=True)
+    write_records(collection, out)
+    return analyse(collection)
+
+
+def read_or_collect(directories: Sequence[Path], out: Path) -> Collection:
+    """records.parquet of `out`, as `collect` left it; collected now where there is none."""
+    if (out / RECORDS_FILE).exists():
+        return read_records(out / RECORDS_FILE)
+    collection = collect(directories)
+    out.mkdir(parents=True, exist_ok=True)
+    write_records(collection, out)
+    return collection
+
+
+def write_tables(analysis: Analysis, out: Path) -> None:
+    """tables/<name>.<csv, md, tex, html>."""
+    (out / "tables").mkdir(parents=True, exist_ok=True)
+    for table in all_tables(analysis):
+        for suffix, to_text in FORMATS.items():
+            publish(out / "tables" / f"{table.name}.{suffix}", to_text(table).encode())
+
+
+def write_plots(analysis: Analysis, out: Path) -> dict[str, str]:
+    """plots/<name>.svg and .vl.json; the SVGs by name."""
+    from workflow.report.rendering import to_json, to_svg
+    from workflow.report.run_plots import PLOTS
+
+    (out / "plots").mkdir(parents=True, exist_ok=True)
+    svgs = {}
+    for name in PLOT_NAMES:
+        spec = PLOTS[name](analysis)
+        svgs[name] = to_svg(spec, name)
+        publish(out / "plots" / f"{name}.svg", svgs[name].encode())
+        publish(out / "plots" / f"{name}.vl.json", to_json(spec).encode())
+    return svgs
+
+
+def read_plots(out: Path) -> dict[str, str] | None:
+    """The SVGs in plots/, if all are there and none is older than records.parquet."""
+    paths = {name: out / "plots" / f"{name}.svg" for name in PLOT_NAMES}
+    try:
+        made = (out / RECORDS_FILE).stat().st_mtime_ns
+        if all(path.stat().st_mtime_ns >= made for path in paths.values()):
+            return {name: path.read_text("utf-8") for name, path in paths.items()}
+    except FileNotFoundError:
+        return None
+    return None
+
+
+def write_page(analysis: Analysis, out: Path, svgs: dict[str, str]) -> Path:
+    """report.html."""
+    from workflow.report.page import page
+
+    publish(out / PAGE_FILE, page(analysis, svgs).encode())
+    return out / PAGE_FILE

@@ -1,0 +1,151 @@
+"""report.html: one page with everything in it. No script runs, no style but its own applies, nothing is fetched from anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.logs import printable
+from workflow.report.analysis import Analysis
+from workflow.report.derive import Comparison
+from workflow.report.digits import joined, percent, with_error
+from workflow.report.formats import CSP, html_table
+from workflow.report.plots import line_label
+from workflow.report.provenance import Block, provenance, reproduction, warnings
+from workflow.report.rendering import inline
+from workflow.report.style import STYLE
+from workflow.report.table import Table
+from workflow.report.tables import TABLES, baseline_text
+
+TEMPLATE: Final = Path(__file__).with_name("page.html")
+MOST_ROWS: Final = 200
+PLOT_TITLES: Final = {
+    "throughput": "Throughput over processes",
+    "efficiency": "Efficiency over processes",
+    "budget": "Seconds of the seven steps, per cell",
+    "step_time": "Distribution of step times, per cell",
+    "loss": "Training loss over samples seen",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page. `plots` and `tables` are markup that we made; everything else is text and will be escaped."""
+
+    id: str
+    title: str
+    text: str = ""
+    plots: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = ()
+
+
+def page(analysis: Analysis, svgs: Mapping[str, str]) -> str:
+    """The page. `svgs`: name of a plot -> SVG. The same records give the same bytes: there is no clock in it."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(TEMPLATE.read_text("utf-8"))
+    return template.render(
+        title=f"{analysis.study}: scaling report",
+        lead=_lead(analysis),
+        csp=CSP,
+        style=Markup(STYLE),
+        tiles=_tiles(analysis),
+        findings=_findings(analysis),
+        sections=[_marked(section) for section in _sections(analysis, svgs)],
+        data=Markup(json_in_script(_data(TABLES["scaling"](analysis)))),
+        footer=f"Made by Slipway from the records of {analysis.summary.num_runs} runs, which are rows of records.parquet.",
+    )
+
+
+def json_in_script(value: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _sections(analysis: Analysis, svgs: Mapping[str, str]) -> list[Section]:
+    def plots(*names: str) -> tuple[str, ...]:
+        return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs)
+
+    def tables(*names: str) -> tuple[str, ...]:
+        return tuple(html_table(TABLES[name](analysis), MOST_ROWS) for name in names)
+
+    found = warnings(analysis)
+    sections = [
+        Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
+        Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=tables("failures")),
+        Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
+        Section(id="budget", title="The seven steps", plots=plots("budget"), tables=tables("budget")),
+        Section(id="dlbench", title="dlbench view", tables=tables("dlbench")),
+        Section(id="provenance", title="Provenance", blocks=provenance(analysis)),
+        Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis)),
+    ]
+    return [*sections[:2], Section(id="warnings", title="Warnings", blocks=found), *sections[2:]] if found else sections
+
+
+def _marked(section: Section) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    ours = {"plots": [Markup(plot) for plot in section.plots], "tables": [Markup(table) for table in section.tables]}
+    return {"id": section.id, "title": section.title, "text": printable(section.text), "blocks": section.blocks, **ours}
+
+
+def _lead(analysis: Analysis) -> str:
+    starts = [start for start in analysis.frame["start"].drop_nulls().to_list() if start]
+    ends = [end for end in analysis.frame["end"].drop_nulls().to_list() if end]
+    days = sorted({moment[:10] for moment in (min(starts), max(ends))}) if starts and ends else []
+    where = " and ".join(dict.fromkeys(source.site or source.label for source in analysis.sources))
+    when = f", {' to '.join(days)}" if days else ""
+    return printable(
+        f"{len(analysis.cells)} cells, {analysis.summary.num_runs} runs on {where}{when}. Baseline: {baseline_text(analysis)}."
+    )
+
+
+def _tiles(analysis: Analysis) -> list[dict[str, str]]:
+    summary = analysis.summary
+    best = _best(analysis)
+    tiles = [
+        {"value": f"{summary.ok} / {summary.num_runs}", "text": "runs measured", "kind": "good" if summary.ok == summary.num_runs else ""},
+        {"value": str(summary.failed_rows), "text": "failed rows", "kind": "bad" if summary.failed_rows else ""},
+    ]
+    if summary.missing:
+        tiles.append({"value": str(summary.missing), "text": "runs not run yet", "kind": ""})
+    if best and best.speedup and best.efficiency:
+        what = f"best speed-up, on {best.cell.num_processes} {_processes(analysis)}"
+        tiles.append({"value": f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", "text": what, "kind": ""})
+        tiles.append({"value": percent(best.efficiency.value, 0), "text": "its efficiency", "kind": ""})
+    return tiles
+
+
+def _findings(analysis: Analysis) -> list[str]:
+    best = _best(analysis)
+    if best is None or best.speedup is None or best.efficiency is None or best.partner is None:
+        return ["There is no comparison with a baseline yet: a speed-up needs a measured run of the baseline and of another cell."]
+    doubt = " The interval includes 1, so this is no proof of a speed-up." if best.speedup.low is not None and best.speedup.low <= 1 else ""
+    marks = f"{doubt} It carries marks: see the footnotes of the table." if best.marks else doubt
+    many = f"{best.cell.num_processes} {_processes(analysis)}"
+    return [
+        f"{line_label(analysis, best)} on {many}: {joined(with_error(best.speedup))} times the throughput of {best.partner.num_processes} "
+        f"(efficiency {percent(best.efficiency.value)}, {best.scaling} scaling).{marks}"
+    ]
+
+
+def _processes(analysis: Analysis) -> str:
+    return {"GPU": "GPUs", "process": "processes"}[analysis.process_name]
+
+
+def _best(analysis: Analysis) -> Comparison | None:
+    """The largest measured speed-up; its marks are shown beside it."""
+    measured = [comparison for comparison in analysis.primary if comparison.speedup and not comparison.is_baseline]
+    return max(measured, key=lambda comparison: comparison.speedup.value if comparison.speedup else 0.0, default=None)
+
+
+def _data(table: Table) -> list[dict[str, Any]]:
+    """Every comparison with its numbers, so that the page alone is enough to compute on."""
+    keys = [column.key for column in table.columns]
+    return [{key: value.raw for key, value in zip(keys, row, strict=True) if value.raw not in (None, "")} for row in table.rows[:2000]]

@@ -1,0 +1,192 @@
+"""The plots of a study: how it scales. Those of single runs are in run_plots.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from base.logs import printable
+from workflow.report.analysis import Analysis
+from workflow.report.derive import Comparison
+from workflow.report.labels import batch_text, series_words
+from workflow.report.rendering import HEIGHT, WIDTH, finished, nothing, titled
+from workflow.report.statistics import Estimate
+from workflow.report.style import IDEAL, SERIES
+
+MOST_IN_ONE: Final = 6
+MOST_LINES: Final = 60
+PANEL_COLUMNS: Final = 2
+SHORT: Final = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"  # 0.5, 200, 1.5k
+SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+GOOD_EFFICIENCY: Final = 0.75
+NOTHING: Final = "no run was measured"
+
+
+def throughput(analysis: Analysis) -> dict[str, Any]:
+    """Samples per second over processes, both logarithmic, with what would be ideal from the baseline on."""
+    import altair as alt
+
+    points = _points(analysis, lambda comparison: comparison.cell.samples_per_s)
+    if not points:
+        return nothing("Throughput", NOTHING)
+    ideal = _ideal(points)
+    dashes = "; dashed: ideal, from the baseline on" if ideal else ""
+    title = titled("Throughput", _subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"))
+    dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail="label:N")
+    shown = [value for point in [*points, *ideal] for value in (point["value"], point["low"], point["high"]) if value]
+    y_axis = alt.Y("value:Q", title="samples / s", **log_scale(shown, own_per_panel=points[0]["panel"] != ""))
+    return _panels(
+        alt.layer(dashed.encode(x=_x(analysis, points), y=y_axis), *_measured(analysis, points, y_axis)), [*points, *ideal], title
+    )
+
+
+def efficiency(analysis: Analysis) -> dict[str, Any]:
+    """Efficiency over processes, with the line below which more processes are seldom worth their price."""
+    import altair as alt
+
+    points = _points(analysis, lambda comparison: comparison.efficiency)
+    if not points:
+        return nothing("Efficiency", "no comparison with a baseline")
+    top = max(1.05, *(point["high"] or point["value"] for point in points)) * 1.02
+    step = 0.25 if top < 2 else 0.5 if top < 4 else math.ceil(top / 8)
+    ticks = [step * index for index in range(int(top / step) + 1)]
+    scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(format=".0%", values=ticks)
+    y_axis = alt.Y("value:Q", title="efficiency", scale=scale, axis=axis)
+    limit = _layer("limit").mark_rule(strokeDash=[4, 4], color=IDEAL, strokeWidth=1.2).encode(y=y_axis)
+    labels = sorted({point["panel"] for point in points})
+    limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in labels]
+    subtitle = _subtitle(analysis, "speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %")
+    return _panels(alt.layer(limit, *_measured(analysis, points, y_axis)), [*points, *limits], titled("Efficiency", subtitle))
+
+
+def line_label(analysis: Analysis, comparison: Comparison, *, with_model: bool = True) -> str:
+    """`resnet18 · 32 each`."""
+    names = analysis.key_names if with_model else analysis.key_names[1:]
+    words = [*series_words(comparison.cell, names), batch_text(*comparison.line[2:])]
+    return printable(" · ".join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
+
+
+def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None]) -> list[dict[str, Any]]:
+    """One per measured cell. Many lines of several models: one panel per model, and the legend names the rest."""
+    lines = list(dict.fromkeys(comparison.line for comparison in analysis.primary))
+    several = len({cell.keys["model"] for cell in analysis.cells}) > 1
+    paneled, drawn = several and len(lines) > MOST_IN_ONE, set(lines[:MOST_LINES])
+    return [
+        {
+            "kind": "measured",
+            "panel": printable(str(comparison.cell.keys["model"])) if paneled else "",
+            "label": line_label(analysis, comparison, with_model=not paneled),
+            "line": " ".join(map(str, comparison.line)),
+            "processes": comparison.cell.num_processes,
+            "value": estimate.value,
+            "low": estimate.low,
+            "high": estimate.high,
+            "baseline": comparison.is_baseline,
+        }
+        for comparison in analysis.primary
+        if (estimate := quantity(comparison)) and comparison.line in drawn
+    ]
+
+
+def _subtitle(analysis: Analysis, text: str) -> str:
+    total = len({comparison.line for comparison in analysis.primary})
+    return f"{text}; the first {MOST_LINES} of {total} lines" if total > MOST_LINES else text
+
+
+def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For every line, from its smallest baseline to its largest number of processes: throughput in proportion."""
+    found = []
+    for line in dict.fromkeys(point["line"] for point in points):
+        own = [point for point in points if point["line"] == line]
+        base = min((point for point in own if point["baseline"]), key=lambda point: point["processes"], default=None)
+        last = max(point["processes"] for point in own)
+        if base and last > base["processes"]:
+            for processes in (base["processes"], last):
+                found.append(
+                    {
+                        **base,
+                        "kind": "ideal",
+                        "processes": processes,
+                        "value": base["value"] * processes / base["processes"],
+                        "low": None,
+                        "high": None,
+                    }
+                )
+    return found
+
+
+def _layer(kind: str) -> Any:
+    import altair as alt
+
+    return alt.Chart().transform_filter(f"datum.kind == '{kind}'")
+
+
+def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
+    import altair as alt
+
+    counts = sorted({point["processes"] for point in points})
+    scale = alt.Scale(type="log", base=2, domain=[counts[0] / 1.12, counts[-1] * 1.12], nice=False)
+    word = {"GPU": "GPUs", "process": "processes"}[analysis.process_name]
+    return alt.X("processes:Q", title=word, scale=scale, axis=alt.Axis(values=counts, format="d", grid=False, ticks=True, domain=True))
+
+
+def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any) -> list[Any]:
+    """Line, whiskers and points, in the colours of the lines."""
+    import altair as alt
+
+    labels = list(dict.fromkeys(point["label"] for point in points))
+    x_axis = _x(analysis, points)
+    scheme = {} if len(labels) <= len(SERIES) else {"scheme": "tableau20"}
+    legend = alt.Legend(title=None, orient="bottom", columns=legend_columns(labels))
+    colour = alt.Color("label:N", sort=labels, scale=alt.Scale(domain=labels, **scheme), legend=legend)
+    shape = alt.Shape("label:N", sort=labels, scale=alt.Scale(domain=labels, range=list(SHAPES)), legend=legend)
+    base = _layer("measured").encode(x=x_axis, color=colour)
+    return [
+        base.mark_line(strokeWidth=2.2, clip=True).encode(y=y_axis, detail="line:N"),
+        base.transform_filter("datum.low != null").mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape),
+    ]
+
+
+def log_scale(values: Sequence[float], *, own_per_panel: bool = False) -> dict[str, Any]:
+    """Scale and axis of a logarithmic channel over `values`, ticks at 1, 2 and 5; panels with scales of their own choose their domain."""
+    import altair as alt
+
+    low, high = min(values) / 1.15, max(values) * 1.15
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    coarse, fine = (
+        [digit * 10.0**power for power in powers for digit in digits] for digits in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
+    )
+    if own_per_panel:
+        return {"scale": alt.Scale(type="log", nice=False, padding=12), "axis": alt.Axis(labelExpr=SHORT, values=coarse)}
+    inside = [tick for tick in coarse if low <= tick <= high]
+    if len(inside) < 4:
+        inside = [tick for tick in fine if low <= tick <= high]
+    return {"scale": alt.Scale(type="log", domain=[low, high], nice=False), "axis": alt.Axis(labelExpr=SHORT, values=inside)}
+
+
+def legend_columns(labels: Sequence[str]) -> int:
+    """As many as fit below a chart."""
+    return max(1, min(4, 66 // (max(map(len, labels)) + 6)))
+
+
+def overview(analysis: Analysis) -> dict[str, Any]:
+    """Throughput beside efficiency: one picture of a study."""
+    parts = [throughput(analysis), efficiency(analysis)]
+    shared = {key: parts[0][key] for key in ("$schema", "config", "usermeta")}
+    datasets = {name: values for part in parts for name, values in part.get("datasets", {}).items()}
+    panels = [{key: value for key, value in part.items() if key not in {*shared, "datasets"}} for part in parts]
+    return {**shared, "datasets": datasets, "hconcat": panels, "spacing": 36}
+
+
+def _panels(layers: Any, values: list[dict[str, Any]], title: dict[str, Any]) -> dict[str, Any]:
+    import altair as alt
+
+    data, parameters = alt.InlineData(values=values), alt.TitleParams(**title)
+    panels = list(dict.fromkeys(value["panel"] for value in values if value["kind"] == "measured"))
+    if len(panels) == 1:
+        return finished(layers.properties(data=data, width=WIDTH, height=HEIGHT, title=parameters))
+    small = layers.properties(width=WIDTH // 2, height=HEIGHT * 2 // 3)
+    faceted = small.facet(facet=alt.Facet("panel:N", sort=panels, title=None), columns=PANEL_COLUMNS, data=data)
+    return finished(faceted.resolve_scale(y="independent").resolve_axis(x="independent").properties(title=parameters))

@@ -1,0 +1,111 @@
+"""Where runs come from: one results directory per study and cluster, with the resolved study beside the runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from base.errors import RecordError
+from base.jsonfile import canonical_json, read_json
+from workflow.report.columns import CELL_INTS
+
+STUDY_SCHEMA = "slipway.study/1"
+NOT_SERIES = ("cell_id", "nodes", "gpus_per_node", "batch_size", "global_batch_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One results directory: what its study.json says, and how many of its runs are of an older version of the study."""
+
+    label: str
+    path: str
+    study: str
+    site: str | None = None
+    baseline: Mapping[str, Any] = field(default_factory=dict)
+    has_study: bool = True
+    left_out: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile:
+    """The part of study.json that tables need. `runs`: run id -> (cell id, repeat)."""
+
+    study: str
+    site: str | None
+    baseline: Mapping[str, Any]
+    cells: Mapping[str, Mapping[str, Any]]
+    runs: Mapping[str, tuple[str, int]]
+
+
+def read_study(directory: Path) -> StudyFile | None:
+    """study.json of a results directory, None if there is none. Raises RecordError when it is torn or is no study."""
+    path = directory / "study.json"
+    if not path.exists():
+        return None
+    content = read_json(path)
+    try:
+        if content["schema"] != STUDY_SCHEMA:
+            raise RecordError(f"{path}: found schema {content['schema']!r}, expected {STUDY_SCHEMA!r}")
+        cells = {cell["cell_id"]: cell for cell in content["cells"]}
+        runs = {run["run_id"]: (run["cell_id"], run["repeat"]) for run in content["runs"]}
+        if unknown := {cell_id for cell_id, _ in runs.values()} - cells.keys():
+            raise RecordError(f"{path}: its runs name cells that it does not hold, such as {min(unknown)!r}")
+        site = content.get("site") or {}
+        return StudyFile(study=content["study"], site=site.get("name"), baseline=content.get("baseline") or {}, cells=cells, runs=runs)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{path} is no resolved study ({type(error).__name__}: {error}); remove it and plan the study again") from error
+
+
+def check_directory(directory: Path) -> None:
+    """Raise RecordError, saying what to give instead, unless `directory` holds a study's results."""
+    if not directory.is_dir():
+        raise RecordError(f"{directory} is no directory: give a study's results, <storage>/results/<study>")
+    if not (directory / "runs").is_dir() and not (directory / "study.json").exists():
+        inside = sorted(path.parent.name for path in directory.glob("*/study.json"))
+        hint = f"; it holds the studies {', '.join(inside)}: give one of them" if inside else ""
+        raise RecordError(f"{directory} holds neither study.json nor runs/{hint}")
+
+
+def cell_frame(cells: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """One row per cell: its main keys as columns, `series` (which cells may be compared) and the whole cell as JSON text."""
+    columns: dict[str, list[Any]] = {name: [] for name in CELL_COLUMNS}
+    for cell in cells:
+        rest = canonical_json({key: value for key, value in cell.items() if key not in NOT_SERIES})
+        row = {**cell, "series": hashlib.sha256(rest).hexdigest()[:8]}
+        own = canonical_json({key: cell[key] for key in NOT_SERIES})
+        row["cell"] = (own[:-1] + b"," + rest[1:]).decode()
+        row["num_processes"] = cell["nodes"] * cell["gpus_per_node"]
+        row["threads"] = str(cell.get("threads"))
+        row["cell_device"] = cell.get("device")
+        for name, values in columns.items():
+            values.append(row.get(name))
+    return pl.DataFrame(columns, schema=CELL_COLUMNS)
+
+
+CELL_COLUMNS: dict[str, pl.DataType] = {
+    **{name: pl.String() for name in ("cell_id", "series", "framework", "mode", "model", "dataset")},
+    **{name: pl.Int64() for name in (*CELL_INTS, "num_processes")},
+    **{name: pl.String() for name in ("precision", "layout", "comm_hook", "cell_device", "threads")},
+    "seed": pl.Int64(),
+    "cell": pl.String(),
+}
+
+
+def labelled(sources: Sequence[Source]) -> list[Source]:
+    """The sources with a label each of its own: the site's name, else the study's, else as much of the path as tells them apart."""
+    parts = [Path(source.path).parts for source in sources]
+    choices = [[source.site or source.study for source in sources], [source.study for source in sources]]
+    choices += [["/".join(part[-depth:]) for part in parts] for depth in range(1, max((len(part) for part in parts), default=0) + 1)]
+    for labels in choices:
+        if max(Counter(labels).values(), default=0) <= 1:
+            return [replace(source, label=label) for source, label in zip(sources, labels, strict=True)]
+    raise AssertionError("directories are distinct")

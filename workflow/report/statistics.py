@@ -1,0 +1,92 @@
+"""Estimates with confidence intervals by one rule: the unit of replication is the run, not the step.
+
+A run gives one number, its median step (the slowest rank's, per step). A cell gives the geometric mean of its runs, with Student's t on
+the logarithms. Steps of one run depend on each other, so an interval made from them covers the truth in 22 to 83 of 100 cases instead
+of 95 (simulated in tests/report/test_statistics.py). Ratios of two cells: Welch on the logarithms. Fewer than three runs: no interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+MIN_RUNS = 3
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogSample:
+    """Mean and sample variance of the logarithms of `n` positive numbers; the variance of a single one is 0 and means nothing."""
+
+    n: int
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> LogSample:
+        """Raises ValueError unless there are values, all positive."""
+        if not values or min(values) <= 0:
+            raise ValueError(f"positive numbers are needed, found {list(values)!r}")
+        logs = [math.log(value) for value in values]
+        mean = math.fsum(logs) / len(logs)
+        variance = math.fsum((value - mean) ** 2 for value in logs) / (len(logs) - 1) if len(logs) > 1 else 0.0
+        return cls(n=len(logs), mean=mean, variance=variance)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A positive number, its interval at LEVEL (None, None where there is none) and the runs behind it (the smaller number of a ratio)."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int
+
+    def scaled(self, factor: float) -> Estimate:
+        """The estimate of `factor` (> 0) times the quantity."""
+        low = None if self.low is None else self.low * factor
+        high = None if self.high is None else self.high * factor
+        return replace(self, value=self.value * factor, low=low, high=high)
+
+    def inverse(self) -> Estimate:
+        """The estimate of 1 / the quantity: the interval on the logarithm turns over."""
+        low = None if self.high is None else 1 / self.high
+        high = None if self.low is None else 1 / self.low
+        return replace(self, value=1 / self.value, low=low, high=high)
+
+    @property
+    def plus_minus(self) -> float | None:
+        """The larger distance from the value to an end of the interval."""
+        return None if self.low is None or self.high is None else max(self.high - self.value, self.value - self.low)
+
+
+def geometric_mean(sample: LogSample) -> Estimate:
+    """Geometric mean of the runs with Student's t on the logarithms, n - 1 degrees of freedom."""
+    standard_error = math.sqrt(sample.variance / sample.n)
+    return _interval(sample.mean, standard_error, sample.n - 1, sample.n)
+
+
+def ratio(above: LogSample, below: LogSample) -> Estimate:
+    """Geometric mean of `above` over that of `below`, by Welch: variances may differ, degrees of freedom after Satterthwaite."""
+    share_above, share_below = above.variance / above.n, below.variance / below.n
+    total = share_above + share_below
+    n = min(above.n, below.n)
+    if n < MIN_RUNS:
+        return Estimate(value=math.exp(above.mean - below.mean), n=n)
+    freedom = math.inf if total == 0 else total**2 / (share_above**2 / (above.n - 1) + share_below**2 / (below.n - 1))
+    return _interval(above.mean - below.mean, math.sqrt(total), freedom, n)
+
+
+def _interval(center: float, standard_error: float, freedom: float, n: int) -> Estimate:
+    if n < MIN_RUNS:
+        return Estimate(value=math.exp(center), n=n)
+    half = 0.0 if standard_error == 0 else quantile(freedom) * standard_error
+    return Estimate(value=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), n=n)
+
+
+def quantile(freedom: float) -> float:
+    """The two-sided LEVEL quantile of Student's t; `freedom` need not be whole."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))

@@ -1,0 +1,85 @@
+"""Colours and the one style sheet. Pages name it by its hash, so that no other style, and nothing from elsewhere, has any effect."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Final
+
+INK: Final = "#1f2328"
+MUTED: Final = "#57606a"
+GRID: Final = "#dfe3e8"
+IDEAL: Final = "#8c959f"
+# Told apart by people who see colours otherwise, readable on white and on nearly black; shapes say the same a second time.
+SERIES: Final = ("#0f6cbd", "#d9730d", "#11875d", "#b4469b", "#c4a000", "#2aa3a3", "#8250df", "#cf4444", "#6b7f1e", "#8a6552")
+STEPS: Final = {
+    "login": "#c8ccd2",
+    "assign": "#a3a9b2",
+    "stage": "#2aa3a3",
+    "train": "#0f6cbd",
+    "result": "#c4a000",
+    "push": "#d9730d",
+    "release": "#b4469b",
+}
+
+STYLE: Final = f"""
+:root {{ color-scheme: light dark; --ink: {INK}; --muted: {MUTED}; --grid: {GRID}; --paper: #ffffff; --raised: #f6f8fa; --accent: #0f6cbd;
+  --bad: #b42318; --good: #11734f; }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --ink: #e6edf3; --muted: #9aa4af; --grid: #30363d; --paper: #0d1117; --raised: #161b22; --accent: #58a6ff;
+    --bad: #ff7b72; --good: #3fb950; }}
+}}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0; background: var(--paper); color: var(--ink);
+  font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", Arial, sans-serif; }}
+main {{ max-width: 1240px; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }}
+h1 {{ font-size: 1.9rem; line-height: 1.2; margin: .5rem 0 .2rem; letter-spacing: -.01em; }}
+h2 {{ font-size: 1.25rem; margin: 2.6rem 0 .8rem; padding-bottom: .3rem; border-bottom: 1px solid var(--grid); }}
+h3 {{ font-size: 1rem; margin: 1.4rem 0 .4rem; }}
+p {{ margin: .5rem 0; max-width: 80ch; }}
+a {{ color: var(--accent); }}
+nav ul {{ display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; list-style: none; padding: 0; margin: .8rem 0 0; font-size: .93rem; }}
+.lead {{ color: var(--muted); font-size: 1.02rem; }}
+.skip {{ position: absolute; left: -999px; }}
+.skip:focus {{ position: static; }}
+.tiles {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .8rem; margin: 1.2rem 0; padding: 0;
+  list-style: none; }}
+.tiles li {{ background: var(--raised); border: 1px solid var(--grid); border-radius: 8px; padding: .7rem .9rem; }}
+.tiles b {{ display: block; font-size: 1.5rem; line-height: 1.3; font-weight: 650; font-variant-numeric: tabular-nums; }}
+.tiles span {{ color: var(--muted); font-size: .88rem; }}
+.bad {{ color: var(--bad); }}
+.good {{ color: var(--good); }}
+figure {{ margin: 1.2rem 0; }}
+figcaption, .note {{ color: var(--muted); font-size: .87rem; max-width: 105ch; margin-top: .45rem; }}
+.scroll {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }}
+caption {{ text-align: left; font-weight: 600; padding: 0 0 .5rem; }}
+th, td {{ padding: .34rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--grid); white-space: nowrap; }}
+thead th {{ border-bottom: 2px solid var(--muted); font-weight: 600; vertical-align: bottom; white-space: normal; }}
+tbody tr:hover {{ background: var(--raised); }}
+.number {{ text-align: right; }}
+.reason {{ color: var(--bad); }}
+td sup {{ color: var(--muted); margin-left: .15em; font-size: .72em; line-height: 0; }}
+td.wrap {{ white-space: pre-line; overflow-wrap: anywhere; min-width: 11rem; max-width: 30rem; }}
+.notes {{ list-style: none; padding: 0; margin: .3rem 0 0; color: var(--muted); font-size: .87rem; }}
+.notes sup {{ font-weight: 600; }}
+.plots {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 540px), 1fr)); gap: 1.2rem; align-items: start; }}
+.plot {{ border: 1px solid var(--grid); border-radius: 8px; padding: .8rem 1.2rem; margin: 0; }}
+.plot svg {{ display: block; max-width: 100%; height: auto; margin: 0 auto; overflow: visible; }}
+svg text[fill="{INK}"] {{ fill: var(--ink); }}
+svg text[fill="{MUTED}"] {{ fill: var(--muted); }}
+svg [stroke="{INK}"] {{ stroke: var(--ink); }}
+svg [stroke="{MUTED}"] {{ stroke: var(--muted); }}
+svg [stroke="{GRID}"] {{ stroke: var(--grid); }}
+code, pre {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .9em; }}
+pre {{ background: var(--raised); border: 1px solid var(--grid); border-radius: 8px; padding: .8rem 1rem; overflow-x: auto; }}
+dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; margin: .6rem 0; }}
+dt {{ color: var(--muted); }}
+dd {{ margin: 0; overflow-wrap: anywhere; }}
+details {{ margin: .8rem 0; }}
+summary {{ cursor: pointer; color: var(--accent); }}
+footer {{ margin-top: 3rem; color: var(--muted); font-size: .87rem; border-top: 1px solid var(--grid); padding-top: .8rem; }}
+@media print {{ main {{ max-width: none; padding: 0; }} .plot, .table {{ break-inside: avoid; }} nav {{ display: none; }} }}
+"""
+
+STYLE_SHA256: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

@@ -1,0 +1,73 @@
+"""A table as a value: columns, rows, and for each number its text for people, its value for machines and its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from base.logs import printable
+from workflow.report.lint import MARKS
+
+LETTERS: Final = "abcdefghijklmnoprstuvwxyz"  # no q: Unicode has no raised one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """`key` heads the column in CSV, where values are in SI units; `title` everywhere else. `wrap`: sentences, which may be broken."""
+
+    key: str
+    title: str
+    number: bool = True
+    wrap: bool = False
+
+
+class Value(NamedTuple):
+    """`text` as shown; `raw` as CSV has it (None: empty). `muted`: no measurement but the reason why there is none."""
+
+    text: str
+    raw: str | float | int | None = None
+    marks: frozenset[str] = frozenset()
+    muted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """`name` names the files. Every row has one value per column."""
+
+    name: str
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    empty: str = "No rows."
+
+    def __post_init__(self) -> None:
+        if wrong := [index for index, row in enumerate(self.rows) if len(row) != len(self.columns)]:
+            raise ValueError(f"table {self.name}: rows {wrong[:3]} do not have {len(self.columns)} values")
+
+    def footnotes(self) -> list[tuple[str, str]]:
+        """(letter, sentence) of the marks in this table, in the order of MARKS, so that the same table has the same letters."""
+        return [(letter, MARKS[mark]) for mark, letter in self.letters().items()]
+
+    def letters(self) -> dict[str, str]:
+        """Mark -> its letter in this table."""
+        used = {mark for row in self.rows for value in row for mark in value.marks}
+        return dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False))
+
+
+def text(value: object, *, marks: Iterable[str] = (), muted: bool = False) -> Value:
+    """A value that is its own text, with control characters replaced: names and reasons come from studies, programs and archives."""
+    shown = "" if value is None else str(value)
+    shown = shown if shown.isprintable() else printable(shown)
+    return Value(shown, value if isinstance(value, int | float) else shown, frozenset(marks), muted)
+
+
+def number(shown: str, raw: float | int | None, marks: Iterable[str] = ()) -> Value:
+    """A number with its text; without a number there is no mark either."""
+    return Value(shown, raw, frozenset(marks) if raw is not None else frozenset(), raw is None)
+
+
+def raised(letters: Sequence[str]) -> str:
+    """The letters as Unicode superscripts, for text without markup."""
+    return "".join("ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ"[LETTERS.index(letter)] for letter in letters)

@@ -1,0 +1,198 @@
+"""The tables of a study. Letters as in the design notes: a speed-up, b time, c the dlbench view, l time budget, o failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from workflow.report.analysis import Analysis
+from workflow.report.cells import CellResult
+from workflow.report.columns import BESIDE, SEVEN_STEPS
+from workflow.report.derive import Comparison
+from workflow.report.digits import NONE, joined, percent, significant, time_unit, with_error
+from workflow.report.keys import cell_shape, key_columns, key_values, sentence, shape_key, shape_title, shared
+from workflow.report.long_tables import failures, scaling
+from workflow.report.table import Column, Table, Value, number, text
+
+MEASURING: Final = ("short", "oversubscribed", "shared", "partial", "drift", "window", "warned", "hardware", "software", "image")
+INTERVAL: Final = (
+    "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs "
+    "(Student's t on logarithms of run medians; ratios by Welch)"
+)
+
+
+def all_tables(analysis: Analysis) -> tuple[Table, ...]:
+    """Every table, in the order of the report."""
+    return tuple(build(analysis) for build in TABLES.values())
+
+
+def speedup(analysis: Analysis) -> Table:
+    """Table a: one row per line (series and batch), one column per number of processes, `S (E) ±CI`."""
+    lines: dict[tuple[str, str, str, int], dict[tuple[int, int, int], Comparison]] = {}
+    for comparison in analysis.primary:
+        lines.setdefault(comparison.line, {})[cell_shape(comparison.cell)] = comparison
+    shapes = sorted({shape for line in lines.values() for shape in line})
+    keys = key_columns(analysis)
+    columns = [*keys, Column(key="scaling", title="Scaling", number=False), Column(key="batch", title="Batch", number=False)]
+    columns += [Column(key=shape_key(shape, shapes), title=shape_title(shape, shapes, analysis)) for shape in shapes]
+    rows = []
+    for (_, _, kind, size), line in lines.items():
+        first = next(iter(line.values())).cell
+        row = [*key_values(analysis, first), text(kind), text(f"{size} {'in all' if kind == 'strong' else 'each'}")]
+        rows.append((*row, *[_speedup_value(line[shape]) if shape in line else text("") for shape in shapes]))
+    return Table(
+        name="speedup",
+        title="Speed-up and efficiency",
+        caption=sentence(
+            f"S (E): throughput over the baseline's ({baseline_text(analysis)}), and S over the growth in processes",
+            INTERVAL,
+            shared(analysis),
+        ),
+        columns=tuple(columns),
+        rows=tuple(rows),
+    )
+
+
+def times(analysis: Analysis) -> Table:
+    """Table b: nodes x batch x model -> time, step, rate, speed-up, efficiency."""
+    heads = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": "Per node", "runs": "Runs ok"}
+    unit, seconds = time_unit(cell.means["run_s"] for cell in analysis.cells)
+    heads |= {"run_s": f"Run [{unit}]", "training_s": f"Training [{unit}]", "step_p50_s": "Step p50 [ms]", "step_p95_s": "p95 [ms]"}
+    heads |= {"input_wait_ratio": "Input wait", "samples_per_s": "Samples/s", "speedup": "Speed-up", "efficiency": "Efficiency"}
+    heads |= {"scaling": "Scaling", "accuracy": "Accuracy", "note": "Note"}
+    columns = [
+        *key_columns(analysis),
+        *[Column(key=key, title=title, number=key not in ("scaling", "note"), wrap=key == "note") for key, title in heads.items()],
+    ]
+    return Table(
+        name="times",
+        title="Time, step and rate",
+        caption=sentence(
+            "Batch: of each process. Run: supervisor start to published record, stage to release. Training: the program's steps alone. "
+            "Step: the slowest process's, median and 95th percentile of a run, geometric mean over runs",
+            INTERVAL,
+            shared(analysis),
+        ),
+        columns=tuple(columns),
+        rows=tuple((*key_values(analysis, comparison.cell), *_time_values(comparison, seconds)) for comparison in analysis.primary),
+    )
+
+
+def dlbench(analysis: Analysis) -> Table:
+    """Table c: `batchTime(totalTime)` in the words of dlbench, one column per batch size."""
+    batches = sorted({cell.keys["batch_size"] for cell in analysis.cells})
+    lines: dict[tuple[str, str, int, int], dict[int, CellResult]] = {}
+    for cell in analysis.cells:
+        lines.setdefault((cell.source, cell.series, cell.keys["nodes"], cell.keys["gpus_per_node"]), {})[cell.keys["batch_size"]] = cell
+    columns = [*key_columns(analysis), Column(key="nodes", title="Nodes"), Column(key="gpus_per_node", title="Per node")]
+    rows = []
+    for (_, _, nodes, per_node), line in lines.items():
+        keys = key_values(analysis, next(iter(line.values())))
+        rows.append((*keys, text(nodes), text(per_node), *[_dlbench_value(line[size]) if size in line else text("") for size in batches]))
+    return Table(
+        name="dlbench",
+        title="Batch time and total time",
+        caption=sentence(
+            "batchTime(totalTime) in seconds: median step, and the program from start to end (step 4 of the run); batch per process",
+            shared(analysis),
+        ),
+        columns=(*columns, *[Column(key=f"batch_{size}", title=f"batch {size}") for size in batches]),
+        rows=tuple(rows),
+    )
+
+
+def budget(analysis: Analysis) -> Table:
+    """Table l: the seven steps of a run, means over the measured runs of a cell."""
+    columns = [
+        *key_columns(analysis),
+        *[Column(key=key, title=title) for key, title in (("batch_size", "Batch"), ("nodes", "Nodes"), ("gpus_per_node", "Per node"))],
+    ]
+    columns += [Column(key=f"{step}_s", title=step.capitalize()) for step in SEVEN_STEPS]
+    columns += [Column(key="run_s", title="Run"), Column(key="goodput_ratio", title="Training")]
+    rows = []
+    for cell in (cell for cell in analysis.cells if cell.num_measured):
+        row = [*key_values(analysis, cell), *[text(cell.keys[key]) for key in ("batch_size", "nodes", "gpus_per_node")]]
+        row += [number(significant(cell.means[f"{step}_s"]), cell.means[f"{step}_s"]) for step in SEVEN_STEPS]
+        run_s, training_s = cell.means["run_s"], cell.means["training_s"]
+        share = training_s / run_s if run_s and training_s is not None else None
+        rows.append((*row, number(significant(run_s), run_s, cell.marks & {"budget"}), number(percent(share), share)))
+    return Table(
+        name="budget",
+        title="Where the time of a run goes",
+        caption=sentence(
+            "Seconds, mean over the measured runs. Run is the sum of stage to release; "
+            f"{' and '.join(BESIDE)} come from the scheduler and stand beside it. Training: share of the run in which the program trained",
+            shared(analysis),
+        ),
+        columns=tuple(columns),
+        rows=tuple(rows),
+    )
+
+
+TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
+    "speedup": speedup,
+    "times": times,
+    "failures": failures,
+    "budget": budget,
+    "dlbench": dlbench,
+    "scaling": scaling,
+}
+
+
+def baseline_text(analysis: Analysis) -> str:
+    """`nodes: 1`, as the study file has it."""
+    return ", ".join(f"{key}: {value}" for key, value in analysis.sources[0].baseline.items()) or "none is named"
+
+
+def _speedup_value(comparison: Comparison) -> Value:
+    if not comparison.speedup or not comparison.efficiency:
+        return text(short_reason(comparison), muted=True)
+    if comparison.is_baseline:
+        return text("1 (baseline)", marks=comparison.marks)
+    value, error = with_error(comparison.speedup)
+    shown = f"{value} ({percent(comparison.efficiency.value)}) {error}".rstrip()
+    return text(shown, marks=comparison.marks)
+
+
+def short_reason(comparison: Comparison) -> str:
+    """A word or two for a table of numbers; the failures table has the sentence."""
+    if comparison.cell.reason:
+        return comparison.cell.reason
+    return f"baseline {comparison.partner.reason}" if comparison.partner else "no baseline"
+
+
+def _time_values(comparison: Comparison, unit_s: float) -> list[Value]:
+    cell = comparison.cell
+    keys = [text(cell.keys[key]) for key in ("batch_size", "nodes", "gpus_per_node")]
+    runs = text(f"{cell.num_measured}/{cell.num_runs}", marks=cell.marks & {"partial"})
+    speedup, efficiency = comparison.speedup, comparison.efficiency
+    step, p95, rate = cell.step_s, cell.p95_s, cell.samples_per_s
+    measured = cell.marks.intersection(MEASURING) - {"partial"}
+    run_times = [cell.means["run_s"], cell.means["training_s"]]
+    shown = [number(significant(None if value is None else value / unit_s), value) for value in run_times]
+    return [
+        *keys,
+        runs,
+        *shown,
+        number(significant(step.value * 1000) if step else NONE, step.value if step else None, measured),
+        number(significant(p95.value * 1000) if p95 else NONE, p95.value if p95 else None),
+        number(percent(cell.input_wait_ratio), cell.input_wait_ratio),
+        number(joined(with_error(rate)), rate.value if rate else None, measured),
+        number(
+            "1" if comparison.is_baseline else joined(with_error(speedup)),
+            speedup.value if speedup else None,
+            comparison.marks - cell.marks,
+        ),
+        number(percent(efficiency.value if efficiency else None), efficiency.value if efficiency else None),
+        text("baseline" if comparison.is_baseline else comparison.scaling if comparison.partner else NONE),
+        number(percent(cell.means["eval_accuracy"]), cell.means["eval_accuracy"]),
+        text(comparison.reason, muted=True),
+    ]
+
+
+def _dlbench_value(cell: CellResult) -> Value:
+    if not cell.step_s:
+        return text(cell.reason, muted=True)
+    wall = cell.means["train_s"]
+    shown = f"{significant(cell.step_s.value)}({significant(wall)})"
+    return text(shown, marks=cell.marks & {"short", "oversubscribed", "partial"})
