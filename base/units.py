@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations, sizes and counts as people write them."""
 
 from __future__ import annotations
 
@@ -52,3 +52,8 @@ def format_size(num_bytes: float) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     raise AssertionError("unreachable")
+
+
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """`1 cell`, `2 cells`, `1,000 cells`; `nouns` is the plural where it is not the noun and an s."""
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

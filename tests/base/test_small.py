@@ -15,7 +15,7 @@ from base.errors import RecordError, SlipwayError
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import _Formatter, masked, printable
 from base.names import choices, closest, is_name, slug
-from base.units import format_duration, format_size, parse_duration, parse_size
+from base.units import counted, format_duration, format_size, parse_duration, parse_size
 
 
 def subclasses(root: type[SlipwayError]) -> list[type[SlipwayError]]:
@@ -129,3 +129,8 @@ def test_logs_hide_secrets_and_control_characters() -> None:
     assert printable("a\x1b[31mb\nc") == "a\N{REPLACEMENT CHARACTER}[31mb\nc"
     record = logging.LogRecord("x", logging.INFO, "", 0, "token: %s", ("s3cret",), None)
     assert "s3cret" not in _Formatter("%(message)s").format(record)
+
+
+def test_counts_have_a_grammar() -> None:
+    assert [counted(number, "cell") for number in (0, 1, 2, 10_000)] == ["0 cells", "1 cell", "2 cells", "10,000 cells"]
+    assert [counted(number, "process", "processes") for number in (1, 2)] == ["1 process", "2 processes"]

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from cluster.jobs import JOB_VARIABLES
 from tests.study.studies import changed, write
 from workflow.commands import main
 from workflow.study.study import Study, load_study
 
-FOREIGN = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID", "SGE_ROOT", "SLIPWAY_SITE")
+FOREIGN = (*(name for names in JOB_VARIABLES.values() for name in names), "SLIPWAY_SITE")
 
 
 class Said(NamedTuple):

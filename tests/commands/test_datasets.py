@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.commands.conftest import House
 
@@ -80,6 +81,8 @@ def test_info_and_verify(noise: House) -> None:
     out = noise("dataset", "info", "noise").out
     assert "noise: 30 samples" in out
     assert "images  8x8, 1 channel, raw, hwc" in out
+    text = out.partition("  source\n")[2].partition("\n\n")[0]
+    assert yaml.safe_load(text) == info["source"]
     said = noise("dataset", "verify", info["root"])
     assert said.code == 0
     assert "every chunk is what the manifest promises" in said.out
@@ -96,7 +99,7 @@ def test_info_and_verify(noise: House) -> None:
 def test_stage_list_remove(noise: House) -> None:
     assert noise.json("plan")["datasets"][0]["nodes_staged"] == 0
     assert noise("dataset", "stage", "noise").code == 0
-    assert "to each of 2 nodes (1 have it)" in noise("plan").out
+    assert "to each of 2 nodes (1 has it)" in noise("plan").out
     assert noise("dataset", "stage", "noise", "--node", "1").code == 0
     said = noise("dataset", "stage", "noise")
     assert "was there already" in said.out
@@ -144,10 +147,10 @@ def test_waiting_results_are_shown_and_delivered(house: House) -> None:
     note = {"schema": "slipway.pending/1", "out": "out", "target": str(target), "reason": "storage was full"}
     (work / "pending.json").write_text(json.dumps(note))
     assert "not delivered to" in house("cache", "ls").out
-    assert "1 results wait" in house("reap").out
+    assert "1 result waits in this node's cache; --push delivers\n" in house("reap").out
     said = house("reap", "--push")
     assert said.code == 0, said.err
-    assert "1 of 1 waiting results delivered" in said.out
+    assert "1 of 1 waiting result delivered" in said.out
     assert (target / "events-0.jsonl").is_file()
     assert not work.exists()
 
@@ -158,5 +161,5 @@ def test_a_result_that_cannot_be_delivered_waits_on(house: House) -> None:
     (work / "pending.json").write_text("{}")
     said = house("reap", "--push")
     assert said.code == 18
-    assert "still wait on this node" in said.err
+    assert "1 result still waits on this node" in said.err
     assert work.exists()

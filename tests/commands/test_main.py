@@ -50,6 +50,17 @@ def test_our_errors_are_messages_with_the_code_of_their_class(house: House) -> N
     assert said.err == f"slipway: the study file {house.path} cannot be read: No such file or directory\n"
 
 
+def test_outside_of_the_checkout_a_study_must_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["plan"]) == 10
+    assert capsys.readouterr().err == (
+        f"slipway: the study file config/study.yaml cannot be read: No such file or directory in {tmp_path}; "
+        f"name a study: `slipway plan STUDY`, and `--study STUDY` where a command takes other words\n"
+    )
+
+
 def test_an_error_of_the_system_is_one_of_storage(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     (house.root / "storage").write_text("no directory")
     study = house.load()

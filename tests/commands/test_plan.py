@@ -71,7 +71,7 @@ def test_hours_are_of_processes_on_the_cpu(house: House) -> None:
 def test_the_limit_counts_missing_runs_only(house: House) -> None:
     study = house.study(base={"device": "cuda"}, limits={"walltime": "1h", "gpu_hours": 1})
     refuse_over_budget(study, [])
-    with pytest.raises(ConfigError, match=r"the 1 missing runs may take 2\.0 GPU hours"):
+    with pytest.raises(ConfigError, match=r"the 1 missing run may take 2\.0 GPU hours"):
         refuse_over_budget(study, [next(run for run in study.runs if run.cell.nodes == 2)])
 
 
@@ -93,6 +93,16 @@ def test_hours_that_storage_needs(house: House) -> None:
     house.site.write_text("storage: s\ncache: {path: c}\nstorage_limit: {bytes_per_s: 100kB}\n")
     plan = house.json("plan")
     assert plan["datasets"][0]["seconds_to_read"] == pytest.approx(plan["datasets"][0]["bytes"] / 100_000)
+    assert "to each of 2 nodes, 19.0 s from storage" in house("plan").out
+    house.site.write_text("storage: s\ncache: {path: c}\nstorage_limit: {bytes_per_s: 1GB}\n")
+    assert "from storage" not in house("plan").out
+
+
+def test_one_of_each_has_its_grammar(house: House) -> None:
+    house.study(base={"repeats": 1}, axes={"batch_size": [32], "nodes": [1]})
+    out = house("plan").out
+    assert "small: 1 cell x 1 repeat = 1 run  (" in out
+    assert " to one node\n" in out
 
 
 def test_a_batch_larger_than_the_training_split_is_noted(house: House) -> None:
@@ -140,8 +150,8 @@ def test_mixed_scaling_and_missing_baselines(house: House) -> None:
     assert (lenet.scaling, lenet.has_baseline, lenet.unmatched) == ("mixed", True, 1)
     assert (alexnet.scaling, alexnet.has_baseline) == ("one size", False)
     out = house("plan").out
-    assert "1 of 2 series have no baseline cell" in out
-    assert "1 cells have neither the batch nor the global batch of a baseline cell" in out
+    assert "1 of 2 series has no baseline cell: its speed-up is null" in out
+    assert "1 cell has neither the batch nor the global batch of a baseline cell: its speed-up is null" in out
 
 
 def test_one_cell_in_full(house: House, tree: Tree) -> None:
@@ -201,5 +211,5 @@ def test_ten_thousand_runs(house: House) -> None:
     house.path = write(house.root, changed(axes=axes))
     said = house("plan")
     assert said.code == 0
-    assert "small: 5000 cells x 2 repeats = 10000 runs" in said.out
-    assert "... and 4940 more cells; --json lists all" in said.out
+    assert "small: 5,000 cells x 2 repeats = 10,000 runs" in said.out
+    assert "... and 4,940 more cells; --json lists all" in said.out

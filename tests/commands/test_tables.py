@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold
 from workflow.study.resolved import publish_resolved, read_resolved
 
+Tree = Callable[[Path], dict[str, int]]
 ROOT = Path(__file__).parents[2]
 
 
@@ -24,11 +26,27 @@ def test_tables_of_a_study_that_has_not_begun(house: House) -> None:
     assert (study.results_dir / "tables" / "speedup.csv").is_file()
     assert (study.results_dir / "records.parquet").is_file()
     assert read_resolved(study.results_dir)["study"] == "small"
-    shown = house("tables", "--show").out
-    assert "speed-up (efficiency) relative to nodes: 1" in shown
     said = house("tables", "--strict")
     assert said.code == 19
     assert "with --strict every run must be ok" in said.err
+
+
+def test_showing_writes_nothing(house: House, tree: Tree) -> None:
+    study = house.load()
+    said = house("tables", "--show")
+    assert said.code == 19
+    assert not study.results_dir.exists()
+    publish_resolved(study)
+    house.study(baseline={"nodes": 2})
+    before = tree(house.root)
+    said = house("tables", "--show")
+    assert said.code == 0, said.err
+    assert "speed-up (efficiency) relative to nodes: 1" in said.out
+    assert "0 of 8 runs ok, 8 missing" in said.out
+    assert house("tables", str(study.results_dir), "--show", "--strict").code == 19
+    assert tree(house.root) == before
+    (study.results_dir / "report.html").write_text("")
+    assert f"report: {study.results_dir}/report.html" in house("tables", "--show").out.replace("\n", "")
 
 
 def test_tables_of_directories_need_no_study(house: House) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from base.errors import ConfigError
 from tests.study.studies import changed, load
 from workflow.study.cell import Cell
 from workflow.study.model import Axes, CellKeys
@@ -94,6 +95,21 @@ def test_expressions_name_every_key(tmp_path: Path) -> None:
     study = load(tmp_path, changed(exclude=exclude))
     assert len(study.cells) == 4
     assert study.notes == tuple(f"exclude: {text!r} removes no cell" for text in exclude)
+
+
+@pytest.mark.parametrize("source", ["folder", "list", "tar"])
+def test_a_dataset_of_many_sizes_cannot_be_trained_on(tmp_path: Path, source: str) -> None:
+    for encoding in ("raw", "jpeg"):
+        study = changed(datasets={"photos": {"source": source, "path": "photos", "encoding": encoding}}, base={"dataset": "photos"})
+        with pytest.raises(ConfigError, match=rf"study.yaml:\d+: datasets.photos: found no size, .* the {source} .*valid: size: 224"):
+            load(tmp_path, study)
+        study["datasets"]["photos"]["size"] = 32
+        assert load(tmp_path, study).cells
+
+
+@pytest.mark.parametrize("source", ["idx", "caffe-lmdb", "cifar"])
+def test_some_sources_have_one_size_of_their_own(tmp_path: Path, source: str) -> None:
+    assert load(tmp_path, changed(datasets={"photos": {"source": source, "path": "photos"}}, base={"dataset": "photos"})).cells
 
 
 def test_an_unused_dataset_is_a_note(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, RecordError
+from cluster.jobs import scheduler_of
 from workflow.study import site_file
-from workflow.study.site import CHECKOUT, Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler, scheduler_of
+from workflow.study.site import CHECKOUT, Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
 from workflow.study.site_file import load_site, read_site
 
 FULL = """

@@ -158,8 +158,6 @@ def _print_copies(plan: Mapping[str, Any]) -> None:
 
 def _print_document(document: Mapping[str, Any]) -> None:
     show.line("\ncell.json:")
-    for key in sorted(document):
-        value = document[key]
-        if key == "model_layers":
-            value = f"{len(value)} layers (--json lists them)" if value else "known when the dataset is built"
-        show.line(f"  {key}: {value}")
+    layers = document["model_layers"]
+    said = f"{len(layers)} layers (--json lists them)" if layers else "known when the dataset is built"
+    show.mapping({**document, "model_layers": said})

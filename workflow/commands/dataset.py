@@ -6,7 +6,7 @@ from pathlib import Path
 
 from base.errors import ConfigError
 from base.logs import private_umask
-from base.units import format_duration, format_size
+from base.units import counted, format_duration, format_size
 from cluster.schedulers import local
 from data_prep.manifest import Manifest, manifest_digest, read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage
@@ -37,7 +37,7 @@ def verify(study: Path, site: str | None, name: str) -> None:
     root = dataset_root(study, site, name)
     with progress(f"verify {root.name}") as callback:
         manifest = verify_dataset(root, callback)
-    show.line(f"{root}: {manifest.samples} samples, {format_size(manifest.bytes)}, every chunk is what the manifest promises")
+    show.line(f"{root}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, every chunk is what the manifest promises")
 
 
 def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None:
@@ -63,12 +63,14 @@ def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None
 
 def _print(root: Path, manifest: Manifest) -> None:
     size = f"{manifest.size[0]}x{manifest.size[1]}" if manifest.size else "different sizes"
-    show.line(f"{manifest.name}: {manifest.samples} samples, {format_size(manifest.bytes)}, digest {manifest_digest(root)[:12]}")
+    show.line(f"{manifest.name}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, digest {manifest_digest(root)[:12]}")
     show.line(f"  in      {root}")
-    show.line(f"  images  {size}, {manifest.channels} channel{'s' * (manifest.channels > 1)}, {manifest.encoding}, {manifest.layout}")
+    show.line(f"  images  {size}, {counted(manifest.channels, 'channel')}, {manifest.encoding}, {manifest.layout}")
     show.line(f"  mean    {', '.join(f'{value:.4g}' for value in manifest.mean)}  (of train, 0 to 255)")
     show.line(f"  std     {', '.join(f'{value:.4g}' for value in manifest.std)}")
-    show.line(f"  source  {', '.join(f'{key}: {value}' for key, value in sorted(manifest.source.items()))}\n")
+    show.line("  source")
+    show.mapping(manifest.source, "    ")
+    show.line()
     splits = sorted(manifest.splits.items())
     show.table(("split", "samples", "shards", "bytes"), [
         (name, split.samples, len(split.shards), format_size(sum(manifest.shards[index].bytes for index in split.shards)))

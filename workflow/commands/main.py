@@ -156,11 +156,11 @@ def tables(
     ] = None,
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where records and tables go; default: the first directory.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the speed-up table.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: the first directory.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Write nothing; print the speed-up table.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
 ) -> None:
-    """Make the tables from whatever records there are."""
+    """Make the tables from whatever records there are; with --show, print the speed-up and leave all files alone."""
     from workflow.commands import tables as command
 
     command.main(study, site, directories or [], command.Wanted(out=out, show=show, strict=strict))
@@ -183,10 +183,10 @@ def report(
 
 @app.command()
 def reap(
-    push: Annotated[bool, typer.Option("--push", help="Deliver the results that wait in this node's cache.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Deliver them; default: only count.")] = False,
     site: SiteOption = None,
 ) -> None:
-    """Clear up what dead runs left on this node."""
+    """Count, or deliver, the results that wait in this node's cache because storage did not take them."""
     from workflow.commands import reap as command
 
     command.main(site, push)

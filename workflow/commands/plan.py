@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from base.units import format_duration, format_size
+from base.units import counted, format_duration, format_size
 from workflow.commands import show
 from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
@@ -19,6 +19,7 @@ from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.study import load_study
 
 MAX_ROWS: Final = 60
+LEAST_SAID_S: Final = 1.0  # reading from storage that takes less is not worth a word
 
 
 def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
@@ -90,7 +91,8 @@ def _seconds_to_read(plan: StudyPlan, needs: DatasetNeeds) -> float | None:
 
 def _print(plan: StudyPlan) -> None:
     study = plan.study
-    show.line(f"{study.name}: {len(study.cells)} cells x {study.repeats} repeats = {len(study.runs)} runs  ({study.path})")
+    product = f"{counted(len(study.cells), 'cell')} x {counted(study.repeats, 'repeat')} = {counted(len(study.runs), 'run')}"
+    show.line(f"{study.name}: {product}  ({study.path})")
     site = study.site
     show.line(f"site {site.name}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}; results in {study.results_dir}")
     total = ", ".join(f"{count} {state}" for state, count in counts(plan.states).items() if count)
@@ -113,7 +115,7 @@ def _print(plan: StudyPlan) -> None:
 
 def _more(count: int, what: str) -> None:
     if count > MAX_ROWS:
-        show.line(f"... and {count - MAX_ROWS} more {what}; --json lists all")
+        show.line(f"... and {count - MAX_ROWS:,} more {what}; --json lists all")
 
 
 def _cost(plan: StudyPlan) -> str:
@@ -127,10 +129,11 @@ def _cost(plan: StudyPlan) -> str:
 def _dataset_row(plan: StudyPlan, needs: DatasetNeeds) -> Sequence[object]:
     nodes = nodes_of(plan, needs.name)
     seconds = _seconds_to_read(plan, needs)
-    staged = None if needs.bytes is None else f"{format_size(needs.bytes)} to each of {nodes} node{'s' * (nodes > 1)}"
-    if staged and nodes_staged(plan, needs):
-        staged += f" ({nodes_staged(plan, needs)} have it)"
-    if staged and seconds is not None:
+    staged = None if needs.bytes is None else f"{format_size(needs.bytes)} to {f'each of {nodes} nodes' if nodes > 1 else 'one node'}"
+    there = nodes_staged(plan, needs)
+    if staged and there:
+        staged += f" ({there} {'has' if there == 1 else 'have'} it)"
+    if staged and seconds is not None and seconds >= LEAST_SAID_S:
         staged += f", {format_duration(seconds)} from storage"
     size = None if needs.bytes is None else format_size(needs.bytes)
     return needs.name, needs.samples, size, needs.bytes_are, staged

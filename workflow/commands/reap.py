@@ -1,9 +1,10 @@
-"""`slipway reap`: what dead runs left on this node. Here: deliver the results that storage did not take when they were made."""
+"""`slipway reap`: the results in this node's cache that storage did not take when they were made."""
 
 from __future__ import annotations
 
 from base.errors import PushError
 from base.logs import private_umask
+from base.units import counted
 from data_prep.push import deliver_pending
 from workflow.commands import show
 from workflow.commands.caches import caches_here
@@ -11,17 +12,19 @@ from workflow.study.site_file import load_site
 
 
 def main(site_name: str | None, push: bool) -> None:
-    """Deliver what waits. Raises PushError when something could not be delivered; it goes on waiting."""
+    """Count what waits, or deliver it. Raises PushError when something could not be delivered; it goes on waiting."""
     site = load_site(site_name)
     private_umask(group=site.shared == "group")
     if not push:
         waiting = sum(1 for cache in caches_here(site) for _ in (cache / "runs").glob("*/pending.json"))
-        show.line(f"{waiting} results wait in this node's cache" + ("; --push delivers them" if waiting else ""))
+        show.line(f"{counted(waiting, 'result waits', 'results wait')} in this node's cache" + ("; --push delivers" if waiting else ""))
         return
     deliveries = [delivery for cache in caches_here(site) for delivery in deliver_pending(cache)]
     for delivery in deliveries:
         show.line(f"{delivery.run_dir.name} -> {delivery.target}: {delivery.message}")
     failed = [delivery for delivery in deliveries if not delivery.delivered]
-    show.line(f"{len(deliveries) - len(failed)} of {len(deliveries)} waiting results delivered")
+    show.line(f"{len(deliveries) - len(failed)} of {counted(len(deliveries), 'waiting result')} delivered")
     if failed:
-        raise PushError(f"{len(failed)} results still wait on this node, the first because: {failed[0].message}")
+        raise PushError(
+            f"{counted(len(failed), 'result still waits', 'results still wait')} on this node, the first because: {failed[0].message}"
+        )

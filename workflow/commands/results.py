@@ -15,8 +15,13 @@ from workflow.study.site_file import load_site
 from workflow.study.study import Study, load_study
 
 
+def results_as_they_are(study_path: Path, site: str | None, directories: Sequence[Path]) -> list[Path]:
+    """`directories`, else that of the study; nothing is written."""
+    return list(directories) or [load_study(study_path, site).results_dir]
+
+
 def results_dirs(study_path: Path, site: str | None, directories: Sequence[Path]) -> list[Path]:
-    """`directories`, else that of the study, whose study.json is brought up to date."""
+    """The same, to write tables into: the study's study.json is brought up to date."""
     if directories:
         private_umask(group=load_site(site).shared == "group")
         return list(directories)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from base.logs import printable
@@ -18,6 +18,15 @@ def line(text: str = "") -> None:
 def json_value(value: Any) -> None:
     """A JSON document on standard output, for programs."""
     sys.stdout.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def mapping(value: Mapping[str, Any], indent: str = "  ") -> None:
+    """Keys and values as in a YAML file: innermost mappings and lists on one line."""
+    import yaml
+
+    text = yaml.safe_dump(dict(value), default_flow_style=None, allow_unicode=True, width=10_000)
+    for part in text.splitlines():
+        line(f"{indent}{part}")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

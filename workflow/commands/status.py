@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from base.units import counted
 from workflow.commands import show
 from workflow.commands.state import RunState, counts, run_states
 from workflow.study.study import load_study
@@ -25,7 +26,7 @@ def main(path: Path, site: str | None, as_json: bool) -> None:
     ]
     show.table(("run", "state", "reason", "log"), rows)
     total = ", ".join(f"{count} {state}" for state, count in counts(states).items() if count)
-    show.line(f"\n{study.name}: {len(states)} runs: {total}")
+    show.line(f"\n{study.name}: {counted(len(states), 'run')}: {total}")
 
 
 def _json(state: RunState) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from base.command import run as run_command
 from base.errors import SlipwayError
-from base.units import format_size
+from base.units import counted, format_size
 from cluster.machine import memory_bytes
 from cluster.schedulers import local
 from workflow.commands.state import RunState, counts, run_states
@@ -144,10 +144,9 @@ def _memory_notes(cells: Sequence[CellPlan]) -> list[str]:
     if not tight:
         return []
     worst = max(tight, key=lambda cell: cell.memory_bytes or 0)
-    return [
-        f"{len(tight)} cells need more memory than a process has, at the most {worst.cell.cell_id}: {format_size(worst.memory_bytes or 0)} "
-        f"of {format_size(worst.available_bytes or 0)}; they will end as `oom`"
-    ]
+    need, have = format_size(worst.memory_bytes or 0), format_size(worst.available_bytes or 0)
+    who = counted(len(tight), "cell needs", "cells need")
+    return [f"{who} more memory than a process has, at the most {worst.cell.cell_id}: {need} of {have}; such runs end as `oom`"]
 
 
 def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetNeeds]) -> list[str]:
@@ -166,8 +165,10 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetNeeds]) ->
 
 def _series_notes(series: Sequence[Series]) -> list[str]:
     without = [one for one in series if not one.has_baseline]
-    notes = [f"{len(without)} of {len(series)} series have no baseline cell: their speed-up is null"] if without else []
+    verb, whose = ("has", "its") if len(without) == 1 else ("have", "their")
+    notes = [f"{len(without)} of {len(series)} series {verb} no baseline cell: {whose} speed-up is null"] if without else []
     unmatched = sum(one.unmatched for one in series if one.has_baseline)
     if unmatched:
-        notes.append(f"{unmatched} cells have neither the batch nor the global batch of a baseline cell: their speed-up is null")
+        has, whose = ("cell has", "its") if unmatched == 1 else ("cells have", "their")
+        notes.append(f"{unmatched:,} {has} neither the batch nor the global batch of a baseline cell: {whose} speed-up is null")
     return notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from base.errors import SlipwayError
@@ -16,8 +16,7 @@ from workflow.study.matrix import PLAIN_KEYS, Candidate
 from workflow.study.model import defaults
 from workflow.study.site import Site, device_of
 
-NATIVE_SIZE: Final = {"sklearn-digits": (8, 8), "cifar": (32, 32)}
-
+OF_ONE_SIZE: Final = ("idx", "caffe-lmdb")  # sources that tell the size of their images when they are read
 
 Verdict = tuple[str, str] | None  # the key at fault and what is wrong with it
 
@@ -75,6 +74,18 @@ class CellMaker:
         return found
 
 
+def size_faults(datasets: Mapping[str, DatasetSpec], used: Collection[str]) -> Iterator[Fault]:
+    """Datasets that would keep each image's own size: a batch has one size, so no run could be made on them."""
+    for name in sorted(used):
+        spec = datasets[name]
+        if spec.known_size is None and spec.source not in OF_ONE_SIZE:
+            message = (
+                f"found no size, so each image of the {spec.source} keeps its own, and training needs one size for all; "
+                f"valid: size: 224, or size: [height, width]"
+            )
+            yield Fault(place=("datasets", name), message=message)
+
+
 def _without_sum(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Steps without a total that only adds up the others."""
     if "total" in values and values["total"] == values["warmup"] + values["measured"]:
@@ -90,11 +101,6 @@ def spec_identity(spec: DatasetSpec) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in ("source", "path") or value != default.get(key)} | {"source": spec.source}
 
 
-def known_size(spec: DatasetSpec) -> tuple[int, int] | None:
-    """Height and width of the dataset's images, where the specification or its kind of source says so."""
-    return spec.size or NATIVE_SIZE.get(spec.source)
-
-
 def _check_batch(_maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     batch, world, total = keys["batch_size"], keys["world_size"], keys["global_batch_size"]
     if isinstance(batch, int):
@@ -107,7 +113,7 @@ def _check_batch(_maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    size = known_size(maker.datasets[keys["dataset"]])
+    size = maker.datasets[keys["dataset"]].known_size
     smallest = smallest_size(keys["model"])
     if size is None or min(size) >= smallest:
         return None

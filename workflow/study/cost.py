@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from base.errors import ConfigError
-from base.units import format_duration
+from base.units import counted, format_duration
 from workflow.study.cell import Run
 from workflow.study.site import device_of
 from workflow.study.study import Study
@@ -30,7 +30,7 @@ def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
     most = study.limits.gpu_hours
     if found > most:
         raise ConfigError(
-            f"{study.path}: limits.gpu_hours: the {len(runs)} missing runs may take {found:,.1f} GPU hours "
+            f"{study.path}: limits.gpu_hours: the {counted(len(runs), 'missing run')} may take {found:,.1f} GPU hours "
             f"(walltime {format_duration(study.limits.walltime_s)} x GPUs of each run); valid: at most {most:,g}. "
             f"Lower walltime, exclude cells, or raise the limit"
         )

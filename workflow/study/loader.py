@@ -20,6 +20,10 @@ from workflow.study.yaml_events import Builder
 MAX_BYTES: Final = 1 << 20
 
 _EXAMPLES: Final = {"study": "config/study.yaml", "site": "config/sites/example-slurm.yaml"}
+_NAME_IT: Final = {
+    "study": "name a study: `slipway plan STUDY`, and `--study STUDY` where a command takes other words",
+    "site": "name a site: `--site NAME_OR_PATH`",
+}
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -76,6 +80,8 @@ def _read_text(path: Path, kind: str) -> str:
             raise ConfigError(f"{path} is a directory; name the {kind} file in it")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror}{_elsewhere(path, kind)}") from error
     except OSError as error:
         raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
@@ -87,6 +93,11 @@ def _read_text(path: Path, kind: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: byte {content[error.start]:#04x} is not UTF-8; save the {kind} file as UTF-8") from error
+
+
+def _elsewhere(path: Path, kind: str) -> str:
+    """What to do about a relative path that leads nowhere: mostly the command was started in another directory than the checkout."""
+    return "" if path.is_absolute() else f" in {Path.cwd()}; {_NAME_IT[kind]}"
 
 
 def _tab_hint(text: str, line: int) -> str:

@@ -1,4 +1,5 @@
-"""The study file as a model: every key, its type and its default. What concerns several keys at once is in checks.py.
+"""The study file as a model: every key, its type and its default. What concerns several keys at once is in
+layers.py (before cells are made) and cell_maker.py (per cell).
 
 A default changes nothing in a cell's identity (cell.py hashes what differs from the defaults), so a new key needs a default that means
 what was done before the key existed.
@@ -13,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from base.names import is_name
 from base.units import parse_duration
+from containers.frameworks.spec import CommHook, Layout, Mode, Precision
 from data_prep.spec import DatasetSpec
 from workflow.study.places import kind_of
 
@@ -69,12 +71,8 @@ NotNegative = Annotated[int, Strict(), Field(ge=0, le=10**9)]
 Flag = Annotated[bool, Strict()]
 Several = Annotated[tuple[T, ...], Field(min_length=1)]
 
-Mode = Literal["train", "infer"]
 Nodes = Annotated[int, Strict(), Field(ge=1, le=100_000)]
 GpusPerNode = Annotated[int, Strict(), Field(ge=1, le=1024)]
-Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-Layout = Literal["nchw", "nhwc"]
-CommHook = Literal["none", "fp16", "bf16", "powersgd"]
 Device = Literal["site", "cuda", "cpu"]
 Threads = Annotated[
     int | str,
@@ -168,7 +166,7 @@ class LimitKeys(Part):
     gpu_hours: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
         default=10.0, description="walltime x GPUs x missing runs; a study planned above it is refused before submission"
     )
-    init: Seconds = Field(default=600.0, description="from the start of the program to its first step")
+    init: Seconds = Field(default=600.0, description="how long a rank may be silent in the phases init, warmup, eval and checkpoint")
 
 
 class StudyFile(Part):

@@ -17,7 +17,6 @@ from containers.models.memory import MemoryEstimate, estimate_memory
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.spec import DatasetSpec
 from workflow.study.cell import Cell
-from workflow.study.cell_maker import known_size
 from workflow.study.study import Study
 
 CLASSES: Final = {"sklearn-digits": 10}
@@ -55,7 +54,7 @@ class DatasetNeeds:
 def dataset_needs(study: Study, name: str) -> DatasetNeeds:
     """What is known of the dataset `name` now. A torn receipt or manifest counts as not built: the build says what is wrong with it."""
     spec = study.datasets[name]
-    channels, size, classes = CHANNELS.get(spec.channels or ""), known_size(spec), spec.classes or CLASSES.get(spec.source)
+    channels, size, classes = CHANNELS.get(spec.channels or ""), spec.known_size, spec.classes or CLASSES.get(spec.source)
     built = _built(study, name)
     if built is not None:
         root, manifest = built

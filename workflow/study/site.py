@@ -9,16 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import ConfigError, RecordError
+from cluster.jobs import JOB_VARIABLES, scheduler_of
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 DEADLINE_MARGIN_S: Final = 120.0
-
-_IN_ALLOCATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("slurm", ("SLURM_JOB_ID",)),
-    ("lsf", ("LSB_JOBID",)),
-    ("pbs", ("PBS_JOBID",)),
-    ("sge", ("JOB_ID", "SGE_ROOT")),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,19 +100,11 @@ def device_of(device: str, site: Site) -> str:
     return site.device if device == "site" else device
 
 
-def scheduler_of(environ: Mapping[str, str]) -> str | None:
-    """The scheduler whose allocation this process runs in, by its environment; None outside of all."""
-    for scheduler, names in _IN_ALLOCATION:
-        if all(environ.get(name) for name in names):
-            return scheduler
-    return None
-
-
 def refuse_foreign_scheduler(site: Site, environ: Mapping[str, str]) -> None:
     """Raise ConfigError when the job we are in was started by another scheduler than the site's, `local` included."""
     found = scheduler_of(environ)
     if found is not None and found != site.scheduler:
-        variables = ", ".join(f"{name}={environ[name]}" for name in dict(_IN_ALLOCATION)[found])
+        variables = ", ".join(f"{name}={environ[name]}" for name in JOB_VARIABLES[found])
         raise ConfigError(
             f"the site {site.name!r} says scheduler: {site.scheduler}, but this process runs inside an allocation of {found} "
             f"({variables}); "

@@ -7,18 +7,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from base.errors import ConfigError
 from base.names import choices
-from base.units import format_duration
+from base.units import counted, format_duration
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths
 from workflow.study.baseline import baseline_of
 from workflow.study.cell import Cell, Run
-from workflow.study.cell_maker import CellMaker
+from workflow.study.cell_maker import CellMaker, size_faults
 from workflow.study.explain import Fault, fault_error, some, validation_error
 from workflow.study.hints import HINTS
 from workflow.study.layers import layer_faults, layers_of
@@ -29,6 +29,8 @@ from workflow.study.site import Site
 from workflow.study.site_file import load_site
 
 MAX_RUNS: Final = 1_000_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +73,19 @@ class Study:
 
     def cell(self, cell_id: str) -> Cell:
         """The cell of that id, or the only one that starts with it. Raises ConfigError."""
-        found = [cell for cell in self.cells if cell.cell_id == cell_id] or [c for c in self.cells if c.cell_id.startswith(cell_id)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ConfigError(f"cell {cell_id!r}: {len(found)} cells start so: {some(cell.cell_id for cell in found)}")
-        raise ConfigError(f"study {self.name!r} has no cell {cell_id!r}; {_near(cell_id, [cell.cell_id for cell in self.cells])}")
+        return self._named("cell", cell_id, {cell.cell_id: cell for cell in self.cells})
 
     def run(self, run_id: str) -> Run:
         """The run of that id, or the only one that starts with it. Raises ConfigError."""
-        found = [run for run in self.runs if run.run_id == run_id] or [run for run in self.runs if run.run_id.startswith(run_id)]
+        return self._named("run", run_id, {run.run_id: run for run in self.runs})
+
+    def _named(self, kind: str, wanted: str, known: Mapping[str, T]) -> T:
+        found = [wanted] if wanted in known else [name for name in known if name.startswith(wanted)]
         if len(found) == 1:
-            return found[0]
+            return known[found[0]]
         if found:
-            raise ConfigError(f"run {run_id!r}: {len(found)} runs start so: {some(run.run_id for run in found)}")
-        raise ConfigError(f"study {self.name!r} has no run {run_id!r}; {_near(run_id, [run.run_id for run in self.runs])}")
+            raise ConfigError(f"{kind} {wanted!r}: {len(found)} {kind}s start so: {some(found)}")
+        raise ConfigError(f"study {self.name!r} has no {kind} {wanted!r}; {_near(wanted, list(known))}")
 
 
 def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] = os.environ) -> Study:
@@ -154,6 +154,7 @@ def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSp
         faults = [
             Fault(place=("exclude",), message=f"no cell is left of {layers.num_cells}: {counted}; valid: expressions that leave some")
         ]
+    faults += size_faults(datasets, {candidate.keys["dataset"] for candidate in kept})
     maker = CellMaker(layers, datasets, site)
     cells = [cell for candidate in kept if (cell := maker.make(candidate))]
     faults += maker.faults
@@ -190,7 +191,7 @@ def _check_limits(document: Document, site: Site, limits: Limits, num_cells: int
             Fault(place=("limits", "walltime"), message=f"found {found}; valid: at most {most}, the walltime of the site {site.name!r}")
         )
     if num_cells * repeats > MAX_RUNS:
-        message = f"found {num_cells:,} cells x {repeats} repeats; valid: at most {MAX_RUNS:,} runs in a study"
+        message = f"found {counted(num_cells, 'cell')} x {counted(repeats, 'repeat')}; valid: at most {MAX_RUNS:,} runs in a study"
         faults.append(Fault(place=("base", "repeats"), message=message))
     if faults:
         raise fault_error(document, faults)

@@ -1,0 +1,215 @@
+"""What Snakemake is told: which runs are done, which attempt is wanted, what is asked for by name, and what is refused before anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError
+from tests.study.studies import changed, write
+from workflow.study.graph import Graph, load_graph
+
+SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
+
+
+class Place:
+    """A study, its site and its records in a directory of their own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.site = root / "here.yaml"
+        self.site.write_text(SITE)
+        self.study = write(root, changed())
+
+    def graph(self, files: Sequence[Path] | None = None, environ: dict[str, str] | None = None, **config: Any) -> Graph:
+        """The graph as `snakemake --configfile FILE --config KEY=VALUE` loads it now."""
+        chosen = [self.study] if files is None else files
+        return load_graph({"site": str(self.site), **config}, chosen, self.root, environ or {})
+
+    def record(self, run_id: str, content: dict[str, Any] | str) -> None:
+        """The published record of a run."""
+        path = self.graph().study.record_path(run_id)
+        path.parent.mkdir(parents=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def of(run_id: str) -> SimpleNamespace:
+    """Snakemake's wildcards of a run's job."""
+    return SimpleNamespace(run=run_id)
+
+
+def run_ids(graph: Graph) -> list[str]:
+    return [run.run_id for run in graph.study.runs]
+
+
+OK = {"status": "ok", "result_number": 2}
+OOM = {"status": "oom", "result_number": 3}
+
+
+@pytest.mark.parametrize(
+    ("record", "attempt", "attempt_with_retry"),
+    [(None, 1, 1), (OK, 2, 2), (OOM, 3, 4), ('{"status": "ok", "resu', 1, 2), ("[]", 1, 2), ({"status": "ok"}, 1, 2)],
+    ids=["no record", "ok", "failed", "torn", "another thing", "without its number"],
+)
+def test_which_result_is_wanted(place: Place, record: dict[str, Any] | str | None, attempt: int, attempt_with_retry: int) -> None:
+    run_id = run_ids(place.graph())[0]
+    if record is not None:
+        place.record(run_id, record)
+    assert place.graph().attempt_of(of(run_id)) == attempt
+    assert place.graph(retry="failed").attempt_of(of(run_id)) == attempt_with_retry
+
+
+def test_a_prevented_attempt_leaves_the_number_as_it_is(place: Place) -> None:
+    graph = place.graph()
+    run_id = run_ids(graph)[0]
+    attempt = graph.study.record_path(run_id).parent / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    (attempt / "record.json").write_text(json.dumps({"status": "storage", "kind": "prevented", "result_number": None}))
+    assert place.graph(retry="failed").attempt_of(of(run_id)) == 1
+    assert run_id in {run.run_id for run in place.graph().runs_to_make}
+
+
+def test_a_finished_run_depends_on_no_dataset(place: Place) -> None:
+    first, failed, missing = run_ids(place.graph())[:3]
+    place.record(first, OK)
+    place.record(failed, OOM)
+    graph = place.graph()
+    manifest = f"{graph.study.build_dir('digits')}/dataset.json"
+    assert [graph.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [[], [], manifest]
+    again = place.graph(retry="failed")
+    assert [again.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [[], manifest, manifest]
+
+
+def test_failed_runs_are_marked_to_be_repeated(place: Place) -> None:
+    first, failed, missing = run_ids(place.graph())[:3]
+    place.record(first, OK)
+    place.record(failed, OOM)
+    graph = place.graph()
+    assert graph.retry_marks == []
+    assert graph.all_retry_marks == []
+    again = place.graph(retry="failed")
+    mark = f"{again.results_dir}/retry/{failed}"
+    assert [again.retry_marks(of(run_id)) for run_id in (first, failed, missing)] == [[], [mark], []]
+    assert again.all_retry_marks == [mark]
+
+
+def test_runs_start_in_the_order_of_the_study_and_data_before_them(place: Place) -> None:
+    graph = place.graph()
+    priorities = [graph.priority_of(of(run_id)) for run_id in run_ids(graph)]
+    assert priorities == list(range(8, 0, -1))
+    assert graph.data_priority > max(priorities)
+
+
+def test_missing_records_are_asked_for_once_there_are_tables(place: Place) -> None:
+    graph = place.graph()
+    first = run_ids(graph)[0]
+    place.record(first, OK)
+    assert place.graph().missing_records == []
+    Path(graph.results_dir, "records.parquet").write_bytes(b"")
+    assert place.graph().missing_records == [record for record in graph.records if f"/{first}/" not in record]
+    assert len(graph.records) == 8
+
+
+def test_what_is_left_to_make(place: Place) -> None:
+    first, failed, *others = run_ids(place.graph())
+    place.record(first, OK)
+    place.record(failed, OOM)
+    assert [run.run_id for run in place.graph().runs_to_make] == others
+    assert [run.run_id for run in place.graph(retry="failed").runs_to_make] == [failed, *others]
+
+
+def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
+    graph = place.graph()
+    first, failed, torn = run_ids(graph)[:3]
+    assert graph.closing_line() == f"small: 0 of 8 runs have a result\nreport: {graph.results_dir}/report.html"
+    place.record(first, OK)
+    place.record(failed, OOM)
+    place.record(torn, "{")
+    assert "3 of 8 runs have a result, 2 of them failed (1 oom, 1 unreadable)" in graph.closing_line()
+
+
+def test_files_of_a_dataset(place: Place) -> None:
+    graph = place.graph()
+    build_dir = graph.study.build_dir("digits")
+    dataset = SimpleNamespace(dataset=build_dir.name)
+    assert graph.name_of(dataset) == "digits"
+    assert json.loads(graph.spec_of(dataset)) == graph.study.datasets["digits"].to_json()
+    assert graph.receipts_of(dataset) == [f"{build_dir}/shard-{index:05d}.json" for index in range(4)]
+
+
+def test_the_digest_is_of_the_resolved_study(place: Place) -> None:
+    before = place.graph().digest
+    place.study = write(place.root, changed(base={"repeats": 3}))
+    assert place.graph().digest != before
+    place.study = write(place.root, changed(base={"repeats": 2}))
+    assert place.graph().digest == before
+
+
+def test_a_run_has_this_machine_for_itself(place: Place) -> None:
+    assert place.graph().run_threads(2) == 2
+    assert place.graph().run_threads(None) == 1
+
+
+def test_without_a_file_it_is_the_study_of_the_checkout(place: Place) -> None:
+    (place.root / "config").mkdir()
+    place.study.rename(place.root / "config" / "study.yaml")
+    assert place.graph(files=[]).study.name == "small"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"sites": "x"}, "--config sites=...: unknown key 'sites'; valid: retry, site; did you mean 'site'?"),
+        ({"nodes": 4}, "What to run stands in the study file"),
+        ({"retry": "wrong"}, "--config retry=wrong: found 'wrong', valid: failed"),
+        ({"retry": True}, "--config retry=True"),
+    ],
+)
+def test_wrong_config_is_refused(place: Place, config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        place.graph(**config)
+    assert words in str(caught.value)
+
+
+def test_one_study_at_a_time(place: Place) -> None:
+    with pytest.raises(ConfigError, match="--configfile named 2 files: .*study.yaml, .*study.yaml"):
+        place.graph(files=[place.study, place.study])
+
+
+@pytest.mark.parametrize(("line", "words"), [("scheduler: slurm", "scheduler 'slurm'"), ("engine: docker", "engine 'docker'")])
+def test_what_is_not_here_yet_is_refused(place: Place, line: str, words: str) -> None:
+    place.site.write_text(f"{SITE}{line}\n")
+    with pytest.raises(ConfigError, match=words) as caught:
+        place.graph()
+    assert caught.value.exit_code == 10
+
+
+def test_another_schedulers_allocation_is_refused(place: Place) -> None:
+    with pytest.raises(ConfigError, match=r"inside an allocation of lsf \(LSB_JOBID=7\)"):
+        place.graph(environ={"LSB_JOBID": "7"})
+
+
+def test_storage_with_braces_is_refused(place: Place) -> None:
+    place.site.write_text(SITE.replace("storage: storage", 'storage: "{home}"'))
+    with pytest.raises(ConfigError, match="braces"):
+        place.graph()
+
+
+def test_gpu_hours_are_those_of_the_runs_left(place: Place) -> None:
+    place.study = write(place.root, changed(base={"device": "cuda"}, axes={"nodes": [1]}, limits={"walltime": "1h", "gpu_hours": 4}))
+    first = run_ids(place.graph())[0]
+    place.record(first, OOM)
+    place.study = write(place.root, changed(base={"device": "cuda"}, axes={"nodes": [1]}, limits={"walltime": "1h", "gpu_hours": 3}))
+    place.graph()
+    with pytest.raises(ConfigError, match=r"the 4 missing runs may take 4\.0 GPU hours"):
+        place.graph(retry="failed")

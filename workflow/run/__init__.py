@@ -1,0 +1,1 @@
+"""One run inside its allocation: supervisor, node programs, lease, outcome, record."""

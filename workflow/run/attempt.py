@@ -1,0 +1,140 @@
+"""All that a run does on network storage. Every function runs in a short-lived child with a time limit, takes and returns plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from base.errors import DatasetError, LeaseError, UnsupportedRequest
+from base.jsonfile import canonical_json, publish_json, read_json
+from base.publish import move_directory, part_path, remove_tree
+from workflow.run import lease as leases
+from workflow.run.events import read_events
+from workflow.run.outcome import RESULT
+from workflow.run.plan import check_framework
+from workflow.run.record import measured
+
+RECORD = "record.json"
+
+
+def describe_work(storage: str, cell: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """Framework, dataset and network of a cell: {framework, dataset, model}. Raises ConfigError, UnsupportedRequest, DatasetError."""
+    framework = describe_framework(cell, device)
+    check_framework(framework, cell["nodes"] * cell["gpus_per_node"])
+    dataset, manifest = describe_dataset(storage, cell)
+    return {"framework": framework, "dataset": dataset, "model": describe_model(cell["model"], manifest)}
+
+
+def describe_framework(cell: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """What of framework.yaml a start needs. A name with a slash is the folder itself."""
+    from containers.frameworks import check_supports, load_framework, parse_framework
+
+    name = cell["framework"]
+    if "/" in name:
+        path = Path(name, "framework.yaml")
+        spec = parse_framework(path.read_text(), path)
+    else:
+        spec = load_framework(name)
+    check_supports(spec, {**cell, "device": device})
+    return {
+        "name": spec.name,
+        "folder": str(spec.folder),
+        "image": spec.image,
+        "python": spec.python,
+        "launcher": spec.launcher,
+        "env": list(spec.env),
+        "sidecars": [list(sidecar.command) for sidecar in spec.sidecars],
+        "command": list(spec.command),
+        "events": spec.events,
+    }
+
+
+def build_name(cell: Mapping[str, Any]) -> str:
+    """`<name>-<spec12>`: where the cell's dataset is built. The digest of data_prep.spec, without its models: they cost start-up time."""
+    from blake3 import blake3
+
+    return f"{cell['dataset']}-{blake3(canonical_json(cell['dataset_spec'])).hexdigest()[:12]}"
+
+
+def describe_dataset(storage: str, cell: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """({name, digest, path, samples, bytes}, the manifest) of the published dataset. Raises DatasetError."""
+    datasets = Path(storage, "datasets")
+    receipt = read_json(datasets / ".build" / build_name(cell) / "dataset.json", DatasetError)
+    path = datasets / receipt["path"]
+    manifest = read_json(path / "manifest.json", DatasetError, max_bytes=1 << 30)
+    return {
+        "name": receipt["name"],
+        "digest": receipt["digest"],
+        "path": str(path),
+        "samples": receipt["samples"],
+        "bytes": receipt["bytes"],
+    }, manifest
+
+
+def describe_model(name: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The layer list of the model for this dataset: {layers, parameters, variant}."""
+    from containers.models import build
+
+    if manifest["size"] is None:
+        raise UnsupportedRequest(f"the images of dataset {manifest['name']!r} have different sizes; give it a `size` to train on it")
+    height, width = manifest["size"]
+    model = build(name, manifest["channels"], (height, width), len(manifest["classes"]))
+    return {"layers": [dict(layer) for layer in model.layers], "parameters": model.parameters, "variant": model.variant}
+
+
+def make_part(run_dir: str, attempt: int) -> str:
+    """A fresh directory beside the attempt's own name, into which the nodes push. Raises OSError."""
+    directory = Path(run_dir, "attempts")
+    directory.mkdir(parents=True, exist_ok=True)
+    part = part_path(directory / str(attempt))
+    part.mkdir()
+    return str(part)
+
+
+def read_measured(directory: str, cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What the pushed events say: see record.measured."""
+    world_size = cell["nodes"] * cell["gpus_per_node"]
+    return measured(read_events(Path(directory), world_size), world_size, cell["global_batch_size"])
+
+
+def publish_attempt(run: Mapping[str, Any], part: str, files: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+    """The pushed attempt under its name, then, for a result, the run's record.json, last. Raises PushError, StorageError, LeaseError.
+
+    Who lost the lease meanwhile publishes nothing: his attempt is moved aside, for people. May be called again after a failure.
+    """
+    from data_prep.push import publish_attempt as publish_files
+
+    run_dir, number = Path(run["run_dir"]), run["attempt"]
+    target = run_dir / "attempts" / str(number)
+    there = Path(part).is_dir()
+    if not leases.holds(run_dir, run["token"]):
+        aside = target.with_name(f"{number}.lost-{run['token'][:8]}")
+        if there:
+            publish_json(Path(part, RECORD), record)
+            move_directory(Path(part), aside)
+        raise LeaseError(
+            f"{run_dir.name}: attempt {number} lost its lease to another supervisor, so it publishes nothing; it lies in {aside}"
+        )
+    if there:
+        publish_json(Path(part, RECORD), record)
+        publish_files(Path(part), list(files), target)
+    if record["kind"] == RESULT:
+        publish_json(run_dir / RECORD, read_json(target / RECORD))
+    leases.release(run_dir, run["token"])
+
+
+def publish_done(run: Mapping[str, Any]) -> str:
+    """Publish the record of the attempt `done`, which its own holder could not any more. Returns its status."""
+    run_dir = Path(run["run_dir"])
+    record = read_json(run_dir / "attempts" / str(run["done"]) / RECORD)
+    publish_json(run_dir / RECORD, record)
+    leases.release(run_dir, run["token"])
+    return str(record["status"])
+
+
+def give_up(run: Mapping[str, Any], part: str | None) -> None:
+    """Remove the half-pushed attempt, and give the run back."""
+    if part is not None:
+        remove_tree(Path(part))
+    leases.release(Path(run["run_dir"]), run["token"])

@@ -1,0 +1,79 @@
+"""Watch one rank by its events: in which phase it is, how fast its steps are, when it last said something."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from workflow.run.events import number, parse_line
+
+READ_BYTES = 4 << 20
+PARSE_LINES = 200
+RECENT_STEPS = 50
+STEPS_IN_LIMIT = 20
+
+
+class Beats:
+    """The events file of one rank, read as it grows. Times are those of the monotonic clock, given by the caller."""
+
+    def __init__(self, path: Path, now: float) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+        self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
+        self.last = now
+        self.phase: str | None = None
+        self.step: int | None = None
+        self.error: dict[str, Any] | None = None
+        self.stopped = False
+        """Whether run_stop was seen."""
+
+    def poll(self, now: float) -> None:
+        """Take what was written since; any line is a beat."""
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                file.seek(self._offset)
+                data = file.read(READ_BYTES)
+        except FileNotFoundError:
+            return
+        if not data:
+            return
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if lines:
+            self.last = now
+        many = len(lines) > PARSE_LINES
+        for index, line in enumerate(lines):
+            if many and index < len(lines) - RECENT_STEPS and b'"seconds"' in line:
+                continue  # one of very many steps: the last ones tell enough
+            self._take(parse_line(line))
+
+    def _take(self, event: Any) -> None:
+        if not isinstance(event, dict):
+            return
+        kind = event.get("event")
+        if kind == "step":
+            seconds, step = number(event.get("seconds")), number(event.get("step"))
+            if seconds is not None:
+                self._seconds.append(seconds)
+            self.step = self.step if step is None else int(step)
+        elif kind == "phase":
+            self.phase = str(event.get("phase"))
+        elif kind == "error":
+            self.error = self.error or event
+        elif kind == "run_stop":
+            self.stopped = True
+
+    def limit_s(self, beat_s: float, init_s: float) -> float:
+        """How long this rank may be silent now: in train max(beat_s, 20 median steps), else `init_s`."""
+        if self.phase != "train" or self.stopped:
+            return init_s
+        if not self._seconds:
+            return max(beat_s, init_s)
+        middle = sorted(self._seconds)[len(self._seconds) // 2]
+        return max(beat_s, STEPS_IN_LIMIT * middle)
+
+    def silent_s(self, now: float) -> float:
+        """Seconds since the last line."""
+        return now - self.last

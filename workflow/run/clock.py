@@ -1,0 +1,49 @@
+"""The seven steps of a run by one monotonic clock, so that they close: stage to release add up to the run's time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+STEPS = ("login", "assign", "stage", "train", "result", "push", "release")
+BESIDE = ("login", "assign")
+
+
+class Clock:
+    """Runs since the supervisor process began. Waiting for this machine's turn counts as `assign`, beside the sum, as a queue's would."""
+
+    def __init__(self, age_s: float, now: Callable[[], float] = time.monotonic, wall: datetime | None = None) -> None:
+        self._now = now
+        self._begun = now() - age_s
+        self._step = "stage"
+        self._spent: dict[str, float] = {}
+        self._mark = self._begun
+        self.start = (wall or datetime.now(UTC)) - timedelta(seconds=age_s)
+
+    def enter(self, step: str) -> None:
+        """The time until now belongs to the step before; from now on to `step`, which may be entered again."""
+        if step not in STEPS:
+            raise ValueError(f"step must be one of {', '.join(STEPS)}, found {step!r}")
+        now = self._now()
+        self._spent[self._step] = self._spent.get(self._step, 0.0) + now - self._mark
+        self._mark = now
+        self._step = step
+
+    def note(self, step: str, seconds: float | None) -> None:
+        """A step that was over before we began: what the scheduler says of it."""
+        if seconds is not None:
+            self._spent[step] = self._spent.get(step, 0.0) + seconds
+
+    def steps_s(self) -> dict[str, float | None]:
+        """Seconds of each step until now; None for those not reached."""
+        self.enter(self._step)
+        return {step: round(self._spent[step], 6) if step in self._spent else None for step in STEPS}
+
+    def run_s(self) -> float:
+        """Seconds since the process began, without those that stand beside the sum."""
+        return round(sum(seconds or 0.0 for step, seconds in self.steps_s().items() if step not in BESIDE), 6)
+
+    def end(self) -> datetime:
+        """The wall clock's time now, by the monotonic clock from the start: never before it."""
+        return self.start + timedelta(seconds=self._now() - self._begun)

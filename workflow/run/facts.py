@@ -1,0 +1,64 @@
+"""What the record says besides the ending and the events: who ran where, when, with what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from base.errors import SlipwayError
+from workflow.run.calls import Call
+from workflow.run.clock import Clock
+from workflow.run.nodes import NodeHandle, Nodes
+from workflow.run.plan import threads_per_rank
+
+if TYPE_CHECKING:
+    from workflow.run.supervisor import Supervisor
+
+
+def times_of(clock: Clock) -> dict[str, Any]:
+    """`start`, `end`, `run_s`, `steps_s`, as of now."""
+    steps = clock.steps_s()
+    return {
+        "start": clock.start.isoformat(timespec="milliseconds"),
+        "end": clock.end().isoformat(timespec="milliseconds"),
+        "run_s": clock.run_s(),
+        "steps_s": steps,
+    }
+
+
+def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
+    """The first argument of record.build_record."""
+    head = nodes.all[0].said.get("ready", {}).get("facts", {})
+    return {
+        **{key: run.run[key] for key in ("run_id", "study", "cell", "repeat", "attempt", "result_number", "allocation")},
+        "site": run.run["site"]["name"],
+        "engine": run.run["site"]["engine"],
+        "nodes": [_node_record(node) for node in nodes.all],
+        "threads_per_rank": threads_per_rank(run.run["cell"], run.allocation.head),
+        "dataset": {key: run.work["dataset"][key] for key in ("name", "digest", "samples", "bytes")},
+        "provenance": {**_provenance(run.provenance), **{key: head.get(key) for key in ("kernel", "os", "cpu_model")}},
+    }
+
+
+def _node_record(node: NodeHandle) -> dict[str, Any]:
+    facts, staged = node.said.get("ready", {}).get("facts", {}), node.said.get("staged")
+    models = node.node.gpu_models or (None,) * len(node.node.gpus)
+    return {
+        "name": node.node.name,
+        "hostname": facts.get("hostname", node.node.hostname),
+        "cores": list(node.node.cores),
+        "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
+        "cpu_model": facts.get("cpu_model"),
+        "memory_bytes": facts.get("memory_bytes"),
+        "stage": staged and {key: staged[key] for key in ("bytes", "copied_bytes", "hit", "seconds")},
+    }
+
+
+def _provenance(call: Call | None) -> dict[str, Any]:
+    """Of this checkout; null where it was not known in time."""
+    unknown: dict[str, Any] = {key: None for key in ("slipway_version", "git_sha", "git_dirty", "python")}
+    if call is None or not call.finished:
+        return unknown
+    try:
+        return dict(call.result())
+    except SlipwayError:
+        return unknown

@@ -1,0 +1,57 @@
+"""The way down: TERM, after 5 s KILL, then all that descends from us; done within 10 s."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from cluster import processes
+from workflow.run.loop import Loop, Timer
+from workflow.run.ranks import Ranks
+
+TERM_S: Final = 5.0
+END_S: Final = 9.0
+DESCENDANTS_S: Final = 1.0
+
+
+class Ladder:
+    """Ends the ranks (None: there are none), then every descendant of this process; `then(clean)` once, in the loop or at once."""
+
+    def __init__(self, loop: Loop, ranks: Ranks | None, then: Callable[[bool], None]) -> None:
+        self._ranks = ranks
+        self._then: list[Callable[[bool], None]] = [then]
+        self._timers: list[Timer] = []
+        if ranks is None or not ranks.running():
+            self._finish()
+            return
+        self._timers = [loop.after(TERM_S, self._kill), loop.after(END_S, self._finish)]
+        ranks.signal(signal.SIGTERM)
+
+    def also(self, then: Callable[[bool], None]) -> None:
+        """Call this too at the end."""
+        self._then.append(then)
+
+    @property
+    def finished(self) -> bool:
+        """Whether `then` has been called."""
+        return not self._then
+
+    def _kill(self) -> None:
+        if self._ranks is not None:
+            self._ranks.signal(signal.SIGKILL)
+
+    def rank_ended(self) -> None:
+        """To be told when a process of the ranks has ended."""
+        if not self.finished and (self._ranks is None or not self._ranks.running()):
+            self._finish()
+
+    def _finish(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        clean = processes.kill_descendants(DESCENDANTS_S)
+        if self._ranks is not None:
+            self._ranks.close()
+        waiting, self._then = self._then, []
+        for then in waiting:
+            then(clean)

@@ -1,0 +1,189 @@
+"""One writer per run: `lease.json` in the run's directory on network storage, and the fence that stops a writer who lost it.
+
+A lease is a file made with O_EXCL. It is taken over only from a holder known to be dead, and by one taker only: whoever creates
+`.lease-after-<token of the dead>` with O_EXCL holds the run, and then writes lease.json anew. So the holder is found by following that
+chain from lease.json, and a taker that dies between the two files is just the next dead holder.
+
+All functions touch network storage: call them in a child with a time limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import LeaseError, StorageError
+from base.jsonfile import canonical_json
+from base.publish import create_exclusive, publish
+from cluster import processes
+from cluster.types import Holder
+
+NAME: Final = "lease.json"
+TORN: Final = "torn"
+TORN_AFTER_S: Final = 60.0
+TRIES: Final = 20
+
+Alive = Callable[[Holder], bool | None]
+Describe = Callable[[Holder], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """Who may write the run, as which attempt, since when (unix time). `token` names this holding; it is no secret."""
+
+    token: str
+    attempt: int
+    since: float
+    holder: Holder
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        return {"schema": "slipway.lease/1", "token": self.token, "attempt": self.attempt, "since": self.since, **self.holder.to_json()}
+
+
+def holder_of(pid: int, scheduler: str, job_id: str, restart_count: int) -> Holder:
+    """The holder that process `pid` of this machine is."""
+    state = processes.state_of(pid)
+    if state is None:
+        raise LeaseError(f"process {pid}, which wants a lease, has ended")
+    return Holder(
+        scheduler=scheduler,
+        job_id=job_id,
+        restart_count=restart_count,
+        host=os.uname().nodename,
+        pid=pid,
+        pid_start=state.start,
+        boot_id=processes.boot_id(),
+        pid_namespace=processes.pid_namespace(),
+    )
+
+
+def new_lease(holder: Holder, attempt: int) -> Lease:
+    """A lease that nobody has yet."""
+    return Lease(token=secrets.token_hex(8), attempt=attempt, since=time.time(), holder=holder)
+
+
+def read_lease(run_dir: Path) -> Lease | None:
+    """The lease that counts now, at the end of the chain; None if the run is free. Raises StorageError, LeaseError for a torn file."""
+    chain = _chain(run_dir)
+    return chain[-1] if chain else None
+
+
+def _chain(run_dir: Path) -> list[Lease]:
+    """All holders from the one in lease.json to the one that counts."""
+    found: list[Lease] = []
+    lease = _read(run_dir / NAME)
+    while lease is not None:
+        found.append(lease)
+        if len(found) > TRIES:
+            raise LeaseError(
+                f"{run_dir}: more than {TRIES} holders of the run died one after the other while taking it over; remove {NAME}"
+            )
+        lease = _read(run_dir / _successor(lease.token))
+    return found
+
+
+def acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive, describe: Describe) -> tuple[Lease, Lease | None]:
+    """Take the run: our lease, and the dead one before it. `wanted(dead)` makes our lease. Raises LeaseError when its holder may live."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    for _ in range(TRIES):
+        found = read_lease(run_dir)
+        if found is None:
+            lease = wanted(None)
+            if create_exclusive(run_dir / NAME, _content(lease)):
+                return lease, None
+            continue
+        lives = False if found.token.startswith(TORN) else alive(found.holder)
+        if lives is not False:
+            raise LeaseError(_refusal(run_dir, found, lives, describe))
+        lease = wanted(found)
+        if _succeed(run_dir, found, lease):
+            return lease, found
+    raise LeaseError(f"{run_dir / NAME} changes hands all the time: another supervisor of this run starts again and again")
+
+
+def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:
+    """Whether we became the holder after `dead`."""
+    mark = run_dir / _successor(dead.token)
+    if not create_exclusive(mark, _content(lease)):
+        return False
+    chain = [holder.token for holder in _chain(run_dir)]
+    if lease.token not in chain:
+        mark.unlink(missing_ok=True)  # the run was given back meanwhile: our mark follows nothing
+        return False
+    if chain[-1] != lease.token:
+        return False  # somebody believes us dead already
+    publish(run_dir / NAME, _content(lease))
+    return True
+
+
+def holds(run_dir: Path, token: str) -> bool:
+    """The fence: whether the lease is still the one with `token`. To be asked right before anything is published."""
+    lease = read_lease(run_dir)
+    return lease is not None and lease.token == token
+
+
+def release(run_dir: Path, token: str) -> bool:
+    """Give the run back; False, and nothing is done, if it is not ours any more."""
+    if not holds(run_dir, token):
+        return False
+    for mark in run_dir.glob(".lease-after-*"):
+        mark.unlink(missing_ok=True)
+    (run_dir / NAME).unlink(missing_ok=True)
+    return True
+
+
+def _successor(token: str) -> str:
+    return f".lease-after-{token}"
+
+
+def _content(lease: Lease) -> bytes:
+    return canonical_json(lease.to_json()) + b"\n"
+
+
+def _read(path: Path) -> Lease | None:
+    try:
+        value = json.loads(path.read_bytes())
+        return Lease(token=str(value["token"]), attempt=int(value["attempt"]), since=float(value["since"]), holder=Holder.from_json(value))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        try:
+            torn = _torn(path)
+        except FileNotFoundError:
+            return None
+        if torn is None:
+            raise LeaseError(
+                f"{path} is empty or torn: its writer is just writing it, or died in that moment; start again in {TORN_AFTER_S:g} s"
+            ) from error
+        return torn
+
+
+def _torn(path: Path) -> Lease | None:
+    """A torn file that is old by the storage's own clock has a dead writer: a lease of nobody, to be followed by the next."""
+    probe = path.parent / f".probe-{secrets.token_hex(4)}"
+    probe.touch()
+    try:
+        stat = path.stat()
+        if probe.stat().st_mtime - stat.st_mtime < TORN_AFTER_S:
+            return None
+    finally:
+        probe.unlink(missing_ok=True)
+    nobody = Holder(scheduler="", job_id="", restart_count=0, host="", pid=0, pid_start=0, boot_id="", pid_namespace="")
+    return Lease(token=f"{TORN}-{stat.st_mtime_ns}", attempt=0, since=stat.st_mtime, holder=nobody)
+
+
+def _refusal(run_dir: Path, lease: Lease, alive: bool | None, describe: Describe) -> str:
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(lease.since))
+    who = f"attempt {lease.attempt} of this run, since {since}: {describe(lease.holder)}"
+    if alive:
+        return f"{run_dir.name} is running already, {who}; or wait for its end"
+    return f"{run_dir.name} may be running, {who}. Whether it lives cannot be seen from here; if it does not, remove {run_dir / NAME}"

@@ -1,0 +1,132 @@
+"""One thread, one loop: descriptors that become readable, timers, signals. No sleeps, no polling, nothing that blocks."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+LONGEST_WAIT_S = 3600.0  # epoll takes no more than 24 days
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class HasFileno(Protocol):
+    """A socket, a pipe, a LimitedCall."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+
+class Timer:
+    """A call that will happen; `cancel()` to prevent it."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Do not call; nothing if it has been."""
+        self._callback = None
+
+    def fire(self) -> None:
+        """Call, unless cancelled."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class Loop:
+    """Callbacks run in the loop of whoever waits; what they raise, the waiting place raises."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._count = itertools.count()
+        self._wakeup: tuple[int, int] | None = None
+        self.private: list[int] = []
+        """Descriptors that are not watched, and that a child that may hang must not keep open either."""
+
+    def watch(self, source: int | HasFileno, callback: Callable[[], None], write: Callable[[], None] | None = None) -> None:
+        """Call `callback` whenever `source` is readable, and `write` while it is writable if that is given. Watching again changes it."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if write else 0)
+        if self.watches(source):
+            self._selector.modify(source, events, (callback, write))
+        else:
+            self._selector.register(source, events, (callback, write))
+
+    def unwatch(self, source: int | HasFileno) -> None:
+        """Forget `source`; to be called before it is closed. Nothing if it is not watched."""
+        if self.watches(source):
+            self._selector.unregister(source)
+
+    def watches(self, source: int | HasFileno) -> bool:
+        """Whether `source` is watched."""
+        return source in self._selector.get_map()
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback` once, `seconds` from now."""
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), timer))
+        return timer
+
+    def every(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call `callback` again and again, for good."""
+
+        def again() -> None:
+            self.after(seconds, again)
+            callback()
+
+        self.after(seconds, again)
+
+    def on_signals(self, callback: Callable[[int], None]) -> None:
+        """Call `callback(number)` in the loop for TERM, INT and HUP."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = (reader, writer)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda _number, _frame: None)
+
+        def arrived() -> None:
+            for number in os.read(reader, 64):
+                if number in SIGNALS:
+                    callback(number)
+
+        self.watch(reader, arrived)
+
+    def descriptors(self) -> list[int]:
+        """All that is watched here, and the loop's own: a forked child that may hang must not keep them open."""
+        own = [self._selector.fileno()] if isinstance(self._selector, selectors.EpollSelector) else []
+        return [*own, *(key.fd for key in self._selector.get_map().values()), *(self._wakeup[1:] if self._wakeup else ()), *self.private]
+
+    def until(self, done: Callable[[], bool], limit_s: float | None = None) -> bool:
+        """Run the loop until `done()`; False if that did not happen within `limit_s`."""
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        while not done():
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            self._once(deadline)
+        return True
+
+    def _once(self, deadline: float | None) -> None:
+        for key, events in self._selector.select(self._timeout(deadline)):
+            if not self._still(key):
+                continue  # a callback before this one has closed it
+            read, write = key.data
+            if events & selectors.EVENT_READ:
+                read()
+            if events & selectors.EVENT_WRITE and write is not None and self._still(key):
+                write()
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2].fire()
+
+    def _still(self, key: selectors.SelectorKey) -> bool:
+        found = self._selector.get_map().get(key.fd)
+        return found is not None and found.fileobj is key.fileobj
+
+    def _timeout(self, deadline: float | None) -> float | None:
+        moments = [moment for moment in (deadline, self._timers[0][0] if self._timers else None) if moment is not None]
+        return min(LONGEST_WAIT_S, max(0.0, min(moments) - time.monotonic())) if moments else None

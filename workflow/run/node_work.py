@@ -1,0 +1,239 @@
+"""What a node program does for the supervisor: one method per order, one answer to each."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from base.errors import SlipwayError
+from base.logs import private_umask
+from cluster import processes
+from cluster.types import Allocation
+from containers.engines import get_engine
+from workflow.run.calls import Call
+from workflow.run.ladder import Ladder
+from workflow.run.loop import Loop
+from workflow.run.outcome import RankEnd
+from workflow.run.plan import container_spec
+from workflow.run.ranks import Ranks
+from workflow.run.rendezvous import Reservation
+from workflow.run.stage_child import StageChild, stage_argv
+from workflow.run.workdir import WorkDirectory
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+STAGED: Final = ("digest", "bytes", "copied_bytes", "resumed_bytes", "hit", "seconds")
+
+
+class Say(Protocol):
+    """Tells the supervisor something."""
+
+    def __call__(self, what: str, **fields: Any) -> None: ...
+
+
+class NodeWork:
+    """The state of one node. Methods named `do_...` take an order's message, and raise SlipwayError or OSError when it cannot be done."""
+
+    def __init__(self, loop: Loop, index: int, say: Say, log_text: Callable[[], str]) -> None:
+        self.loop, self.index, self.say, self.log_text = loop, index, say, log_text
+        self.orders: dict[str, Any] = {}
+        self.staging: StageChild | None = None
+        self.staged: dict[str, Any] | None = None
+        self.reservation: Reservation | None = None
+        self.ranks: Ranks | None = None
+        self.pushing: Call | None = None
+        self.directory: WorkDirectory | None = None
+        self.ladder: Ladder | None = None
+        self._said_overdue = False
+
+    def fail(self, during: str, error: str, message: str) -> None:
+        """Tell the supervisor that something it asked for cannot be done."""
+        logger.error("%s: %s", during, message)
+        self.say("failed", during=during, error=error, message=message)
+
+    # -- before the ranks
+
+    def do_plan(self, message: dict[str, Any]) -> None:
+        """Take the orders of this attempt; from here on we run on our own cores only."""
+        self.orders = message
+        self.allocation = Allocation.from_json(message["allocation"])
+        self.node = self.allocation.nodes[self.index]
+        private_umask(message["group"])
+        if self.node.cores:
+            os.sched_setaffinity(0, self.node.cores)
+        self.directory = WorkDirectory(Path(message["cache"]), message["tag"])
+
+    def do_stage(self, _message: dict[str, Any]) -> None:
+        """Bring the dataset here, under a lease that names this process."""
+        state = processes.state_of(os.getpid())
+        holder = {
+            "run_id": self.orders["run_id"],
+            "pid": os.getpid(),
+            "start_time": state.start if state else None,
+            "boot_id": processes.boot_id(),
+            "uid": os.geteuid(),
+            "job_id": self.allocation.job_id,
+            "scheduler": self.allocation.scheduler,
+        }
+        orders = self.orders
+        argv = stage_argv(sys.executable, orders["source"], orders["cache"], holder, orders["cache_max_bytes"], orders["bytes_per_s"])
+        self.staging = StageChild(self.loop, argv, lambda done, total: self.say("progress", done=done, total=total), self._staged)
+
+    def _staged(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
+        self.staging = None
+        if result is None:
+            assert error is not None
+            self.fail("stage", *error)
+            return
+        self.staged = result
+        assert self.directory is not None
+        try:
+            self.directory.create(self.orders["cell_document"], self.orders["run_id"])
+        except OSError as problem:
+            self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
+            return
+        logger.debug("staged %s: %s of %s bytes copied", result["root"], result["copied_bytes"], result["bytes"])
+        self.say("staged", **{key: result[key] for key in STAGED})
+
+    def do_reserve(self, _message: dict[str, Any]) -> None:
+        """On the head: bind the rendezvous port before anybody is told of it."""
+        self.reservation = Reservation(self.node.address, os.getpid())
+        self.say("reserved", address=self.node.address, port=self.reservation.port)
+
+    # -- the ranks
+
+    def do_start(self, message: dict[str, Any]) -> None:
+        """Start the ranks of this node."""
+        assert self.directory is not None
+        assert self.staged is not None
+        framework = self.orders["framework"]
+        paths = self.directory.paths(self.staged["root"], framework["folder"])
+        work = {"tag": self.orders["tag"], "framework": framework, "cell": self.orders["cell_document"], "deadline": message["deadline"]}
+        spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
+        engine = get_engine(self.orders["engine"])
+        self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended)
+        self.ranks.start(self.directory.out, self.node.name)
+        logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
+        self.say("started")
+        self.loop.every(min(TICK_S, self.orders["beat_s"] / 4), self._tick)
+
+    def _rank_ended(self, end: RankEnd) -> None:
+        logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
+        self.say("exit", end=end._asdict())
+        if self.ladder is not None:
+            self.ladder.rank_ended()
+
+    def _tick(self) -> None:
+        """Watch the ranks' events, and show that we live."""
+        if self.ranks is None or self.directory is None:
+            return
+        now = time.monotonic()
+        self.directory.say_alive()
+        self.ranks.poll(now)
+        if self.reservation is not None and self.ranks.least_step() is not None:
+            self.reservation.release()
+            self.reservation = None
+        if self._said_overdue or self.ladder is not None:
+            return
+        looks = self._looks()
+        if any(look["silent_s"] > look["limit_s"] for look in looks):
+            self._said_overdue = True
+            self.say("overdue", looks=looks)
+
+    def _looks(self) -> list[dict[str, Any]]:
+        return self.ranks.looks(time.monotonic(), self.orders["beat_s"], self.orders["init_s"]) if self.ranks else []
+
+    def do_look(self, _message: dict[str, Any]) -> None:
+        """Tell how the ranks are."""
+        self.say("looks", looks=self._looks())
+
+    def least_step(self) -> int | None:
+        """The step that all ranks here have reached."""
+        return self.ranks.least_step() if self.ranks else None
+
+    # -- the end
+
+    def do_stop(self, _message: dict[str, Any]) -> None:
+        """End all that runs here."""
+        self.stop(lambda clean: self.say("stopped", clean=clean))
+
+    def stop(self, then: Callable[[bool], None]) -> None:
+        """Down the ladder; `then(clean)` within 10 s."""
+        if self.staging is not None:
+            self.staging.kill()
+            self.staging = None
+        if self.pushing is not None:
+            self.pushing.abandon()
+            self.pushing = None
+        if self.reservation is not None:
+            self.reservation.release()
+            self.reservation = None
+        if self.ladder is not None and not self.ladder.finished:
+            self.ladder.also(then)
+            return
+        ranks, self.ladder = self.ranks, None
+        self.ladder = Ladder(self.loop, ranks, lambda clean: self._stopped(then, clean))
+
+    def _stopped(self, then: Callable[[bool], None], clean: bool) -> None:
+        self.ranks = None
+        then(clean)
+
+    def do_collect(self, _message: dict[str, Any]) -> None:
+        """Complete the directory that is to be pushed."""
+        if self.directory is not None and self.directory.exists():
+            self.directory.collect(self.index, self.log_text())
+        self.say("collected")
+
+    def do_push(self, message: dict[str, Any]) -> None:
+        """Copy what is to be pushed into the directory `part` on storage."""
+        if self.directory is None or not self.directory.exists():
+            self.say("pushed", files=[])
+            return
+        self.pushing = Call(self.loop, "push", push, str(self.directory.out), message["part"], timeout_s=message["limit_s"])
+        self.pushing.then = self._pushed
+
+    def _pushed(self, call: Call) -> None:
+        self.pushing = None
+        try:
+            self.say("pushed", files=call.result())
+        except SlipwayError as error:
+            self.fail("push", type(error).__name__, str(error))
+
+    def do_release(self, _message: dict[str, Any]) -> None:
+        """Drop the lease of the dataset."""
+        self.release()
+        self.say("released")
+
+    def release(self) -> None:
+        """The dataset may go from here on, as far as we are concerned; leases of the dead go with ours."""
+        lease = (self.staged or {}).get("lease")
+        if lease:
+            from data_prep.cache.layout import open_cache
+            from data_prep.cache.lease import live_leases, release
+
+            cache = Path(self.orders["cache"])
+            release(cache, lease)
+            live_leases(open_cache(cache), lease.partition("/")[0])
+            self.staged = None
+
+    def end(self, pending: dict[str, Any] | None) -> None:
+        """Remove the work directory, or keep it with the note `pending` where its result could not be pushed."""
+        if self.directory is None or not self.directory.exists():
+            return
+        if pending is not None:
+            self.directory.keep(pending)
+        else:
+            self.directory.remove()
+
+
+def push(out: str, part: str) -> list[dict[str, Any]]:
+    """In a child: copy the directory `out` to storage; path, bytes, hash of every file."""
+    from data_prep.push import push_files
+
+    return list(push_files(Path(out), Path(part)))

@@ -1,0 +1,198 @@
+"""What a run will start, as values: argv, environments, cell.json, the container of each node. Pure: `slipway plan --cell` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from base.errors import UnsupportedRequest
+from cluster.types import Allocation, AllocationRequest, Node
+from containers.spec import ContainerSpec, Paths, ProcessSpec
+
+TAG: Final = "SLIPWAY_ATTEMPT"
+"""Environment variable of every process of an attempt: its value, the attempt's tag, finds what a killed node program left."""
+
+LAUNCHERS: Final = ("single", "torchrun", "ranks")
+CELL_SCHEMA: Final = "slipway.cell/1"
+THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def supervisor_argv(python: str, results_dir: str, run_id: str, result_number: int = 1) -> tuple[str, ...]:
+    """The command of the rule: one run, in the allocation it is started in."""
+    return (python, "-m", "workflow.run.supervisor", "--results", results_dir, "--run", run_id, "--result-number", str(result_number))
+
+
+def node_argv(python: str, address: tuple[str, int], setup: Sequence[str] = ()) -> tuple[str, ...]:
+    """The command of a node program; a scheduler adds how it knows which node it is. `setup`: the site's shell lines."""
+    argv = (python, "-P", "-m", "workflow.run.node", "--supervisor", f"{address[0]}:{address[1]}")
+    if not setup:
+        return argv
+    return ("bash", "-c", "\n".join([*setup, 'exec "$@"']), "slipway-node", *argv)
+
+
+def attempt_tag(run_id: str, attempt: int, token: str) -> str:
+    """Names one attempt on this cluster: work directory, containers, processes."""
+    return f"{run_id}-a{attempt}-{token[:8]}"
+
+
+def resolved_device(cell_device: str, site_device: str | None) -> str | None:
+    """`cpu`, `cuda`, or None where neither says."""
+    return site_device if cell_device == "site" else cell_device
+
+
+def allocation_request(
+    cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], site: Mapping[str, Any], walltime_s: float
+) -> AllocationRequest:
+    """What `cell` needs, among the `cells` of its study."""
+    return AllocationRequest(
+        nodes=cell["nodes"],
+        gpus_per_node=cell["gpus_per_node"],
+        largest_nodes=max([cell["nodes"], *(other["nodes"] for other in cells)]),
+        device=resolved_device(cell["device"], site.get("device")),
+        walltime_s=walltime_s,
+        queue=site.get("queue"),
+        account=site.get("account"),
+        qos=site.get("qos"),
+        constraint=site.get("constraint"),
+        directives=tuple(site.get("directives") or ()),
+    )
+
+
+def threads_per_rank(cell: Mapping[str, Any], node: Node) -> int:
+    """The cell's own number, or the node's cores / its processes."""
+    if cell["threads"] != "auto":
+        return int(cell["threads"])
+    return max(1, len(node.cores) // int(cell["gpus_per_node"]))
+
+
+def cell_document(cell: Mapping[str, Any], run: Mapping[str, Any], allocation: Allocation, model: Mapping[str, Any]) -> dict[str, Any]:
+    """cell.json: the cell, what the allocation decided, the layer list. `run`: run_id, repeat, attempt; `model`: layers, parameters,
+    variant."""
+    return {
+        **cell,
+        "schema": CELL_SCHEMA,
+        "run_id": run["run_id"],
+        "repeat": run["repeat"],
+        "attempt": run["attempt"],
+        "device": allocation.device,
+        "threads": threads_per_rank(cell, allocation.head),
+        "model_layers": model["layers"],
+        "model_parameters": model["parameters"],
+        "model_variant": model["variant"],
+    }
+
+
+def check_framework(framework: Mapping[str, Any], world_size: int) -> None:
+    """Raise UnsupportedRequest for what this version cannot start."""
+    name, launcher = framework["name"], framework["launcher"]
+    if launcher not in LAUNCHERS:
+        raise UnsupportedRequest(f"framework {name!r} wants launcher {launcher!r}, which is not here yet; valid: {', '.join(LAUNCHERS)}")
+    if launcher == "single" and world_size > 1:
+        raise UnsupportedRequest(f"framework {name!r} is one process (launcher: single), and the cell asks for {world_size}")
+    for key in ("env", "sidecars"):
+        if framework.get(key):
+            raise UnsupportedRequest(f"framework {name!r} asks for {key}: {framework[key]!r}, which is not here yet")
+    if framework.get("events", "program") != "program":
+        raise UnsupportedRequest(f"framework {name!r} writes no events of its own (events: {framework['events']!r}), which is not here yet")
+
+
+def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, paths: Paths, master: tuple[str, int]) -> ContainerSpec:
+    """All that runs on node `index`. `work`: tag, framework (name, launcher, command, image, python), cell (of cell.json), deadline."""
+    node = allocation.nodes[index]
+    cell, framework = work["cell"], work["framework"]
+    processes = _PROCESSES[framework["launcher"]](framework, cell, allocation, index, master)
+    env = {
+        TAG: work["tag"],
+        "SLIPWAY_NODE_RANK": str(index),
+        "SLIPWAY_NUM_NODES": str(len(allocation.nodes)),
+        "SLIPWAY_GPUS_PER_NODE": str(cell["gpus_per_node"]),
+        "SLIPWAY_MASTER_ADDR": master[0],
+        "SLIPWAY_MASTER_PORT": str(master[1]),
+        **{name: str(threads_per_rank(cell, node)) for name in THREAD_VARIABLES},
+        **_interface(node),
+    }
+    if allocation.device == "cuda":
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    return ContainerSpec(
+        name=f"{work['tag']}-n{index}",
+        image=framework.get("image"),
+        python=framework.get("python") or "python3",
+        processes=processes,
+        paths=paths,
+        device=allocation.device,
+        gpus=node.gpus,
+        cores=node.cores,
+        env=tuple(sorted(env.items())),
+        labels=(("slipway.attempt", work["tag"]), ("slipway.job", allocation.job_id), ("slipway.node", node.name)),
+        deadline=work.get("deadline"),
+    )
+
+
+def node_ranks(cell: Mapping[str, Any], index: int) -> tuple[int, ...]:
+    """The ranks of node `index`: as many as its processes, in order of the nodes."""
+    each = int(cell["gpus_per_node"])
+    return tuple(range(index * each, (index + 1) * each))
+
+
+def _interface(node: Node) -> dict[str, str]:
+    if node.interface is None:
+        return {}
+    return {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": node.interface}
+
+
+def _rank_env(
+    cell: Mapping[str, Any], allocation: Allocation, index: int, rank: int, master: tuple[str, int]
+) -> tuple[tuple[str, str], ...]:
+    each = int(cell["gpus_per_node"])
+    return (
+        ("RANK", str(rank)),
+        ("LOCAL_RANK", str(rank - index * each)),
+        ("WORLD_SIZE", str(each * len(allocation.nodes))),
+        ("LOCAL_WORLD_SIZE", str(each)),
+        ("NODE_RANK", str(index)),
+        ("MASTER_ADDR", master[0]),
+        ("MASTER_PORT", str(master[1])),
+    )
+
+
+def _single(
+    framework: Mapping[str, Any], cell: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]
+) -> tuple[ProcessSpec, ...]:
+    if index != 0:
+        return ()
+    return (ProcessSpec(name="rank-0", ranks=(0,), command=tuple(framework["command"]), env=_rank_env(cell, allocation, 0, 0, master)),)
+
+
+def _ranks(
+    framework: Mapping[str, Any], cell: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]
+) -> tuple[ProcessSpec, ...]:
+    return tuple(
+        ProcessSpec(
+            name=f"rank-{rank}",
+            ranks=(rank,),
+            command=tuple(framework["command"]),
+            env=_rank_env(cell, allocation, index, rank, master),
+        )
+        for rank in node_ranks(cell, index)
+    )
+
+
+def _torchrun(
+    framework: Mapping[str, Any], cell: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]
+) -> tuple[ProcessSpec, ...]:
+    command = tuple(framework["command"])
+    program = command[1:] if command[0] == "{python}" else ("--no-python", *command)
+    ranks = node_ranks(cell, index)
+    options = (
+        f"--nnodes={len(allocation.nodes)}",
+        f"--node-rank={index}",
+        f"--nproc-per-node={len(ranks)}",
+        f"--master-addr={master[0]}",
+        f"--master-port={master[1]}",
+        f"--local-addr={allocation.nodes[index].address}",
+    )
+    name = f"rank-{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else f"rank-{ranks[0]}"
+    return (ProcessSpec(name=name, ranks=ranks, command=("{python}", "-m", "torch.distributed.run", *options, *program), env=()),)
+
+
+_PROCESSES: Final = {"single": _single, "ranks": _ranks, "torchrun": _torchrun}

@@ -1,0 +1,176 @@
+"""Supervisor and node programs talk in JSON lines over TCP, after each has proved that it knows the run's token.
+
+The token travels over the node program's standard input, so that no other user of the node can read it from an argv or an environment;
+on the socket go only keyed hashes of fresh challenges. A line holds at most 64 KB; a longer message is cut into lines.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+from typing import Any, Final
+
+MAX_LINE: Final = 65536
+MAX_MESSAGE: Final = 64 << 20
+CHUNK: Final = 30000  # characters of JSON text, which is ASCII and grows to twice its length at most when it is quoted again
+HANDSHAKE_S: Final = 3.0
+TOKEN_BYTES: Final = 32
+
+
+class ProtocolError(Exception):
+    """The other side says what no program of ours would say, or does not know the token."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """The lines of one message."""
+    text = json.dumps(message, separators=(",", ":"))
+    if len(text) < MAX_LINE - 64:
+        return text.encode() + b"\n"
+    chunks = [text[start : start + CHUNK] for start in range(0, len(text), CHUNK)]
+    lines = [json.dumps({"more": chunk}, separators=(",", ":")).encode() for chunk in chunks]
+    return b"\n".join([*lines, b'{"more":null}', b""])
+
+
+class Decoder:
+    """Bytes in, messages out. Raises ProtocolError for what is no message."""
+
+    def __init__(self, max_message: int = MAX_MESSAGE) -> None:
+        self.max_message = max_message
+        self._rest = b""
+        self._chunks: list[str] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that `data` completes."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
+            raise ProtocolError(f"a line of more than {MAX_LINE} bytes")
+        found = (self._line(line) for line in lines)
+        return [message for message in found if message is not None]
+
+    def _line(self, line: bytes) -> dict[str, Any] | None:
+        message = _parse(line)
+        if "more" not in message:
+            return message
+        chunk = message["more"]
+        if chunk is None:
+            whole, self._chunks, self._size = "".join(self._chunks), [], 0
+            return _parse(whole.encode())
+        if not isinstance(chunk, str):
+            raise ProtocolError("a part of a message that is no text")
+        self._size += len(chunk)
+        if self._size > self.max_message:
+            raise ProtocolError(f"a message of more than {self.max_message} characters")
+        self._chunks.append(chunk)
+        return None
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a line that is not JSON: {line[:80]!r}") from error
+    if not isinstance(message, dict):
+        raise ProtocolError(f"a line that is not an object: {line[:80]!r}")
+    return message
+
+
+class LinkClosed(Exception):
+    """The other side has gone."""
+
+
+class Link:
+    """One connection, never blocking: what cannot be sent at once waits here. Watch it for reading, and for writing while `unsent`."""
+
+    def __init__(self, connection: socket.socket, max_message: int = MAX_MESSAGE) -> None:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+        self._decoder = Decoder(max_message)
+        self.unsent = bytearray()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send now, or keep for `flush`. Raises LinkClosed."""
+        self.unsent += encode(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as it goes. Raises LinkClosed."""
+        try:
+            while self.unsent:
+                del self.unsent[: self._socket.send(self.unsent)]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise LinkClosed(error.strerror or "the connection broke") from error
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The messages that have come. Raises LinkClosed at the end, ProtocolError for what is none."""
+        messages: list[dict[str, Any]] = []
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            return messages
+        except OSError as error:
+            raise LinkClosed(error.strerror or "the connection broke") from error
+        if not data:
+            raise LinkClosed("the connection was closed")
+        return self._decoder.feed(data)
+
+    def trust(self) -> None:
+        """After the proof: messages may be as long as ours are."""
+        self._decoder.max_message = MAX_MESSAGE
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+def new_token() -> bytes:
+    """32 random bytes, for one attempt."""
+    return secrets.token_bytes(TOKEN_BYTES)
+
+
+def new_challenge() -> str:
+    """64 hex digits, never used again."""
+    return secrets.token_hex(TOKEN_BYTES)
+
+
+def proof(token: bytes, role: str, challenge: str) -> str:
+    """What only a holder of `token` can say, in the role `supervisor` or `node-<index>`, to `challenge`."""
+    return hmac.new(token, f"{role}\0{challenge}".encode(), "sha256").hexdigest()
+
+
+def check_answer(token: bytes, challenge: str, answer: dict[str, Any]) -> tuple[int, str]:
+    """Node index and counter-challenge of a node program's answer. Raises ProtocolError when it does not know the token."""
+    node, other, said = answer.get("node"), answer.get("challenge"), answer.get("proof")
+    if not isinstance(node, int) or isinstance(node, bool) or not isinstance(other, str) or not isinstance(said, str):
+        raise ProtocolError("an answer without node, challenge and proof")
+    if not hmac.compare_digest(proof(token, f"node-{node}", challenge).encode(), said.encode()):
+        raise ProtocolError("a wrong token")
+    return node, other
+
+
+def connect(address: tuple[str, int], token: bytes, node: int) -> Link:
+    """A link to the supervisor, both sides proved. Raises ProtocolError or OSError."""
+    connection = socket.create_connection(address, timeout=HANDSHAKE_S)
+    try:
+        lines = connection.makefile("rb")
+        asked = _parse(lines.readline(MAX_LINE))
+        own = new_challenge()
+        answer = {"node": node, "proof": proof(token, f"node-{node}", str(asked.get("challenge"))), "challenge": own}
+        connection.sendall(encode(answer))
+        welcome = _parse(lines.readline(MAX_LINE))
+        if not hmac.compare_digest(proof(token, "supervisor", own).encode(), str(welcome.get("proof")).encode()):
+            raise ProtocolError("what answers at the supervisor's address does not know the token")
+        lines.close()
+    except BaseException:
+        connection.close()
+        raise
+    return Link(connection)

@@ -1,0 +1,79 @@
+"""What a process prints, kept within bounds: the head and the tail of a flood, and its last lines for messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO
+
+from base.command import last_lines
+from base.logs import masked, printable
+
+MAX_BYTES = 64 << 20
+RECENT_BYTES = 16384
+LAST_LINES = 20
+LAST_BYTES = 4000
+
+
+class RankLog:
+    """A log of at most `max_bytes`: its first half as it came; of what follows, the last quarter to half, kept in two files in turn."""
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self._path = path
+        self._head = path.open("wb", buffering=0)
+        self._head_left = max_bytes // 2
+        self._segment_bytes = max_bytes // 4
+        self._segments: list[IO[bytes]] = []
+        self._left_out = 0
+        self._recent = b""
+
+    def write(self, data: bytes) -> None:
+        """Take what the process has printed."""
+        self._recent = (self._recent + data)[-RECENT_BYTES:]
+        head, tail = data[: self._head_left], data[self._head_left :]
+        if head:
+            self._head.write(head)
+            self._head_left -= len(head)
+        while tail:
+            segment = self._open_segment()
+            room = self._segment_bytes - segment.tell()
+            segment.write(tail[:room])
+            tail = tail[room:]
+
+    def _open_segment(self) -> IO[bytes]:
+        if not self._segments:
+            self._segments.append(self._tail_file(0))
+        current = self._segments[-1]
+        if current.tell() < self._segment_bytes:
+            return current
+        if len(self._segments) == 1:
+            self._segments.append(self._tail_file(1))
+        else:
+            oldest = self._segments.pop(0)
+            self._left_out += oldest.tell()
+            oldest.seek(0)
+            oldest.truncate()
+            self._segments.append(oldest)
+        return self._segments[-1]
+
+    def _tail_file(self, number: int) -> IO[bytes]:
+        path = self._path.with_name(f".{self._path.name}.tail-{number}")
+        file = path.open("w+b", buffering=0)
+        path.unlink()
+        return file
+
+    def last_lines(self) -> str:
+        """The last lines, safe to show, secrets masked."""
+        text = printable(masked(self._recent.decode(errors="replace")))
+        return last_lines(text, LAST_LINES)[-LAST_BYTES:]
+
+    def close(self) -> None:
+        """Put head and tail together."""
+        if self._left_out:
+            self._head.write(f"\n... {self._left_out} bytes left out here ...\n".encode())
+        for segment in self._segments:
+            segment.seek(0)
+            while chunk := segment.read(1 << 20):
+                self._head.write(chunk)
+            segment.close()
+        self._segments = []
+        self._head.close()

@@ -1,0 +1,167 @@
+"""The processes of a run on one node: started through the engine, watched by exit, output and events, ended as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster import processes
+from cluster.machine import oom_kills
+from containers.engines import Engine, Process
+from containers.spec import EnginePlan
+from workflow.run.beats import Beats
+from workflow.run.loop import Loop
+from workflow.run.outcome import RankEnd
+from workflow.run.rank_log import RankLog
+
+
+class Watched:
+    """One started process with its log and the events of its ranks."""
+
+    def __init__(self, process: Process, out: Path, host: str) -> None:
+        now = time.monotonic()
+        self.process = process
+        self.host = host
+        self.log = RankLog(out / "logs" / f"{process.plan.name}.log")
+        self.beats = {rank: Beats(out / f"events-{rank}.jsonl", now) for rank in process.plan.ranks}
+        self.ended = False
+
+    def read_output(self) -> bool:
+        """Take what it has printed; False at the end of the stream."""
+        try:
+            data = os.read(self.process.output_fd, 1 << 18)
+        except BlockingIOError:
+            return True
+        self.log.write(data)
+        return bool(data)
+
+    def drain(self) -> None:
+        """Take all that is left in the pipe now: descendants may hold it open for ever."""
+        for _ in range(256):
+            try:
+                data = os.read(self.process.output_fd, 1 << 18)
+            except (BlockingIOError, OSError):
+                return
+            if not data:
+                return
+            self.log.write(data)
+
+    def end(self, oom_kill: bool) -> RankEnd:
+        """What is to be told after the exit."""
+        self.drain()
+        now = time.monotonic()
+        for beats in self.beats.values():
+            beats.poll(now)
+        failed = next((rank for rank, beats in self.beats.items() if beats.error), None)
+        error = self.beats[failed].error if failed is not None else None
+        return RankEnd(
+            ranks=self.process.plan.ranks,
+            host=self.host,
+            exit_code=self.process.exit_code(),
+            time=_error_time(error) or time.time(),
+            error_kind=str(error.get("kind")) if error else None,
+            error_message=str(error.get("message"))[:2000] if error and error.get("message") else None,
+            oom_kill=oom_kill,
+            run_stop=all(beats.stopped for beats in self.beats.values()),
+            last_lines=self.log.last_lines(),
+            failed_rank=failed,
+        )
+
+    def look(self, now: float, beat_s: float, init_s: float) -> list[dict[str, Any]]:
+        """Per rank: how long it has been silent, what the limit is, and whether its process is stopped."""
+        state = processes.state_of(self.process.pid) if self.process.pid else None
+        return [
+            {
+                "rank": rank,
+                "host": self.host,
+                "phase": beats.phase,
+                "step": beats.step,
+                "silent_s": round(beats.silent_s(now), 3),
+                "limit_s": round(beats.limit_s(beat_s, init_s), 3),
+                "state": state.state if state else "?",
+                "last_lines": self.log.last_lines(),
+            }
+            for rank, beats in self.beats.items()
+        ]
+
+
+def _error_time(error: dict[str, Any] | None) -> float | None:
+    moment = error.get("time") if error else None
+    return float(moment) if isinstance(moment, int | float) else None
+
+
+class Ranks:
+    """All processes of a plan. `on_exit(RankEnd)` is called in the loop for each that ends, also during `stop`."""
+
+    def __init__(self, loop: Loop, engine: Engine, plan: EnginePlan, on_exit: Callable[[RankEnd], None]) -> None:
+        self._loop = loop
+        self._engine = engine
+        self.plan = plan
+        self._on_exit = on_exit
+        self._oom_before = oom_kills()
+        self.watched: list[Watched] = []
+
+    def start(self, out: Path, host: str) -> None:
+        """Start every process. Raises ContainerError; those started before it are still to be stopped."""
+        for index in range(len(self.plan.processes)):
+            watched = Watched(self._engine.start(self.plan, index), out, host)
+            self.watched.append(watched)
+            self._loop.watch(watched.process.output_fd, partial(self._readable, watched))
+            self._loop.watch(watched.process.exit_fd, partial(self._exited, watched))
+
+    def _readable(self, watched: Watched) -> None:
+        if not watched.read_output():
+            self._loop.unwatch(watched.process.output_fd)
+
+    def _exited(self, watched: Watched) -> None:
+        if watched.process.exit_code() is None:
+            return
+        self._loop.unwatch(watched.process.exit_fd)
+        watched.ended = True
+        self._on_exit(watched.end(self._oom_count_rose()))
+
+    def _oom_count_rose(self) -> bool:
+        now = oom_kills()
+        return now is not None and self._oom_before is not None and now > self._oom_before
+
+    def poll(self, now: float) -> None:
+        """Read the events that have come."""
+        for watched in self.running():
+            for beats in watched.beats.values():
+                beats.poll(now)
+
+    def running(self) -> list[Watched]:
+        """Those that have not ended."""
+        return [watched for watched in self.watched if not watched.ended]
+
+    def looks(self, now: float, beat_s: float, init_s: float) -> list[dict[str, Any]]:
+        """See Watched.look, for all that run."""
+        return [look for watched in self.running() for look in watched.look(now, beat_s, init_s)]
+
+    def least_step(self) -> int | None:
+        """The step that all ranks here have reached."""
+        steps = [beats.step for watched in self.watched for beats in watched.beats.values()]
+        return min((step for step in steps if step is not None), default=None)
+
+    def signal(self, number: int) -> None:
+        """To every process that runs; CONT goes along, since a stopped process takes no signal but KILL."""
+        for watched in self.running():
+            watched.process.signal(number)
+            if number != signal.SIGKILL:
+                watched.process.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """After the end of all: finish the logs, give the descriptors back, take away what the engine made."""
+        for watched in self.watched:
+            watched.drain()
+            self._loop.unwatch(watched.process.output_fd)
+            self._loop.unwatch(watched.process.exit_fd)
+            watched.log.close()
+            watched.process.close()
+        self._engine.remove(self.plan)
+        self.watched = []

@@ -1,0 +1,122 @@
+"""The record of one attempt, schema `slipway.run/1`: everything measured and everything one must know to believe it. Pure.
+
+A missing number is null, never 0 or -1. The record carries the whole cell: nothing is ever read back from a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from workflow.run.events import RankEvents
+from workflow.run.outcome import Ending
+from workflow.run.performance import performance, training
+
+SCHEMA: Final = "slipway.run/1"
+MAX_WARNINGS: Final = 20
+OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
+"""Provenance that may differ between ranks."""
+
+
+def measured(events: Mapping[int, RankEvents], world_size: int, global_batch: int) -> dict[str, Any]:
+    """What the events say: `performance`, `training`, `provenance` of the program, `warnings`."""
+    starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
+    return {
+        "performance": performance(events, world_size, global_batch),
+        "training": training(events, world_size),
+        "provenance": program_provenance(starts),
+        "warnings": [*disagreements(starts), *_broken(events)][:MAX_WARNINGS],
+    }
+
+
+def program_provenance(starts: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """What the first rank's run_start says of the framework and its libraries."""
+    if not starts:
+        return {}
+    start = starts[min(starts)]
+    said = start.get("provenance")
+    own = {key: start.get(key) for key in ("framework", "framework_version")}
+    return {**(said if isinstance(said, dict) else {}), **own}
+
+
+def disagreements(starts: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """One warning for each thing that the ranks say differently: then they did not run the same program on the same libraries."""
+    if len(starts) < 2:
+        return []
+    views = {rank: {**_flat(start), "parameters": start.get("parameters")} for rank, start in starts.items()}
+    keys = sorted({key for view in views.values() for key in view})
+    found = []
+    for key in keys:
+        values: dict[str, list[int]] = {}
+        for rank, view in views.items():
+            values.setdefault(repr(view.get(key)), []).append(rank)
+        if len(values) > 1:
+            said = ", ".join(f"{value} on {_ranks(ranks)}" for value, ranks in sorted(values.items()))
+            found.append(f"ranks disagree on {key}: {said}")
+    return found
+
+
+def _flat(start: Mapping[str, Any]) -> dict[str, Any]:
+    said = start.get("provenance")
+    own = {key: start.get(key) for key in ("framework", "framework_version", "world_size")}
+    return {**{key: value for key, value in (said if isinstance(said, dict) else {}).items() if key not in OF_EACH_RANK}, **own}
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{' ...' if len(ranks) > 8 else ''}"
+
+
+def _broken(events: Mapping[int, RankEvents]) -> list[str]:
+    return [
+        f"rank {rank} wrote {entry.broken_lines} lines that are no events" for rank, entry in sorted(events.items()) if entry.broken_lines
+    ]
+
+
+def build_record(
+    run: Mapping[str, Any],
+    ending: Ending,
+    times: Mapping[str, Any],
+    found: Mapping[str, Any],
+    files: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The record.
+
+    `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
+    threads_per_rank, dataset, provenance); `times`: start, end, run_s, steps_s; `found`: of `measured`; `files`: path, bytes, blake3.
+    """
+    allocation = run["allocation"]
+    return {
+        "schema": SCHEMA,
+        "run_id": run["run_id"],
+        "study": run["study"],
+        "cell": run["cell"],
+        "repeat": run["repeat"],
+        "attempt": run["attempt"],
+        "result_number": run["result_number"] if ending.kind == "result" else None,
+        "status": ending.status,
+        "kind": ending.kind,
+        "status_reason": ending.reason,
+        "failed_rank": ending.failed_rank(),
+        "time": {"start": times["start"], "end": times["end"]},
+        "run_s": times["run_s"],
+        "steps_s": times["steps_s"],
+        "scheduler": allocation["scheduler"],
+        "scheduler_version": allocation["scheduler_version"],
+        "job_id": allocation["job_id"],
+        "restart_count": allocation["restart_count"],
+        "site": run["site"],
+        "engine": run["engine"],
+        "exclusive": allocation["exclusive"],
+        "oversubscribed": allocation["oversubscribed"],
+        "nodes": run["nodes"],
+        "world_size": run["cell"]["nodes"] * run["cell"]["gpus_per_node"],
+        "device": allocation["device"],
+        "threads_per_rank": run["threads_per_rank"],
+        "performance": found.get("performance"),
+        "training": found.get("training"),
+        "dataset": run["dataset"],
+        "provenance": {**run["provenance"], **found.get("provenance", {})},
+        "warnings": [*run.get("warnings", []), *found.get("warnings", [])][:MAX_WARNINGS],
+        "files": sorted((dict(file) for file in files), key=lambda file: str(file["path"])),
+    }

@@ -1,0 +1,180 @@
+"""The parts of the record's model, from the cell to the list of files. Closed: an unknown key is an error."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+FromOne = Annotated[int, Field(ge=1)]
+Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node_lost", "storage", "preempted", "cancelled"]
+
+
+class Part(BaseModel):
+    """Closed: an unknown key is an error, in every part."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Cell(Part):
+    """The point of the matrix, under the study's own names."""
+
+    cell_id: str
+    framework: str
+    mode: Literal["train", "infer"]
+    model: str
+    dataset: str
+    dataset_spec: dict[str, Any]
+    batch_size: FromOne
+    global_batch_size: FromOne
+    nodes: FromOne
+    gpus_per_node: FromOne
+    precision: str
+    layout: str
+    comm_hook: str
+    device: Literal["site", "cpu", "cuda"]
+    threads: FromOne | Literal["auto"]
+    seed: int
+    optimizer: dict[str, Any]
+    steps: dict[str, int] | None
+    epochs: FromOne | None
+    save_parameters: bool
+
+
+class FailedRank(Part):
+    """The first rank that failed. Neither code nor signal: it hangs."""
+
+    rank: Count
+    host: str
+    exit_code: Count | None
+    signal: str | None
+    last_lines: str
+
+
+class Times(Part):
+    """Wall clock, ISO 8601 with its zone."""
+
+    start: str
+    end: str
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        start, end = (datetime.fromisoformat(text) for text in (self.start, self.end))
+        if start.tzinfo is None or end.tzinfo is None or end < start:
+            raise ValueError(f"start {self.start} and end {self.end} must have a zone, and be in this order")
+        return self
+
+
+class Steps(Part):
+    """Seconds of the seven steps; null: not reached, or not known."""
+
+    login: Seconds | None
+    assign: Seconds | None
+    stage: Seconds | None
+    train: Seconds | None
+    result: Seconds | None
+    push: Seconds | None
+    release: Seconds | None
+
+
+class Gpu(Part):
+    """One GPU that was granted."""
+
+    uuid: str
+    model: str | None
+
+
+class Stage(Part):
+    """What staging did on a node."""
+
+    bytes: Count
+    copied_bytes: Count
+    hit: bool
+    seconds: Seconds
+
+
+class Node(Part):
+    """One machine of the allocation."""
+
+    name: str
+    hostname: str
+    cores: list[Count]
+    gpus: list[Gpu]
+    cpu_model: str | None
+    memory_bytes: Count | None
+    stage: Stage | None
+
+
+class StepSeconds(Part):
+    """Order statistics of the step times."""
+
+    n: FromOne
+    p50: Seconds
+    p90: Seconds
+    p95: Seconds
+    p99: Seconds
+    mean: Seconds
+    stdev: Seconds | None
+    mad: Seconds
+    min: Seconds
+    max: Seconds
+
+
+class Performance(Part):
+    """Over the measured window; a step is as long as its slowest rank's."""
+
+    num_measured_steps: FromOne
+    num_warmup_steps: Count
+    step_s: StepSeconds
+    input_wait_s_mean: Seconds | None
+    first_step_s: Seconds | None
+    window_s: Seconds
+    samples_per_s: Seconds | None
+    samples_per_s_per_gpu: Seconds | None
+    rank_skew_p95_ratio: Seconds | None
+    straggler_rank: Count | None
+    drift_ratio: Seconds | None
+
+
+class Evaluation(Part):
+    """On the dataset's own split, over all ranks."""
+
+    split: str
+    loss: Finite | None
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None
+    samples: Count | None
+
+
+class Training(Part):
+    """What the training came to."""
+
+    final_loss: Finite | None
+    first_loss: Finite | None
+    losses: list[tuple[Count, Finite]]
+    eval: Evaluation | None
+    parameters: Count | None
+    parameter_norm: Finite | None
+    train_s: Seconds | None
+    eval_s: Seconds | None
+    peak_memory_bytes: Count | None
+
+
+class Dataset(Part):
+    """The dataset as it was staged."""
+
+    name: str
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    samples: Count
+    bytes: Count
+
+
+class File(Part):
+    """One pushed file of the attempt; the path is relative to its directory."""
+
+    path: str
+    bytes: Count
+    blake3: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

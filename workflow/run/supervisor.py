@@ -1,0 +1,269 @@
+"""The supervisor of one run: `python -m workflow.run.supervisor --results DIR --run RUN_ID`, started with `exec` by the rule.
+
+One job, one allocation, one supervisor, one lease, one clock. It takes the run's lease, starts a node program on every node, has them
+stage, train, push and release, and publishes the record last. Exit code 0 for every result, that of the error's class for an attempt that
+was prevented. It never touches network storage itself: children with time limits do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from base import errors
+from base.errors import SlipwayError
+from base.logs import configure, private_umask
+from base.units import format_duration
+from cluster import processes
+from cluster.schedulers import get_scheduler
+from cluster.types import Allocation
+from workflow.run import attempt
+from workflow.run.calls import Call
+from workflow.run.clock import Clock
+from workflow.run.finish import finish, give_up
+from workflow.run.loop import Loop
+from workflow.run.nodes import SILENCE_S, NodeHandle, Nodes
+from workflow.run.outcome import Ending
+from workflow.run.parent import watch_parent
+from workflow.run.plan import TAG, cell_document, node_argv
+from workflow.run.prepare import prepare
+from workflow.run.provenance import slipway_provenance
+from workflow.run.relay import Relay
+from workflow.run.staging import Staging
+from workflow.run.training import Training
+from workflow.run.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+STORAGE_S: Final = 120.0
+BEAT_S: Final = 60.0
+OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
+"""Errors of a node program that say that its node is at fault; all others are of storage or staging."""
+
+
+class RunEnded(Exception):
+    """The run is over; `Supervisor.ending` says how."""
+
+
+class Supervisor:
+    """The state of one run. Callbacks of the loop raise RunEnded at the first cause of an end; what comes later is noted only."""
+
+    def __init__(self, results: str, run_id: str, result_number: int, relay: int) -> None:
+        self.results = results
+        self.run_id = run_id
+        self.result_number = result_number
+        self.relay = relay
+        """The process that writes our log, which outlives everything else we started."""
+        self.clock = Clock(processes.age_s(os.getpid()))
+        self.loop = Loop()
+        self.run: dict[str, Any] = {}
+        self.work: dict[str, Any] = {}
+        self.preparing: Call | None = None
+        self.provenance: Call | None = None
+        self.nodes: Nodes | None = None
+        self.turn: Turn | None = None
+        self.staging: Staging | None = None
+        self.training: Training | None = None
+        self.ending: Ending | None = None
+        self.began = False
+        """Whether staging has begun: from then on an attempt is recorded."""
+        self.cancels = 0
+        self.deadline = 0.0
+        """Monotonic time of the end of the walltime, once the run may begin."""
+
+    def main(self) -> int:
+        """The whole run; the exit code."""
+        self.loop.on_signals(self._signalled)
+        watch_parent(self.loop, self._orphaned)
+        processes.become_subreaper()
+        try:
+            try:
+                self._prepare()
+                if self.run["done"] is not None:
+                    return self._publish_done()
+                self._take_turn()
+                self._start()
+                self.began = True
+                self._stage()
+                self._train()
+                self.ending = Ending(status="ok")
+            except RunEnded:
+                assert self.ending is not None
+            except SlipwayError as error:
+                if not self.began:
+                    return self._refuse(error)
+                self.ending = Ending(status="storage", reason=str(error), error=type(error))
+            return finish(self) if self.began else give_up(self, self.ending)
+        finally:
+            if not processes.kill_descendants(2.0, spare=[self.relay]):
+                logger.error("processes of this run are left in uninterruptible sleep")
+            if self.turn is not None:
+                self.turn.give()
+
+    def _refuse(self, error: SlipwayError) -> int:
+        """What was asked cannot be done, and nothing has begun."""
+        logger.error("%s", error)
+        self.ending = Ending(status="cancelled", reason=str(error), error=type(error))
+        return give_up(self, self.ending)
+
+    # -- causes of an end
+
+    def end(self, ending: Ending) -> None:
+        """The first cause ends the run; later ones are consequences of the end."""
+        if self.ending is None:
+            self.ending = ending
+            raise RunEnded
+        logger.debug("after the end: %s: %s", ending.status, ending.reason)
+
+    def _signalled(self, number: int) -> None:
+        self.cancels += 1
+        self.end(Ending(status="cancelled", reason=f"the supervisor got {signal.Signals(number).name}"))
+
+    def _orphaned(self) -> None:
+        self.cancels += 1
+        self.end(Ending(status="cancelled", reason="the process that started the supervisor has ended"))
+
+    def _lost(self, node: NodeHandle, why: str) -> None:
+        self.end(Ending(status="node_lost", reason=f"the node program of {node.node.name} ({node.node.hostname}) is gone: {why}"))
+
+    def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
+        what = message.get("say")
+        if what == "exit" and self.training is not None:
+            self.training.rank_ended(message)
+        elif what == "overdue" and self.training is not None:
+            self.training.overdue()
+        elif what == "alive" and self.training is not None:
+            self.training.show(node)
+        elif what == "progress" and self.staging is not None:
+            self.staging.progress()
+        elif what == "signal":
+            name = signal.Signals(message["number"]).name
+            self.end(Ending(status="cancelled", reason=f"the node program of {node.node.name} got {name}"))
+        elif what == "failed" and message["during"] != "push":
+            self._failed(node, message)
+
+    def _failed(self, node: NodeHandle, message: dict[str, Any]) -> None:
+        name = str(message["error"])
+        error = getattr(errors, name, SlipwayError)
+        status = "node_lost" if name in OF_A_NODE else "storage"
+        self.end(Ending(status=status, reason=f"{message['during']} on {node.node.name}: {message['message']}", error=error))
+
+    # -- the steps
+
+    def call(self, what: str, function: Any, *arguments: Any, timeout_s: float = STORAGE_S) -> Any:
+        """Do something on network storage, in a child. Raises what it raises, StorageError when it takes too long."""
+        return Call(self.loop, what, function, *arguments, timeout_s=timeout_s).wait()
+
+    def _prepare(self) -> None:
+        arguments = (self.results, self.run_id, self.result_number, os.getpid(), dict(os.environ))
+        self.preparing = Call(self.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_S)
+        self.run = self.preparing.wait()
+        private_umask(self.run["site"]["shared"] == "group")
+        self.allocation = Allocation.from_json(self.run["allocation"])
+        self.scheduler = get_scheduler(self.allocation.scheduler)
+        self.limits = self.run["limits"]
+        self.margin_s = min(float(self.run["site"]["deadline_margin_s"]), 0.2 * float(self.limits["walltime_s"]))
+        logger.info("%s: attempt %d on %s", self.run_id, self.run["attempt"], ", ".join(node.name for node in self.allocation.nodes))
+
+    def _publish_done(self) -> int:
+        status = self.call("publish", attempt.publish_done, self.run)
+        logger.info("attempt %d was pushed before its supervisor was killed: published now, status %s", self.run["done"], status)
+        return 0
+
+    def _start(self) -> None:
+        """Node programs come up while framework and dataset are looked at."""
+        self.nodes = Nodes(self.loop, self.allocation, self._heard, self._lost, float(self.limits.get("silence_s", SILENCE_S)))
+        argv = node_argv(sys.executable, self.nodes.address, self.run["site"]["setup"])
+        self.nodes.launch(self.scheduler.launches(self.allocation, argv), {**os.environ, TAG: self.run["tag"]})
+        site, cell = self.run["site"], self.run["cell"]
+        self.work = self.call("prepare", attempt.describe_work, site["storage"], cell, self.allocation.device)
+        self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
+
+    def _take_turn(self) -> None:
+        """On a machine that runs would share, wait until no other run measures; before anything is started that would disturb it. The
+        walltime begins then."""
+        self.clock.enter("assign")
+        path = self.scheduler.turn_lock()
+        if path is not None:
+            self.turn = Turn(self.loop, path)
+            self.loop.private.append(self.turn.fileno())
+            if not self.turn.try_take():
+                logger.info("waiting for this machine: %s measures", self.turn.signature() or "another run")
+                self.turn.take()
+            self.turn.sign(f"{self.run_id} (process {os.getpid()})")
+        self.clock.enter("stage")
+        left = float(self.limits["walltime_s"]) if self.allocation.deadline is None else self.allocation.deadline - time.time()
+        self.deadline = time.monotonic() + left
+        self.loop.after(max(0.0, left - self.margin_s), self._deadline_near)
+
+    def _deadline_near(self) -> None:
+        walltime = format_duration(float(self.limits["walltime_s"]))
+        self.end(Ending(status="timeout", reason=f"the walltime of {walltime} is over but for {self.margin_s:.0f} s, kept for the push"))
+
+    def _stage(self) -> None:
+        assert self.nodes is not None
+        cache = Path(self.run["site"]["cache"]["path"])
+        self.staging = Staging(self.loop, self.nodes, self.end)
+        self.staging.run(self._orders(), lambda node: str(self.scheduler.node_cache(cache, node)))
+
+    def _orders(self) -> dict[str, Any]:
+        """What a node program must know, the same for all but the cache."""
+        site, limits = self.run["site"], self.limits
+        rate = (site.get("storage_limit") or {}).get("bytes_per_s")
+        return {
+            "allocation": self.run["allocation"],
+            "tag": self.run["tag"],
+            "run_id": self.run_id,
+            "cell_document": cell_document(self.run["cell"], self.run, self.allocation, self.work["model"]),
+            "framework": self.work["framework"],
+            "engine": site["engine"],
+            "group": site["shared"] == "group",
+            "source": self.work["dataset"]["path"],
+            "cache_max_bytes": site["cache"]["max_bytes"],
+            "bytes_per_s": rate / len(self.allocation.nodes) if rate else None,
+            "beat_s": float(limits.get("beat_s", BEAT_S)),
+            "init_s": float(limits["init_s"]),
+        }
+
+    def _train(self) -> None:
+        assert self.nodes is not None
+        head = self.nodes.all[0]
+        self.clock.enter("train")
+        cell = self.run["cell"]
+        training = Training(self.loop, self.nodes, cell["nodes"] * cell["gpus_per_node"], self.end)
+        self.training = training
+        master = [head.said["reserved"]["address"], head.said["reserved"]["port"]]
+        self.nodes.tell("start", master=master, deadline=time.time() + self.deadline - time.monotonic())
+        self.loop.until(lambda: training.finished)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="python -m workflow.run.supervisor", description="One run inside its allocation.")
+    parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")
+    parser.add_argument("--run", required=True, metavar="RUN_ID")
+    parser.add_argument(
+        "--result-number", type=int, default=1, metavar="N", help="which result of the run is wanted; more than 1 after a retry"
+    )
+    arguments = parser.parse_args(argv)
+    private_umask()
+    relay = Relay()
+    configure("run")
+    try:
+        return Supervisor(os.path.abspath(arguments.results), arguments.run, arguments.result_number, relay.pid).main()
+    except Exception:
+        logger.exception("a bug in Slipway; the run is ended")
+        return 1
+    finally:
+        relay.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The work directory of one attempt on one node, in the node-local cache: all of `out` is pushed, the rest goes away with it.
+
+<cache>/runs/<run_id>-a<n>-<token8>/  out/ (events, parameters, logs/)  lib/slipway_reader  beat  cell.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from base.jsonfile import publish_json
+from base.publish import remove_tree
+from containers.spec import Paths
+
+PENDING: Final = "pending.json"
+READER: Final = Path(__file__).resolve().parents[2] / "data_prep" / "reader"
+
+
+class WorkDirectory:
+    """One attempt's files here. All functions touch the node's own disk only."""
+
+    def __init__(self, cache: Path, tag: str) -> None:
+        self.path = cache / "runs" / tag
+        self.out = self.path / "out"
+        self.logs = self.out / "logs"
+        self.beat = self.path / "beat"
+
+    def create(self, cell_document: Mapping[str, Any], run_id: str) -> None:
+        """Make it, after removing what killed attempts of the same run have left: we hold the run's lease, so they are dead."""
+        for other in self.path.parent.glob(f"{run_id}-a*"):
+            if not (other / PENDING).exists():
+                remove_tree(other)
+        self.logs.mkdir(parents=True)
+        library = self.path / "lib"
+        library.mkdir()
+        (library / "slipway_reader").symlink_to(READER)
+        self.beat.touch()
+        (self.path / "cell.json").write_text(json.dumps(cell_document, indent=1, sort_keys=True) + "\n")
+
+    def paths(self, data: str, program: str) -> Paths:
+        """As the container's specification wants them."""
+        return Paths(
+            cell=str(self.path / "cell.json"),
+            data=data,
+            lib=str(self.path / "lib"),
+            beat=str(self.beat),
+            out=str(self.out),
+            program=program,
+        )
+
+    def say_alive(self) -> None:
+        """The beat file: whoever watches it ends the container when it gets old."""
+        os.utime(self.beat)
+
+    def collect(self, index: int, log: str) -> None:
+        """Put beside the program's output what else is pushed from this node."""
+        (self.logs / f"node-{index}.log").write_text(log)
+        if index == 0:
+            shutil.copyfile(self.path / "cell.json", self.out / "cell.json")
+
+    def exists(self) -> bool:
+        """Whether `create` was called."""
+        return self.out.is_dir()
+
+    def keep(self, pending: Mapping[str, Any]) -> None:
+        """Mark it as a result that waits for storage. `pending`: target, reason, and on the head node the record."""
+        from data_prep.push import keep_pending
+
+        if pending.get("record") is not None:
+            publish_json(self.out / "record.json", pending["record"])
+        keep_pending(self.path, Path(pending["target"]), pending["reason"])
+
+    def remove(self) -> None:
+        """Take it away."""
+        remove_tree(self.path)
