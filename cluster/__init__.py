@@ -1,0 +1,1 @@
+"""Machines: what is asked for, what was granted, how a program gets onto each node."""

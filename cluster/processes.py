@@ -1,0 +1,182 @@
+"""Processes of this machine, read from /proc: who lives, who descends from whom, and how a whole tree is ended.
+
+A pid alone names nobody, because it is used again: a process is known by pid and start time, within one boot and one pid namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class ProcessState(NamedTuple):
+    """One line of /proc/PID/stat: `state` is the letter (R, S, D, T, Z ...), `start` in clock ticks since boot, `cpu` in ticks used."""
+
+    pid: int
+    state: str
+    parent: int
+    start: int
+    cpu: int
+
+
+def parse_stat(text: str) -> ProcessState:
+    """The fields of a /proc/PID/stat line; the command in it may hold spaces and brackets. Raises ValueError."""
+    head, _, tail = text.rpartition(")")
+    fields = tail.split()
+    try:
+        return ProcessState(int(head.split(" ", 1)[0]), fields[0], int(fields[1]), int(fields[19]), int(fields[11]) + int(fields[12]))
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"{text[:80]!r} is no line of /proc/PID/stat") from error
+
+
+def state_of(pid: int) -> ProcessState | None:
+    """The state of `pid`, or None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return parse_stat(file.read().decode(errors="replace"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def is_alive(pid: int, start: int) -> bool:
+    """Whether the process of that pid and start time still runs; a zombie does not."""
+    state = state_of(pid)
+    return state is not None and state.start == start and state.state not in "ZX"
+
+
+def boot_id() -> str:
+    """Changes with every boot of this machine, and is the same in its containers."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def pid_namespace() -> str:
+    """The pid namespace we see, such as `pid:[4026531836]`."""
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def age_s(pid: int) -> float:
+    """Seconds since the process `pid` was started, on the clock that counts suspension too (as `start` does)."""
+    state = state_of(pid)
+    return 0.0 if state is None else time.clock_gettime(time.CLOCK_BOOTTIME) - state.start / TICKS_PER_S
+
+
+def all_processes() -> list[ProcessState]:
+    """Every process of this machine that we can see."""
+    found = (state_of(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [state for state in found if state is not None]
+
+
+def descendants(root: int, processes: Iterable[ProcessState] | None = None) -> list[int]:
+    """Pids below `root`, parents before children, zombies included, `root` not."""
+    children: dict[int, list[int]] = {}
+    for process in all_processes() if processes is None else processes:
+        children.setdefault(process.parent, []).append(process.pid)
+    found: list[int] = []
+    level = children.get(root, [])
+    while level:
+        found += level
+        level = [child for pid in level for child in children.get(pid, [])]
+    return found
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    """Send a signal to each that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def reap(pids: Iterable[int]) -> None:
+    """Take the exit status of those that are our ended children, without waiting."""
+    for pid in pids:
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue
+
+
+def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
+    """KILL all that descends from this process, but for `spare`, until nothing is left; False if something is after `limit_s`, which means
+    uninterruptible sleep."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        left = [pid for pid in descendants(os.getpid()) if pid not in spare]
+        if not left:
+            return True
+        send(left, signal.SIGKILL)
+        reap(left)
+        if time.monotonic() > deadline:
+            return False
+        _wait_for_end(left, deadline)
+
+
+def _wait_for_end(pids: list[int], deadline: float) -> None:
+    """Until the first of `pids` has ended, at most 0.2 s: a killed process may have left children that are ours now."""
+    try:
+        descriptor = os.pidfd_open(pids[-1])
+    except ProcessLookupError:
+        return
+    try:
+        import select
+
+        select.select([descriptor], [], [], max(0.0, min(0.2, deadline - time.monotonic())))
+    finally:
+        os.close(descriptor)
+
+
+def become_subreaper() -> None:
+    """From now on orphans among our descendants become our children, so that none gets away."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the thread that forked us ends; to be called between fork and exec. `parent` is the forking process."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def prepare_prctl() -> None:
+    """Load what `die_with_parent` needs, so that nothing is imported between fork and exec."""
+    global _call  # noqa: PLW0603
+    if _call is None:
+        import ctypes
+
+        function = ctypes.CDLL(None, use_errno=True).prctl
+        _call = lambda option, value: int(function(option, value, 0, 0, 0))  # noqa: E731
+
+
+_call: Callable[[int, int], int] | None = None
+
+
+def _prctl(option: int, value: int) -> None:
+    prepare_prctl()
+    if _call is None or _call(option, value) != 0:
+        raise OSError(f"prctl({option}, {value}) failed on {sys.platform}")
+
+
+def tagged(variable: str, value: str) -> list[int]:
+    """Pids of our own processes, ourselves left out, whose environment holds `variable=value`."""
+    wanted = f"{variable}={value}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0"):
+                    found.append(int(name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found

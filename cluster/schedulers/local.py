@@ -1,0 +1,112 @@
+"""This machine as a cluster: as many nodes as the study's largest cell needs, with equal, disjoint core sets.
+
+Every cell of a study gets nodes of the same size, so that two nodes are twice one node: with the whole machine for each cell, a speed-up
+would be 1 by construction. With fewer cores than nodes the sets overlap, and the allocation says `oversubscribed`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from base.errors import AllocationError
+from cluster import processes
+from cluster.gpus import Gpu, query_gpus, split_gpus, visible_gpus
+from cluster.jobs import scheduler_of
+from cluster.machine import Topology, read_topology, usable_cores
+from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
+
+NAME = "local"
+ADDRESS = "127.0.0.1"
+INTERFACE = "lo"
+RUNTIME_DIRECTORY = "/tmp/slipway-{uid}"  # noqa: S108 - made with mode 0700 and checked
+
+
+def detect(environ: Mapping[str, str]) -> bool:
+    """True outside of every other scheduler's job."""
+    return scheduler_of(environ) is None
+
+
+def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
+    """This machine's cores and GPUs, divided. Raises AllocationError when GPUs are asked and missing."""
+    cores = usable_cores()
+    gpus = () if request.device == "cpu" else visible_gpus(query_gpus(), environ)
+    return plan_allocation(request, cores, read_topology(cores), gpus, (os.uname().nodename, supervisor))
+
+
+def plan_allocation(
+    request: AllocationRequest, cores: Sequence[int], topology: Topology, gpus: Sequence[Gpu], identity: tuple[str, int]
+) -> Allocation:
+    """Pure: the nodes `local-0` ... of the machine `identity` (hostname, pid of the supervisor)."""
+    hostname, pid = identity
+    device = request.device or ("cuda" if gpus else "cpu")
+    if device == "cuda" and not gpus:
+        raise AllocationError("device: cuda was asked, and nvidia-smi shows no GPU on this machine; use `device: cpu` in the site file")
+    shares = split_gpus(gpus, request.nodes, request.gpus_per_node) if device == "cuda" else ((),) * request.nodes
+    sets, overlap = core_sets(cores, topology, request.largest_nodes)
+    nodes = tuple(
+        Node(
+            name=f"local-{index}",
+            hostname=hostname,
+            address=ADDRESS,
+            interface=INTERFACE,
+            cores=sets[index],
+            gpus=tuple(gpu.uuid for gpu in shares[index]),
+            gpu_models=tuple(gpu.model for gpu in shares[index]),
+        )
+        for index in range(request.nodes)
+    )
+    crowded = device == "cpu" and request.gpus_per_node > len(sets[0])
+    return Allocation(scheduler=NAME, job_id=str(pid), nodes=nodes, device=device, exclusive=True, oversubscribed=overlap or crowded)
+
+
+def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tuple[tuple[int, ...], ...], bool]:
+    """Pure: `nodes` equal sets of CPU numbers, and whether they overlap. The hardware threads of one core stay together."""
+    if len(cores) < nodes:
+        return tuple((cores[index % len(cores)],) for index in range(nodes)), True
+    ordered = sorted(cores, key=lambda number: (*topology.get(number, (0, number)), number))
+    size = len(cores) // nodes
+    return tuple(tuple(sorted(ordered[index * size : (index + 1) * size])) for index in range(nodes)), False
+
+
+def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Pure: one process per node, all on this machine."""
+    return tuple(Launch(argv=(*node_argv, "--node", str(index)), nodes=(index,)) for index in range(len(allocation.nodes)))
+
+
+def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it
+    """The argv says it."""
+    return None
+
+
+def node_cache(cache: Path, node: Node) -> Path:
+    """Pure: each node of this machine has a cache of its own, so that two nodes stage twice, as on a cluster."""
+    return cache / node.name
+
+
+def turn_lock() -> Path:
+    """One measuring run at a time on this machine (of this user): a file in a directory that only we can enter. Raises AllocationError."""
+    directory = RUNTIME_DIRECTORY.format(uid=os.getuid())
+    try:
+        Path(directory).mkdir(0o700)
+    except FileExistsError:
+        found = os.lstat(directory)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise AllocationError(f"{directory} must be a directory of yours with mode 0700, and is not: remove it") from None
+    return Path(directory, "measuring.lock")
+
+
+def holder_alive(holder: Holder) -> bool | None:
+    """By pid, start time and boot, where we can see its processes; a holder on another machine is unknown."""
+    if holder.boot_id != processes.boot_id():
+        return False if holder.host == os.uname().nodename else None
+    if holder.pid_namespace != processes.pid_namespace():
+        return None
+    return processes.is_alive(holder.pid, holder.pid_start)
+
+
+def describe_holder(holder: Holder) -> str:
+    """Pure: who holds a run, and how to end that."""
+    return f"process {holder.pid} on {holder.host}; end it there (kill {holder.pid})"

@@ -1,0 +1,140 @@
+"""What is asked of a scheduler, what it granted, and how a node program is started there: frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocationRequest:
+    """The machines one run needs. On the CPU `gpus_per_node` means processes per node."""
+
+    nodes: int
+    gpus_per_node: int
+    largest_nodes: int
+    """Nodes of the study's largest cell: into so many equal parts the local scheduler divides this machine."""
+    device: str | None = None
+    """`cpu`, `cuda`, or None: cuda where a GPU is seen, else cpu."""
+    walltime_s: float
+    queue: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    directives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "gpus_per_node", "largest_nodes", "walltime_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, found {getattr(self, name)!r}")
+        if self.largest_nodes < self.nodes:
+            raise ValueError(f"largest_nodes must be at least nodes ({self.nodes}), found {self.largest_nodes!r}")
+        if self.device is not None and self.device not in DEVICES:
+            raise ValueError(f"device must be one of {', '.join(DEVICES)}, found {self.device!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One machine of an allocation. `cores` are the CPU numbers that belong to the run there, `gpus` the UUIDs granted there."""
+
+    name: str
+    hostname: str
+    address: str
+    """Where the other nodes reach this one."""
+    interface: str | None = None
+    """The network interface that carries `address`, where it is known."""
+    cores: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()
+    gpu_models: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name or "/" in self.name:
+            raise ValueError(f"name must be the name of a node, found {self.name!r}")
+        if len(self.gpu_models) not in (0, len(self.gpus)):
+            raise ValueError(f"gpu_models must be as many as gpus ({len(self.gpus)}), found {self.gpu_models!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that JSON can carry."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Node:
+        """The inverse of `to_json`."""
+        fields: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
+        return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """What the scheduler granted, for one run alone. The first node is the head."""
+
+    scheduler: str
+    scheduler_version: str | None = None
+    job_id: str
+    restart_count: int = 0
+    nodes: tuple[Node, ...]
+    device: str
+    deadline: float | None = None
+    """Unix time at which the scheduler ends the job; None: the run's own walltime counts, from the moment it may start."""
+    exclusive: bool
+    """Whether no other run shares the nodes."""
+    oversubscribed: bool = False
+    """Whether nodes of this run, or its processes, share cores."""
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise ValueError("nodes must hold at least one node")
+        if len({node.name for node in self.nodes}) != len(self.nodes):
+            raise ValueError(f"nodes must have different names, found {[node.name for node in self.nodes]!r}")
+        if self.device not in DEVICES:
+            raise ValueError(f"device must be one of {', '.join(DEVICES)}, found {self.device!r}")
+
+    @property
+    def head(self) -> Node:
+        """The node of rank 0 and of the rendezvous."""
+        return self.nodes[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that JSON can carry."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Allocation:
+        """The inverse of `to_json`."""
+        return cls(**{**value, "nodes": tuple(Node.from_json(node) for node in value["nodes"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One command of the supervisor that starts the node program on some nodes: one for all under srun, one per node on this machine."""
+
+    argv: tuple[str, ...]
+    nodes: tuple[int, ...]
+    """Positions in `Allocation.nodes`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who holds a lease: enough to know later whether it still lives."""
+
+    scheduler: str
+    job_id: str
+    restart_count: int
+    host: str
+    pid: int
+    pid_start: int
+    """Start time of the process in clock ticks since boot (/proc/PID/stat, field 22): a pid alone is used again."""
+    boot_id: str
+    pid_namespace: str
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that JSON can carry."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Holder:
+        """From a mapping that may hold more. Raises KeyError or TypeError when it holds less."""
+        return cls(**{name: value[name] for name in cls.__dataclass_fields__})

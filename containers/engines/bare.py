@@ -1,0 +1,129 @@
+"""No container: the programs run on the node as processes of ours, with the same variables and the same directory contract.
+
+Their environment is an allow list, PYTHONPATH holds the reader's directory alone, and the kernel kills each when the node program goes
+away.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from base.errors import ContainerError
+from cluster import processes
+from containers.spec import ContainerSpec, EnginePlan, ProcessPlan, ProcessSpec
+
+NAME: Final = "bare"
+
+# What a program may see of the user's environment: where things are, the language, and what network libraries read.
+ALLOWED: Final = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "CUDA_HOME",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+)
+ALLOWED_PREFIXES: Final = ("LC_", "NCCL_", "UCX_", "FI_")
+
+
+def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
+    """Pure: argv and complete environment of every process. The interpreter is ours, whatever the image would have."""
+    inherited = {key: value for key, value in host_env.items() if key in ALLOWED or key.startswith(ALLOWED_PREFIXES)}
+    return EnginePlan(engine=NAME, spec=spec, processes=tuple(_plan_process(spec, process, inherited) for process in spec.processes))
+
+
+def _plan_process(spec: ContainerSpec, process: ProcessSpec, inherited: Mapping[str, str]) -> ProcessPlan:
+    paths = spec.paths
+    values = {"{python}": sys.executable, "{folder}": paths.program}
+    env = {
+        **inherited,
+        "PYTHONPATH": paths.lib,
+        "PYTHONFAULTHANDLER": "1",
+        "SLIPWAY_CELL": paths.cell,
+        "SLIPWAY_DATA": paths.data,
+        "SLIPWAY_LIB": paths.lib,
+        "SLIPWAY_BEAT": paths.beat,
+        "SLIPWAY_OUT": paths.out,
+        "CUDA_VISIBLE_DEVICES": ",".join(spec.gpus),
+        **dict(spec.env),
+        **dict(process.env),
+    }
+    return ProcessPlan(
+        name=process.name,
+        ranks=process.ranks,
+        argv=tuple(_filled(word, values) for word in process.command),
+        env=tuple(sorted(env.items())),
+        cwd=paths.out,
+    )
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    for placeholder, value in values.items():
+        word = word.replace(placeholder, value)
+    return word
+
+
+class BareProcess:
+    """A process of ours in a session of its own."""
+
+    def __init__(self, plan: ProcessPlan) -> None:
+        self.plan = plan
+        parent = os.getpid()
+        processes.prepare_prctl()
+        try:
+            self._process = subprocess.Popen(
+                plan.argv,
+                env=dict(plan.env),
+                cwd=plan.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: processes.die_with_parent(parent),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ContainerError(f"{plan.name}: {plan.argv[0]!r} cannot be started: {error}") from error
+        self.pid = self._process.pid
+        self.exit_fd = os.pidfd_open(self.pid)
+        assert self._process.stdout is not None
+        self.output_fd = self._process.stdout.fileno()
+        os.set_blocking(self.output_fd, False)
+
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal."""
+        return self._process.poll()
+
+    def signal(self, number: int) -> None:
+        """To its whole group while it lives; afterwards the group's number may be another's."""
+        if self._process.poll() is None:
+            try:
+                os.killpg(self.pid, number)
+            except ProcessLookupError:
+                return
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        os.close(self.exit_fd)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def start(plan: EnginePlan, index: int) -> BareProcess:
+    """Start one process of the plan. Raises ContainerError."""
+    return BareProcess(plan.processes[index])
+
+
+def remove(plan: EnginePlan) -> None:  # noqa: ARG001 - nothing was made beside the processes
+    """Nothing was made beside the processes."""

@@ -1,0 +1,71 @@
+"""Training frameworks: one folder is one framework; its `framework.yaml` says how it is launched and what it can do.
+
+The folder's programs are started by path and import their framework, numpy, the reader and what lies beside them. This package itself is
+never on their path: a folder called `jax` on it would hide `jax`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from base.errors import ConfigError, UnsupportedRequest
+from base.names import choices
+from containers.frameworks.spec import FrameworkSpec, Sidecar, Supports, parse_framework
+
+__all__ = ["FRAMEWORKS", "FrameworkSpec", "Sidecar", "Supports", "check_supports", "load_framework", "parse_framework", "program_argv"]
+
+_HERE: Final = Path(__file__).resolve().parent
+FRAMEWORKS: Final[dict[str, Path]] = {"pytorch": _HERE / "pytorch"}
+
+# Key of a cell -> field of `supports`.
+_SUPPORTED: Final = {
+    "mode": "modes",
+    "model": "models",
+    "precision": "precision",
+    "layout": "layout",
+    "comm_hook": "comm_hook",
+    "device": "devices",
+}
+
+
+def load_framework(name: str) -> FrameworkSpec:
+    """The specification of the framework `name`. Raises ConfigError: unknown name, or a framework.yaml that is wrong."""
+    if name not in FRAMEWORKS:
+        raise ConfigError(f"framework {name!r} is not known; {choices(name, FRAMEWORKS)}")
+    path = FRAMEWORKS[name] / "framework.yaml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    return parse_framework(text, path)
+
+
+def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:
+    """Raise UnsupportedRequest if `spec` cannot run a cell with these keys (mode, model, precision, layout, comm_hook, device; others
+    are ignored). The device `site`, not resolved yet, passes."""
+    device = str(cell.get("device", "site"))
+    for key, field in _SUPPORTED.items():
+        if key not in cell or (key == "device" and device == "site"):
+            continue
+        value = str(cell[key])
+        valid: tuple[str, ...] = getattr(spec.supports, field)
+        if value not in valid:
+            raise UnsupportedRequest(f"framework {spec.name!r} does not support {key} {value!r}; {choices(value, valid)}")
+        if device == "cpu" and (field, value) in spec.supports.cuda_only:
+            left = [word for word in valid if (field, word) not in spec.supports.cuda_only]
+            raise UnsupportedRequest(
+                f"framework {spec.name!r} supports {key} {value!r} on GPUs only, and the device is the CPU; valid: {', '.join(left)}"
+            )
+
+
+def program_argv(spec: FrameworkSpec, python: str, folder: str) -> tuple[str, ...]:
+    """The command of one process: `python` is the interpreter and `folder` the framework's folder as the program will see them."""
+    values = {"{python}": python, "{folder}": folder}
+    words = []
+    for word in spec.command:
+        for placeholder, value in values.items():
+            word = word.replace(placeholder, value)
+        words.append(word)
+    return tuple(words)

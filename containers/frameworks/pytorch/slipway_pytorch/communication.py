@@ -1,0 +1,68 @@
+"""The process group, and how gradients go through it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+CUDA_ONLY = ("tf32", "fp16")
+POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps before it exchange whole gradients
+ONE_BUCKET_MB = 1 << 20
+
+
+def join_group(cell: Mapping[str, Any]) -> torch.device:
+    """Join the ranks of this run (gloo between CPUs, NCCL between GPUs); the device of this rank, set up for the cell's precision."""
+    if cell["device"] == "cpu":
+        if cell["precision"] in CUDA_ONLY:
+            raise ValueError(f"precision {cell['precision']} needs a GPU, and the device of this run is the CPU")
+        if os.environ["MASTER_ADDR"] in LOOPBACK:  # otherwise gloo looks up its own host name, which need not resolve
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("gloo")
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    tf32 = cell["precision"] == "tf32"  # said in either case: images differ in their default
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    dist.init_process_group("nccl", device_id=device)
+    return device
+
+
+def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device) -> DistributedDataParallel:
+    """The network with gradients averaged over the ranks, compressed on the way as `comm_hook` says; else PyTorch's defaults.
+
+    On gloo PowerSGD gets one bucket: its exchanges are started from callbacks, and with several buckets their order differs between ranks,
+    which ends in a mismatch of sizes.
+    """
+    one_bucket = comm_hook == "powersgd" and device.type == "cpu"
+    ddp = DistributedDataParallel(
+        net, device_ids=[device.index] if device.type == "cuda" else None, bucket_cap_mb=ONE_BUCKET_MB if one_bucket else None
+    )
+    if comm_hook == "powersgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=POWERSGD_FIRST_STEP)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif comm_hook != "none":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        compress = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[comm_hook]
+        # By name PyTorch refuses bf16 on gloo, which has learnt it since; the parameter must be called bucket.
+        ddp.register_comm_hook(None, lambda state, bucket: compress(state, bucket))
+    return ddp
+
+
+def leave_group(device: torch.device) -> None:
+    """The last collective is done. NCCL's communicators are given back; a gloo group ends with the process.
+
+    Not destroyed, because its destructor can hang (torch 2.13, seen here once in some ten runs): it takes a lock, holding the GIL, while a
+    gloo thread holds that lock and waits for the GIL to free the tensor of the last collective.
+    """
+    if device.type == "cuda":
+        dist.destroy_process_group()

@@ -1,0 +1,104 @@
+"""Batches from the staged dataset, read and decoded in loader processes that are forked while this process is still small."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import slipway_reader
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from .plan import Plan
+
+BATCHES_AHEAD = 4  # per loader process: read and decoded
+ADVISED_AHEAD = 16  # per loader process: batches that the kernel is told to read from disk
+ADVISED_BYTES = 16384  # smaller samples are not worth the advice
+MOST_PROCESSES = 8
+
+Batches = Iterator["tuple[torch.Tensor, torch.Tensor]"]
+
+
+class _Ring:
+    """Batches in memory that this process and its loader processes share, so that only numbers travel between them.
+
+    It is anonymous: no file is left behind, and the 64 MB that Docker gives /dev/shm do not matter. Batch k lies in slot k % slots. The
+    loader has at most `slots - 1` batches under way beyond the one in use, so a slot is written again only after its batch was used.
+    """
+
+    def __init__(self, slots: int, shape: tuple[int, ...]) -> None:
+        self.slots = slots
+        self.images = _shared((slots, *shape), np.uint8)
+        self.labels = _shared((slots, shape[0]), np.int64)
+
+
+def _shared(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    return np.frombuffer(mmap.mmap(-1, int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+
+
+class _Reading(Dataset[Any]):
+    """Runs in the loader processes: fills slots, and tells the kernel what will be wanted later. What travels back is slot and length."""
+
+    def __init__(self, dataset: Any, plan: Plan, ring: _Ring, processes: int) -> None:
+        self._splits = {name: dataset.split(name) for name in dataset.manifest["splits"]}
+        self._plan = plan
+        self._ring = ring
+        self._processes = processes
+        self._ahead = ADVISED_AHEAD * processes
+        advise = dataset.manifest["bytes"] >= ADVISED_BYTES * dataset.manifest["samples"]
+        self._advised = 0 if advise else len(plan)
+
+    def __getitem__(self, number: int) -> tuple[int, int]:
+        end = min(number + self._ahead + 1, len(self._plan))
+        for coming in range(max(number, self._advised), end, self._processes):  # a process meets every `processes`-th batch again
+            split, indices = self._plan.share(coming)
+            self._splits[split].prefetch(indices)
+            self._advised = coming + self._processes
+        split, indices = self._plan.share(number)
+        slot = number % self._ring.slots
+        _, labels = self._splits[split].read_many(indices, out=self._ring.images[slot])
+        self._ring.labels[slot, : len(indices)] = labels
+        return slot, len(indices)
+
+
+def loader_processes(device: str, local_world_size: int) -> int:
+    """Beside a GPU as many as there are cores for; on the CPU one, since it shares the cores with the training."""
+    if device == "cpu":
+        return 1
+    return max(1, min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // local_world_size))
+
+
+def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
+    """Start the loader processes. The batches of `plan` in order: images uint8 [batch, height, width, channels] and labels int64, valid
+    until the next batch is asked for."""
+    parent = os.getpid()
+    ring = _Ring(BATCHES_AHEAD * processes + 1, (plan.batch_size, *dataset.size, dataset.channels))
+    loader = DataLoader(
+        _Reading(dataset, plan, ring, processes),
+        sampler=range(len(plan)),
+        batch_size=None,
+        num_workers=processes,
+        collate_fn=_as_it_is,
+        worker_init_fn=lambda _: slipway_reader.die_with_parent(parent),
+        multiprocessing_context="fork",
+        prefetch_factor=BATCHES_AHEAD,
+    )
+    return _views(iter(loader), torch.from_numpy(ring.images), torch.from_numpy(ring.labels))
+
+
+def to_device(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The batch on `device`. To a GPU it goes through pinned memory of PyTorch's allocator, which knows when the copy is done: the slot is
+    free when this returns, and nobody waits for the GPU."""
+    return batch if device.type == "cpu" else batch.pin_memory().to(device, non_blocking=True)
+
+
+def _views(filled: Iterator[tuple[int, int]], images: torch.Tensor, labels: torch.Tensor) -> Batches:
+    for slot, length in filled:
+        yield images[slot, :length], labels[slot, :length]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,114 @@
+"""A network from a layer list. The list comes with the cell; there is no second description of a model here."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+Layer = Mapping[str, Any]
+ROWS = 64
+
+
+class _Conv(nn.Conv2d):
+    def reset_parameters(self) -> None:
+        """Nothing: the weights are filled in below. (nn.utils.skip_init would load sympy.)"""
+
+
+class _Linear(nn.Linear):
+    def reset_parameters(self) -> None:
+        """Nothing, as above."""
+
+
+def _conv(layer: Layer, shape_in: Sequence[int]) -> nn.Module:
+    return _Conv(
+        shape_in[0],
+        layer["shape_out"][0],
+        tuple(layer["kernel"]),
+        stride=tuple(layer["stride"]),
+        padding=tuple(layer["padding"]),
+        groups=layer["groups"],
+        bias=layer["bias"],
+    )
+
+
+def _pool(layer: Layer, _: Sequence[int]) -> nn.Module:
+    kernel, stride, padding = (tuple(layer[key]) for key in ("kernel", "stride", "padding"))
+    return nn.MaxPool2d(kernel, stride, padding) if layer["mode"] == "max" else nn.AvgPool2d(kernel, stride, padding)
+
+
+class _Add(nn.Module):
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return first + second
+
+
+_KINDS: dict[str, Callable[[Layer, Sequence[int]], nn.Module]] = {
+    "conv": _conv,
+    "pool": _pool,
+    "linear": lambda layer, shape: _Linear(shape[0], layer["shape_out"][0], bias=layer["bias"]),
+    "bn": lambda layer, shape: nn.BatchNorm2d(shape[0], eps=layer["epsilon"], momentum=layer["momentum"]),
+    "relu": lambda _, __: nn.ReLU(inplace=True),
+    "lrn": lambda layer, _: nn.LocalResponseNorm(layer["size"], alpha=layer["alpha"], beta=layer["beta"], k=layer["k"]),
+    "dropout": lambda layer, _: nn.Dropout(layer["ratio"]),
+    "add": lambda _, __: _Add(),
+    "global_pool": lambda _, __: nn.AdaptiveAvgPool2d(1),
+    "flatten": lambda _, __: nn.Flatten(),
+}
+
+
+class Network(nn.Module):
+    """The layers in their order; a layer's output is dropped after its last reader. Input and output: [batch, channels, height, width] and
+    [batch, classes]."""
+
+    def __init__(self, layers: Sequence[Layer], seed: int) -> None:
+        super().__init__()
+        self._plan: list[tuple[str, nn.Module, list[str], list[str]]] = []
+        self._first, self._last = layers[0]["name"], layers[-1]["name"]
+        shapes = {layer["name"]: layer["shape_out"] for layer in layers}
+        last_reader = {name: layer["name"] for layer in layers for name in layer["inputs"]}
+        for layer in layers[1:]:
+            name = layer["name"]
+            module = _KINDS[layer["kind"]](layer, shapes[layer["inputs"][0]])
+            _check_count(layer, module)
+            _fill(layer, module, seed)
+            self.add_module(name.replace(".", "/"), module)
+            self._plan.append((name, module, layer["inputs"], [read for read in layer["inputs"] if last_reader[read] == name]))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        values = {self._first: images}
+        for name, module, inputs, finished in self._plan:
+            values[name] = module(*[values[read] for read in inputs])
+            for read in finished:
+                del values[read]
+        return values[self._last]
+
+    def named_state(self) -> dict[str, torch.Tensor]:
+        """Parameters and running statistics by `<layer>.<what>`: what a file of parameters holds."""
+        state = {name.replace("/", "."): value for name, value in self.state_dict().items()}
+        return {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Trainable numbers."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _check_count(layer: Layer, module: nn.Module) -> None:
+    count = count_parameters(module)
+    if count != layer["parameters"]:
+        raise ValueError(f"layer {layer['name']!r} has {count} parameters here and {layer['parameters']} in the layer list")
+
+
+def _fill(layer: Layer, module: nn.Module, seed: int) -> None:
+    """The starting weights of one layer, the same in every framework: containers/models/layers.py says how. RandomState, since numpy keeps
+    its stream for ever. Batch normalisation starts as the identity by itself."""
+    if "initial_limit" in layer:
+        state = np.random.RandomState(zlib.crc32(f"{seed}:{layer['name']}".encode()))
+        for rows in module.weight.detach().split(ROWS):  # in parts, or the numbers as float64 would be the peak of the run's memory
+            rows.copy_(torch.from_numpy((2 * state.random_sample(tuple(rows.shape)) - 1) * layer["initial_limit"]))
+        if module.bias is not None:
+            module.bias.detach().zero_()

@@ -1,0 +1,60 @@
+"""What a run needs before its first step: the network on its device, and the way of images to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .feed import to_device
+from .network import Network, count_parameters
+from .parameters import load_parameters
+
+Cell = Mapping[str, Any]
+Forward = Callable[[torch.Tensor], torch.Tensor]
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make_network(cell: Cell, dataset: Any, device: torch.device) -> Network:
+    """The network of the cell's layer list on `device`, checked against dataset and parameter count; weights by seed or from a file."""
+    layers: Sequence[Mapping[str, Any]] = cell["model_layers"]
+    found, expected = [dataset.channels, *dataset.size], layers[0]["shape_out"]
+    if found != expected or layers[-1]["shape_out"] != [dataset.num_classes]:
+        raise ValueError(
+            f"the layer list is for images of {expected} and {layers[-1]['shape_out'][0]} classes, "
+            f"the dataset has images of {found} and {dataset.num_classes} classes"
+        )
+    net = Network(layers, cell["seed"])
+    if count_parameters(net) != cell["model_parameters"]:
+        raise ValueError(f"{cell['model']} has {count_parameters(net)} parameters here and {cell['model_parameters']} in the cell")
+    if cell.get("load_parameters"):
+        load_parameters(Path(cell["load_parameters"]), net.named_state())
+    return net.to(device, memory_format=memory_format(cell))
+
+
+def memory_format(cell: Cell) -> torch.memory_format:
+    """How activations and convolution weights lie in memory."""
+    return torch.channels_last if cell["layout"] == "nhwc" else torch.contiguous_format
+
+
+def make_forward(cell: Cell, dataset: Any, module: torch.nn.Module, device: torch.device) -> Forward:
+    """uint8 pixels [batch, height, width, channels] -> outputs [batch, classes] of `module`, in the cell's precision and layout.
+
+    Pixels get mean 0 and deviation 1 over the training split, on the device.
+    """
+    mean = torch.tensor(dataset.mean, dtype=torch.float32, device=device).view(-1, 1, 1)
+    scale = 1 / torch.tensor(dataset.std, dtype=torch.float32, device=device).clamp(min=1).view(-1, 1, 1)
+    layout = memory_format(cell)
+    dtype = AUTOCAST.get(cell["precision"])
+
+    def forward(images: torch.Tensor) -> torch.Tensor:
+        pixels = to_device(images, device).permute(0, 3, 1, 2)
+        normalised = pixels.to(torch.float32, memory_format=layout).sub_(mean).mul_(scale)
+        with contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype):
+            outputs: torch.Tensor = module(normalised)
+        return outputs.float()
+
+    return forward

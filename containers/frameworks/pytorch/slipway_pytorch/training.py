@@ -1,0 +1,165 @@
+"""The run itself, from start to end: read it from `run` downwards."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import slipway_reader
+import torch
+from torch.nn.functional import cross_entropy
+
+from . import compiler
+from .clock import Finished, Issued, make_clock
+from .communication import distribute, join_group, leave_group
+from .evaluation import evaluate
+from .events import Events
+from .failures import LossNotFinite
+from .feed import Batches, loader_processes, start_reading, to_device
+from .network import Network, count_parameters
+from .parameters import FILE_NAME, save_parameters
+from .plan import Steps, make_plan
+from .preparation import Cell, make_forward, make_network
+from .provenance import collect
+
+Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def run(cell: Cell, data: Path, out: Path, events: Events) -> None:
+    """Train or infer as `cell` says, from the dataset in `data`; events and, from rank 0, the parameters go to `out`."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    training = cell["mode"] == "train"
+    torch.set_num_threads(cell["threads"])
+    compiler.leave_out()
+    dataset = slipway_reader.open_dataset(data)
+    steps, plan = make_plan(cell, dataset, rank, world_size)
+    # First of all, while there are no threads and little memory to copy: the loader processes are forked.
+    workers = loader_processes(cell["device"], int(os.environ["LOCAL_WORLD_SIZE"]))
+    batches = start_reading(dataset, plan, workers)
+
+    device = join_group(cell)
+    net = make_network(cell, dataset, device)
+    events.emit(
+        "run_start",
+        rank=rank,
+        world_size=world_size,
+        framework="pytorch",
+        framework_version=torch.__version__,
+        device=str(device),
+        hostname=os.uname().nodename,
+        parameters=count_parameters(net),
+        provenance=collect(device, workers),
+    )
+    torch.manual_seed(cell["seed"] + rank)  # dropout differs between ranks; the weights are there already
+    step = (make_training_step if training else make_inference_step)(cell, dataset, net, device)
+    times = run_steps(steps, step, batches, device, events)
+    eval_s = None
+    if plan.eval_split is not None:
+        eval_s = evaluate(net, make_forward(cell, dataset, net, device), batches, plan.eval_split, device, events)
+    if rank == 0 and training and cell["save_parameters"]:
+        events.phase("checkpoint")
+        num_bytes = save_parameters(out / FILE_NAME, net.named_state(), {"model": cell["model"], "variant": cell["model_variant"]})
+        events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
+    events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **summary(net, device))
+    leave_group(device)
+
+
+def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> Step:
+    """Forward, backward with the exchange of gradients, update. World size 1 takes the same way. The result is the loss of this rank."""
+    forward = make_forward(cell, dataset, distribute(net, cell["comm_hook"], device), device)
+    optimizer = make_optimizer(cell["optimizer"], net)
+    scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
+    net.train()
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = cross_entropy(forward(images), to_device(labels, device))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return step
+
+
+def make_optimizer(constants: Mapping[str, Any], net: Network) -> torch.optim.Optimizer:
+    """SGD: v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only, not to biases and batch normalisation."""
+    parameters = list(net.parameters())
+    groups = [
+        {"params": [parameter for parameter in parameters if parameter.dim() > 1], "weight_decay": constants["weight_decay"]},
+        {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(groups, lr=constants["learning_rate"], momentum=constants["momentum"])
+
+
+def make_inference_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> Step:
+    """Forward only, ranks on their own. The result is the loss of this rank."""
+    forward = make_forward(cell, dataset, net, device)
+    net.eval()
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return cross_entropy(forward(images), to_device(labels, device))
+
+    return step
+
+
+def run_steps(steps: Steps, step: Step, batches: Batches, device: torch.device, events: Events) -> dict[str, float]:
+    """All steps, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
+
+    Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong.
+    """
+    clock = make_clock(device, steps.total)
+    measured_s = 0.0
+
+    def report(finished: Sequence[Finished]) -> None:
+        nonlocal measured_s
+        for (number, input_s, samples), seconds, loss in finished:
+            if not math.isfinite(loss):
+                raise LossNotFinite(f"the loss of step {number} is {loss}")
+            measured = steps.first_measured <= number < steps.end_measured
+            measured_s += seconds if measured else 0.0
+            times = {"seconds": seconds, "input_s": input_s, "samples": samples}
+            events.emit("step", step=number, measured=measured, **times, loss=loss, loss_scope="local")
+
+    start = time.perf_counter()
+    marks = {0: start}
+    if steps.first_measured > 0:
+        events.phase("warmup")
+    clock.begin()
+    for number in range(steps.total):
+        if number in (steps.first_measured, steps.end_measured):
+            report(clock.drain())
+            marks[number] = time.perf_counter()
+            if number == steps.first_measured:
+                events.phase("train")
+            clock.begin()
+        before = time.perf_counter()
+        images, labels = next(batches)
+        input_s = time.perf_counter() - before
+        loss = step(images, labels)
+        report(clock.end(Issued(number, input_s, len(labels)), loss))
+    report(clock.drain())
+    end = time.perf_counter()
+    window_s = marks.get(steps.end_measured, end) - marks[steps.first_measured]
+    return {"train_s": end - start, "window_wall_s": window_s, "window_steps_s": measured_s}
+
+
+def summary(net: Network, device: torch.device) -> dict[str, Any]:
+    """Parameter count and norm, and the most memory this rank had: on a GPU what the allocator gave out, on the CPU the resident set."""
+    if device.type == "cuda":
+        memory, source = torch.cuda.max_memory_allocated(device), "cuda_allocator"
+    else:
+        memory, source = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "resident_set"
+    norms = [torch.linalg.vector_norm(parameter.detach(), dtype=torch.float64) for parameter in net.parameters()]
+    return {
+        "parameters": count_parameters(net),
+        "norm": torch.linalg.vector_norm(torch.stack(norms)).item(),
+        "max_memory_allocated_bytes": memory,
+        "memory_source": source,
+    }

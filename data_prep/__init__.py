@@ -1,0 +1,1 @@
+"""Datasets: built from sources, staged to nodes, read by programs; results pushed back."""

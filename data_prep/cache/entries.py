@@ -1,0 +1,98 @@
+"""What a person sees of the cache: the list, and the removal of one dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from base.errors import LeaseError, SlipwayError, StagingError
+from data_prep.cache.holder import JobAlive, describe
+from data_prep.cache.layout import HIDDEN, Cache, dataset_name, open_cache, part_of, usable
+from data_prep.cache.lease import Lease, live_leases
+from data_prep.cache.lock import Lock
+from data_prep.cache.stored import (
+    allocated_bytes,
+    changed_at,
+    check_entry,
+    dataset_of,
+    entry_bytes,
+    json_object,
+    last_used,
+    names,
+    remove_entry,
+)
+
+PENDING = "pending.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of `slipway cache ls`. kind: dataset | part (a copy in progress or left by a kill) | result (not delivered yet)."""
+
+    name: str
+    kind: str
+    bytes: int
+    last_used: float  # seconds since 1970
+    leases: tuple[Lease, ...] = ()
+    damaged: str | None = None  # the reason
+    target: str | None = None  # where an undelivered result belongs
+
+
+def ls(cache_dir: Path, job_alive: JobAlive | None = None) -> list[Row]:
+    """All that takes room, last used first. Sizes and manifests are compared, not contents (that is `slipway dataset verify`)."""
+    if not cache_dir.exists():
+        return []
+    cache = open_cache(cache_dir)
+    rows = [_dataset_row(cache, name, job_alive) for name in names(cache)]
+    for path in sorted(cache.datasets.glob(".*")):
+        if HIDDEN.fullmatch(path.name):
+            rows.append(Row(name=path.name, kind="part", bytes=allocated_bytes(path), last_used=changed_at(path)))
+    for path in sorted(cache.runs.glob(f"*/{PENDING}")):
+        rows.append(
+            Row(name=path.parent.name, kind="result", bytes=allocated_bytes(path.parent), last_used=changed_at(path), target=_target(path))
+        )
+    return sorted(rows, key=lambda row: -row.last_used)
+
+
+def rm(cache_dir: Path, name: str, force: bool = False, job_alive: JobAlive | None = None) -> int:
+    """Remove a staged dataset, or what is left of a copy; returns its bytes. Programs that have it open read on undisturbed.
+
+    Raises LeaseError while it is in use (leases, unless `force`) or being staged, StagingError when it is not there or not ours.
+    """
+    cache = open_cache(cache_dir)
+    name = dataset_name(Path(dataset_of(Path(name))))
+    with usable(cache.root), Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
+        if not lock.try_acquire():
+            raise LeaseError(
+                f"dataset {name} is being worked on ({lock.holder().get('what')}) by {describe(lock.holder())}; try again later"
+            )
+        used_by = live_leases(cache, name, job_alive)
+        if used_by and not force:
+            users = "; ".join(str(lease) for lease in used_by)
+            raise LeaseError(f"dataset {name} is in use: {users}; wait for their end, or remove it all the same with --force")
+        paths = [path for path in (cache.datasets / name, part_of(cache, name)) if path.exists()]
+        if not paths:
+            known = ", ".join(names(cache)) or "none"
+            raise StagingError(f"dataset {name} is not in the cache {cache.root}; there: {known}")
+        freed = sum(entry_bytes(cache, name) if path.name == name else allocated_bytes(path) for path in paths)
+        for path in paths:
+            remove_entry(cache, path)
+        for lease in used_by:
+            (cache.leases / f"{lease.id}.json").unlink(missing_ok=True)
+    return freed
+
+
+def _dataset_row(cache: Cache, name: str, job_alive: JobAlive | None) -> Row:
+    root = cache.datasets / name
+    damaged, num_bytes = None, entry_bytes(cache, name)
+    try:
+        num_bytes = check_entry(root)[0].bytes
+    except SlipwayError as error:
+        damaged = str(error)
+    leases = tuple(live_leases(cache, name, job_alive))
+    return Row(name=name, kind="dataset", bytes=num_bytes, last_used=last_used(cache, name), leases=leases, damaged=damaged)
+
+
+def _target(path: Path) -> str | None:
+    target = json_object(path).get("target")
+    return target if isinstance(target, str) else None

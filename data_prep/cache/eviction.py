@@ -1,0 +1,70 @@
+"""Room in a cache: what nobody uses goes, left-over copies first, then what was used least recently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep.cache.holder import JobAlive, is_alive
+from data_prep.cache.layout import HIDDEN, Cache, open_cache, part_of
+from data_prep.cache.lease import live_leases
+from data_prep.cache.lock import Lock
+from data_prep.cache.stored import allocated_bytes, changed_at, dataset_of, entry_bytes, last_used, names, remove_entry
+
+
+def evict(cache_dir: Path, need_bytes: int, job_alive: JobAlive | None = None, keep: str | None = None) -> list[str]:
+    """Remove what nobody uses, left-over copies first, then least recently used, until `need_bytes` are freed. Returns the names removed.
+
+    What is leased, locked, not ours, or named `keep` stays. Frees less where there is no more.
+    """
+    cache = open_cache(cache_dir)
+    removed = []
+    for path, num_bytes in evictable(cache, job_alive, keep):
+        if need_bytes <= 0:
+            break
+        name = dataset_of(path)
+        with Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
+            if path.exists() and lock.try_acquire() and not live_leases(cache, name, job_alive):
+                remove_entry(cache, path)
+                removed.append(path.name)
+                need_bytes -= num_bytes
+    return removed
+
+
+def evictable(cache: Cache, job_alive: JobAlive | None = None, keep: str | None = None) -> Iterator[tuple[Path, int]]:
+    """Candidates and their bytes in the order of eviction, as far as can be seen without their locks."""
+    for path in sorted(cache.datasets.glob(".*"), key=lambda path: (".gone-" not in path.name, changed_at(path))):
+        if dataset_of(path) != keep and is_left_over(cache, path):
+            yield path, allocated_bytes(path)
+    for name in sorted(names(cache), key=lambda name: last_used(cache, name)):
+        path = cache.datasets / name
+        if name != keep and os.access(path, os.W_OK) and not live_leases(cache, name, job_alive) and not _is_locked(cache, name):
+            yield path, entry_bytes(cache, name)
+
+
+def is_left_over(cache: Cache, path: Path) -> bool:
+    """Whether a hidden directory is a copy or a removal that nobody works on any more."""
+    match = HIDDEN.fullmatch(path.name)
+    if match is None or not os.access(path, os.W_OK):
+        return False
+    name, kind, pid, started = match.groups()
+    if pid is not None:
+        return not is_alive({"pid": int(pid), "start_time": int(started)})
+    return kind == "gone" or not _is_locked(cache, name)
+
+
+def sweep(cache: Cache, name: str) -> None:
+    """Remove what is left over of one dataset beside it. The caller holds its lock, so that nobody works on the common copy; with the
+    dataset published that one is of no use either."""
+    for path in cache.datasets.glob(f".{name}.*"):
+        match = HIDDEN.fullmatch(path.name)
+        if match is None or (match[3] is not None and not is_left_over(cache, path)):
+            continue
+        if path != part_of(cache, name) or (cache.datasets / name).exists():
+            remove_entry(cache, path)
+
+
+def _is_locked(cache: Cache, name: str) -> bool:
+    with Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
+        return not lock.try_acquire()

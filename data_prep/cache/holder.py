@@ -1,0 +1,78 @@
+"""Who holds something on this node, and whether it still lives: pid, start time and boot id together name one process for ever."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+JobAlive = Callable[[str, str], bool | None]  # (scheduler, job id) -> alive, or None where the scheduler cannot say
+
+
+def boot_id() -> str:
+    """The kernel's name of this boot: pids of another boot are nobody's."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks after boot at which `pid` started; None if there is no such process, or only its remains."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def this_process(
+    run_id: str | None = None, job_id: str | None = None, scheduler: str | None = None, pid: int | None = None
+) -> dict[str, Any]:
+    """A holder for a lease: this process, or the one with `pid`."""
+    pid = pid or os.getpid()
+    return {
+        "run_id": run_id,
+        "pid": pid,
+        "start_time": start_time(pid),
+        "boot_id": boot_id(),
+        "uid": os.geteuid(),
+        "job_id": job_id,
+        "scheduler": scheduler,
+    }
+
+
+def is_alive(holder: Mapping[str, Any], job_alive: JobAlive | None = None) -> bool:
+    """Whether the holder may still be at work. What cannot be found out counts as alive; `--force` is for people."""
+    pid = holder.get("pid")
+    if isinstance(pid, int) and pid > 0:
+        return _process_alive(pid, holder.get("start_time"), holder.get("boot_id"))
+    job_id, scheduler = holder.get("job_id"), holder.get("scheduler")
+    if isinstance(job_id, str) and isinstance(scheduler, str) and job_alive is not None:
+        return job_alive(scheduler, job_id) is not False
+    return True
+
+
+def describe(holder: Mapping[str, Any]) -> str:
+    """For messages: run, job and process, as far as known."""
+    words = [
+        f"run {holder['run_id']}" if holder.get("run_id") else "",
+        f"{holder.get('scheduler') or 'job'} {holder['job_id']}" if holder.get("job_id") else "",
+        f"pid {holder['pid']}" if holder.get("pid") else "",
+        f"uid {holder['uid']}" if holder.get("uid") not in (None, os.geteuid()) else "",
+    ]
+    return ", ".join(word for word in words if word) or "an unknown holder"
+
+
+def _process_alive(pid: int, started: Any, boot: Any) -> bool:
+    if boot is not None and boot != boot_id():
+        return False
+    visible = True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        visible = False  # another user's: it exists, and /proc may hide it from us
+    found = start_time(pid)
+    if found is None:
+        return not visible
+    return not isinstance(started, int) or found == started

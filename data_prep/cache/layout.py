@@ -1,0 +1,128 @@
+"""Where things lie in a node's cache, and whether its directories can be trusted.
+
+<cache>/datasets/<name>-<digest12>/       a whole dataset, files 0444; it appears by one rename
+<cache>/datasets/.<name>-<digest12>.part/ a copy in progress, or left by a kill: the next stager goes on with it
+<cache>/leases/<dataset>/<token>.json     one file per user of a dataset
+<cache>/locks/<dataset>.lock              flock: one process at a time stages, leases or removes a dataset
+<cache>/used/<dataset>.json               bytes of the dataset; its time stamp is the last use
+<cache>/verified/<dataset>-<uid>.json     somebody else's entry, hashed again by us in this boot
+<cache>/runs/<run>-a<n>-<token>/          work directory of one attempt (the supervisor's); pending.json where its result is undelivered
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from base.errors import StagingError
+
+DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}-[0-9a-f]{12}")
+HIDDEN = re.compile(
+    rf"\.({DATASET.pattern})\.(part|gone)(?:-(\d+)-(\d+))?.*"
+)  # of dataset, kind, and pid and start time of its only writer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """The directories of one node's cache. `shared`: our group works with it too."""
+
+    root: Path
+    shared: bool
+
+    @property
+    def datasets(self) -> Path:
+        return self.root / "datasets"
+
+    @property
+    def leases(self) -> Path:
+        return self.root / "leases"
+
+    @property
+    def locks(self) -> Path:
+        return self.root / "locks"
+
+    @property
+    def used(self) -> Path:
+        return self.root / "used"
+
+    @property
+    def verified(self) -> Path:
+        return self.root / "verified"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def file_mode(self) -> int:
+        return 0o660 if self.shared else 0o600
+
+    def make_directory(self, path: Path) -> Path:
+        """Create `path` in the cache, open to the group where the cache is; the umask has no say. Existing is fine."""
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return path
+        path.chmod(0o2770 if self.shared else 0o700)
+        return path
+
+
+def open_cache(root: Path) -> Cache:
+    """The cache in `root`, created where it is missing, private to us unless `root` is group-writable with the set-group-ID bit.
+
+    Raises StagingError where a directory of it belongs to somebody else or can be written by everybody: it may lie under /tmp.
+    """
+    with usable(root):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root = root.resolve(strict=True)
+        cache = Cache(root=root, shared=_is_shared(root.stat()))
+        for path in (cache.datasets, cache.leases, cache.locks, cache.used, cache.verified, cache.runs):
+            cache.make_directory(path)
+            _check_owner(path)
+    return cache
+
+
+@contextmanager
+def usable(root: Path) -> Iterator[None]:
+    """Turn what the cache's disk refuses into a StagingError that says where, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        raise StagingError(
+            f"the cache {root} cannot be used: {error.strerror}{where}; mend that, or set cache.path of the site file"
+        ) from error
+
+
+def dataset_name(path: Path) -> str:
+    """The directory name of a dataset, `<name>-<digest12>`. Raises StagingError for any other: it becomes paths in the cache."""
+    if not DATASET.fullmatch(path.name) or ".." in path.name:
+        raise StagingError(
+            f"{path.name!r} is no name of a dataset: expected <name>-<12 hex digits>, as `slipway dataset build` publishes it"
+        )
+    return path.name
+
+
+def part_of(cache: Cache, name: str) -> Path:
+    """Where the one stager of `name` copies to."""
+    return cache.datasets / f".{name}.part"
+
+
+def _is_shared(status: os.stat_result) -> bool:
+    return bool(status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IWGRP) and not status.st_mode & stat.S_IWOTH
+
+
+def _check_owner(path: Path) -> None:
+    status = path.lstat()
+    ours = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
+    groups = {os.getegid(), *os.getgroups()}
+    if not stat.S_ISDIR(status.st_mode) or not (ours or (_is_shared(status) and status.st_gid in groups)):
+        raise StagingError(
+            f"{path} is not ours alone (uid {status.st_uid}, mode {status.st_mode & 0o7777:o}): somebody else could change the data in it; "
+            "choose another cache.path, or remove that directory"
+        )

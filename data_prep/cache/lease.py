@@ -1,0 +1,90 @@
+"""Leases: a dataset in use is not evicted. One small file per user; it names a process or a job, and is void when that is gone."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from base.errors import LeaseError, StagingError
+from base.jsonfile import canonical_json
+from base.publish import publish
+from data_prep.cache.holder import JobAlive, describe, is_alive
+from data_prep.cache.layout import Cache, dataset_name, open_cache, usable
+from data_prep.cache.lock import Lock
+
+STALL_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """`id` is `<dataset>/<token>`; `holder` what the user said about itself."""
+
+    id: str
+    dataset: str
+    holder: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return describe(self.holder)
+
+
+def acquire(cache_dir: Path, dataset: str, holder: Mapping[str, Any], stall_s: float = STALL_S) -> str:
+    """Protect the staged `dataset` (its directory name) until release() or the holder's end. Returns the lease's id.
+
+    Raises StagingError when it is not there, LeaseError when somebody who does not get on is removing it.
+    """
+    cache = open_cache(cache_dir)
+    name = dataset_name(Path(dataset))
+    with usable(cache.root), Lock(cache.locks / f"{name}.lock", "lease", cache.file_mode) as lock:
+        if not lock.acquire(stall_s):
+            refuse_if_removing(lock, name)
+        if not (cache.datasets / name).is_dir():
+            raise StagingError(f"dataset {name} is not in the cache {cache.root}: stage it first (slipway dataset stage)")
+        return write_lease(cache, name, holder)
+
+
+def release(cache_dir: Path, lease_id: str) -> None:
+    """Give a lease back. A lease that is gone already is fine: whoever saw its holder dead dropped it."""
+    dataset, _, token = lease_id.partition("/")
+    if not token.isalnum():
+        raise LeaseError(f"{lease_id!r} is no id of a lease: expected <dataset>/<token>")
+    (Path(cache_dir) / "leases" / dataset_name(Path(dataset)) / f"{token}.json").unlink(missing_ok=True)
+
+
+def write_lease(cache: Cache, name: str, holder: Mapping[str, Any]) -> str:
+    """The lease itself; the caller holds the lock of the dataset."""
+    token = secrets.token_hex(8)
+    directory = cache.make_directory(cache.leases / name)
+    path = directory / f"{token}.json"
+    publish(path, canonical_json(dict(holder)), cache.file_mode)
+    path.chmod(cache.file_mode)
+    return f"{name}/{token}"
+
+
+def live_leases(cache: Cache, name: str, job_alive: JobAlive | None = None) -> list[Lease]:
+    """Those whose holder lives, or may live; the others are removed. An unreadable lease counts: only its holder knows what it was."""
+    found = []
+    for path in sorted((cache.leases / name).glob("[0-9a-f]*.json")):
+        try:
+            holder = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            holder = {}
+        if not isinstance(holder, dict):
+            holder = {}
+        if is_alive(holder, job_alive):
+            found.append(Lease(id=f"{name}/{path.stem}", dataset=name, holder=holder))
+        else:
+            path.unlink(missing_ok=True)
+    return found
+
+
+def refuse_if_removing(lock: Lock, name: str) -> None:
+    """A frozen stager can be read around, a frozen remover cannot: it may rename the dataset away the moment it goes on."""
+    holder = lock.holder()
+    if holder.get("what") == "remove":
+        raise LeaseError(f"dataset {name} is being removed by {describe(holder)}, which does not move; end it (kill -9), then try again")

@@ -1,0 +1,91 @@
+"""Room for a copy: looked at before the first byte, made by eviction, and kept by allocating the files at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from base.errors import NotEnoughSpace
+from base.units import format_size
+from data_prep.cache.eviction import evict, evictable
+from data_prep.cache.holder import JobAlive
+from data_prep.cache.layout import Cache
+from data_prep.cache.lease import live_leases
+from data_prep.cache.stored import allocated_bytes, entry_bytes, names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What one copy still wants. `max_bytes` is the limit of all datasets in the cache, or None."""
+
+    name: str
+    bytes: int
+    inodes: int
+    max_bytes: int | None = None
+
+
+def make_room(cache: Cache, need: Need, job_alive: JobAlive | None = None) -> list[str]:
+    """Evict until `need` fits; nothing goes unless that is enough. Returns what went. The caller holds the lock on space.
+
+    Raises NotEnoughSpace saying what is needed, what is free, who holds what, and what to do.
+    """
+    missing = _missing_bytes(cache, need)
+    removed: list[str] = []
+    if missing > 0 and sum(num_bytes for _, num_bytes in evictable(cache, job_alive, need.name)) >= missing:
+        removed = evict(cache.root, missing, job_alive, keep=need.name)
+        missing = _missing_bytes(cache, need)
+    if missing > 0:
+        raise not_enough(cache, need, f"{format_size(missing)} more are needed", job_alive)
+    if need.inodes > free_inodes(cache.root):
+        raise not_enough(cache, need, f"{need.inodes} inodes are needed, {free_inodes(cache.root)} are free (df -i)", job_alive)
+    return removed
+
+
+def not_enough(cache: Cache, need: Need, what: str, job_alive: JobAlive | None = None) -> NotEnoughSpace:
+    """The error, with everything a person needs to decide."""
+    limit = (
+        f"; cache.max_bytes is {format_size(need.max_bytes)}, taken {format_size(_taken(cache, need))}"
+        if need.max_bytes is not None
+        else ""
+    )
+    held = []
+    for name in names(cache):
+        users = "; ".join(str(lease) for lease in live_leases(cache, name, job_alive))
+        if users:
+            held.append(f"  {name}, {format_size(entry_bytes(cache, name))}, in use by {users}")
+    return NotEnoughSpace(
+        f"dataset {need.name} does not fit into the cache {cache.root}: {what}; it takes {format_size(need.bytes)}, "
+        f"free on that disk {format_size(free_bytes(cache.root))}{limit}\n"
+        + (
+            "in use, so not evicted:\n" + "\n".join(held) + "\n"
+            if held
+            else "nothing in the cache is in use, and what could go is too little\n"
+        )
+        + "wait for the runs that use them, free room on the disk, or set cache.path or cache.max_bytes of the site file"
+    )
+
+
+def free_bytes(path: Path) -> int:
+    """What an unprivileged user may still write on the disk of `path`."""
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+
+
+def free_inodes(path: Path) -> int:
+    """Files that may still be created; very many where the file system does not count them."""
+    status = os.statvfs(path)
+    return status.f_favail if status.f_files else 1 << 62
+
+
+def _missing_bytes(cache: Cache, need: Need) -> int:
+    missing = need.bytes - free_bytes(cache.root)
+    if need.max_bytes is not None:
+        missing = max(missing, _taken(cache, need) + need.bytes - need.max_bytes)
+    return missing
+
+
+def _taken(cache: Cache, need: Need) -> int:
+    """Bytes of all datasets and copies in the cache, the one that `need` is about included."""
+    hidden = sum(allocated_bytes(path) for path in cache.datasets.glob(".*"))
+    return hidden + sum(entry_bytes(cache, name) for name in names(cache) if name != need.name)

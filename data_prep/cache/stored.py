@@ -1,0 +1,113 @@
+"""The datasets that lie in a cache: which, how large, how old, whether still whole, and how to take one away."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+from base.errors import StagingError
+from base.jsonfile import canonical_json
+from base.publish import move_directory, publish, remove_tree
+from data_prep.cache.layout import DATASET, HIDDEN, Cache
+from data_prep.manifest import DATA_NAME, Manifest, digest_of, parse_manifest
+
+
+def names(cache: Cache) -> list[str]:
+    """The published datasets."""
+    return sorted(path.name for path in cache.datasets.iterdir() if DATASET.fullmatch(path.name))
+
+
+def check_entry(root: Path) -> tuple[Manifest, str]:
+    """The manifest of a published dataset and its digest, after the cheap check: its digest is in the directory's name, every shard is a
+    regular file of the right size. Raises SlipwayError with what is wrong."""
+    try:
+        if root.is_symlink():
+            raise StagingError(f"{root} is a symbolic link")
+        content = (root / "manifest.json").read_bytes()
+        digest = digest_of(content)
+        if not root.name.endswith(f"-{digest[:12]}"):
+            raise StagingError(f"manifest.json has the digest {digest[:12]}, which is not the one in the directory's name")
+        manifest = parse_manifest(content, str(root / "manifest.json"))
+        for shard in manifest.shards:
+            status = (root / shard.name / DATA_NAME).lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size != shard.bytes:
+                raise StagingError(f"{shard.name} has {status.st_size} bytes, its manifest says {shard.bytes}")
+    except OSError as error:
+        raise StagingError(f"{error.filename}: {error.strerror}") from error
+    return manifest, digest
+
+
+def touch_used(cache: Cache, name: str, num_bytes: int) -> None:
+    """Note a use of the dataset: now."""
+    stamp = cache.used / f"{name}.json"
+    try:
+        os.utime(stamp)
+    except OSError:
+        publish(stamp, canonical_json({"bytes": num_bytes}), cache.file_mode)
+
+
+def last_used(cache: Cache, name: str) -> float:
+    """When the dataset was used last, seconds since 1970."""
+    return changed_at(cache.used / f"{name}.json") or changed_at(cache.datasets / name)
+
+
+def entry_bytes(cache: Cache, name: str) -> int:
+    """Bytes of a published dataset, from its stamp; without a stamp, by looking."""
+    found = json_object(cache.used / f"{name}.json").get("bytes")
+    return found if isinstance(found, int) else allocated_bytes(cache.datasets / name)
+
+
+def allocated_bytes(path: Path) -> int:
+    """Bytes that the tree takes on its disk."""
+    total = 0
+    for directory, _, files in os.walk(path):
+        for file in files:
+            try:
+                total += os.lstat(os.path.join(directory, file)).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def remove_entry(cache: Cache, path: Path) -> None:
+    """Take an entry out of sight by one rename, then delete it: a kill in between leaves only a `.gone` that the next eviction removes."""
+    is_gone = ".gone-" in path.name
+    gone = path if is_gone else path.parent / f".{dataset_of(path)}.gone-{secrets.token_hex(4)}"
+    owner = path.lstat().st_uid
+    try:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            path.unlink()  # a link: what it names is not ours to remove
+            return
+        if not is_gone:
+            move_directory(path, gone)
+        remove_tree(gone)
+    except OSError as error:
+        raise StagingError(f"{path} cannot be removed ({error.strerror}): it belongs to uid {owner}") from error
+    (cache.used / f"{path.name}.json").unlink(missing_ok=True)
+
+
+def dataset_of(path: Path) -> str:
+    """The dataset that a directory of the cache belongs to: itself, or the one it is a part or a remainder of."""
+    match = HIDDEN.fullmatch(path.name)
+    return match.group(1) if match else path.name
+
+
+def changed_at(path: Path) -> float:
+    """The time stamp, seconds since 1970; 0 where there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The object in a file; an empty one if that cannot be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,242 @@
+"""The manifest: what a dataset holds and the hash of every part of it. Its own digest is the dataset's name.
+
+`manifest.json` is canonical JSON without time stamps, host names or absolute paths, so that the same source and specification give the same
+digest anywhere. Reading checks everything: a manifest on shared storage may have been written by somebody else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from base.errors import DatasetError, DigestMismatch
+from base.jsonfile import canonical_json
+from data_prep.fields import count, counts, mapping, numbers, require, size_or_none, text, texts
+from data_prep.hashing import hash_file
+
+SCHEMA = "slipway.dataset/1"
+FORMAT = "lmdb-0.9"
+FILE_NAME = "manifest.json"
+DATA_NAME = "data.mdb"
+MAX_BYTES = 1 << 30
+
+_SHARD_NAME = re.compile(r"shard-\d{5,6}\.lmdb")
+_CHUNK = re.compile(r"[0-9a-f]{32}")
+_NAMED = re.compile(r".+-([0-9a-f]{12})")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One LMDB directory; `bytes` and the hashes are those of its `data.mdb`, in chunks of `chunk_bytes`."""
+
+    name: str
+    split: str
+    samples: int
+    bytes: int
+    chunk_bytes: int
+    chunks: tuple[str, ...]  # xxh3_128 of each chunk, hex
+    blake3: str
+
+    def __post_init__(self) -> None:
+        require(_SHARD_NAME.fullmatch(self.name) is not None, f"{self.name!r} is no name of a shard")
+        require(self.samples >= 0 and self.bytes > 0 and self.chunk_bytes > 0, f"{self.name}: a count is negative or zero")
+        expected = -(-self.bytes // self.chunk_bytes)
+        require(len(self.chunks) == expected, f"{self.name}: {len(self.chunks)} chunks for {self.bytes} bytes, expected {expected}")
+        hashes_valid = all(_CHUNK.fullmatch(chunk) for chunk in self.chunks) and _DIGEST.fullmatch(self.blake3)
+        require(bool(hashes_valid), f"{self.name}: a hash has the wrong form")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """`shards` are positions in the manifest's list; `class_counts` has one number per class."""
+
+    samples: int
+    shards: tuple[int, ...]
+    class_counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything of `manifest.json`. `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel."""
+
+    name: str
+    encoding: str  # raw | jpeg
+    layout: str  # hwc | caffe
+    channels: int
+    size: tuple[int, int] | None  # height, width; None: images differ
+    resize: str
+    classes: tuple[str, ...]
+    splits: Mapping[str, Split]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    samples: int
+    bytes: int
+    shards: tuple[Shard, ...]
+    source: Mapping[str, Any]
+    rejected: tuple[Mapping[str, str], ...]  # the first by name: {"name", "reason"}
+    rejected_count: int
+    left_out_classes: tuple[str, ...]
+    schema: str = SCHEMA
+    format: str = FORMAT
+    value: str = "caffe-datum"
+    key: str = "%08d"
+
+    def __post_init__(self) -> None:
+        require(self.schema == SCHEMA, f"schema {self.schema!r} is not {SCHEMA!r}: written by another version of Slipway")
+        require(self.format == FORMAT and self.value == "caffe-datum" and self.key == "%08d", "format, value or key is unknown")
+        require(self.encoding in ("raw", "jpeg") and self.layout in ("hwc", "caffe"), "encoding or layout is unknown")
+        require(self.channels in (1, 3), f"channels is {self.channels}, not 1 or 3")
+        require(self.size is None or (len(self.size) == 2 and min(self.size) > 0), f"size is {self.size}")
+        require(self.size is not None or self.encoding == "jpeg", "raw images without a size")
+        require(len(self.mean) == len(self.std) == self.channels, "mean and std need one number per channel")
+        names = [shard.name for shard in self.shards]
+        require(len(set(names)) == len(names), "two shards have the same name")
+        require(self.bytes == sum(shard.bytes for shard in self.shards), "bytes is not the sum over the shards")
+        require(self.samples == sum(shard.samples for shard in self.shards), "samples is not the sum over the shards")
+        self._check_splits()
+
+    def _check_splits(self) -> None:
+        positions = sorted(position for split in self.splits.values() for position in split.shards)
+        require(positions == list(range(len(self.shards))), "the splits do not share out the shards")
+        for name, split in self.splits.items():
+            held = [self.shards[position] for position in split.shards]
+            require(all(shard.split == name for shard in held), f"split {name!r}: a shard names another split")
+            require(split.samples == sum(shard.samples for shard in held), f"split {name!r}: samples is not the sum over its shards")
+            require(len(split.class_counts) == len(self.classes), f"split {name!r}: class_counts does not fit the classes")
+            require(split.samples == sum(split.class_counts), f"split {name!r}: class_counts does not add up to samples")
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `manifest.json`."""
+        plain = dict(vars(self))
+        plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
+        plain["shards"] = [vars(shard) for shard in self.shards]
+        return plain
+
+
+def to_bytes(manifest: Manifest) -> bytes:
+    """The bytes of `manifest.json`, a newline at the end."""
+    return canonical_json(manifest.to_json()) + b"\n"
+
+
+def digest_of(content: bytes) -> str:
+    """64 hex digits naming the dataset whose manifest has these bytes."""
+    return blake3(content).hexdigest()
+
+
+def manifest_digest(root: Path) -> str:
+    """The digest of the dataset in `root`, from the bytes of its manifest. Raises DatasetError when there is none."""
+    return digest_of(_read(root))
+
+
+def read_manifest(root: Path) -> Manifest:
+    """The manifest in the directory `root`, checked. Raises DatasetError naming the file and what is wrong with it."""
+    return parse_manifest(_read(root), str(root / FILE_NAME))
+
+
+def parse_manifest(content: bytes, where: str = FILE_NAME) -> Manifest:
+    """A manifest from its bytes; `where` starts the error message. Raises DatasetError."""
+    try:
+        plain = json.loads(content)
+        if not isinstance(plain, dict):
+            raise ValueError("it is not a JSON object")
+        return _from_json(plain)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise DatasetError(f"{where} is no valid manifest: {reason}; build the dataset again, or fetch it again from storage") from error
+
+
+def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
+    """Hash every shard in `root` again; `progress(bytes done, bytes in all)`. Returns the manifest.
+
+    Raises DatasetError when there is no valid manifest, DigestMismatch naming every shard and chunk that is not what the manifest promises.
+    """
+    manifest = read_manifest(root)
+    problems = []
+    named = _NAMED.fullmatch(root.name)
+    digest = manifest_digest(root)
+    if named and not digest.startswith(named.group(1)):
+        problems.append(f"{FILE_NAME} has the digest {digest[:12]}, the directory's name promises {named.group(1)}")
+    done = 0
+
+    def advance(num_bytes: int) -> None:
+        nonlocal done
+        done += num_bytes
+        if progress is not None:
+            progress(done, manifest.bytes)
+
+    for shard in manifest.shards:
+        problems += _shard_problems(root / shard.name / DATA_NAME, shard, advance)
+    if problems:
+        more = f"\nand {len(problems) - 20} more" if len(problems) > 20 else ""
+        listed = "\n".join(problems[:20])
+        raise DigestMismatch(f"{root} is not what its manifest promises:\n{listed}{more}\nremove it and build or fetch it again")
+    return manifest
+
+
+def _shard_problems(path: Path, shard: Shard, advance: Callable[[int], None]) -> list[str]:
+    try:
+        found = hash_file(path, shard.chunk_bytes, advance)
+    except OSError as error:
+        return [f"{shard.name}: {error.strerror}"]
+    if found.bytes != shard.bytes:
+        return [f"{shard.name}: {found.bytes} bytes, expected {shard.bytes}"]
+    wrong = [index for index, (is_, should) in enumerate(zip(found.chunks, shard.chunks, strict=True)) if is_ != should]
+    if wrong:
+        return [f"{shard.name}: chunk {index} of {len(shard.chunks)} differs" for index in wrong]
+    return [] if found.blake3 == shard.blake3 else [f"{shard.name}: blake3 differs although every chunk agrees: the manifest is wrong"]
+
+
+def _read(root: Path) -> bytes:
+    path = root / FILE_NAME
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise DatasetError(f"{root} is no dataset: {FILE_NAME} cannot be read ({error.strerror})") from error
+    if len(content) > MAX_BYTES:
+        raise DatasetError(f"{path} holds more than {MAX_BYTES} bytes: this is no manifest")
+    return content
+
+
+def _from_json(plain: dict[str, Any]) -> Manifest:
+    return Manifest(
+        **{key: text(plain, key) for key in ("schema", "format", "value", "key", "name", "encoding", "layout", "resize")},
+        channels=count(plain, "channels"),
+        size=size_or_none(plain, "size"),
+        classes=texts(plain, "classes"),
+        splits={name: _split(split) for name, split in mapping(plain, "splits").items()},
+        mean=numbers(plain, "mean"),
+        std=numbers(plain, "std"),
+        samples=count(plain, "samples"),
+        bytes=count(plain, "bytes"),
+        shards=tuple(_shard(shard) for shard in plain["shards"]),
+        source=mapping(plain, "source"),
+        rejected=tuple({"name": text(entry, "name"), "reason": text(entry, "reason")} for entry in plain["rejected"]),
+        rejected_count=count(plain, "rejected_count"),
+        left_out_classes=texts(plain, "left_out_classes"),
+    )
+
+
+def _split(plain: Mapping[str, Any]) -> Split:
+    return Split(samples=count(plain, "samples"), shards=counts(plain, "shards"), class_counts=counts(plain, "class_counts"))
+
+
+def _shard(plain: Mapping[str, Any]) -> Shard:
+    return Shard(
+        name=text(plain, "name"),
+        split=text(plain, "split"),
+        samples=count(plain, "samples"),
+        bytes=count(plain, "bytes"),
+        chunk_bytes=count(plain, "chunk_bytes"),
+        chunks=texts(plain, "chunks"),
+        blake3=text(plain, "blake3"),
+    )

@@ -1,0 +1,94 @@
+"""Results that storage did not take: they wait in the node's cache, are shown there, and are delivered later."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from base.errors import PushError, RecordError, SlipwayError
+from base.jsonfile import publish_json, read_json
+from base.limited import call_limited
+from base.publish import part_path, remove_tree
+from data_prep.push.copy import push_files
+from data_prep.push.publish import TargetDiffers, publish_or_differ
+
+SCHEMA = "slipway.pending/1"
+NAME = "pending.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """One waiting result: where it went, or why it still waits."""
+
+    run_dir: Path
+    target: Path
+    delivered: bool
+    message: str
+
+
+def keep_pending(run_dir: Path, target: Path, reason: str, out: str = "out") -> None:
+    """Mark `run_dir`/`out` as a result that belongs to `target` (absolute) and could not be pushed for `reason`."""
+    publish_json(run_dir / NAME, {"schema": SCHEMA, "out": out, "target": str(target), "reason": reason})
+
+
+def deliver_pending(cache_dir: Path, timeout_s: float = 600.0) -> list[Delivery]:
+    """Push every waiting result of this node, each in a child process of at most `timeout_s`; what was delivered leaves the cache.
+
+    Where another result has the name meanwhile (the run was repeated), this one goes beside it as `<name>.lost-<work directory>`. A result
+    that cannot be delivered stays and is reported, not raised. The caller must have one thread only.
+    """
+    found = []
+    for path in sorted((cache_dir / "runs").glob(f"*/{NAME}")):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append(_deliver(path.parent, timeout_s))
+        except BlockingIOError:
+            continue  # somebody else delivers it at this moment
+        finally:
+            os.close(descriptor)
+    return found
+
+
+def push(out: Path, target: Path) -> str:
+    """Copy and publish one whole result; returns where it lies then, which is not `target` if something else has that name."""
+    part = part_path(target)
+    try:
+        files = push_files(out, part)
+        try:
+            publish_or_differ(part, files, target)
+        except TargetDiffers:
+            target = target.with_name(f"{target.name}.lost-{out.parent.name}")
+            publish_or_differ(part, files, target)
+    except SlipwayError:
+        remove_tree(part)
+        raise
+    return str(target)
+
+
+def _deliver(run_dir: Path, timeout_s: float) -> Delivery:
+    target = Path("unknown")
+    try:
+        out, target = _content(run_dir)
+        went = Path(call_limited(f"push of {out}", push, out, target, timeout_s=timeout_s))
+        remove_tree(run_dir)
+    except SlipwayError as error:
+        return Delivery(run_dir=run_dir, target=target, delivered=False, message=str(error))
+    return Delivery(
+        run_dir=run_dir, target=went, delivered=True, message="delivered" if went == target else "delivered beside another result"
+    )
+
+
+def _content(run_dir: Path) -> tuple[Path, Path]:
+    """The directory that waits and its target."""
+    content: Any = read_json(run_dir / NAME)
+    try:
+        out, target = run_dir / content["out"], Path(content["target"])
+    except (KeyError, TypeError) as error:
+        raise RecordError(f"{run_dir / NAME} is not a note of ours ({error!r}): move the result by hand") from error
+    if not target.is_absolute() or not out.resolve().is_relative_to(run_dir.resolve()) or not out.is_dir():
+        raise PushError(f"{run_dir / NAME} names {out} and {target}: expected a directory beside it and an absolute path")
+    return out, target

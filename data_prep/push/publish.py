@@ -1,0 +1,127 @@
+"""The last step of a push: what lies in the hidden directory is read back, compared with what was sent, and gets its name in one rename."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from base.errors import PushError, StorageError
+from base.jsonfile import canonical_json
+from base.publish import publish_directory, remove_tree
+
+Content = dict[str, tuple[int, str]]  # path -> bytes, blake3
+
+
+class TargetDiffers(PushError):
+    """Something else has the name already."""
+
+
+def publish_attempt(
+    part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path, unlisted: Collection[str] = ("record.json",)
+) -> bool:
+    """Check `part_dir` against `files` (the lists of all nodes' push_files together) and rename it to `target_dir`, durably.
+
+    Returns False where the same content is there already. `unlisted` may lie beside the files and is not compared: a record lists the files
+    and cannot list itself. Raises PushError for anything missing, changed or not listed, and, naming both digests, where another content
+    has the name; nothing is overwritten, `part_dir` stays.
+    """
+    try:
+        return publish_or_differ(part_dir, files, target_dir, unlisted)
+    except TargetDiffers as error:
+        raise PushError(str(error)) from error  # of the one tree, which limited calls know
+
+
+def publish_or_differ(
+    part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path, unlisted: Collection[str] = ("record.json",)
+) -> bool:
+    """publish_attempt() that raises TargetDiffers where another content has the name."""
+    wanted = _by_path(files)
+    try:
+        if os.path.lexists(target_dir):
+            _compare(wanted, target_dir, unlisted)
+            remove_tree(part_dir)
+            return False
+        _verify(part_dir, wanted, unlisted)
+        if not publish_directory(part_dir, target_dir):
+            _compare(wanted, target_dir, unlisted)
+            return False
+        for left_over in target_dir.parent.glob(f".{target_dir.name}.part-*"):
+            remove_tree(left_over)
+    except OSError as error:
+        raise StorageError(f"{target_dir} cannot be published: {error.strerror}: {error.filename}; the result stays on the node") from error
+    return True
+
+
+def read_back(root: Path) -> Content:
+    """Size and hash of every regular file below `root`, from storage rather than from memory. Raises PushError for others."""
+    found: Content = {}
+    for directory, names, files in os.walk(root):
+        for name in [*files, *(name for name in names if Path(directory, name).is_symlink())]:
+            path = Path(directory, name)
+            found[str(path.relative_to(root))] = _hash(path)
+    return found
+
+
+def digest(content: Content) -> str:
+    """One name for the whole content, 12 hex digits."""
+    return blake3(canonical_json(content)).hexdigest()[:12]
+
+
+def _hash(path: Path) -> tuple[int, str]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise PushError(f"{path} is not a regular file: nobody of ours put it there")
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        hasher, size = blake3(), 0
+        while piece := file.read(4 << 20):
+            hasher.update(piece)
+            size += len(piece)
+    return size, hasher.hexdigest()
+
+
+def _by_path(files: Iterable[Mapping[str, Any]]) -> Content:
+    wanted: Content = {}
+    for file in files:
+        path, is_ = str(file["path"]), (int(file["bytes"]), str(file["blake3"]))
+        if wanted.setdefault(path, is_) != is_:
+            raise PushError(f"two nodes pushed different files {path!r}: {wanted[path]} and {is_}; names must tell the nodes apart")
+    return wanted
+
+
+def _verify(part_dir: Path, wanted: Content, unlisted: Collection[str]) -> None:
+    found = read_back(part_dir)
+    for path in [path for path in found if Path(path).name.startswith(".") and ".part-" in path and path not in wanted]:
+        (part_dir / path).unlink()  # what a kill left of a publish() inside
+        del found[path]
+    problems = _differences(wanted, found, unlisted)
+    if problems:
+        raise PushError(f"{part_dir} is not what was sent: {problems}; storage lost or changed it: push again")
+
+
+def _compare(wanted: Content, target_dir: Path, unlisted: Collection[str]) -> None:
+    found = read_back(target_dir) if target_dir.is_dir() else {}
+    problems = _differences(wanted, found, unlisted)
+    if problems:
+        there = {path: is_ for path, is_ in found.items() if path not in unlisted}
+        raise TargetDiffers(
+            f"{target_dir} exists with another content, digest {digest(there)}, this result has {digest(wanted)}: {problems}; nothing was "
+            "overwritten: look who wrote it, move one of the two away"
+        )
+
+
+def _differences(wanted: Content, found: Content, unlisted: Collection[str]) -> str:
+    """At most five, for people; empty if there are none."""
+    problems = [f"{path} is missing" for path in sorted(wanted.keys() - found.keys())]
+    problems += [f"{path} was not sent" for path in sorted(found.keys() - wanted.keys() - set(unlisted))]
+    problems += [
+        f"{path} has {found[path][0]} bytes, blake3 {found[path][1][:12]}, expected {wanted[path][0]}, {wanted[path][1][:12]}"
+        for path in sorted(wanted.keys() & found.keys())
+        if wanted[path] != found[path]
+    ]
+    return "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")

@@ -1,0 +1,146 @@
+"""A staged dataset as a training program sees it: splits of samples that are read by number."""
+
+import json
+import os
+from bisect import bisect_right
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import shards
+from .datum import Datum, parse
+from .decode import decode
+from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
+
+SCHEMA = "slipway.dataset/1"
+
+
+class Dataset:
+    """What the manifest says, and the splits. `size` is (height, width), or None where images differ. Holds no open file."""
+
+    def __init__(self, root: str, manifest: Dict[str, Any]) -> None:
+        self.root = root
+        self.manifest = manifest
+        self.name: str = manifest["name"]
+        self.classes: List[str] = list(manifest["classes"])
+        self.num_classes = len(self.classes)
+        self.channels: int = manifest["channels"]
+        self.size: Optional[Tuple[int, int]] = tuple(manifest["size"]) if manifest["size"] else None
+        self.mean = np.array(manifest["mean"], np.float64)
+        self.std = np.array(manifest["std"], np.float64)
+
+    def split(self, name: str) -> "Split":
+        """The samples of one split. Raises ReaderError with the names there are."""
+        if name not in self.manifest["splits"]:
+            raise ReaderError("%s has no split %r; it has: %s" % (self.root, name, ", ".join(sorted(self.manifest["splits"]))))
+        return Split(self, name)
+
+
+class Split:
+    """Samples 0 .. len-1, in the order of the shards. Safe to pickle, to fork and to share between threads."""
+
+    def __init__(self, dataset: Dataset, name: str) -> None:
+        chosen = [dataset.manifest["shards"][index] for index in dataset.manifest["splits"][name]["shards"]]
+        self.name = name
+        self.channels, self.size = dataset.channels, dataset.size
+        self.caffe = dataset.manifest["layout"] == "caffe"
+        self.paths = [os.path.join(dataset.root, shard["name"]) for shard in chosen]
+        self.bytes = [shard["bytes"] for shard in chosen]
+        self.starts = [0]
+        for shard in chosen:
+            self.starts.append(self.starts[-1] + shard["samples"])
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, index: int) -> Tuple[np.ndarray, int]:
+        return self.read(index)
+
+    def read(self, index: int) -> Tuple[np.ndarray, int]:
+        """One image, uint8 (height, width, channels), RGB or grey, and its label."""
+        image, label = self._sample(index, None)
+        return image, label
+
+    def read_many(self, indices: Sequence[int], out: Optional[np.ndarray] = None) -> Tuple[np.ndarray, np.ndarray]:
+        """Images, uint8 (len, height, width, channels), and labels, int64 (len,). Fills `out` (that shape, or longer) and returns its part.
+
+        Raises ReaderError for a dataset without one size.
+        """
+        if self.size is None:
+            raise ReaderError("the images of split %r differ in size: use read(), or build the dataset with a size" % self.name)
+        images = np.empty((len(indices),) + self.size + (self.channels,), np.uint8) if out is None else out[: len(indices)]
+        labels = np.empty(len(indices), np.int64)
+        for row, index in enumerate(indices):
+            labels[row] = self._sample(int(index), images[row])[1]
+        return images, labels
+
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """Have the kernel read these samples while others are decoded. Advice only: it never changes a result."""
+        by_shard: Dict[int, List[bytes]] = {}
+        for index in sorted(indices):
+            shard, key = self._place(int(index))
+            by_shard.setdefault(shard, []).append(key)
+        for shard, keys in by_shard.items():
+            shards.will_need(self.paths[shard], self.bytes[shard], keys)
+
+    def _place(self, index: int) -> Tuple[int, bytes]:
+        """The shard of a sample, and its key there."""
+        if not 0 <= index < self.starts[-1]:
+            raise IndexError("sample %d of split %r, which has %d" % (index, self.name, len(self)))
+        shard = bisect_right(self.starts, index) - 1
+        return shard, b"%08d" % (index - self.starts[shard])
+
+    def _sample(self, index: int, out: Optional[np.ndarray]) -> Tuple[np.ndarray, int]:
+        shard, key = self._place(index)
+
+        def take(value: memoryview) -> Tuple[Any, int]:
+            datum = parse(value)
+            if datum.encoded:
+                return bytes(datum.data), datum.label  # decoded after the lock is released
+            return _fill(self._raw(datum), out), datum.label
+
+        try:
+            image, label = shards.use(self.paths[shard], self.bytes[shard], key, take)
+            if isinstance(image, bytes):
+                image = self._checked(decode(image, self.channels))
+                image = image if out is None else _fill(image, out)
+        except (DatumError, DecodeError) as error:
+            raise type(error)("%s, sample %s: %s" % (self.paths[shard], key.decode(), error)) from error
+        return image, label
+
+    def _raw(self, datum: Datum) -> np.ndarray:
+        """The pixels in place, HWC RGB; Caffe keeps planes in the order blue, green, red."""
+        pixels = np.frombuffer(datum.data, np.uint8)
+        if self.caffe:
+            return self._checked(pixels.reshape(datum.channels, datum.height, datum.width)[::-1].transpose(1, 2, 0))
+        return self._checked(pixels.reshape(datum.height, datum.width, datum.channels))
+
+    def _checked(self, image: np.ndarray) -> np.ndarray:
+        if image.shape[2] != self.channels or (self.size is not None and image.shape[:2] != self.size):
+            raise DecodeError("the image is %r, the dataset has %r with %d channels" % (image.shape, self.size, self.channels))
+        return image
+
+
+def open_dataset(root: str) -> Dataset:
+    """Read `root`/manifest.json. Opens no shard. Raises DatasetChanged where the manifest is missing or not of this version."""
+    path = os.path.join(str(root), "manifest.json")
+    try:
+        with open(path, "rb") as file:
+            manifest = json.loads(file.read().decode("utf-8"))
+        if manifest["schema"] != SCHEMA:
+            raise DatasetChanged("%s has schema %r; this reader knows %s" % (path, manifest["schema"], SCHEMA))
+        for shard in manifest["shards"]:
+            shard.pop("chunks", None)  # the larger part of a large manifest, and of no use here: staging has checked them
+        return Dataset(str(root), manifest)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetChanged(
+            "%s is not the manifest of a dataset (%s: %s); stage it again" % (path, type(error).__name__, error)
+        ) from error
+
+
+def _fill(image: np.ndarray, out: Optional[np.ndarray]) -> np.ndarray:
+    """A copy of `image` that outlives the buffer it lies in: in `out`, or of its own."""
+    if out is None:
+        return np.array(image, order="C")
+    np.copyto(out, image)
+    return out

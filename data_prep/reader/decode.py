@@ -1,0 +1,62 @@
+"""Encoded images to uint8 HWC, RGB or grey, with whichever decoder is installed: simplejpeg (fastest), OpenCV, Pillow."""
+
+import importlib
+import io
+from typing import Any, Callable, List, Optional, Tuple
+
+import numpy as np
+
+from .errors import DecodeError
+
+Decoder = Callable[[Any, bytes, int], np.ndarray]
+
+
+def decode(data: bytes, channels: int) -> np.ndarray:
+    """The image in `data`: uint8 (height, width, channels), channels 1 or 3. Raises DecodeError with the reason of the last decoder tried.
+
+    A decoder that refuses (simplejpeg knows no PNG and no CMYK) passes the image on to the next. EXIF orientation is not applied: what the
+    build measured is what the program gets.
+    """
+    reason = "no decoder: install simplejpeg, opencv-python-headless or Pillow"
+    for module, decoder in _decoders():
+        try:
+            return decoder(module, data, channels)
+        except Exception as error:  # each library has its own exceptions, and a damaged file can raise any of them
+            reason = "%s: %s" % (module.__name__, error)
+    raise DecodeError(reason)
+
+
+def _simplejpeg(module: Any, data: bytes, channels: int) -> np.ndarray:
+    return module.decode_jpeg(data, colorspace="RGB" if channels == 3 else "GRAY")
+
+
+def _cv2(module: Any, data: bytes, channels: int) -> np.ndarray:
+    flags = (module.IMREAD_COLOR if channels == 3 else module.IMREAD_GRAYSCALE) | module.IMREAD_IGNORE_ORIENTATION
+    image = module.imdecode(np.frombuffer(data, np.uint8), flags)
+    if image is None:
+        raise DecodeError("not an image it knows")
+    return module.cvtColor(image, module.COLOR_BGR2RGB) if channels == 3 else image[:, :, np.newaxis]
+
+
+def _pillow(module: Any, data: bytes, channels: int) -> np.ndarray:
+    with module.open(io.BytesIO(data)) as image:
+        pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
+    return pixels if channels == 3 else pixels[:, :, np.newaxis]
+
+
+_CANDIDATES: Tuple[Tuple[str, Decoder], ...] = (("simplejpeg", _simplejpeg), ("cv2", _cv2), ("PIL.Image", _pillow))
+_found: Optional[List[Tuple[Any, Decoder]]] = None
+
+
+def _decoders() -> List[Tuple[Any, Decoder]]:
+    """The installed ones, in order of speed; imported at the first encoded image, since raw datasets need none."""
+    global _found
+    if _found is None:
+        found = []
+        for name, decoder in _CANDIDATES:
+            try:
+                found.append((importlib.import_module(name), decoder))
+            except ImportError:
+                continue
+        _found = found
+    return _found

@@ -1,0 +1,17 @@
+"""Where images come from: one module per kind of source, listed in SOURCES under the name the study file uses."""
+
+from __future__ import annotations
+
+from data_prep.sources import caffe_lmdb, cifar, digits, folder, idx, listing, synthetic, tar
+from data_prep.sources.types import Source
+
+SOURCES: dict[str, Source] = {
+    "folder": folder,
+    "list": listing,
+    "tar": tar,
+    "idx": idx,
+    "cifar": cifar,
+    "caffe-lmdb": caffe_lmdb,
+    "synthetic": synthetic,
+    "sklearn-digits": digits,
+}

@@ -1,0 +1,224 @@
+"""CIFAR-10 and CIFAR-100, binary and python version: the directory, the tar.gz it comes in, or one of its files.
+
+The binary files are read in place. The python version is unpacked into the same record form in the build directory, so that both give the
+same dataset.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from base.errors import DatasetError
+from data_prep.sources.naming import printable, to_text
+from data_prep.sources.pread import OpenFiles
+from data_prep.sources.spool import plain_file, write_scratch
+from data_prep.sources.tar_members import BLOCK, TarError, is_tar_header, members
+from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Pixels, Prepared, Refused, Root
+from data_prep.sources.unpickle import UnsafePickle, loads
+
+SIDE = 32
+PIXEL_BYTES = 3 * SIDE * SIDE
+_TRAIN = re.compile(r"data_batch_\d{1,3}|train")
+_TEST = re.compile(r"test_batch|test")
+_META = ("batches.meta.txt", "fine_label_names.txt", "batches.meta", "meta")
+_WANTED = "data_batch_1.bin ... test_batch.bin, train.bin and test.bin, or the python version's files"
+
+
+class _Blob(NamedTuple):
+    """Where one of CIFAR's files lies: by itself, or inside a tar."""
+
+    path: Path
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(self.size)
+
+
+def prepare(root: Root) -> Prepared:
+    """Find the batches, the class names; bring the python version into record form."""
+    blobs = _blobs(root)
+    single = root.path.is_file() and not _is_archive(root)
+    files: list[Path] = []
+    parts: list[dict[str, Any]] = []
+    for name in sorted(blobs):
+        stem = name.removesuffix(".bin")
+        split = "train" if _TRAIN.fullmatch(stem) else "test" if _TEST.fullmatch(stem) else None
+        if split is None and not (single and name == root.path.name):
+            continue
+        blob, label_bytes = _as_records(blobs[name], name, root)
+        part = _part(blob, name, label_bytes)
+        parts.append({**part, "name": printable(stem), "split": None if single else split, "file": len(files)})
+        files.append(blob.path)
+    if not parts:
+        raise DatasetError(f"{root.path} holds no CIFAR files: {_WANTED}")
+    return Prepared(files=tuple(files), facts={"parts": parts, "classes": _class_names(blobs)})
+
+
+def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+    """One sample per record; classes by the names of the meta file, else by number."""
+    classes = prepared.facts["classes"]
+    with OpenFiles(prepared.files) as files:
+        for part in prepared.facts["parts"]:
+            number, start, count, step = part["file"], part["offset"], part["records"], part["record_bytes"]
+            records = np.frombuffer(files.read_exactly(start, count * step, number), np.uint8).reshape(count, step)
+            labels = records[:, step - PIXEL_BYTES - 1].tolist()
+            for index, label in enumerate(labels):
+                name = f"{part['name']}/{index:05d}"
+                if classes and label >= len(classes):
+                    yield Refused(name, f"label {label} of {len(classes)} classes")
+                    continue
+                at = (number, start + index * step + step - PIXEL_BYTES)
+                yield Found(name, classes[label] if classes else str(label), PIXEL_BYTES, 0, at, root.whole or part["split"])
+
+
+def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[CifarReader]:
+    """Records are read by offset."""
+    return CifarReader(prepared.files)
+
+
+def estimate(root: Root) -> int | None:
+    """The number of records, from the sizes of binary files in a directory."""
+    try:
+        if not root.path.is_dir():
+            return None
+        sizes = {name: blob.size for name, blob in _blobs(root).items() if name.endswith(".bin")}
+        return sum(size // (PIXEL_BYTES + _label_bytes(name, size)) for name, size in sizes.items()) or None
+    except (DatasetError, OSError):
+        return None
+
+
+class CifarReader:
+    """`at` is (file, offset of the pixels)."""
+
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self.files = OpenFiles(paths)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.files.__exit__(kind, error, trace)
+
+    def head(self, found: Found, limit: int) -> bytes:
+        """See Reader."""
+        return self.files.read_exactly(int(found.at[1]), min(limit, PIXEL_BYTES), int(found.at[0]))
+
+    def read(self, found: Found) -> Pixels:
+        """Pixels (32, 32, 3)."""
+        planes = np.frombuffer(self.files.read_exactly(int(found.at[1]), PIXEL_BYTES, int(found.at[0])), np.uint8)
+        return planes.reshape(3, SIDE, SIDE).transpose(1, 2, 0)
+
+
+def _blobs(root: Root) -> dict[str, _Blob]:
+    """CIFAR's files by their own names."""
+    path = root.path
+    if path.is_dir():
+        return _in_directory(path)
+    if not path.is_file():
+        raise DatasetError(f"{path} does not exist: source: cifar wants the directory or the tar.gz of CIFAR: {_WANTED}")
+    if not _is_archive(root):
+        names = (path.name, *_META)
+        return {name: _Blob(path.parent / name, 0, (path.parent / name).stat().st_size) for name in names if (path.parent / name).is_file()}
+    return _in_archive(plain_file(path, root.scratch))
+
+
+def _is_archive(root: Root) -> bool:
+    plain = plain_file(root.path, root.scratch)
+    with OpenFiles([plain]) as files:
+        return is_tar_header(files.read_at(0, BLOCK))
+
+
+def _in_directory(path: Path) -> dict[str, _Blob]:
+    def files(directory: Path) -> dict[str, _Blob]:
+        return {
+            entry.name: _Blob(entry, 0, entry.stat().st_size) for entry in directory.iterdir() if entry.is_file() and _is_ours(entry.name)
+        }
+
+    found = files(path)
+    inner = [entry for entry in path.iterdir() if entry.is_dir() and entry.name.startswith("cifar-")]
+    return found if found or len(inner) != 1 else files(inner[0])
+
+
+def _in_archive(archive: Path) -> dict[str, _Blob]:
+    found: dict[str, _Blob] = {}
+    try:
+        with OpenFiles([archive]) as files:
+            for member in members(files.read_at, 0, files.size()):
+                name = to_text(member.name.rpartition(b"/")[2])
+                if member.kind == "file" and _is_ours(name):
+                    found.setdefault(name, _Blob(archive, member.offset, member.size))
+    except TarError as error:
+        raise DatasetError(f"{archive} is damaged: {error}; fetch it again") from error
+    return found
+
+
+def _is_ours(name: str) -> bool:
+    stem = name.removesuffix(".bin")
+    return name in _META or _TRAIN.fullmatch(stem) is not None or _TEST.fullmatch(stem) is not None
+
+
+def _label_bytes(name: str, size: int) -> int:
+    """CIFAR-100 has a coarse label before the fine one; the files say so by their names, a file by itself by its size."""
+    fine = name in ("train.bin", "test.bin") or size % (PIXEL_BYTES + 1) != 0
+    return 2 if fine else 1
+
+
+def _part(blob: _Blob, name: str, label_bytes: int) -> dict[str, Any]:
+    step = PIXEL_BYTES + label_bytes
+    if blob.size == 0 or blob.size % step:
+        raise DatasetError(
+            f"{blob.path}: {name} holds {blob.size} bytes, not a whole number of records of {step}: it was cut; fetch it again"
+        )
+    return {"offset": blob.offset, "records": blob.size // step, "record_bytes": step}
+
+
+def _as_records(blob: _Blob, name: str, root: Root) -> tuple[_Blob, int]:
+    """The blob as records of label and pixels, with the bytes of label."""
+    if name.endswith(".bin"):
+        return blob, _label_bytes(name, blob.size)
+    batch = _load(blob, name)
+    pixels, labels = batch.get("data"), batch.get("labels", batch.get("fine_labels"))
+    if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXEL_BYTES or not isinstance(labels, list):
+        raise DatasetError(f"{blob.path}: {name} holds no data of shape (n, {PIXEL_BYTES}) with labels: this is no batch of CIFAR")
+    if len(labels) != len(pixels) or not all(type(label) is int and 0 <= label < 256 for label in labels):
+        raise DatasetError(f"{blob.path}: {name} holds {len(pixels)} images and {len(labels)} labels of 0 to 255: they do not fit")
+    records = np.concatenate([np.array(labels, np.uint8)[:, None], pixels], axis=1)
+    target = write_scratch(root.scratch / f"{name}.records", [records.tobytes()])
+    return _Blob(target, 0, records.nbytes), 1
+
+
+def _load(blob: _Blob, name: str) -> Mapping[str, Any]:
+    if blob.size > MAX_MEMBER_BYTES:
+        raise DatasetError(f"{blob.path}: {name} is larger than {MAX_MEMBER_BYTES >> 20} MiB: this is no file of CIFAR")
+    try:
+        value = loads(blob.read())
+    except UnsafePickle as error:
+        raise DatasetError(f"{blob.path}: {name} is no safe pickle of arrays, lists, numbers and strings: {error}") from error
+    if not isinstance(value, dict):
+        raise DatasetError(f"{blob.path}: {name} holds a {type(value).__name__}, not a batch of CIFAR")
+    return value
+
+
+def _class_names(blobs: Mapping[str, _Blob]) -> list[str]:
+    """Names from the meta file in the order of the labels; empty without one."""
+    for name in _META:
+        if name not in blobs:
+            continue
+        if name.endswith(".txt"):
+            lines = to_text(blobs[name].read()).splitlines()
+            return [printable(line.strip()) for line in lines if line.strip()]
+        meta = _load(blobs[name], name)
+        names = meta.get("label_names", meta.get("fine_label_names"))
+        if isinstance(names, list):
+            return [printable(text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)) for text in names]
+    return []

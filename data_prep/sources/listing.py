@@ -1,0 +1,82 @@
+"""A text list: one image per line, its path (relative to the list) and its label, a word or a number.
+
+The label is the last field: after the last tab where there is one, else after the last blank, so that paths may hold blanks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from base.errors import DatasetError
+from data_prep.image_header import SNIFF_BYTES, sniff
+from data_prep.sources.files import FileReader, Inside, entry_reason, peek
+from data_prep.sources.naming import class_name, has_image_suffix, to_text
+from data_prep.sources.types import MAX_MEMBERS, Found, Prepared, Refused, Root
+
+MAX_LINE = 8192
+
+
+def prepare(root: Root) -> Prepared:
+    """Check that the list is a file."""
+    if not root.path.is_file():
+        what = "is no file" if root.path.exists() else "does not exist"
+        raise DatasetError(f"{root.path} {what}: source: list wants a text file with a path and a label per line")
+    return Prepared(files=(root.path,))
+
+
+def scan(root: Root, _prepared: Prepared) -> Iterator[Found | Refused]:
+    """One entry per line that is not blank."""
+    inside = Inside(root.path.parent)
+    with root.path.open("rb") as lines:
+        number = 0
+        while line := lines.readline(MAX_LINE + 1):
+            number += 1
+            if len(line) > MAX_LINE or b"\0" in line:
+                raise DatasetError(
+                    f"{root.path}, line {number}: longer than {MAX_LINE} bytes, or no text: this is no list of paths and labels"
+                )
+            if number > MAX_MEMBERS:
+                raise DatasetError(f"{root.path} has more than {MAX_MEMBERS} lines")
+            line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            if line.strip():
+                yield _entry(inside, line.rstrip(b"\r\n"), number, root.whole)
+
+
+def open_reader(root: Root, _prepared: Prepared) -> FileReader:
+    """Files are read in place, below the list's folder."""
+    return FileReader(root.path.parent)
+
+
+def estimate(_root: Root) -> int | None:
+    """Unknown before it is read: the list may lie on slow storage."""
+    return None
+
+
+def _entry(inside: Inside, line: bytes, number: int, split: str | None) -> Found | Refused:
+    path, label = _fields(line)
+    name = to_text(path)
+    if not path or not label:
+        return Refused(f"line {number}: {to_text(line)}", "a path and a label are needed")
+    resolved = inside.resolve(path)
+    if resolved is None:
+        return Refused(name, "leaves the folder of the list; put the list above its images")
+    name = to_text(resolved) if path.startswith(b"/") else name  # names say nothing about the place
+    try:
+        absolute = os.path.join(inside.root, resolved)
+        status = os.lstat(absolute)
+        reason = entry_reason(status)
+        if reason is None and not has_image_suffix(name) and sniff(peek(absolute, SNIFF_BYTES)) is None:
+            reason = "not an image of a listed format"
+    except OSError as error:
+        return Refused(name, f"not readable: {error.strerror}")
+    at = () if resolved == path else (to_text(resolved),)
+    return Refused(name, reason) if reason else Found(name, class_name(to_text(label)), status.st_size, status.st_mtime_ns, at, split)
+
+
+def _fields(line: bytes) -> tuple[bytes, bytes]:
+    if b"\t" in line:
+        path, _, label = line.rstrip(b"\t ").rpartition(b"\t")
+        return path.strip(b"\t"), label.strip()
+    fields = line.rsplit(None, 1)
+    return (fields[0].strip(), fields[1]) if len(fields) == 2 else (line.strip(), b"")

@@ -1,0 +1,119 @@
+"""Unpacking what cannot be read in place: a compressed file becomes a plain one in the build directory, bounded in size and ratio."""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from base.errors import DatasetError
+from base.publish import part_path, publish_file
+from data_prep.space import not_enough_space
+
+MAX_RATIO = 200
+FREE_OF_RATIO = 16 << 20  # small archives of empty blocks may be packed better
+MAX_BYTES = 16 << 40
+_XZ_MEMORY = 1 << 30
+_BLOCK = 1 << 20
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+
+
+def compression(path: Path) -> str | None:
+    """gzip, bzip2, xz by the first bytes; None for a plain file. Raises DatasetError for packings that are not read here."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    if found in ("zstd", "zip"):
+        raise DatasetError(f"{path} is packed with {found}, which is not read here: unpack it, or repack it with gzip, bzip2 or xz")
+    return found
+
+
+def plain_file(path: Path, scratch: Path, max_bytes: int = MAX_BYTES) -> Path:
+    """`path` itself where it is not compressed, else its content in a file below `scratch`. Raises DatasetError, NotEnoughSpace."""
+    kind = compression(path)
+    return path if kind is None else write_scratch(scratch / f"{path.name}.plain", _bounded(path, kind, max_bytes))
+
+
+def write_scratch(target: Path, chunks: Iterable[bytes]) -> Path:
+    """A scratch file with these bytes, whole or not at all. Raises NotEnoughSpace."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = part_path(target)
+    written = 0
+    try:
+        with part.open("xb") as out:
+            for chunk in chunks:
+                out.write(chunk)
+                written += len(chunk)
+        publish_file(part, target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise not_enough_space(target.parent, max(written, _BLOCK), f"unpacking into {target}") from error
+        raise DatasetError(f"{target} cannot be written: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return target
+
+
+def _bounded(path: Path, kind: str, max_bytes: int) -> Iterator[bytes]:
+    packed = path.stat().st_size
+    limit = min(max_bytes, max(FREE_OF_RATIO, packed * MAX_RATIO))
+    total = 0
+    try:
+        with path.open("rb") as file:
+            for chunk in _chunks(file, kind):
+                total += len(chunk)
+                if total > limit:
+                    raise DatasetError(
+                        f"{path} unpacks to more than {limit} bytes from {packed}: this is no archive of images, it is refused"
+                    )
+                yield chunk
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+        raise DatasetError(f"{path} is damaged: {kind} says {error} after {total} bytes; fetch it again") from error
+    except OSError as error:
+        if error.errno is None:  # bz2 says OSError("Invalid data stream")
+            raise DatasetError(f"{path} is damaged: {kind} says {error} after {total} bytes; fetch it again") from error
+        raise
+
+
+def _chunks(file: BinaryIO, kind: str) -> Iterator[bytes]:
+    if kind == "xz":
+        yield from _xz_chunks(file)
+        return
+    stream: gzip.GzipFile | bz2.BZ2File = gzip.GzipFile(fileobj=file) if kind == "gzip" else bz2.BZ2File(file)
+    with stream:
+        while chunk := stream.read(_BLOCK):
+            yield chunk
+
+
+def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """As lzma.LZMAFile, with a limit of memory: an xz header can ask for gigabytes."""
+    decoder = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+    pending = b""
+    while True:
+        if decoder.eof:
+            pending = (decoder.unused_data or file.read(_BLOCK)).lstrip(b"\0")
+            if not pending:
+                return
+            decoder = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+        elif decoder.needs_input:
+            pending = file.read(_BLOCK)
+            if not pending:
+                raise EOFError("the file is cut")
+        chunk = decoder.decompress(pending, _BLOCK)
+        pending = b""
+        if chunk:
+            yield chunk
+
+
+def remove_scratch(scratch: Path) -> None:
+    """Remove what was unpacked."""
+    for directory, _, names in os.walk(scratch, topdown=False):
+        for name in names:
+            Path(directory, name).unlink(missing_ok=True)
+        Path(directory).rmdir()

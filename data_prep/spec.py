@@ -1,0 +1,240 @@
+"""What a dataset is made from and what it shall become: the `datasets:` entry of a study file, checked.
+
+A specification is complete after validation: defaults that depend on the source are filled in, `size` is (height, width). Paths become
+absolute by `resolved`; the digest of the resolved specification names the build directory, so a path is part of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from blake3 import blake3
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from base.errors import ConfigError
+from base.jsonfile import canonical_json
+from base.names import NAME, is_name
+
+SourceKind = Literal["folder", "list", "tar", "idx", "cifar", "caffe-lmdb", "synthetic", "sklearn-digits"]
+Encoding = Literal["raw", "jpeg"]
+Resize = Literal["squash", "crop", "fill"]
+Channels = Literal["grey", "rgb"]
+Layout = Literal["hwc", "caffe"]
+
+SOURCE_KINDS: tuple[str, ...] = get_args(SourceKind)
+TRAIN = "train"
+MAX_SIDE = 8192
+MAX_SHARDS = 100_000
+DEFAULT_SPLITS = {"test": 0.1}
+NATIVE_SIZE = {"sklearn-digits": (8, 8), "cifar": (32, 32)}  # height and width of kinds of source whose images have one size
+_WITHOUT_PATH = ("synthetic", "sklearn-digits")
+_GREY = ("idx", "sklearn-digits")
+_MADE = {"samples": 1024, "classes": 10, "seed": 0}
+
+
+class SplitPath(BaseModel):
+    """A split that lies in a folder, list or file of its own, of the same kind as the source."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: StrictStr = Field(min_length=1, description="where this split lies; relative to the study file")
+
+
+class PerClass(BaseModel):
+    """Bounds on the samples of one class, counted before fractions are split off."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min: StrictInt = Field(default=1, ge=1, description="classes with fewer samples are left out, and listed in the manifest")
+    max: StrictInt | None = Field(default=None, ge=1, description="no more samples than this of each class, chosen by hash")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max {self.max} is less than min {self.min}")
+        return self
+
+
+def _as_size(value: Any) -> Any:
+    """`32` -> (32, 32), `[h, w]` -> (h, w)."""
+    sides = (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if sides is None:
+        return None
+    if not isinstance(sides, (list, tuple)) or len(sides) != 2 or not all(type(side) is int for side in sides):
+        raise ValueError(f"{value!r} is no size: write one number of pixels, or [height, width]")
+    if not all(1 <= side <= MAX_SIDE for side in sides):
+        raise ValueError(f"{value!r} is no size: sides go from 1 to {MAX_SIDE} pixels")
+    return tuple(sides)
+
+
+_SIZE_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": MAX_SIDE},
+        {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": MAX_SIDE}, "minItems": 2, "maxItems": 2},
+        {"type": "null"},
+    ]
+}
+Size = Annotated[tuple[int, int] | None, BeforeValidator(_as_size), WithJsonSchema(_SIZE_SCHEMA)]
+Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
+
+
+class DatasetSpec(BaseModel):
+    """One entry of `datasets:`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: SourceKind = Field(description="what the images come from")
+    path: StrictStr | None = Field(default=None, min_length=1, description="where the source lies; relative to the study file")
+    encoding: Encoding | None = Field(default=None, description="raw pixels (default) or JPEG; caffe-lmdb: as it is in the source")
+    size: Size = Field(default=None, description="pixels: one number or [height, width]; null keeps each image's own size")
+    resize: Resize = Field(default="squash", description="squash to the size, crop the centre, or fill up with black")
+    channels: Channels | None = Field(default=None, description="rgb (default) or grey (default of idx and sklearn-digits)")
+    quality: StrictInt = Field(default=90, ge=1, le=100, description="of JPEGs that must be encoded again")
+    splits: dict[StrictStr, Fraction | SplitPath] | None = Field(
+        default=None,
+        description="what does not go to train: a fraction, or a path of its own; null: the source's own splits, else test: 0.1",
+    )
+    per_class: PerClass = Field(default_factory=PerClass, description="least and most samples of a class")
+    shards: StrictInt = Field(default=8, ge=1, le=MAX_SHARDS, description="LMDB files in all, at least one per split")
+    layout: Layout | None = Field(default=None, description="of raw pixels: hwc (RGB), or caffe (CHW, BGR; default of caffe-lmdb)")
+    strict: StrictBool = Field(default=False, description="refuse the dataset when one image is damaged, instead of listing it")
+    max_rejected_ratio: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(
+        default=None, description="refuse the dataset when a larger part than this is rejected"
+    )
+    samples: StrictInt | None = Field(default=None, ge=1, le=10**9, description="synthetic only: how many images (1024)")
+    classes: StrictInt | None = Field(default=None, ge=1, le=10**6, description="synthetic only: how many classes (10)")
+    seed: StrictInt | None = Field(default=None, ge=0, lt=2**63, description="synthetic only (0)")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _train_path(cls, values: Any) -> Any:
+        """`splits: {train: {path: P}}` is another way to write `path: P`."""
+        splits = values.get("splits") if isinstance(values, Mapping) else None
+        train = splits.get(TRAIN) if isinstance(splits, Mapping) else None
+        if not isinstance(splits, Mapping) or not isinstance(train, Mapping) or not isinstance(train.get("path"), str) or len(train) != 1:
+            return values
+        if values.get("path") not in (None, train["path"]):
+            raise ValueError("path and splits.train.path are the same thing: give one of them")
+        return {**values, "path": train["path"], "splits": {name: value for name, value in splits.items() if name != TRAIN}}
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        """Check keys against each other and fill in what depends on the source."""
+        self._check_path()
+        self._check_splits()
+        self._fill_made()
+        caffe = self.source == "caffe-lmdb"
+        self._fill("encoding", None if caffe else "raw")
+        self._fill("channels", None if caffe else "grey" if self.source in _GREY else "rgb")
+        if self.layout == "caffe" and self.encoding == "jpeg":
+            raise ValueError("layout: caffe orders raw pixels; with encoding: jpeg leave it out")
+        self._fill("layout", "caffe" if caffe and self.encoding is None else "hwc")
+        if self.source == "synthetic":
+            self._fill("size", (32, 32))
+        return self
+
+    def _fill(self, key: str, value: Any) -> None:
+        if getattr(self, key) is None and value is not None:
+            object.__setattr__(self, key, value)
+
+    def _check_path(self) -> None:
+        needed = self.source not in _WITHOUT_PATH
+        if needed and self.path is None:
+            raise ValueError(f"source: {self.source} needs a path")
+        if not needed and self.path is not None:
+            raise ValueError(f"source: {self.source} has no path: leave path out")
+        for name, path in [("path", self.path), *self.split_paths.items()]:
+            if path is not None and any(ord(character) < 32 for character in path):
+                raise ValueError(f"{name}: {path!r} holds a control character")
+
+    def _check_splits(self) -> None:
+        stated = DEFAULT_SPLITS if self.splits is None else self.splits
+        for name, split in stated.items():
+            if not is_name(name):
+                raise ValueError(f"splits: {name!r} is no valid name of a split: it must match {NAME.pattern}")
+            if name == TRAIN:
+                raise ValueError("splits: train is what the others leave; give path, or the fractions of the others")
+            if isinstance(split, SplitPath) and self.source in _WITHOUT_PATH:
+                raise ValueError(f"splits: {name}: source: {self.source} has no path; give a fraction")
+        total = sum(self.fractions(source_has_splits=False).values())
+        if total >= 1:
+            raise ValueError(f"splits: the fractions add up to {total:g}; less than 1 must be left for train")
+        if self.shards < len(stated) + 1:
+            others = ", ".join(stated)
+            raise ValueError(
+                f"shards: {self.shards} are too few for train and {others}: each split needs one (splits: {{}} is train alone)"
+            )
+
+    def _fill_made(self) -> None:
+        for key, value in _MADE.items():
+            if self.source == "synthetic":
+                self._fill(key, value)
+            elif getattr(self, key) is not None:
+                raise ValueError(f"{key} is for source: synthetic only; with source: {self.source} leave it out")
+        if self.samples is not None and self.classes is not None and self.samples < self.classes:
+            raise ValueError(f"samples: {self.samples} are fewer than classes: {self.classes}")
+
+    @property
+    def known_size(self) -> tuple[int, int] | None:
+        """Height and width of the dataset's images, where the specification or its kind of source says so."""
+        return self.size or NATIVE_SIZE.get(self.source)
+
+    @property
+    def split_paths(self) -> dict[str, str]:
+        """The splits that have a path of their own, by name."""
+        return {name: split.path for name, split in sorted((self.splits or {}).items()) if isinstance(split, SplitPath)}
+
+    def fractions(self, *, source_has_splits: bool) -> dict[str, float]:
+        """The splits that are a part of train: as stated, else test: 0.1 of a source that has no splits itself."""
+        default: dict[str, float | SplitPath] = {} if source_has_splits else dict(DEFAULT_SPLITS)
+        stated = default if self.splits is None else self.splits
+        return {name: split for name, split in stated.items() if not isinstance(split, SplitPath)}
+
+    def resolved(self, base_dir: Path) -> DatasetSpec:
+        """The same with absolute paths; relative ones are relative to `base_dir`, the directory of the study file. Links are kept."""
+        splits = self.splits and {
+            name: SplitPath(path=_absolute(split.path, base_dir)) if isinstance(split, SplitPath) else split
+            for name, split in self.splits.items()
+        }
+        return self.model_copy(update={"path": self.path and _absolute(self.path, base_dir), "splits": splits})
+
+    def to_json(self) -> dict[str, Any]:
+        """All keys, JSON-able; `DatasetSpec.model_validate` takes it back."""
+        return self.model_dump(mode="json")
+
+
+def _absolute(path: str, base_dir: Path) -> str:
+    return os.path.abspath(base_dir / Path(path).expanduser())
+
+
+def parse_spec(values: Any, base_dir: Path) -> DatasetSpec:
+    """A resolved specification from JSON values. Raises ConfigError with one line per wrong key."""
+    try:
+        return DatasetSpec.model_validate(values).resolved(base_dir)
+    except ValidationError as error:
+        lines = [f"{'.'.join(str(part) for part in line['loc']) or 'dataset'}: {line['msg']}" for line in error.errors()]
+        raise ConfigError("the dataset's specification is wrong:\n" + "\n".join(lines)) from error
+
+
+def spec_digest(spec: DatasetSpec | Mapping[str, Any]) -> str:
+    """64 hex digits: blake3 of the canonical JSON of the specification; the first 12 are the build directory's `spec12`."""
+    return blake3(canonical_json(dict(spec) if isinstance(spec, Mapping) else spec.to_json())).hexdigest()
+
+
+def spec12(spec: DatasetSpec | Mapping[str, Any]) -> str:
+    """The 12 digits in the name of the build directory, `<storage>/datasets/.build/<name>-<spec12>/`."""
+    return spec_digest(spec)[:12]

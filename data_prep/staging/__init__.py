@@ -1,0 +1,5 @@
+"""From network storage to the node: every chunk hashed on the way, once per node, resumable, whole or not there."""
+
+from data_prep.staging.stage import StagedDataset, StageOptions, stage
+
+__all__ = ["StageOptions", "StagedDataset", "stage"]

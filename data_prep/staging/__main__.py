@@ -1,0 +1,99 @@
+"""`python -m data_prep.staging --source DIR --cache DIR`: stage one dataset; JSON lines on stdout for the node program.
+
+{"progress": [bytes done, bytes in all]} as it goes, then {"result": {...}} and exit 0, or {"error": {"class", "message"}} and the exit
+code of its class. Ends by itself when its parent has gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from base.errors import Cancelled, ConfigError, SlipwayError
+from base.logs import configure
+from data_prep.staging.copy import CopyOptions
+from data_prep.staging.stage import StageOptions, stage
+
+_EVERY_S = 0.5
+
+
+class _Progress:
+    """Two lines a second at most; every call looks whether our parent is still there."""
+
+    def __init__(self) -> None:
+        self.parent = os.getppid()
+        self.shown_at = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if os.getppid() != self.parent:
+            raise Cancelled("the program that asked for this dataset has gone; the unfinished copy is kept, the next one goes on with it")
+        now = time.monotonic()
+        if now - self.shown_at >= _EVERY_S or (done == total and total > 0):
+            self.shown_at = now
+            say({"progress": [done, total]})
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code."""
+    arguments = _parser().parse_args(argv)
+    configure("stage")
+    try:
+        staged = stage(
+            arguments.source,
+            arguments.cache,
+            holder=_holder(arguments.holder),
+            max_bytes=arguments.max_bytes,
+            progress=_Progress(),
+            options=StageOptions(
+                stall_s=arguments.stall_s,
+                patience_s=arguments.patience_s,
+                rehash=arguments.rehash,
+                copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
+            ),
+        )
+    except SlipwayError as error:
+        say({"error": {"class": type(error).__name__, "message": str(error)}})
+        return error.exit_code
+    say({"result": {**vars(staged), "root": str(staged.root)}})
+    return 0
+
+
+def say(value: dict[str, Any]) -> None:
+    """One line, at once."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def _holder(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        holder = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--holder {text!r} is not JSON: {error}") from error
+    if not isinstance(holder, dict):
+        raise ConfigError(f"--holder {text!r} is not a JSON object with run_id, pid, start_time, boot_id, job_id, scheduler")
+    return holder
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m data_prep.staging", description="Bring a dataset into this node's cache.")
+    parser.add_argument("--source", type=Path, required=True, help="<storage>/datasets/<name>-<digest12>")
+    parser.add_argument("--cache", type=Path, required=True, help="this node's cache")
+    parser.add_argument("--max-bytes", type=int, help="limit of all datasets in the cache")
+    parser.add_argument("--holder", help="JSON object: who uses the dataset; without it there is no lease")
+    parser.add_argument("--bytes-per-s", type=float, help="read no faster than this from storage")
+    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--stall-s", type=float, default=60.0, help="read around another stager that does not move for so long")
+    parser.add_argument("--patience-s", type=float, default=60.0, help="look so long for files that storage does not show yet")
+    parser.add_argument("--rehash", action="store_true", help="hash what an interrupted copy left before going on")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Reading and writing at offsets, past the page cache where the file system allows it.
+
+O_DIRECT wants buffers, offsets and sizes in multiples of the block: buffers come from mmap, chunks are multiples of 4096.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from pathlib import Path
+
+BLOCK = 4096
+
+
+def aligned_buffer(num_bytes: int) -> memoryview:
+    """A buffer that O_DIRECT accepts, of at least `num_bytes`."""
+    return memoryview(mmap.mmap(-1, rounded_up(num_bytes)))
+
+
+def rounded_up(num_bytes: int) -> int:
+    """To whole blocks, at least one."""
+    return max(BLOCK, -(-num_bytes // BLOCK) * BLOCK)
+
+
+def open_file(path: Path, flags: int, direct: bool) -> int:
+    """A descriptor for a regular file, not through a link; with O_DIRECT if `direct` and the file system has it. Raises OSError."""
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags | os.O_DIRECT if direct else flags, 0o600)
+    except OSError as error:
+        if not direct or error.errno != errno.EINVAL:
+            raise
+        descriptor = os.open(path, flags, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return descriptor
+
+
+def supports_direct_read(path: Path) -> bool:
+    """Whether this file can be read past the page cache: some file systems open with O_DIRECT and refuse afterwards."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT)
+    except OSError:
+        return False
+    try:
+        os.preadv(descriptor, [aligned_buffer(BLOCK)], 0)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def supports_direct_write(directory: Path) -> bool:
+    """Whether files in `directory` can be written past the page cache."""
+    probe = directory / "direct.probe"
+    try:
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT, 0o600)
+    except OSError:
+        return False
+    try:
+        os.pwritev(descriptor, [aligned_buffer(BLOCK)], 0)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+        probe.unlink(missing_ok=True)
+    return True
+
+
+def read_into(descriptor: int, buffer: memoryview, num_bytes: int, offset: int) -> int:
+    """Read `num_bytes` from `offset`, less at the end of the file; returns how many. O_DIRECT may fill more of `buffer`, whole blocks."""
+    filled = 0
+    while filled < num_bytes:
+        count = os.preadv(descriptor, [buffer[filled:]], offset + filled)
+        if count == 0:
+            break
+        filled += count
+    return min(filled, num_bytes)
+
+
+def write_from(descriptor: int, buffer: memoryview, offset: int) -> None:
+    """Write all of `buffer` at `offset`. Raises OSError."""
+    done = 0
+    while done < len(buffer):
+        done += os.pwritev(descriptor, [buffer[done:]], offset + done)
+
+
+def allocate(descriptor: int, num_bytes: int) -> None:
+    """Reserve the file's room on the disk and give it its size. Raises OSError (ENOSPC) without room; the file may have grown then."""
+    if os.fstat(descriptor).st_size > num_bytes:
+        os.ftruncate(descriptor, num_bytes)
+    try:
+        os.posix_fallocate(descriptor, 0, num_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        os.ftruncate(descriptor, num_bytes)  # this file system cannot reserve

@@ -1,0 +1,113 @@
+"""The directory of an unfinished copy: made or found again, allocated, published, or removed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import xxhash
+
+from base.publish import publish_directory, remove_tree
+from data_prep.cache.holder import start_time
+from data_prep.cache.layout import Cache, part_of
+from data_prep.manifest import DATA_NAME, FILE_NAME, Shard
+from data_prep.staging import journal
+from data_prep.staging.files import BLOCK, allocate, open_file
+from data_prep.staging.journal import Journal
+from data_prep.staging.source import Source
+
+
+class Part:
+    """Where one stager copies to. With the dataset's lock the resumable one; without (the lock's holder is frozen) one of its own."""
+
+    def __init__(self, cache: Cache, source: Source, locked: bool) -> None:
+        self.source = source
+        common = part_of(cache, source.name)
+        own = common.parent / f"{common.name}-{os.getpid()}-{start_time(os.getpid())}"
+        self.path = common if locked and _is_free(common) else own
+        self.path.mkdir(exist_ok=True)
+        self.path.chmod(0o2750 if cache.shared else 0o700)
+        self.journal = Journal(self.path, source.digest)
+        struck = [number for number, shard in enumerate(source.manifest.shards) if not self._is_whole(shard)]
+        self.journal.strike({chunk for chunk in self.journal.done if chunk[0] in struck})
+
+    def close(self) -> None:
+        self.journal.close()
+
+    def trusted_bytes(self) -> int:
+        """Bytes that need not be copied again."""
+        shards = self.source.manifest.shards
+        return sum(
+            min(shards[number].chunk_bytes, shards[number].bytes - chunk * shards[number].chunk_bytes)
+            for number, chunk in self.journal.done
+        )
+
+    def missing_bytes(self) -> int:
+        """Bytes that the disk must still give; what is allocated already counts as given."""
+        taken = 0
+        for shard in self.source.manifest.shards:
+            try:
+                taken += min((self.path / shard.name / DATA_NAME).lstat().st_blocks * 512, shard.bytes)
+            except FileNotFoundError:
+                continue
+        return self.source.manifest.bytes - taken + len(self.source.content) + len(self.source.manifest.shards) * 2 * BLOCK
+
+    def allocate(self) -> None:
+        """Create every file in its full size. Raises OSError without room."""
+        for shard in self.source.manifest.shards:
+            path = self.path / shard.name / DATA_NAME
+            path.parent.mkdir(exist_ok=True)
+            path.parent.chmod(self.path.stat().st_mode)
+            if path.is_file():
+                path.chmod(0o600)  # killed just before it was published
+            descriptor = open_file(path, os.O_RDWR | os.O_CREAT, direct=False)
+            try:
+                allocate(descriptor, shard.bytes)
+            finally:
+                os.close(descriptor)
+
+    def rehash(self) -> None:
+        """Read what the journal lists and strike out what is not as promised: for disks that do not keep what they were given."""
+        wrong = set()
+        for number, chunk in sorted(self.journal.done):
+            shard = self.source.manifest.shards[number]
+            with (self.path / shard.name / DATA_NAME).open("rb") as file:
+                file.seek(chunk * shard.chunk_bytes)
+                if xxhash.xxh3_128_hexdigest(file.read(shard.chunk_bytes)) != shard.chunks[chunk]:
+                    wrong.add((number, chunk))
+        self.journal.strike(wrong)
+
+    def publish(self, target: Path) -> bool:
+        """Add the manifest, make everything read-only and durable, and rename to `target`. False if that is there already."""
+        (self.path / FILE_NAME).unlink(missing_ok=True)
+        descriptor = os.open(self.path / FILE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(self.source.content)
+        for name in [FILE_NAME, *(f"{shard.name}/{DATA_NAME}" for shard in self.source.manifest.shards)]:
+            (self.path / name).chmod(0o444)
+        published = publish_directory(self.path, target)
+        if published:
+            (target / journal.NAME).unlink(missing_ok=True)
+        return published
+
+    def remove(self) -> None:
+        """Give the room back: after an error of the node's disk nothing in it is trusted, and what was not synced is never synced again."""
+        remove_tree(self.path)
+
+    def _is_whole(self, shard: Shard) -> bool:
+        """The journal counts only inside a file of the right size."""
+        try:
+            status = (self.path / shard.name / DATA_NAME).lstat()
+        except FileNotFoundError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_size == shard.bytes
+
+
+def _is_free(path: Path) -> bool:
+    """Whether `path` is ours to use: not there, or a directory of ours and no link."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return True
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

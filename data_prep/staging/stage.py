@@ -1,0 +1,181 @@
+"""Stage a dataset: a hit, or a copy that nobody else on this node makes at the same time."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from base.errors import NotEnoughSpace, SlipwayError, StagingError
+from data_prep.cache.eviction import sweep
+from data_prep.cache.holder import JobAlive, describe
+from data_prep.cache.layout import Cache, dataset_name, open_cache, usable
+from data_prep.cache.lease import refuse_if_removing, write_lease
+from data_prep.cache.lock import Lock
+from data_prep.cache.space import Need, free_bytes, make_room, not_enough
+from data_prep.cache.stored import touch_used
+from data_prep.staging.copy import MAX_CHUNK_BYTES, ChunkCopy, CopyOptions
+from data_prep.staging.hit import find_hit
+from data_prep.staging.part import Part
+from data_prep.staging.source import Source
+
+logger = logging.getLogger(__name__)
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageOptions:
+    """How patient, and how to copy. `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`:
+    how long a file that storage does not show yet is looked for; `rehash`: read again what an interrupted copy left; `job_alive`: judges
+    leases that name a job and no process."""
+
+    stall_s: float = 60.0
+    patience_s: float = 60.0
+    rehash: bool = False
+    job_alive: JobAlive | None = None
+    copy: CopyOptions = field(default_factory=CopyOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedDataset:
+    """A whole, checked dataset on this node. `copied_bytes` came from storage now, `resumed_bytes` from an interrupted copy; `lease` is the
+    id to release, None without a holder."""
+
+    root: Path
+    digest: str
+    bytes: int
+    copied_bytes: int
+    resumed_bytes: int
+    hit: bool
+    seconds: float
+    lease: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Copied:
+    digest: str
+    bytes: int
+    copied_bytes: int = 0
+    resumed_bytes: int = 0
+    hit: bool = False
+
+
+def stage(
+    source_dir: Path,
+    cache_dir: Path,
+    *,
+    holder: Mapping[str, Any] | None = None,
+    max_bytes: int | None = None,
+    progress: Progress | None = None,
+    options: StageOptions | None = None,
+) -> StagedDataset:
+    """Bring the dataset `source_dir`, `<name>-<digest12>`, into the cache and protect it for `holder` (see this_process; None: no lease).
+
+    A kill at any moment leaves a whole dataset or a copy that the next call goes on with. Raises NotEnoughSpace before the first byte,
+    DigestMismatch when storage holds other bytes than the manifest promises, StorageError when it cannot be read, StagingError otherwise.
+    """
+    started = time.monotonic()
+    options = options or StageOptions()
+    name = dataset_name(source_dir)
+    cache = open_cache(cache_dir)
+    show = progress or _silent
+    with usable(cache.root), Lock(cache.locks / f"{name}.lock", "stage", cache.file_mode) as lock:
+        if not lock.acquire(options.stall_s, lambda other: show(other.get("done", 0), other.get("total", 0))):
+            refuse_if_removing(lock, name)
+            logger.warning("%s has not moved for %g s while staging %s: reading around it", describe(lock.holder()), options.stall_s, name)
+        found = _hit(cache, name, lock)
+        if lock.held:
+            sweep(cache, name)
+        if found is None:
+            found = _Stager(cache, Source(source_dir, options.patience_s), lock, max_bytes, options, show).run()
+        touch_used(cache, name, found.bytes)
+        lease = write_lease(cache, name, holder) if holder is not None else None
+    show(found.bytes, found.bytes)
+    seconds = time.monotonic() - started
+    return StagedDataset(root=cache.datasets / name, seconds=seconds, lease=lease, **vars(found))
+
+
+def _hit(cache: Cache, name: str, lock: Lock) -> _Copied | None:
+    hit = find_hit(cache, name, lock)
+    return None if hit is None else _Copied(digest=hit[1], bytes=hit[0].bytes, hit=True)
+
+
+def _silent(_done: int, _total: int) -> None:
+    """The progress of who shows none."""
+
+
+class _Overtaken(Exception):
+    """Somebody else, who read around us while we were frozen, has published the dataset."""
+
+
+class _Stager:
+    """One copy, from the look for room to the rename."""
+
+    def __init__(self, cache: Cache, source: Source, lock: Lock, max_bytes: int | None, options: StageOptions, progress: Progress) -> None:
+        self.cache, self.source, self.lock, self.max_bytes, self.options, self.progress = cache, source, lock, max_bytes, options, progress
+        self.target = cache.datasets / source.name
+        self.done = 0
+
+    def run(self) -> _Copied:
+        if any(shard.chunk_bytes > MAX_CHUNK_BYTES for shard in self.source.manifest.shards):
+            raise StagingError(f"{self.source.root}: chunks of more than {MAX_CHUNK_BYTES} bytes: this is no manifest of ours")
+        try:
+            part = Part(self.cache, self.source, self.lock.held)
+        except OSError as error:
+            raise self._disk_failed(error) from error
+        try:
+            self._reserve(part)
+            if self.options.rehash:
+                part.rehash()
+            self.done = resumed = part.trusted_bytes()
+            self._advance(0)
+            copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
+            part.publish(self.target)
+        except OSError as error:
+            part.remove()
+            raise self._disk_failed(error) from error
+        except _Overtaken:
+            part.remove()
+            copied = self.done - resumed
+        finally:
+            part.close()
+        return _Copied(digest=self.source.digest, bytes=self.source.manifest.bytes, copied_bytes=copied, resumed_bytes=resumed)
+
+    def _reserve(self, part: Part) -> None:
+        """Make room and take it at once, one stager of this node at a time: what is allocated is nobody else's."""
+        need = Need(
+            name=self.source.name, bytes=part.missing_bytes(), inodes=2 * len(self.source.manifest.shards) + 8, max_bytes=self.max_bytes
+        )
+        with Lock(self.cache.locks / "space.lock", "space", self.cache.file_mode) as lock:
+            lock.acquire(self.options.stall_s)
+            try:
+                for gone in make_room(self.cache, need, self.options.job_alive):
+                    logger.info("evicted %s from %s", gone, self.cache.root)
+            except NotEnoughSpace:
+                if not part.journal.done:
+                    part.remove()
+                raise
+            part.allocate()
+
+    def _advance(self, num_bytes: int) -> None:
+        self.done += num_bytes
+        self.lock.beat(self.done, self.source.manifest.bytes)
+        self.progress(self.done, self.source.manifest.bytes)
+        if self.target.exists():
+            raise _Overtaken
+
+    def _disk_failed(self, error: OSError) -> SlipwayError:
+        need = Need(name=self.source.name, bytes=self.source.manifest.bytes, inodes=0, max_bytes=self.max_bytes)
+        if error.errno in _FULL:
+            return not_enough(self.cache, need, f"the disk became full while copying ({error.strerror})", self.options.job_alive)
+        return StagingError(
+            f"the disk of the cache {self.cache.root} failed while {self.source.name} was copied: {error.strerror}; the unfinished copy "
+            f"was removed ({free_bytes(self.cache.root)} bytes free); see the kernel's log, or set another cache.path"
+        )

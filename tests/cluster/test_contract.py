@@ -1,0 +1,69 @@
+"""What every scheduler must keep to; a new one is a line in SCHEDULERS and is tested here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from base.errors import AllocationError, ConfigError
+from cluster.launching import Launched
+from cluster.schedulers import SCHEDULERS, Scheduler, get_scheduler
+from cluster.types import Allocation, Holder, Launch, Node
+
+NODES = tuple(Node(name=f"node-{index}", hostname=f"h{index}", address=f"10.0.0.{index + 1}", cores=(index,)) for index in range(3))
+
+
+def allocation(scheduler: Scheduler) -> Allocation:
+    return Allocation(scheduler=scheduler.NAME, job_id="17", nodes=NODES, device="cpu", exclusive=True)
+
+
+@pytest.fixture(params=SCHEDULERS)
+def scheduler(request: pytest.FixtureRequest) -> Scheduler:
+    return SCHEDULERS[request.param]
+
+
+def test_it_is_listed_under_its_own_name(scheduler: Scheduler) -> None:
+    assert get_scheduler(scheduler.NAME) is scheduler
+
+
+def test_every_node_is_launched_once_and_twice_the_same(scheduler: Scheduler) -> None:
+    launches = scheduler.launches(allocation(scheduler), ("python", "-m", "node"))
+    assert sorted(index for launch in launches for index in launch.nodes) == [0, 1, 2]
+    assert all({"python", "-m", "node"} <= set(launch.argv) for launch in launches)
+    assert launches == scheduler.launches(allocation(scheduler), ("python", "-m", "node"))
+
+
+def test_caches_of_different_machines_may_have_one_path_and_of_one_machine_not(scheduler: Scheduler) -> None:
+    paths = {scheduler.node_cache(Path("/cache"), node) for node in NODES}
+    assert all(path.is_relative_to("/cache") for path in paths)
+    assert len(paths) in (1, len(NODES))
+
+
+def test_a_holder_of_another_place_is_not_taken_for_dead(scheduler: Scheduler) -> None:
+    holder = Holder(scheduler=scheduler.NAME, job_id="1", restart_count=0, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
+    assert scheduler.holder_alive(holder) is None
+    assert holder.host in scheduler.describe_holder(holder) or holder.job_id in scheduler.describe_holder(holder)
+
+
+def test_an_unknown_one_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'local'"):
+        get_scheduler("locale")
+
+
+def test_a_launch_gets_its_line_and_its_words_are_kept() -> None:
+    launched = Launched(Launch(argv=("sh", "-c", "read line; echo got $line >&2; exit 3"), nodes=(0,)), b"secret\n", {})
+    try:
+        import select
+
+        assert select.select([launched.exit_fd], [], [], 10)[0]
+        assert launched.poll() == 3
+        assert launched.read_stderr() == b"got secret\n"
+        assert launched.last_words == b"got secret\n"
+    finally:
+        launched.close()
+
+
+def test_a_program_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(AllocationError, match="cannot be started"):
+        Launched(Launch(argv=("/nowhere/srun",), nodes=(0,)), b"\n", {})

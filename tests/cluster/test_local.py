@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import AllocationError
+from cluster import processes
+from cluster.gpus import Gpu
+from cluster.schedulers import local
+from cluster.types import AllocationRequest, Holder
+
+GPUS = tuple(Gpu(number, f"GPU-{number}", "P100") for number in range(4))
+FLAT = {number: (0, number) for number in range(16)}
+
+
+def request(nodes: int = 2, each: int = 1, largest: int | None = None, device: str | None = "cpu") -> AllocationRequest:
+    return AllocationRequest(nodes=nodes, gpus_per_node=each, largest_nodes=largest or nodes, device=device, walltime_s=60)
+
+
+def plan(wanted: AllocationRequest, cores: Any = range(8), gpus: Any = (), topology: Any = None) -> Any:
+    return local.plan_allocation(wanted, tuple(cores), FLAT if topology is None else topology, gpus, ("host", 7))
+
+
+def test_nodes_have_equal_disjoint_core_sets() -> None:
+    allocation = plan(request(4))
+    assert [node.cores for node in allocation.nodes] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert [node.name for node in allocation.nodes] == ["local-0", "local-1", "local-2", "local-3"]
+    assert not allocation.oversubscribed
+    assert allocation.job_id == "7"
+
+
+def test_a_small_cell_gets_nodes_as_small_as_the_largest_one_s() -> None:
+    assert [node.cores for node in plan(request(1, largest=4)).nodes] == [(0, 1)]
+
+
+def test_cores_that_do_not_divide_are_left_unused() -> None:
+    assert [node.cores for node in plan(request(3), range(8)).nodes] == [(0, 1), (2, 3), (4, 5)]
+
+
+def test_fewer_cores_than_nodes_overlap_and_say_so() -> None:
+    allocation = plan(request(3), (4, 9))
+    assert [node.cores for node in allocation.nodes] == [(4,), (9,), (4,)]
+    assert allocation.oversubscribed
+
+
+def test_more_processes_than_cores_say_so() -> None:
+    assert plan(request(2, each=5)).oversubscribed
+    assert not plan(request(2, each=4)).oversubscribed
+
+
+def test_hardware_threads_of_a_core_stay_together() -> None:
+    siblings = {number: (0, number % 4) for number in range(8)}  # 0 and 4 are one core
+    assert [node.cores for node in plan(request(4), range(8), topology=siblings).nodes] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+
+
+def test_gpus_are_split_and_never_shared() -> None:
+    allocation = plan(request(2, each=2, device=None), gpus=GPUS)
+    assert allocation.device == "cuda"
+    assert [node.gpus for node in allocation.nodes] == [("GPU-0", "GPU-1"), ("GPU-2", "GPU-3")]
+    assert allocation.nodes[0].gpu_models == ("P100", "P100")
+    assert not allocation.oversubscribed
+
+
+@pytest.mark.parametrize(("each", "gpus", "words"), [(3, GPUS, "2 nodes x 3 GPUs"), (1, (), "no GPU")])
+def test_missing_gpus_are_an_error(each: int, gpus: Any, words: str) -> None:
+    with pytest.raises(AllocationError, match=words):
+        plan(request(2, each=each, device="cuda"), gpus=gpus)
+
+
+def test_without_a_gpu_and_without_a_word_it_is_the_cpu() -> None:
+    assert plan(request(device=None)).device == "cpu"
+
+
+@pytest.mark.parametrize("job", [{"SLURM_JOB_ID": "1"}, {"LSB_JOBID": "1"}, {"PBS_JOBID": "1"}, {"JOB_ID": "1", "SGE_ROOT": "/"}])
+def test_it_is_not_inside_another_scheduler_s_job(job: dict[str, str]) -> None:
+    assert not local.detect(job)
+    assert local.detect({"PATH": "/bin", "JOB_ID": "1"})
+
+
+def test_this_machine_can_be_allocated() -> None:
+    allocation = local.allocate(request(1), os.environ, 42)
+    assert set(allocation.head.cores) <= os.sched_getaffinity(0)
+    assert allocation.job_id == "42"
+
+
+def holder(**changes: Any) -> Holder:
+    state = processes.state_of(os.getpid())
+    assert state
+    fields = {
+        "scheduler": "local",
+        "job_id": "1",
+        "restart_count": 0,
+        "host": os.uname().nodename,
+        "pid": os.getpid(),
+        "pid_start": state.start,
+        "boot_id": processes.boot_id(),
+        "pid_namespace": processes.pid_namespace(),
+    }
+    return Holder(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "alive"),
+    [
+        ({}, True),
+        ({"pid_start": 1}, False),
+        ({"pid": 2**22 + 1}, False),
+        ({"boot_id": "another boot"}, False),
+        ({"boot_id": "another boot", "host": "another-host"}, None),
+        ({"pid_namespace": "pid:[1]"}, None),
+    ],
+)
+def test_whether_a_holder_lives(changes: dict[str, Any], alive: bool | None) -> None:
+    assert local.holder_alive(holder(**changes)) is alive
+
+
+def test_the_lock_s_directory_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "RUNTIME_DIRECTORY", str(tmp_path / "slipway-{uid}"))
+    path = local.turn_lock()
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert local.turn_lock() == path
+    path.parent.chmod(0o777)
+    with pytest.raises(AllocationError, match="0700"):
+        local.turn_lock()
+    path.parent.rmdir()
+    path.parent.symlink_to(tmp_path)
+    with pytest.raises(AllocationError, match="0700"):
+        local.turn_lock()

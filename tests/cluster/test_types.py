@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cluster.types import Allocation, AllocationRequest, Holder, Node
+
+
+def node(name: str = "n0", **changes: Any) -> Node:
+    return Node(**{"name": name, "hostname": "host", "address": "10.0.0.1", "cores": (0, 1), **changes})
+
+
+def test_an_allocation_survives_json() -> None:
+    nodes = (node(), node("n1", gpus=("GPU-a",), gpu_models=("P100",), interface="ib0"))
+    allocation = Allocation(scheduler="x", job_id="1", nodes=nodes, device="cuda", exclusive=True, deadline=1.5)
+    assert Allocation.from_json(json.loads(json.dumps(allocation.to_json()))) == allocation
+    assert Node.from_json(json.loads(json.dumps(nodes[1].to_json()))) == nodes[1]
+    assert allocation.head == nodes[0]
+    hash(allocation)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"nodes": 0}, "nodes"), ({"walltime_s": 0}, "walltime_s"), ({"largest_nodes": 1}, "largest_nodes"), ({"device": "tpu"}, "tpu")],
+)
+def test_a_request_that_cannot_be_is_refused(changes: dict[str, Any], words: str) -> None:
+    fields: dict[str, Any] = {"nodes": 2, "gpus_per_node": 1, "largest_nodes": 4, "walltime_s": 60.0, **changes}
+    with pytest.raises(ValueError, match=words):
+        AllocationRequest(**fields)
+
+
+@pytest.mark.parametrize("fields", [{"nodes": ()}, {"nodes": (node(), node())}, {"device": "gpu"}])
+def test_an_allocation_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    known: dict[str, Any] = {"scheduler": "x", "job_id": "1", "nodes": (node(),), "device": "cpu", "exclusive": True}
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        Allocation(**{**known, **fields})
+
+
+def test_a_node_has_a_name_and_a_model_per_gpu() -> None:
+    with pytest.raises(ValueError, match="name"):
+        node("a/b")
+    with pytest.raises(ValueError, match="gpu_models"):
+        node(gpus=("GPU-a", "GPU-b"), gpu_models=("P100",))
+
+
+def test_a_holder_is_taken_from_a_mapping_with_more_in_it() -> None:
+    holder = Holder(scheduler="local", job_id="1", restart_count=0, host="h", pid=1, pid_start=2, boot_id="b", pid_namespace="p")
+    assert Holder.from_json({**holder.to_json(), "token": "x"}) == holder
+    with pytest.raises(KeyError):
+        Holder.from_json({"pid": 1})

@@ -1,0 +1,156 @@
+"""What every engine must keep to; a new one is a line in ENGINES and is tested here."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError, ContainerError
+from containers.engines import ENGINES, Engine, Process, bare, get_engine
+from containers.spec import ContainerSpec, Paths, ProcessSpec
+
+HOST_ENV = {
+    "PATH": os.environ["PATH"],
+    "HOME": "/home/u",
+    "LC_ALL": "C.UTF-8",
+    "NCCL_DEBUG": "INFO",
+    "AWS_SECRET_ACCESS_KEY": "canary",
+    "PYTHONPATH": "/mine",
+    "CUDA_VISIBLE_DEVICES": "0,1",
+    "SLURM_JOB_ID": "3",
+}
+
+
+def spec(tmp_path: Path, *commands: tuple[str, ...], **changes: Any) -> ContainerSpec:
+    for name in ("out", "lib", "data", "folder"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    paths = Paths(
+        cell=str(tmp_path / "cell.json"),
+        data=str(tmp_path / "data"),
+        lib=str(tmp_path / "lib"),
+        beat=str(tmp_path / "beat"),
+        out=str(tmp_path / "out"),
+        program=str(tmp_path / "folder"),
+    )
+    processes = tuple(
+        ProcessSpec(name=f"rank-{index}", ranks=(index,), command=command, env=(("RANK", str(index)),))
+        for index, command in enumerate(commands or (("{python}", "{folder}/program.py"),))
+    )
+    fields: dict[str, Any] = {"image": "img", "python": "python3", "device": "cpu", "gpus": (), "cores": (), "env": (("A", "b"),)}
+    return ContainerSpec(name="run-a1-n0", processes=processes, paths=paths, **{**fields, **changes})
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return ENGINES[request.param]
+
+
+def ended(process: Process) -> int:
+    assert select.select([process.exit_fd], [], [], 20)[0], "it did not end"
+    code = process.exit_code()
+    assert code is not None
+    return code
+
+
+def test_it_is_listed_under_its_own_name(engine: Engine) -> None:
+    assert get_engine(engine.NAME) is engine
+
+
+def test_a_plan_is_a_value(engine: Engine, tmp_path: Path) -> None:
+    wanted = spec(tmp_path)
+    plan = engine.plan(wanted, HOST_ENV)
+    assert plan == engine.plan(wanted, HOST_ENV)
+    assert plan.engine == engine.NAME
+    assert [process.ranks for process in plan.processes] == [(0,)]
+    hash(plan)
+
+
+def test_nothing_of_the_users_environment_comes_along_but_what_is_allowed(engine: Engine, tmp_path: Path) -> None:
+    env = dict(engine.plan(spec(tmp_path), HOST_ENV).processes[0].env)
+    assert "canary" not in env.values()
+    assert not {"AWS_SECRET_ACCESS_KEY", "SLURM_JOB_ID"} & set(env)
+    assert env["NCCL_DEBUG"] == "INFO"
+    assert env["A"] == "b"
+    assert env["RANK"] == "0"
+
+
+def test_the_variables_of_the_contract_are_there(engine: Engine, tmp_path: Path) -> None:
+    env = dict(engine.plan(spec(tmp_path), HOST_ENV).processes[0].env)
+    assert {"SLIPWAY_CELL", "SLIPWAY_DATA", "SLIPWAY_LIB", "SLIPWAY_BEAT", "SLIPWAY_OUT"} <= set(env)
+    assert env["PYTHONPATH"] == env["SLIPWAY_LIB"]
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_exactly_the_granted_gpus_by_uuid(engine: Engine, tmp_path: Path) -> None:
+    env = dict(engine.plan(spec(tmp_path, device="cuda", gpus=("GPU-a", "GPU-b")), HOST_ENV).processes[0].env)
+    assert env["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+
+
+def test_code_and_output_come_back(engine: Engine, tmp_path: Path) -> None:
+    plan = engine.plan(spec(tmp_path, ("sh", "-c", "echo to you; echo $RANK $PWD >&2; exit 7")), HOST_ENV)
+    process = engine.start(plan, 0)
+    try:
+        assert ended(process) == 7
+        text = os.read(process.output_fd, 1000).decode()
+        assert "to you\n" in text
+        assert f"0 {tmp_path / 'out'}\n" in text
+    finally:
+        process.close()
+    engine.remove(plan)
+
+
+def test_a_signal_reaches_the_process_and_its_group(engine: Engine, tmp_path: Path) -> None:
+    plan = engine.plan(spec(tmp_path, ("sh", "-c", "sleep 100 & echo up; wait")), HOST_ENV)
+    process = engine.start(plan, 0)
+    try:
+        assert select.select([process.output_fd], [], [], 20)[0]
+        assert os.read(process.output_fd, 100) == b"up\n"
+        process.signal(signal.SIGKILL)
+        assert ended(process) == -signal.SIGKILL
+        assert select.select([process.output_fd], [], [], 20)[0]
+        assert os.read(process.output_fd, 100) == b"", "the sleep in the background still holds the pipe"
+        process.signal(signal.SIGTERM)  # nothing is there, nothing happens
+    finally:
+        process.close()
+
+
+def test_a_command_that_is_not_there_is_an_error(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(ContainerError, match=r"rank-0.*/nowhere/python"):
+        engine.start(engine.plan(spec(tmp_path, ("/nowhere/python",)), HOST_ENV), 0)
+
+
+def test_bare_fills_in_its_own_interpreter(tmp_path: Path) -> None:
+    plan = bare.plan(spec(tmp_path), HOST_ENV)
+    assert plan.processes[0].argv == (sys.executable, f"{tmp_path}/folder/program.py")
+    assert plan.processes[0].cwd == str(tmp_path / "out")
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'bear' is not known; valid: bare"):
+        get_engine("bear")
+
+
+@pytest.mark.parametrize(
+    ("commands", "changes", "words"),
+    [
+        (((),), {}, "must not be empty"),
+        ((("a\nb",),), {}, "newline"),
+        ((("a\0b",),), {}, "zero byte"),
+        ((), {"device": "cuda"}, "no gpus"),
+    ],
+)
+def test_a_specification_that_cannot_be_is_refused(tmp_path: Path, commands: Any, changes: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        spec(tmp_path, *commands, **changes)
+
+
+def test_a_rank_is_named_once(tmp_path: Path) -> None:
+    once = spec(tmp_path).processes[0]
+    with pytest.raises(ValueError, match="twice"):
+        ContainerSpec(name="x", image=None, python="p", processes=(once, once), paths=spec(tmp_path).paths, device="cpu", gpus=(), cores=())

@@ -1,0 +1,167 @@
+"""The contract of every framework folder, and the errors of framework.yaml."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import containers.frameworks
+from base.errors import ConfigError, UnsupportedRequest
+from containers.frameworks import FRAMEWORKS, check_supports, load_framework, parse_framework, program_argv
+from containers.frameworks.spec import FrameworkSpec
+from containers.models import MODELS
+
+FOLDER = Path(containers.frameworks.__file__).parent
+PATH = FOLDER / "pytorch" / "framework.yaml"
+
+
+def document() -> dict[str, Any]:
+    loaded = yaml.safe_load(PATH.read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def refused(change: dict[str, Any], path: Path = PATH) -> str:
+    """The message of the error that a changed framework.yaml gives; a value of ... takes the key away."""
+    merged = {key: value for key, value in {**document(), **change}.items() if value is not ...}
+    with pytest.raises(ConfigError) as error:
+        parse_framework(yaml.safe_dump(merged), path)
+    return str(error.value)
+
+
+def imports(path: Path) -> set[str]:
+    """First words of what a module imports absolutely."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(str(node.module).split(".")[0])
+    return found
+
+
+def test_every_folder_is_listed() -> None:
+    assert {path.parent.name: path.parent for path in FOLDER.glob("*/framework.yaml")} == FRAMEWORKS
+
+
+@pytest.fixture(params=FRAMEWORKS)
+def spec(request: pytest.FixtureRequest) -> FrameworkSpec:
+    return load_framework(request.param)
+
+
+def test_the_folder_is_complete(spec: FrameworkSpec) -> None:
+    assert (spec.folder / "Dockerfile").is_file()
+    programs = [word for word in program_argv(spec, "python3", str(spec.folder)) if word.startswith(str(spec.folder))]
+    assert programs
+    assert all(Path(program).is_file() for program in programs)
+
+
+def test_its_programs_compile_and_import_only_what_they_may(spec: FrameworkSpec) -> None:
+    packages = {re.split(r"[=<>!~ \[]", requirement)[0] for requirement in spec.packages}
+    beside = {path.stem for path in spec.folder.iterdir() if path.is_dir() or path.suffix == ".py"}
+    for path in spec.folder.rglob("*.py"):
+        allowed = set(sys.stdlib_module_names) | packages | beside | {"numpy", "slipway_reader"}
+        assert imports(path) <= allowed, f"{path} imports {imports(path) - allowed}"
+
+
+def test_nothing_beside_the_program_hides_a_package(spec: FrameworkSpec) -> None:
+    beside = {path.stem for path in spec.folder.iterdir() if path.is_dir() or path.suffix == ".py"} - {"program", "__init__", "__pycache__"}
+    assert all(name.startswith("slipway_") for name in beside), beside
+
+
+def test_it_supports_models_that_exist(spec: FrameworkSpec) -> None:
+    assert set(spec.supports.models) <= set(MODELS)
+    assert spec.supports.modes
+    assert spec.supports.precision
+    assert set(spec.supports.cuda_only) <= {
+        (field, word) for field in ("precision", "layout", "comm_hook") for word in getattr(spec.supports, field)
+    }
+
+
+def test_an_unknown_framework_gets_the_closest_one() -> None:
+    with pytest.raises(ConfigError, match="'pytoch' is not known.*did you mean 'pytorch'"):
+        load_framework("pytoch")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"lancher": "ranks"}, r"unknown key 'lancher'.*did you mean 'launcher'"),
+        ({"image": ...}, "'image' is missing"),
+        ({"image": 3}, "image: expected text, found 3"),
+        ({"name": "jax"}, "must be the name of its folder, 'pytorch'"),
+        ({"launcher": "srun"}, "launcher: valid: mpirun, ranks, single, torchrun.*found 'srun'"),
+        ({"env": ["tf_confi"]}, "did you mean 'tf_config'"),
+        ({"env": "tf_config"}, "env: expected a list"),
+        ({"packages": [1]}, "expected a list of words"),
+        ({"command": []}, "command: expected words"),
+        ({"command": ["{pyton}", "x"]}, r"no placeholder but \{python\}, \{folder\}"),
+        ({"events": "log:[a"}, "not a regular expression"),
+        ({"events": "log:loss (.*)"}, "a group named step"),
+        ({"events": "stdout"}, "expected `program`"),
+        ({"sidecars": [{"where": "all", "command": ["x"]}]}, r"sidecars\[0\]: where: valid: each, head"),
+        ({"sidecars": [{"where": "each", "command": ["x"], "env": ["A"]}]}, "env: expected names with values"),
+        ({"supports": []}, "supports: expected keys with values, found list"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], expected: str) -> None:
+    message = refused(change)
+    assert str(PATH) in message
+    assert re.search(expected, message), message
+
+
+def test_mistakes_in_supports_are_named() -> None:
+    assert "supports: the key 'modes' is missing" in refused({"supports": {}})
+    supports = document()["supports"]
+    assert "'fp8' is not valid; valid: bf16, fp16, fp32, tf32" in refused({"supports": {**supports, "precision": ["fp8"]}})
+    assert "cuda_only: unknown key 'modes'" in refused({"supports": {**supports, "cuda_only": {"modes": ["train"]}}})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("name: [", "is not valid YAML"), ("- a", "expected keys with values, found list")])
+def test_what_is_no_mapping_is_an_error(text: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        parse_framework(text, PATH)
+
+
+def test_sidecars_and_patterns_are_read() -> None:
+    sidecar = {"where": "head", "command": ["start", "{folder}"], "env": {"ROLE": "scheduler", "PORT": 1}}
+    spec = parse_framework(yaml.safe_dump({**document(), "sidecars": [sidecar], "events": r"log:Iteration (?P<step>\d+)"}), PATH)
+    assert dict(spec.sidecars[0].env) == {"ROLE": "scheduler", "PORT": "1"}
+    assert spec.events.startswith("log:")
+
+
+CELL = {"mode": "train", "model": "lenet", "precision": "fp32", "layout": "nchw", "comm_hook": "none", "device": "cpu", "seed": 3}
+
+
+def test_a_cell_it_can_run_passes() -> None:
+    check_supports(load_framework("pytorch"), CELL)
+    check_supports(load_framework("pytorch"), {**CELL, "device": "site", "precision": "fp16"})
+    check_supports(load_framework("pytorch"), {**CELL, "device": "cuda", "precision": "tf32"})
+    check_supports(load_framework("pytorch"), {**CELL, "comm_hook": "fp16"})
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"model": "vgg16"}, "does not support model 'vgg16'; valid: alexnet"),
+        ({"precision": "fp64"}, "did you mean 'fp16'|valid: bf16"),
+        ({"precision": "fp16"}, "precision 'fp16' on GPUs only, and the device is the CPU; valid: fp32, bf16"),
+        ({"device": "tpu"}, "does not support device 'tpu'; valid: cpu, cuda"),
+    ],
+)
+def test_a_cell_it_cannot_run_is_refused(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UnsupportedRequest, match=expected):
+        check_supports(load_framework("pytorch"), {**CELL, **change})
+
+
+def test_the_command_is_filled_in() -> None:
+    assert program_argv(load_framework("pytorch"), "/usr/bin/python3", "/slipway/program") == (
+        "/usr/bin/python3",
+        "/slipway/program/program.py",
+    )

@@ -1,0 +1,151 @@
+"""The parts of the PyTorch program that need no torch."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from containers.frameworks import FRAMEWORKS
+
+FOLDER = FRAMEWORKS["pytorch"]
+
+
+@pytest.fixture
+def part(monkeypatch: pytest.MonkeyPatch, lib: Path) -> Any:
+    """part("plan") is slipway_pytorch.plan, imported as the program imports it."""
+    monkeypatch.syspath_prepend(str(lib))
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(f"slipway_pytorch.{name}")
+
+    return load
+
+
+def dataset(**samples: int) -> Any:
+    return SimpleNamespace(manifest={"splits": {name: {"samples": number} for name, number in samples.items()}})
+
+
+def cell(**keys: Any) -> dict[str, Any]:
+    defaults = {"mode": "train", "seed": 1, "batch_size": 4, "global_batch_size": 4, "epochs": None, "steps": {"warmup": 2, "measured": 3}}
+    return {**defaults, **keys}
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_every_world_reads_the_same_global_batches(part: Any, world: int) -> None:
+    plans = [
+        part("plan").make_plan(cell(batch_size=8 // world, global_batch_size=8), dataset(train=20), rank, world)[1] for rank in range(world)
+    ]
+    whole = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(train=20), 0, 1)[1]
+    for number in range(5):
+        shares = [plan.share(number) for plan in plans]
+        assert {share.split for share in shares} == {"train"}
+        assert np.concatenate([share.indices for share in shares]).tolist() == whole.share(number).indices.tolist()
+
+
+@pytest.mark.parametrize("samples", [1, 4, 7, 24, 25])
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_every_sample_is_evaluated_once(part: Any, samples: int, world: int) -> None:
+    found: list[int] = []
+    for rank in range(world):
+        _, plan = part("plan").make_plan(cell(), dataset(train=64, test=samples), rank, world)
+        shares = [plan.share(number) for number in range(5, len(plan))]
+        assert all(share.split == "test" and 1 <= len(share.indices) <= 4 for share in shares)
+        found += [index for share in shares for index in share.indices.tolist()]
+    assert sorted(found) == list(range(samples))
+
+
+def test_which_split_is_evaluated(part: Any) -> None:
+    def evaluated(splits: Any, **keys: Any) -> Any:
+        return part("plan").make_plan(cell(**keys), splits, 0, 1)[1].eval_split
+
+    assert evaluated(dataset(train=8, validation=2, test=2)) == "test"
+    assert evaluated(dataset(train=8, validation=2, test=0)) == "validation"
+    assert evaluated(dataset(train=8)) is None
+    assert evaluated(dataset(train=8, test=2), mode="infer") is None
+    assert evaluated(dataset(train=8, test=2), mode="infer", load_parameters="/p") == "test"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, (5, 2, 5)),
+        ({"steps": {"warmup": 0, "measured": 3, "total": None}}, (3, 0, 3)),
+        ({"steps": {"warmup": 2, "measured": 3, "total": 9}}, (9, 2, 5)),
+        ({"steps": None, "epochs": 2}, (50, 10, 50)),
+        ({"steps": None, "epochs": 1, "global_batch_size": 20}, (5, 1, 5)),
+    ],
+)
+def test_steps_and_epochs(part: Any, keys: dict[str, Any], expected: tuple[int, int, int]) -> None:
+    assert part("plan").count_steps(cell(**keys), 103) == expected
+
+
+def test_a_batch_larger_than_the_split_is_an_error(part: Any) -> None:
+    _, plan = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(train=7), 0, 1)
+    with pytest.raises(ValueError, match="7 samples"):
+        plan.share(0)
+
+
+class OutOfMemoryError(RuntimeError):
+    """Called as torch's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError("no"), ("oom", 41)),
+        (OutOfMemoryError("CUDA out of memory"), ("oom", 41)),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), ("oom", 41)),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ("error", 1)),
+    ],
+)
+def test_the_kind_of_a_failure(part: Any, error: Exception, expected: tuple[str, int]) -> None:
+    assert part("failures").describe_failure(error) == expected
+
+
+def test_a_loss_that_is_not_finite_has_its_own_end(part: Any) -> None:
+    failures = part("failures")
+    assert failures.describe_failure(failures.LossNotFinite("nan")) == ("nan", 42)
+
+
+def test_events_are_lines_at_once(part: Any, tmp_path: Path) -> None:
+    events = part("events").Events(tmp_path / "events")
+    events.phase("init")
+    (line,) = (tmp_path / "events").read_text().splitlines()
+    assert json.loads(line).keys() == {"event", "time", "monotonic_ns", "phase"}
+    with pytest.raises(ValueError, match="JSON compliant"):
+        events.emit("step", loss=float("nan"))
+    events.close()
+
+
+STAND_IN = """
+import importlib, sys
+sys.path[:0] = sys.argv[1:]
+compiler = importlib.import_module("slipway_pytorch.compiler")
+compiler.NAME = "pretend"
+compiler.leave_out()
+import pretend
+assert pretend.disable(len) is len and pretend.disable()(len) is len and pretend.graph_break() is None
+assert pretend.utils.get_optimize_ddp_mode() == "ddp_optimizer" and pretend.trace_rules.clear_lru_cache() is None
+assert not hasattr(pretend, "__file__")
+assert "real" not in vars(pretend)
+assert pretend.real == 7
+import pretend as again
+assert again is not pretend and again.real == 7
+"""
+
+
+def test_the_compilers_stand_in_gives_way(tmp_path: Path) -> None:
+    (tmp_path / "pretend.py").write_text("real = 7\n")
+    (tmp_path / "slipway_pytorch").mkdir()
+    for name in ("__init__.py", "compiler.py"):
+        (tmp_path / "slipway_pytorch" / name).write_text((FOLDER / "slipway_pytorch" / name).read_text())
+    subprocess.run([sys.executable, "-c", STAND_IN, str(tmp_path)], check=True, timeout=60)

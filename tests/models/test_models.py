@@ -1,0 +1,190 @@
+"""Layer lists against published counts. Sources: tables.md section 3, goldens.md, frameworks.md section 2 of the design notes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Callable
+from math import prod, sqrt
+from pathlib import Path
+
+import pytest
+
+import containers.models
+from base.errors import ConfigError
+from containers.models import MODELS, build, check_size, smallest_size
+from containers.models.layers import Layer, LayerList
+from containers.models.memory import estimate_memory
+from containers.models.resnet import resnet
+
+ORACLES = [  # model, channels, size, classes, parameters, million multiply-adds, conv, linear
+    ("lenet", 1, 28, 10, 431_080, 2.293, 2, 2),
+    ("lenet", 1, 32, 10, 656_080, 3.522, 2, 2),
+    ("alexnet", 3, 224, 1000, 61_100_840, 714.2, 5, 3),
+    ("alexnet-caffe", 3, 227, 1000, 60_965_224, 724.4, 5, 3),
+    ("resnet18", 3, 224, 1000, 11_689_512, 1814.1, 20, 1),
+    ("resnet50", 3, 224, 1000, 25_557_032, 4089.2, 53, 1),
+    ("resnet50-v1", 3, 224, 1000, 25_557_032, 3858.0, 53, 1),
+]
+
+
+def of_kind(layers: tuple[Layer, ...] | list[Layer], kind: str) -> list[Layer]:
+    return [layer for layer in layers if layer["kind"] == kind]
+
+
+def example(name: str) -> tuple[Layer, ...]:
+    side = max(64, smallest_size(name))
+    return build(name, 3, (side, side), 7).layers
+
+
+@pytest.mark.parametrize(("name", "channels", "side", "classes", "parameters", "mmacs", "convs", "linears"), ORACLES)
+def test_the_published_counts_come_out(
+    name: str, channels: int, side: int, classes: int, parameters: int, mmacs: float, convs: int, linears: int
+) -> None:
+    model = build(name, channels, (side, side), classes)
+    assert model.parameters == parameters
+    assert round(model.macs / 1e6, 3 if mmacs < 10 else 1) == mmacs
+    assert (len(of_kind(list(model.layers), "conv")), len(of_kind(list(model.layers), "linear"))) == (convs, linears)
+
+
+@pytest.mark.parametrize(("first_version", "mmacs"), [(True, 11_282), (False, 11_514)])
+def test_the_loop_makes_resnet152_too(first_version: bool, mmacs: int) -> None:
+    net = LayerList(3, (224, 224))
+    resnet((3, 8, 36, 3), bottleneck=True, first_version=first_version)(net, 1000)
+    assert sum(layer["parameters"] for layer in net.layers) == 60_192_808
+    assert round(sum(layer["macs"] for layer in net.layers) / 1e6) == mmacs
+    assert len(of_kind(net.layers, "conv")) == 155
+
+
+def test_two_lenets_of_one_count_differ_in_their_lists() -> None:
+    model = build("lenet", 1, (28, 28), 10)
+    other = LayerList(1, (28, 28))
+    for number, channels in ((1, 20), (2, 50)):
+        other.conv(f"conv{number}", channels, 5)
+        other.relu(f"relu_conv{number}")
+        other.pool(f"pool{number}", 2, 2)
+    other.flatten("flatten")
+    other.linear("fc1", 500)
+    other.relu("relu1")
+    other.linear("fc2", 10)
+    assert sum(layer["parameters"] for layer in other.layers) == model.parameters == 431_080
+    assert [layer["kind"] for layer in other.layers] != [layer["kind"] for layer in model.layers]
+
+
+def test_work_of_convolutions() -> None:
+    conv2 = LayerList(96, (27, 27))
+    conv2.conv("conv2", 256, 5, padding=2)
+    assert round(2 * 256 * conv2.layers[-1]["macs"] / 1e9, 2) == 229.32  # goldens.md: batch 256, multiplications and additions
+
+
+def test_three_small_windows_cost_less_than_a_large_one() -> None:
+    def weights(kernels: list[int]) -> int:
+        net = LayerList(16, (32, 32))
+        for number, kernel in enumerate(kernels):
+            net.conv(f"conv{number}", 16, kernel, padding=kernel // 2, bias=False)
+        return sum(layer["parameters"] for layer in net.layers)
+
+    assert (weights([3, 3, 3]), weights([7])) == (27 * 16**2, 49 * 16**2)
+
+
+def test_nearly_all_of_alexnet_is_in_its_linear_layers() -> None:
+    model = build("alexnet-caffe", 3, (227, 227), 1000)
+    linear = sum(layer["parameters"] for layer in of_kind(list(model.layers), "linear"))
+    assert round(100 * linear / model.parameters, 1) == 96.2
+    assert round(4 * model.parameters / 1e6, 1) == 243.9
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_smallest_size_fits_and_one_less_does_not(name: str) -> None:
+    side = smallest_size(name)
+    assert min(prod(layer["shape_out"]) for layer in build(name, 1, (side, side), 2).layers) >= 1
+    check_size(name, (side, side + 3))
+    if side > 1:
+        with pytest.raises(ConfigError, match=f"the smallest that fits is {side}x{side}"):
+            build(name, 1, (side + 5, side - 1), 2)
+        with pytest.raises(ConfigError, match=f"the smallest that fits is {side}x{side}"):
+            check_size(name, (side - 1, side))
+
+
+@pytest.mark.parametrize(("name", "side"), [("lenet", 16), ("alexnet", 63), ("alexnet-caffe", 67), ("resnet18", 1)])
+def test_the_smallest_sizes(name: str, side: int) -> None:
+    assert smallest_size(name) == side
+
+
+def test_lenet_on_the_digits_own_size_is_refused_with_advice() -> None:
+    with pytest.raises(ConfigError, match=r"'lenet' does not fit images of 8x8 \(layer 'conv2'.*`size: 16` or more"):
+        build("lenet", 1, (8, 8), 10)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: build("lent", 1, (28, 28), 10), lambda: smallest_size("lent"), lambda: check_size("lent", (9, 9))]
+)
+def test_an_unknown_name_gets_the_closest_one(call: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError, match="'lent' is not known.*did you mean 'lenet'"):
+        call()
+
+
+@pytest.mark.parametrize(("channels", "classes"), [(0, 10), (1, 0)])
+def test_a_network_needs_channels_and_classes(channels: int, classes: int) -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        build("lenet", channels, (28, 28), classes)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_lists_are_plain_and_in_order(name: str) -> None:
+    layers = example(name)
+    assert json.loads(json.dumps(layers)) == list(layers)
+    seen: list[str] = []
+    for layer in layers:
+        assert layer["name"] not in seen
+        assert set(layer["inputs"]) <= set(seen)
+        seen.append(layer["name"])
+    read = {name for layer in layers for name in layer["inputs"]}
+    assert set(seen) - read == {layers[-1]["name"]}, "every layer but the last has a reader"
+    assert layers[0]["kind"] == "input"
+    assert layers[-1]["shape_out"] == [7]
+
+
+def test_starting_weights_are_wider_before_a_relu() -> None:
+    limits = {layer["name"]: layer["initial_limit"] for layer in build("lenet", 1, (28, 28), 10).layers if "initial_limit" in layer}
+    assert limits == {"conv1": sqrt(3 / 25), "conv2": sqrt(3 / 500), "fc1": sqrt(6 / 800), "fc2": sqrt(3 / 500)}
+    by_name = {layer["name"]: layer for layer in build("resnet18", 3, (64, 64), 10).layers}
+    assert by_name["conv1"]["initial_limit"] == sqrt(6 / 147), "through batch normalisation"
+    assert by_name["stage1.block1.conv2"]["initial_limit"] == sqrt(3 / 576), "a sum comes before the ReLU"
+    grouped = {layer["name"]: layer for layer in build("alexnet-caffe", 3, (227, 227), 10).layers}["conv2"]
+    assert grouped["initial_limit"] == sqrt(6 / (48 * 25))
+
+
+def test_layers_that_cannot_be_are_errors() -> None:
+    net = LayerList(3, (8, 8))
+    net.conv("a", 4, 3)
+    with pytest.raises(ValueError, match="two layers are called 'a'"):
+        net.relu("a")
+    with pytest.raises(ValueError, match="cannot be added"):
+        net.add("sum", "a", "input")
+
+
+def test_memory_of_alexnet_at_batch_256() -> None:
+    estimate = estimate_memory(build("alexnet-caffe", 3, (227, 227), 1000).layers, 256)
+    assert estimate.total_bytes / 1e9 == pytest.approx(3, rel=0.25)  # goldens.md: about 3 GB
+    assert estimate.parameter_bytes == 16 * 60_965_224
+
+
+def test_memory_by_precision_and_mode() -> None:
+    layers = build("resnet18", 3, (64, 64), 10).layers
+    full, half = (estimate_memory(layers, 8, precision=precision) for precision in ("fp32", "bf16"))
+    assert half.activation_bytes * 2 == full.activation_bytes
+    assert half.parameter_bytes == full.parameter_bytes
+    assert estimate_memory(layers, 16).activation_bytes == 2 * full.activation_bytes
+    inference = estimate_memory(layers, 8, mode="infer")
+    assert inference.parameter_bytes * 4 == full.parameter_bytes
+    assert inference.activation_bytes < full.activation_bytes
+
+
+def test_only_the_standard_library_is_needed() -> None:
+    for path in Path(containers.models.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert {name.split(".")[0] for name in names} <= set(sys.stdlib_module_names) | {"base", "containers"}, path

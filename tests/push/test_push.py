@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from base.errors import PushError, StorageError
+from base.limited import call_limited
+from base.publish import part_path
+from data_prep.cache import ls
+from data_prep.push import deliver_pending, keep_pending, publish_attempt, push_files
+
+
+def result(out: Path, text: str = "1") -> Path:
+    """A small result of one node."""
+    (out / "logs").mkdir(parents=True)
+    (out / "events-0.jsonl").write_text(f'{{"step": {text}}}\n' * 100)
+    (out / "logs" / "rank-0.log").write_text("hello\n")
+    (out / "parameters.safetensors").write_bytes(bytes(range(256)) * 100)
+    return out
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_result_arrives_whole_and_is_named_last(tmp_path: Path) -> None:
+    out, target = result(tmp_path / "out"), tmp_path / "results" / "runs" / "r1" / "attempts" / "1"
+    part = part_path(target)
+    files = push_files(out, part)
+    assert [file["path"] for file in files] == ["events-0.jsonl", "logs/rank-0.log", "parameters.safetensors"]
+    assert all(len(file["blake3"]) == 64 and file["bytes"] == (out / file["path"]).stat().st_size for file in files)
+    assert not target.exists()
+    assert publish_attempt(part, files, target)
+    assert contents(target) == contents(out)
+    assert [path.name for path in target.parent.iterdir()] == ["1"]
+
+
+def test_both_steps_run_in_a_limited_child(tmp_path: Path) -> None:
+    out, target = result(tmp_path / "out"), tmp_path / "1"
+    part = part_path(target)
+    files = call_limited("push", push_files, out, part, timeout_s=30)
+    assert call_limited("publish", publish_attempt, part, files, target, timeout_s=30) is True
+    assert contents(target) == contents(out)
+
+
+def test_the_same_again_is_fine_and_something_else_is_refused(tmp_path: Path) -> None:
+    out, target = result(tmp_path / "out"), tmp_path / "1"
+    for expected in (True, False):
+        part = part_path(target)
+        assert publish_attempt(part, push_files(out, part), target) is expected
+        assert not part.exists()
+    before = contents(target)
+    other = result(tmp_path / "other", "2")
+    part = part_path(target)
+    with pytest.raises(
+        PushError, match=r"exists with another content, digest [0-9a-f]{12}, this result has [0-9a-f]{12}: events-0.jsonl has"
+    ):
+        publish_attempt(part, push_files(other, part), target)
+    with pytest.raises(PushError, match="another content"):
+        call_limited("publish", publish_attempt, part, push_files(other, part), target, timeout_s=30)
+    assert contents(target) == before
+    assert contents(part) == contents(other)
+
+
+def test_several_nodes_push_into_one_directory(tmp_path: Path) -> None:
+    target = tmp_path / "1"
+    part = part_path(target)
+    outs = [result(tmp_path / f"out-{node}") for node in range(2)]
+    for node, out in enumerate(outs):
+        for name in ("events-0.jsonl", "parameters.safetensors", "logs/rank-0.log"):
+            (out / name).rename(out / name.replace("parameters", f"parameters-{node}").replace("-0.", f"-{node}."))
+    files = [file for out in outs for file in push_files(out, part)]
+    (part / "record.json").write_text("{}")  # lists the files, so it cannot be in the list
+    assert publish_attempt(part, files, target)
+    assert contents(target) == contents(outs[0]) | contents(outs[1]) | {"record.json": b"{}"}
+
+
+def test_two_nodes_with_one_name_are_found_out(tmp_path: Path) -> None:
+    part = part_path(tmp_path / "1")
+    files = push_files(result(tmp_path / "a", "1"), part) + push_files(result(tmp_path / "b", "2"), part)
+    with pytest.raises(PushError, match=r"two nodes pushed different files 'events-0.jsonl'"):
+        publish_attempt(part, files, tmp_path / "1")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("flip", r"events-0.jsonl has 1200 bytes, blake3 [0-9a-f]{12}, expected 1200"),
+        ("cut", r"events-0.jsonl has 5 bytes"),
+        ("remove", r"events-0.jsonl is missing"),
+        ("add", r"stranger was not sent"),
+        ("link", r"Too many levels of symbolic links|not a regular file"),
+        ("pipe", r"not a regular file"),
+    ],
+)
+def test_what_storage_changed_is_not_published(tmp_path: Path, damage: str, message: str) -> None:
+    target = tmp_path / "1"
+    part = part_path(target)
+    files = push_files(result(tmp_path / "out"), part)
+    path = part / "events-0.jsonl"
+    if damage == "flip":
+        path.write_bytes(b"}" + path.read_bytes()[1:])
+    elif damage == "cut":
+        os.truncate(path, 5)
+    elif damage == "remove":
+        path.unlink()
+    elif damage == "add":
+        (part / "stranger").write_text("")
+    elif damage == "link":
+        (part / "stranger").symlink_to("/etc/passwd")
+    else:
+        os.mkfifo(part / "stranger")
+    with pytest.raises((PushError, StorageError), match=message):
+        publish_attempt(part, files, target)
+    assert not target.exists()
+
+
+def test_a_second_push_into_the_same_part_repairs_the_first(tmp_path: Path) -> None:
+    target = tmp_path / "1"
+    part = part_path(target)
+    out = result(tmp_path / "out")
+    push_files(out, part)
+    (part / "events-0.jsonl").write_text("torn by a kill, and longer than it should be" * 100)
+    (part / ".record.json.part-0123456789ab").write_text("torn too")
+    left_over = part_path(target)
+    left_over.mkdir()
+    assert publish_attempt(part, push_files(out, part), target)
+    assert contents(target) == contents(out)
+    assert not left_over.exists()
+
+
+def test_links_and_special_files_are_listed_and_not_followed(tmp_path: Path) -> None:
+    out = result(tmp_path / "out")
+    (out / "secret").symlink_to("/etc/shadow")
+    (out / "folder").symlink_to("/etc")
+    os.mkfifo(out / "pipe")
+    (out / "new\nline").write_text("")
+    (out / os.fsdecode(b"latin-\xe9")).write_text("")
+    part = part_path(tmp_path / "1")
+    files = push_files(out, part)
+    names = [file["path"] for file in files if file["path"].startswith("not-pushed-")]
+    assert len(names) == 1
+    listed = {entry["path"]: entry["reason"] for entry in map(json.loads, (part / names[0]).read_text().splitlines())}
+    assert listed == {
+        "secret": "a symbolic link",
+        "folder": "a symbolic link",
+        "pipe": "neither a file nor a directory",
+        "new\\nline": "its name holds control characters or is no UTF-8",
+        "latin-\\udce9": "its name holds control characters or is no UTF-8",
+    }
+    assert publish_attempt(part, files, tmp_path / "1")
+    assert len(contents(tmp_path / "1")) == 4
+
+
+def test_a_flooded_log_keeps_head_and_tail_and_nothing_else_is_cut(tmp_path: Path) -> None:
+    out = result(tmp_path / "out")
+    lines = [f"line {number:06d}\n" for number in range(1000)]
+    for name in ("logs/rank-0.log", "logs/strace", "node.log", "events-1.jsonl"):
+        (out / name).write_text("".join(lines))
+    (out / "logs" / "one-line.log").write_bytes(b"x" * 5000)
+    part = part_path(tmp_path / "1")
+    files = push_files(out, part, log_bytes=1000)
+    for name in ("logs/rank-0.log", "logs/strace", "node.log"):
+        found = (part / name).read_text().splitlines(keepends=True)
+        assert found[0] == lines[0]
+        assert found[-1] == lines[-1]
+        marks = [line for line in found if line not in lines]
+        left_out = 12 * 1000 - sum(len(line) for line in found if line in lines)
+        assert marks == [f"[slipway: {left_out} bytes left out here]\n"]
+        assert 900 < (part / name).stat().st_size < 1060
+    assert (part / "events-1.jsonl").read_text() == "".join(lines)
+    assert (part / "logs" / "one-line.log").read_bytes().count(b"x") == 1000 + 0
+    assert publish_attempt(part, files, tmp_path / "1")
+
+
+def wait_on_node(cache: Path, name: str, target: Path, text: str = "1") -> Path:
+    run_dir = cache / "runs" / name
+    result(run_dir / "out", text)
+    keep_pending(run_dir, target, "storage was full")
+    return run_dir
+
+
+def test_waiting_results_are_shown_and_delivered(tmp_path: Path) -> None:
+    cache, target = tmp_path / "cache", tmp_path / "results" / "attempts" / "2"
+    expected = contents(wait_on_node(cache, "run-r1-a2-0011aabb", target) / "out")
+    rows = ls(cache)
+    assert [(row.name, row.kind, row.target) for row in rows] == [("run-r1-a2-0011aabb", "result", str(target))]
+    assert rows[0].bytes > 25_000
+    deliveries = deliver_pending(cache)
+    assert [(delivery.delivered, delivery.target, delivery.message) for delivery in deliveries] == [(True, target, "delivered")]
+    assert contents(target) == expected
+    assert ls(cache) == []
+    assert deliver_pending(cache) == []
+
+
+def test_a_result_whose_name_is_taken_goes_beside_it(tmp_path: Path) -> None:
+    cache, target = tmp_path / "cache", tmp_path / "attempts" / "2"
+    for name, text in (("r1-a2-first", "1"), ("r1-a2-second", "2")):
+        expected = contents(wait_on_node(cache, name, target, text) / "out")
+        delivery = deliver_pending(cache)[0]
+        assert contents(delivery.target) == expected
+    assert delivery.target == target.with_name("2.lost-r1-a2-second")
+    assert delivery.message == "delivered beside another result"
+
+
+def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    (tmp_path / "file").write_text("")
+    stuck = wait_on_node(cache, "stuck", tmp_path / "file" / "attempts" / "1")
+    escaped = wait_on_node(cache, "escaped", tmp_path / "1")
+    (escaped / "pending.json").write_text(json.dumps({"out": "../../..", "target": str(tmp_path / "1")}))
+    torn = wait_on_node(cache, "torn", tmp_path / "1")
+    (torn / "pending.json").write_text("{")
+    good = wait_on_node(cache, "vanished", tmp_path / "2")
+    found = {delivery.run_dir: delivery for delivery in deliver_pending(cache)}
+    assert {path.name: delivery.delivered for path, delivery in found.items()} == {
+        "stuck": False,
+        "escaped": False,
+        "torn": False,
+        "vanished": True,
+    }
+    assert "Not a directory" in found[stuck].message
+    assert "expected a directory beside it" in found[escaped].message
+    assert "not valid JSON" in found[torn].message
+    assert not good.exists()
+    assert contents(stuck / "out")
+    assert not (tmp_path / "1").exists()

@@ -1,0 +1,139 @@
+"""Writes the events of a training run without training.
+
+`optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync"}.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+CELL = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text())
+FAKE = CELL["optimizer"].get("fake", {})
+EVENTS = Path(os.environ["SLIPWAY_OUT"], f"events-{RANK}.jsonl").open("w", buffering=1)  # noqa: SIM115 - until the end of the process
+
+
+def emit(event, **fields):
+    EVENTS.write(json.dumps({"event": event, "time": time.time(), "monotonic_ns": time.monotonic_ns(), **fields}) + "\n")
+
+
+class Peers:
+    """Every step ends for all at once, through rank 0; a peer that is gone is an error, as it is in a real framework."""
+
+    def __init__(self):
+        address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        self.peers = []
+        if WORLD == 1 or not FAKE.get("sync", True):
+            return
+        if RANK == 0:
+            server = socket.create_server(address, backlog=WORLD)
+            self.peers = [server.accept()[0] for _ in range(WORLD - 1)]
+            return
+        for _ in range(200):
+            try:
+                self.peers = [socket.create_connection(address)]
+                return
+            except ConnectionRefusedError:
+                time.sleep(0.02)
+        sys.exit(f"no rank 0 at {address}")
+
+    def wait(self):
+        if RANK:
+            self.peers and self.peers[0].sendall(b".")
+        for peer in self.peers:
+            if not peer.recv(1):
+                raise ConnectionError("Connection closed by peer [127.0.0.1]")
+        for peer in self.peers if RANK == 0 else []:
+            peer.sendall(b".")
+
+
+def end(code):
+    os.write(2, b"about to fail\n")
+    sys.exit(code)
+
+
+def fail(kind, code, message):
+    emit("error", kind=kind, message=message)
+    sys.exit(code)
+
+
+def say_much():
+    for _ in range(2000):
+        os.write(1, b"flood " * 1000 + b"\n")
+
+
+def throw():
+    raise ValueError("the seed of all evil")
+
+
+ACTIONS = {
+    "nan": lambda: fail("nan", 42, "loss is nan at step 3"),
+    "oom": lambda: fail("oom", 41, "DefaultCPUAllocator: can't allocate memory"),
+    "raise": throw,
+    "leave": lambda: os._exit(0),  # exit code 0 in the middle
+    "flood": say_much,
+    "child": lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True),  # a grandchild that nobody waits for
+    "deaf": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "sleep": lambda: time.sleep(1000),
+}
+
+
+def act(action):
+    if action.startswith("exit"):
+        end(int(action.split()[1]))
+    elif action.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, action))
+        time.sleep(0.2)
+    else:
+        ACTIONS[action]()
+
+
+def main():
+    emit("phase", phase="init")
+    import slipway_reader  # noqa: F401 - the library directory is on the path
+
+    assert not Path("/slipway").exists()
+    peers = Peers()
+    provenance = {"torch_version": "0", "threads": int(os.environ["OMP_NUM_THREADS"]), "cpu_cores": sorted(os.sched_getaffinity(0))}
+    emit(
+        "run_start", rank=RANK, world_size=WORLD, framework="fake", framework_version="1", device="cpu", parameters=7, provenance=provenance
+    )
+    emit("phase", phase="warmup")
+    steps = CELL["steps"]
+    for step in range(steps["warmup"] + steps["measured"]):
+        if step == steps["warmup"]:
+            emit("phase", phase="train")
+        when, action = FAKE.get("do", {}).get(str(RANK), [None, None])
+        if step == when:
+            act(action)
+        begin = time.monotonic()
+        time.sleep(FAKE.get("step_s", 0.001))
+        peers.wait()
+        measured = step >= steps["warmup"]
+        emit(
+            "step",
+            step=step,
+            measured=measured,
+            seconds=time.monotonic() - begin,
+            input_s=0.0,
+            samples=CELL["batch_size"],
+            loss=2.0 / (1 + step),
+            loss_scope="local",
+        )
+    if RANK == 0:
+        emit("eval", split="test", loss=0.5, accuracy=0.75, samples=12)
+        Path(os.environ["SLIPWAY_OUT"], "parameters.safetensors").write_bytes(bytes(1000))
+    emit("run_stop", steps=step + 1, parameters=7, norm=1.5, max_memory_allocated_bytes=None, train_s=0.1, eval_s=0.1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as error:
+        emit("error", kind="error", message=f"{type(error).__name__}: {error}")
+        raise

@@ -1,0 +1,182 @@
+"""What a run will start is a value."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import UnsupportedRequest
+from cluster.types import Allocation, Node
+from containers.spec import Paths
+from data_prep.spec import parse_spec, spec12
+from workflow.run import plan
+from workflow.run.attempt import build_name, describe_framework, describe_model
+from workflow.run.stage_child import stage_argv
+
+ROOT = Path(__file__).parents[2]
+PATHS = Paths(cell="/w/cell.json", data="/w/data", lib="/w/lib", beat="/w/beat", out="/w/out", program="/f")
+FRAMEWORK: dict[str, Any] = {
+    "name": "f",
+    "launcher": "ranks",
+    "command": ["{python}", "{folder}/program.py"],
+    "image": "i",
+    "python": "python3",
+}
+
+
+def allocation(nodes: int = 2, **changes: Any) -> Allocation:
+    made = tuple(
+        Node(name=f"n{index}", hostname="h", address=f"10.0.0.{index}", cores=tuple(range(4 * index, 4 * index + 4)), **changes)
+        for index in range(nodes)
+    )
+    return Allocation(scheduler="local", job_id="1", nodes=made, device="cpu", exclusive=True)
+
+
+def work(launcher: str = "ranks", each: int = 2, threads: Any = "auto") -> dict[str, Any]:
+    return {"tag": "run-a1-0011", "framework": {**FRAMEWORK, "launcher": launcher}, "cell": {"gpus_per_node": each, "threads": threads}}
+
+
+def test_ranks_are_numbered_over_the_nodes() -> None:
+    spec = plan.container_spec(work(), allocation(), 1, PATHS, ("10.0.0.0", 61001))
+    assert [process.ranks for process in spec.processes] == [(2,), (3,)]
+    assert dict(spec.processes[1].env) == {
+        "RANK": "3",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "2",
+        "NODE_RANK": "1",
+        "MASTER_ADDR": "10.0.0.0",
+        "MASTER_PORT": "61001",
+    }
+    env = dict(spec.env)
+    assert env["OMP_NUM_THREADS"] == env["MKL_NUM_THREADS"] == "2"
+    assert (env["SLIPWAY_NODE_RANK"], env["SLIPWAY_NUM_NODES"], env["SLIPWAY_GPUS_PER_NODE"]) == ("1", "2", "2")
+    assert env["SLIPWAY_ATTEMPT"] == "run-a1-0011"
+    assert spec == plan.container_spec(work(), allocation(), 1, PATHS, ("10.0.0.0", 61001))
+    hash(spec)
+
+
+def test_torchrun_is_one_process_per_node() -> None:
+    spec = plan.container_spec(work("torchrun"), allocation(), 1, PATHS, ("10.0.0.0", 61001))
+    (process,) = spec.processes
+    assert process.ranks == (2, 3)
+    words = "--nnodes=2 --node-rank=1 --nproc-per-node=2 --master-addr=10.0.0.0 --master-port=61001 --local-addr=10.0.0.1"
+    assert process.command == ("{python}", "-m", "torch.distributed.run", *words.split(), "{folder}/program.py")
+
+
+def test_single_runs_on_the_head_only() -> None:
+    assert [process.ranks for process in plan.container_spec(work("single", 1), allocation(1), 0, PATHS, ("a", 1)).processes] == [(0,)]
+    assert plan.container_spec(work("single", 1), allocation(2), 1, PATHS, ("a", 1)).processes == ()
+
+
+def test_the_interface_is_told_where_it_is_known() -> None:
+    env = dict(plan.container_spec(work(), allocation(interface="ib0"), 0, PATHS, ("a", 1)).env)
+    assert env["GLOO_SOCKET_IFNAME"] == env["NCCL_SOCKET_IFNAME"] == "ib0"
+    assert "GLOO_SOCKET_IFNAME" not in dict(plan.container_spec(work(), allocation(), 0, PATHS, ("a", 1)).env)
+
+
+@pytest.mark.parametrize(
+    ("threads", "each", "cores", "expected"), [("auto", 2, 4, 2), ("auto", 3, 4, 1), ("auto", 8, 4, 1), (7, 2, 4, 7), ("auto", 1, 0, 1)]
+)
+def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each: int, cores: int, expected: int) -> None:
+    node = Node(name="n", hostname="h", address="a", cores=tuple(range(cores)))
+    assert plan.threads_per_rank({"threads": threads, "gpus_per_node": each}, node) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "world", "words"),
+    [
+        ({"launcher": "mpirun"}, 2, "mpirun"),
+        ({"launcher": "single"}, 2, "one process"),
+        ({"env": ["tf_config"]}, 2, "tf_config"),
+        ({"sidecars": [["x"]]}, 2, "sidecars"),
+        ({"events": "log:x"}, 2, "log:x"),
+    ],
+)
+def test_what_is_not_here_yet_is_refused_by_name(changes: dict[str, Any], world: int, words: str) -> None:
+    with pytest.raises(UnsupportedRequest, match=words):
+        plan.check_framework({**FRAMEWORK, **changes}, world)
+
+
+def test_the_request_knows_the_largest_cell() -> None:
+    cell = {"nodes": 1, "gpus_per_node": 2, "device": "site"}
+    request = plan.allocation_request(cell, [cell, {"nodes": 4}], {"device": "cuda", "directives": ["x"]}, 60.0)
+    assert (request.nodes, request.largest_nodes, request.device, request.directives) == (1, 4, "cuda", ("x",))
+    assert plan.resolved_device("cpu", "cuda") == "cpu"
+
+
+def test_setup_lines_come_before_the_node_program_and_its_words_stay_words(tmp_path: Path) -> None:
+    assert plan.node_argv("py", ("1.2.3.4", 5)) == ("py", "-P", "-m", "workflow.run.node", "--supervisor", "1.2.3.4:5")
+    argv = plan.node_argv("echo", ("1.2.3.4", 5), ["export A='x y'", 'echo "$A"'])
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == "x y\n-P -m workflow.run.node --supervisor 1.2.3.4:5\n"
+
+
+def test_the_supervisor_s_and_the_stager_s_argv() -> None:
+    assert plan.supervisor_argv("py", "/r", "x-r1", 2)[-2:] == ("--result-number", "2")
+    argv = stage_argv("py", "/s", "/c", {"pid": 1}, 10, 2.5e6)
+    assert argv == (
+        *["py", "-P", "-m", "data_prep.staging", "--source", "/s", "--cache", "/c", "--holder"],
+        '{"pid": 1}',
+        "--max-bytes",
+        "10",
+        "--bytes-per-s",
+        "2.5e+06",
+    )
+    assert stage_argv("py", "/s", "/c", None, None, None)[-1] == "/c"
+
+
+def test_cell_json_holds_what_the_allocation_decided() -> None:
+    cell = {"device": "site", "threads": "auto", "gpus_per_node": 1, "seed": 3}
+    model = {"layers": [{"kind": "x"}], "parameters": 9, "variant": "v"}
+    document = plan.cell_document(cell, {"run_id": "x-r1", "repeat": 1, "attempt": 2}, allocation(), model)
+    assert document["schema"] == "slipway.cell/1"
+    assert (document["device"], document["threads"], document["seed"], document["attempt"]) == ("cpu", 4, 3, 2)
+    assert (document["model_layers"], document["model_parameters"], document["model_variant"]) == ([{"kind": "x"}], 9, "v")
+
+
+def test_the_build_directory_is_the_one_of_the_build() -> None:
+    spec = parse_spec({"source": "synthetic", "samples": 20, "splits": {"test": 0.25}}, Path("/"))
+    assert build_name({"dataset": "noise", "dataset_spec": spec.to_json()}) == f"noise-{spec12(spec)}"
+
+
+def test_a_framework_is_described_by_name_or_by_folder() -> None:
+    cell = {"mode": "train", "model": "lenet", "precision": "fp32", "layout": "nchw", "comm_hook": "none"}
+    named = describe_framework({**cell, "framework": "pytorch"}, "cpu")
+    assert (named["launcher"], named["command"][0]) == ("ranks", "{python}")
+    folder = Path(__file__).parent / "fake"
+    assert describe_framework({**cell, "framework": str(folder)}, "cpu")["folder"] == str(folder)
+    with pytest.raises(UnsupportedRequest, match="precision 'bf16'"):
+        describe_framework({**cell, "framework": str(folder), "precision": "bf16"}, "cpu")
+
+
+def test_the_network_is_that_of_the_dataset_s_images() -> None:
+    manifest = {"name": "d", "size": [28, 28], "channels": 1, "classes": [str(number) for number in range(10)]}
+    assert describe_model("lenet", manifest)["parameters"] == 431080
+    with pytest.raises(UnsupportedRequest, match="different sizes"):
+        describe_model("lenet", {**manifest, "size": None})
+
+
+PURE = ["cluster/types.py", "containers/spec.py", *(f"workflow/run/{name}.py" for name in ("plan", "outcome", "performance", "record"))]
+ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", "docker", "tempfile"}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_planning_imports_nothing_that_acts(name: str) -> None:
+    tree = ast.parse((ROOT / name).read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {module.split(".")[0] for module in imported} & ACTING
+
+
+@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node"])
+def test_supervisor_and_node_start_light(module: str) -> None:
+    heavy = {"pydantic", "yaml", "numpy", "typer", "blake3", "lmdb", "torch"}
+    code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not heavy & set(done.stdout.split())

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import select
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster.types import Allocation, Node
+from workflow.run import door as door_module
+from workflow.run.loop import Loop
+from workflow.run.nodes import NodeHandle, Nodes
+from workflow.run.protocol import MAX_LINE, Decoder, Link, LinkClosed, ProtocolError, check_answer, encode, proof
+
+TOKEN = b"t" * 32
+
+
+@pytest.mark.parametrize("size", [0, 10, MAX_LINE - 100, MAX_LINE, 3 * MAX_LINE])
+def test_a_message_of_any_length_comes_back_in_short_lines(size: int) -> None:
+    message = {"do": "x", "text": '"\\é' * (size // 3)}
+    data = encode(message)
+    assert all(len(line) <= MAX_LINE for line in data.split(b"\n"))
+    decoder = Decoder()
+    found = [message for start in range(0, len(data), 1000) for message in decoder.feed(data[start : start + 1000])]
+    assert found == [message]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"nonsense\n",
+        b"[]\n",
+        b"3\n",
+        b"\n",
+        b"\xff\xfe\n",
+        b"[" * 30000 + b"\n",
+        b"x" * (MAX_LINE + 1),
+        b'{"more": 3}\n',
+        b'{"more":"[]"}\n{"more":null}\n',
+    ],
+)
+def test_what_is_no_message_is_an_error(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Decoder().feed(data)
+
+
+def test_a_message_that_never_ends_is_an_error() -> None:
+    decoder = Decoder(max_message=1000)
+    endless = (b'{"more":"' + b"x" * 100 + b'"}\n') * 20
+    with pytest.raises(ProtocolError, match="more than 1000"):
+        decoder.feed(endless)
+
+
+def test_only_who_knows_the_token_has_the_proof() -> None:
+    answer = {"node": 1, "challenge": "c", "proof": proof(TOKEN, "node-1", "asked")}
+    assert check_answer(TOKEN, "asked", answer) == (1, "c")
+    for wrong in ({"node": 0}, {"node": True}, {"proof": proof(b"u" * 32, "node-1", "asked")}, {"proof": None}, {"challenge": 3}):
+        with pytest.raises(ProtocolError):
+            check_answer(TOKEN, "asked", {**answer, **wrong})
+    with pytest.raises(ProtocolError):
+        check_answer(TOKEN, "another", answer)
+
+
+class House:
+    """A supervisor's side that lets node programs in, and what happened at it."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.loop = Loop()
+        names = tuple(Node(name=f"n{index}", hostname="h", address="127.0.0.1") for index in range(count))
+        allocation = Allocation(scheduler="local", job_id="1", nodes=names, device="cpu", exclusive=True)
+        self.heard: list[tuple[int, Any]] = []
+        self.lost: list[tuple[int, str]] = []
+        self.nodes = Nodes(self.loop, allocation, self._heard, self._lost)
+        self.token = self.nodes._token
+        self.open: list[socket.socket] = []
+
+    def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
+        self.heard.append((node.index, message))
+
+    def _lost(self, node: NodeHandle, why: str) -> None:
+        self.lost.append((node.index, why))
+
+    def knock(self) -> socket.socket:
+        connection = socket.create_connection(self.nodes.address, timeout=10)
+        self.open.append(connection)
+        return connection
+
+    def challenge(self, connection: socket.socket) -> str:
+        assert self.loop.until(lambda: bool(select.select([connection], [], [], 0)[0]), 10)
+        return str(json.loads(connection.recv(1000))["challenge"])
+
+    def answer(self, connection: socket.socket, token: bytes, index: int = 0) -> None:
+        challenge = self.challenge(connection)
+        connection.sendall(encode({"node": index, "challenge": "mine", "proof": proof(token, f"node-{index}", challenge)}))
+
+    def refused(self, connection: socket.socket) -> bool:
+        """Whether the door was closed: nothing more comes, then the end."""
+        assert self.loop.until(lambda: bool(select.select([connection], [], [], 0)[0]), 10), "neither answer nor end"
+        try:
+            return connection.recv(1000) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self) -> None:
+        for connection in self.open:
+            connection.close()
+        self.nodes.leave()
+        self.loop.until(lambda: not self.nodes.present(), 5)
+        self.nodes.close()
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setattr(door_module, "HANDSHAKE_S", 0.1)
+    door = House()
+    yield door
+    door.close()
+
+
+def test_a_node_with_the_token_is_let_in_and_can_be_talked_to(door: House) -> None:
+    connection = door.knock()
+    door.answer(connection, door.token)
+    assert door.loop.until(lambda: bool(door.nodes.present()), 10)
+    assert json.loads(connection.recv(1000)) == {"proof": proof(door.token, "supervisor", "mine")}
+    connection.sendall(encode({"say": "ready", "text": "x" * 200000}))
+    assert door.loop.until(lambda: bool(door.heard), 10)
+    assert door.nodes.all[0].has_said("ready")
+    door.nodes.send(door.nodes.all[0], "stage")
+    assert json.loads(connection.recv(1000)) == {"do": "stage"}
+    connection.close()
+    assert door.loop.until(lambda: bool(door.lost), 10)
+    assert door.lost[0][0] == 0
+
+
+def test_a_wrong_token_is_refused(door: House) -> None:
+    connection = door.knock()
+    door.answer(connection, b"u" * 32)
+    assert door.refused(connection)
+
+
+def test_an_index_that_is_not_there_or_taken_is_refused(door: House) -> None:
+    for index in (1, -1):
+        connection = door.knock()
+        door.answer(connection, door.token, index)
+        assert door.refused(connection)
+    door.answer(door.knock(), door.token)
+    assert door.loop.until(lambda: bool(door.nodes.present()), 10)
+    second = door.knock()
+    door.answer(second, door.token)
+    assert door.refused(second)
+    assert door.nodes.present()
+
+
+@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100 + b"\n", b"{}\n", b'{"node": []}\n', b"x" * 200000])
+def test_garbage_is_refused(door: House, words: bytes) -> None:
+    connection = door.knock()
+    door.challenge(connection)
+    connection.setblocking(False)
+    sent = 0
+    while sent < len(words):
+        try:
+            sent += connection.send(words[sent:])
+        except BlockingIOError:
+            door.loop.until(lambda: False, 0.001)
+        except ConnectionError:
+            break
+    connection.setblocking(True)
+    assert door.refused(connection)
+    assert not door.nodes.present()
+
+
+def test_a_slow_one_is_sent_away(door: House) -> None:
+    connection = door.knock()
+    door.challenge(connection)
+    connection.sendall(b'{"node":')
+    assert door.refused(connection)
+
+
+def test_too_many_strangers_are_sent_away_and_the_node_still_comes_in(door: House) -> None:
+    waiting = [door.knock() for _ in range(5)]
+    for connection in waiting:
+        door.challenge(connection)
+    assert door.refused(door.knock())
+    for connection in waiting:
+        assert door.refused(connection)  # after the time for a handshake
+    door.answer(door.knock(), door.token)
+    assert door.loop.until(lambda: bool(door.nodes.present()), 10)
+
+
+def test_what_a_peer_does_not_read_is_kept_without_waiting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
+        far, _ = server.accept()
+        link = Link(near)
+        for _ in range(30):
+            link.send({"text": "x" * 300000})
+        assert link.unsent
+        received = 0
+        far.settimeout(10)
+        while link.unsent:
+            received += len(far.recv(1 << 20))
+            link.flush()
+        far.close()
+        with pytest.raises(LinkClosed):
+            send_for_ever(link)
+
+
+def send_for_ever(link: Link) -> None:
+    while True:
+        link.send({"text": "x" * 1000})
+
+
+def test_a_new_connection_never_gets_an_old_challenge() -> None:
+    door = House()
+    assert door.challenge(door.knock()) != door.challenge(door.knock())
+    door.close()

@@ -1,0 +1,239 @@
+"""Clock, loop, log, beats, rendezvous, turn: the small parts around a run."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from workflow.run.beats import Beats
+from workflow.run.clock import STEPS, Clock
+from workflow.run.loop import Loop
+from workflow.run.provenance import parse_git_status, slipway_provenance
+from workflow.run.rank_log import RankLog
+from workflow.run.rendezvous import FIRST_PORT, LAST_PORT, Reservation, ports
+from workflow.run.turn import Turn
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_steps_close() -> None:
+    time = Time()
+    clock = Clock(0.5, time, datetime(2026, 1, 1, tzinfo=UTC))
+    for step, seconds in (("assign", 0.5), ("stage", 7.0), ("train", 2.0), ("result", 10.0), ("push", 0.25), ("release", 0.5)):
+        time.now += seconds  # of the step before
+        clock.enter(step)
+    time.now += 0.125
+    expected = {"login": None, "assign": 7.0, "stage": 3.0, "train": 10.0, "result": 0.25, "push": 0.5, "release": 0.125}
+    assert clock.steps_s() == expected
+    assert clock.run_s() == pytest.approx(sum(expected[step] or 0 for step in STEPS[2:]))
+    assert clock.end() - clock.start == timedelta(seconds=0.5 + 20.25 + 0.125)
+
+
+def test_a_step_that_was_not_reached_is_null_and_one_of_the_scheduler_s_stands_beside() -> None:
+    clock = Clock(0.0, Time())
+    clock.note("login", 12.0)
+    clock.note("assign", None)
+    assert clock.steps_s() == {**dict.fromkeys(STEPS), "login": 12.0, "stage": 0.0}
+    assert clock.run_s() == 0.0
+    with pytest.raises(ValueError, match="stagee"):
+        clock.enter("stagee")
+
+
+def test_the_loop_calls_in_order_of_time_and_not_what_was_cancelled() -> None:
+    loop, calls = Loop(), []
+    loop.after(0.02, lambda: calls.append("later"))
+    loop.after(0.0, lambda: calls.append("now"))
+    loop.after(0.01, lambda: calls.append("never")).cancel()
+    assert loop.until(lambda: len(calls) == 2, 10)
+    assert calls == ["now", "later"]
+    assert not loop.until(lambda: False, 0.01)
+
+
+def test_the_loop_hears_signals_and_pipes_and_raises_what_a_callback_raises() -> None:
+    code = """
+import os, signal
+from workflow.run.loop import Loop
+loop, heard = Loop(), []
+loop.on_signals(heard.append)
+os.kill(os.getpid(), signal.SIGTERM)
+os.kill(os.getpid(), signal.SIGHUP)
+assert loop.until(lambda: len(heard) == 2, 10), heard
+reader, writer = os.pipe()
+loop.watch(reader, lambda: 1 / 0)
+os.write(writer, b"x")
+try:
+    loop.until(lambda: False, 10)
+except ZeroDivisionError:
+    print(heard == [15, 1] and loop.watches(reader))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_a_source_that_another_callback_took_away_is_not_called() -> None:
+    loop = Loop()
+    pipes = [os.pipe() for _ in range(2)]
+    calls = []
+
+    def first(index: int) -> None:
+        calls.append(index)
+        for reader, _ in pipes:
+            loop.unwatch(reader)
+
+    for index, (reader, writer) in enumerate(pipes):
+        loop.watch(reader, partial(first, index))
+        os.write(writer, b"x")
+    loop.until(lambda: bool(calls), 10)
+    assert len(calls) == 1
+    for descriptor in (descriptor for pipe in pipes for descriptor in pipe):
+        os.close(descriptor)
+
+
+def test_a_short_log_is_as_it_came(tmp_path: Path) -> None:
+    log = RankLog(tmp_path / "log", 1000)
+    log.write(b"one\n")
+    log.write(b"two\n\n\x1b[31mpassword=x\n")
+    assert log.last_lines() == "one\ntwo\n\N{REPLACEMENT CHARACTER}[31mpassword=***"
+    log.close()
+    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n\n\x1b[31mpassword=x\n"
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100, 5000])
+def test_a_flood_keeps_head_and_tail(tmp_path: Path, piece: int) -> None:
+    data = b"".join(b"%06d\n" % number for number in range(2000))
+    log = RankLog(tmp_path / "log", 1000)
+    for start in range(0, len(data), piece):
+        log.write(data[start : start + piece])
+    log.close()
+    content = (tmp_path / "log").read_bytes()
+    head, _, rest = content.partition(b"\n... ")
+    left_out, _, tail = rest.partition(b" bytes left out here ...\n")
+    assert head == data[:500]
+    assert data.endswith(tail)
+    assert 250 < len(tail) <= 500
+    assert len(head) + int(left_out) + len(tail) == len(data)
+    assert os.listdir(tmp_path) == ["log"]
+
+
+def write_events(path: Path, *events: dict[str, object]) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(event) + "\n" for event in events)
+
+
+def test_beats_follow_a_growing_file(tmp_path: Path) -> None:
+    path = tmp_path / "events-0.jsonl"
+    beats = Beats(path, 10.0)
+    beats.poll(11.0)
+    assert beats.silent_s(12.0) == 2.0
+    assert beats.limit_s(60, 600) == 600
+    write_events(path, {"event": "phase", "phase": "train"}, *({"event": "step", "step": step, "seconds": 5.0} for step in range(3)))
+    beats.poll(20.0)
+    assert (beats.phase, beats.step, beats.silent_s(21.0)) == ("train", 2, 1.0)
+    assert beats.limit_s(60, 600) == 100
+    with path.open("a") as file:
+        file.write('{"event": "step", "st')
+    beats.poll(30.0)
+    assert beats.last == 20.0, "a torn line is no beat yet"
+    with path.open("a") as file:
+        file.write('ep": 3, "seconds": 5.0}\nnot json\n[]\n')
+    beats.poll(40.0)
+    assert (beats.step, beats.last) == (3, 40.0)
+    write_events(path, {"event": "error", "kind": "nan"}, {"event": "error", "kind": "oom"}, {"event": "run_stop"})
+    beats.poll(50.0)
+    assert beats.error is not None
+    assert beats.error["kind"] == "nan"
+    assert beats.stopped
+    assert beats.limit_s(60, 600) == 600
+
+
+def test_beats_of_very_many_steps_miss_nothing_that_matters(tmp_path: Path) -> None:
+    path = tmp_path / "events-0.jsonl"
+    steps: list[dict[str, object]] = [{"event": "step", "step": step, "seconds": 0.001} for step in range(5000)]
+    write_events(path, {"event": "phase", "phase": "train"}, *steps[:2000], {"event": "error", "kind": "oom"}, *steps[2000:])
+    beats = Beats(path, 0.0)
+    beats.poll(1.0)
+    assert (beats.phase, beats.step) == ("train", 4999)
+    assert beats.error is not None
+    assert beats.limit_s(60, 600) == 60
+
+
+def test_the_port_is_ours_before_anybody_hears_of_it_and_a_server_can_have_it() -> None:
+    first, second = Reservation("127.0.0.1", 11), Reservation("127.0.0.1", 11)
+    assert FIRST_PORT <= first.port <= LAST_PORT
+    assert first.port != second.port
+    with socket.socket() as stranger:
+        with pytest.raises(OSError, match="in use") as caught:
+            stranger.bind(("127.0.0.1", first.port))
+        assert caught.value.errno == errno.EADDRINUSE
+    with socket.create_server(("127.0.0.1", first.port)) as server:
+        third = Reservation("127.0.0.1", 11)
+        assert third.port not in (first.port, second.port)
+        with socket.create_connection(("127.0.0.1", first.port)):
+            server.accept()[0].close()
+        third.release()
+    first.release()
+    second.release()
+
+
+def test_all_ports_are_tried_from_any_start() -> None:
+    assert sorted(ports(12345)) == list(range(FIRST_PORT, LAST_PORT + 1))
+
+
+def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "measuring.lock"
+    first, second = Turn(Loop(), path), Turn(loop := Loop(), path)
+    assert first.try_take()
+    first.sign("run a")
+    assert not second.try_take()
+    assert second.signature() == "run a"
+    loop.after(0.05, first.give)
+    second.take()
+    with path.open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    second.give()
+
+
+def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "measuring.lock"
+    turn = Turn(Loop(), path)
+    path.unlink()
+    assert not turn.try_take()
+    assert turn.try_take()
+    turn.give()
+
+
+def test_git_s_answer_is_read() -> None:
+    assert parse_git_status("# branch.oid abc\n# branch.head main\n") == {"git_sha": "abc", "git_dirty": False}
+    assert parse_git_status("# branch.oid abc\n1 .M N... file\n") == {"git_sha": "abc", "git_dirty": True}
+    assert parse_git_status("# branch.oid (initial)\n") == {"git_sha": None, "git_dirty": False}
+    assert parse_git_status("") == {"git_sha": None, "git_dirty": None}
+
+
+def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
+    found = slipway_provenance(str(tmp_path))
+    assert found["git_sha"] is None
+    assert found["git_dirty"] is None
+    assert found["python"]
+
+
+def test_signals_are_those_that_end_jobs() -> None:
+    from workflow.run.loop import SIGNALS
+
+    assert set(SIGNALS) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}

@@ -1,0 +1,116 @@
+"""Disks for tests: a small file system of its own that can become full, or lose its power. Always unmounted, whatever the test does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from data_prep.reader import die_with_parent
+
+_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
+_NO_LOG_FLUSH = 2
+
+
+@contextmanager
+def tmpfs(place: Path, num_bytes: int, num_inodes: int = 0) -> Iterator[Path]:
+    """A mounted tmpfs of `num_bytes`. Skips the test where nothing can be mounted."""
+    place.mkdir()
+    options = f"size={num_bytes}" + (f",nr_inodes={num_inodes}" if num_inodes else "")
+    _mount(["-t", "tmpfs", "-o", options, "none", str(place)])
+    try:
+        yield place
+    finally:
+        _run(["umount", "-l", str(place)])
+
+
+class Disk:
+    """An ext4 in a file, mounted through a loop device."""
+
+    def __init__(self, image: Path, place: Path) -> None:
+        self.image, self.place = image, place
+
+    def mount(self) -> None:
+        _mount(["-o", "loop", str(self.image), str(self.place)])
+
+    def cut_power(self) -> None:
+        """Everything that is not on the disk at this moment is lost, and nothing more gets there."""
+        descriptor = os.open(self.place, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+        finally:
+            os.close(descriptor)
+
+    def unmount(self) -> None:
+        _run(["umount", str(self.place)])
+
+
+@contextmanager
+def ext4(directory: Path, num_bytes: int = 64 << 20) -> Iterator[Disk]:
+    """A fresh, mounted ext4. Skips the test where nothing can be mounted."""
+    disk = Disk(directory / "disk.img", directory / "disk")
+    disk.place.mkdir()
+    with disk.image.open("wb") as file:
+        file.truncate(num_bytes)
+    _run(["mkfs.ext4", "-q", "-F", str(disk.image)])
+    disk.mount()
+    try:
+        yield disk
+    finally:
+        if os.path.ismount(disk.place):
+            _run(["umount", "-l", str(disk.place)])
+
+
+@contextmanager
+def idle_process() -> Iterator[int]:
+    """The pid of a child that does nothing until it is killed: at the end, or by the kernel with this process."""
+    parent = os.getpid()
+
+    def idle() -> None:
+        die_with_parent(parent)
+        while True:
+            signal.pause()
+
+    pid = in_child(idle)
+    try:
+        yield pid
+    finally:
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def in_child(function: Callable[[], object]) -> int:
+    """Run `function` in a forked child; its pid. Exit code 0 when it returned, 1 when it raised."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            function()
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
+def exit_code(pid: int) -> int:
+    """Wait for the child; negative for a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _mount(arguments: list[str]) -> None:
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False, timeout=30)
+    if done.returncode:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+
+
+def _run(argv: list[str]) -> None:
+    subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30)
