@@ -36,7 +36,7 @@ def picture(random: np.random.Generator, side: int) -> np.ndarray:
     weight = (rows - low)[:, None, None]
     tall = coarse[low] * (1 - weight) + coarse[low + 1] * weight
     wide = tall[:, low] * (1 - weight[None, :, 0]) + tall[:, low + 1] * weight[None, :, 0]
-    return np.clip(wide + random.normal(0, 12, wide.shape), 0, 255).astype(np.uint8)
+    return np.clip(wide + random.normal(0, 4, wide.shape), 0, 255).astype(np.uint8)
 
 
 def make_dataset(root: Path, samples: int, side: int, jpeg: bool) -> Path:

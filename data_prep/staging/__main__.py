@@ -7,7 +7,9 @@ code of its class. Ends by itself when its parent has gone.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -18,6 +20,8 @@ from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.stage import StageOptions, stage
+
+logger = logging.getLogger(__name__)
 
 _EVERY_S = 0.5
 
@@ -56,17 +60,25 @@ def main(argv: list[str] | None = None) -> int:
                 copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
             ),
         )
+        say({"result": {**vars(staged), "root": str(staged.root)}})
     except SlipwayError as error:
-        say({"error": {"class": type(error).__name__, "message": str(error)}})
+        logger.error("%s", error)
+        with contextlib.suppress(Cancelled):
+            say({"error": {"class": type(error).__name__, "message": str(error)}})
         return error.exit_code
-    say({"result": {**vars(staged), "root": str(staged.root)}})
     return 0
 
 
 def say(value: dict[str, Any]) -> None:
-    """One line, at once."""
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
+    """One line, at once, all of it. Raises Cancelled where nobody listens any more."""
+    line = json.dumps(value).encode() + b"\n"
+    try:
+        while line:
+            line = line[os.write(1, line) :]
+    except OSError as error:
+        raise Cancelled(
+            f"the program that asked for this dataset listens no more ({error.strerror}); the unfinished copy is kept"
+        ) from error
 
 
 def _holder(text: str | None) -> dict[str, Any] | None:

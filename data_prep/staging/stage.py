@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from base.errors import NotEnoughSpace, SlipwayError, StagingError
+from base.errors import Cancelled, NotEnoughSpace, SlipwayError, StagingError
 from data_prep.cache.eviction import sweep
 from data_prep.cache.holder import JobAlive, describe
 from data_prep.cache.layout import Cache, dataset_name, open_cache, usable
@@ -167,7 +167,10 @@ class _Stager:
     def _advance(self, num_bytes: int) -> None:
         self.done += num_bytes
         self.lock.beat(self.done, self.source.manifest.bytes)
-        self.progress(self.done, self.source.manifest.bytes)
+        try:
+            self.progress(self.done, self.source.manifest.bytes)
+        except OSError as error:  # not one of the cache's disk
+            raise Cancelled(f"progress cannot be shown any more: {error.strerror}; the unfinished copy is kept") from error
         if self.target.exists():
             raise _Overtaken
 

@@ -331,6 +331,7 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     assert world.processes() == []
     waiting = sorted(world.cache.glob("local-*/runs/*/pending.json"))
     assert len(waiting) == 2
+    assert list(world.cache.glob("local-*/leases/*/*.json")) == []
     (world.run_dir(run_id) / "attempts").unlink()
     for node in ("local-0", "local-1"):
         assert [delivery.delivered for delivery in deliver_pending(world.cache / node)] == [True]

@@ -139,5 +139,5 @@ def check_results(results: Path) -> None:
 def check_left_behind(place: Path) -> None:
     assert not list(place.glob("storage/results/*/runs/*/lease.json"))
     assert not list(place.glob("storage/**/*.part-*"))
-    assert not list(place.glob("cache/*/leases/*"))
+    assert not list(place.glob("cache/*/leases/*/*"))
     assert not list(place.glob("cache/*/runs/*"))

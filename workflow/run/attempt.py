@@ -133,8 +133,11 @@ def publish_done(run: Mapping[str, Any]) -> str:
     return str(record["status"])
 
 
-def give_up(run: Mapping[str, Any], part: str | None) -> None:
-    """Remove the half-pushed attempt, and give the run back."""
-    if part is not None:
-        remove_tree(Path(part))
+def remove_part(part: str) -> None:
+    """Take a half-pushed attempt away from storage: the whole of it waits on the nodes."""
+    remove_tree(Path(part))
+
+
+def give_up(run: Mapping[str, Any]) -> None:
+    """Give the run back: nothing was made of it."""
     leases.release(Path(run["run_dir"]), run["token"])

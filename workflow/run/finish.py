@@ -44,7 +44,7 @@ def give_up(run: Supervisor, ending: Ending) -> int:
     _part(run, pending=None)
     _wait_for_lease(run)
     if run.run:
-        _try(run, "release of the run", attempt.give_up, run.run, None)
+        _try(run, "release of the run", attempt.give_up, run.run)
     return ending.exit_code
 
 
@@ -203,6 +203,8 @@ class _Finish:
             error=code or was.error,
         )
         logger.error("%s", reason)
+        if self.part is not None:
+            _try(self.run, "removal of the half-pushed attempt", attempt.remove_part, self.part)
         self.clock.enter("release")
         self._ask("release", "released", RELEASE_S)
         record = self._record(self.ending, [])

@@ -125,7 +125,7 @@ class NodeWork:
 
     def _rank_ended(self, end: RankEnd) -> None:
         logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
-        self.say("exit", end=end._asdict())
+        self.say("exit", end=end._asdict(), now=time.time())
         if self.ladder is not None:
             self.ladder.rank_ended()
 

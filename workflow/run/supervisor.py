@@ -193,7 +193,6 @@ class Supervisor:
         path = self.scheduler.turn_lock()
         if path is not None:
             self.turn = Turn(self.loop, path)
-            self.loop.private.append(self.turn.fileno())
             if not self.turn.try_take():
                 logger.info("waiting for this machine: %s measures", self.turn.signature() or "another run")
                 self.turn.take()

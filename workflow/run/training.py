@@ -43,7 +43,8 @@ class Training:
     def rank_ended(self, message: dict[str, Any]) -> None:
         """A node says that one of its processes has ended."""
         fields = message["end"]
-        end = RankEnd(**{**fields, "ranks": tuple(fields["ranks"])})
+        skew_s = time.time() - message["now"]  # clocks of nodes differ; the way of a message is short
+        end = RankEnd(**{**fields, "ranks": tuple(fields["ranks"]), "time": fields["time"] + skew_s})
         self._ends.append(end)
         self._left -= set(end.ranks)
         if verdict(end) is None or self._first_failure is not None:

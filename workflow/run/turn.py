@@ -22,7 +22,13 @@ class Turn:
         self._descriptor = self._open()
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._loop.private.append(descriptor)  # a child that hangs must not keep the lock
+        return descriptor
+
+    def _close(self) -> None:
+        self._loop.private.remove(self._descriptor)
+        os.close(self._descriptor)
 
     def try_take(self) -> bool:
         """Take it if it is free."""
@@ -40,7 +46,7 @@ class Turn:
             found = None
         if found is not None and (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino):
             return True
-        os.close(self._descriptor)
+        self._close()
         self._descriptor = self._open()
         return False
 
@@ -67,11 +73,7 @@ class Turn:
     def give(self) -> None:
         """The next may measure."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
-
-    def fileno(self) -> int:
-        """The descriptor, which no child that may hang should keep."""
-        return self._descriptor
+        self._close()
 
 
 def _wait(descriptor: int) -> None:

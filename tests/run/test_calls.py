@@ -1,0 +1,180 @@
+"""Calls in children, and the watch over training, without any node program."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from base.errors import NotEnoughSpace, StorageError
+from workflow.run import training as training_module
+from workflow.run.calls import Call
+from workflow.run.loop import Loop
+from workflow.run.outcome import Ending, RankEnd
+from workflow.run.training import Training
+
+
+def test_a_call_gives_what_the_function_returned_or_raised() -> None:
+    loop = Loop()
+    assert Call(loop, "sum", sum, [1, 2, 3], timeout_s=20).wait() == 6
+    with pytest.raises(NotEnoughSpace, match="there are 3 bytes"):
+        Call(loop, "space", _full, timeout_s=20).wait()
+
+
+def _full() -> None:
+    raise NotEnoughSpace("there are 3 bytes")
+
+
+def test_a_call_that_hangs_is_abandoned_and_says_so() -> None:
+    loop = Loop()
+    began = time.monotonic()
+    with pytest.raises(StorageError, match=r"look: no answer within 0\.05 s; the storage behind it hangs"):
+        Call(loop, "look", time.sleep, 100, timeout_s=0.05).wait()
+    assert time.monotonic() - began < 20
+
+
+def test_two_calls_run_side_by_side_and_one_tells_when_it_is_done() -> None:
+    loop = Loop()
+    told: list[Call] = []
+    slow = Call(loop, "slow", time.sleep, 100, timeout_s=100)
+    quick = Call(loop, "quick", os.getpid, timeout_s=20)
+    quick.then = told.append
+    assert loop.until(lambda: bool(told), 20)
+    assert told[0].result() != os.getpid()
+    slow.abandon()
+    slow.abandon()
+    assert slow.finished
+
+
+def test_a_child_keeps_nothing_of_ours_open_but_what_it_is_told_to() -> None:
+    loop = Loop()
+    reader, writer = os.pipe()
+    loop.watch(reader, lambda: None)
+    loop.private.append(writer)
+    for descriptor in (reader, writer):
+        with pytest.raises(StorageError, match="Bad file descriptor"):
+            Call(loop, "look", _size, descriptor, timeout_s=20).wait()
+    assert Call(loop, "look", _size, writer, timeout_s=20, keep=(writer,)).wait() == 0
+    os.close(reader)
+    os.close(writer)
+
+
+def _size(descriptor: int) -> int:
+    return os.fstat(descriptor).st_size
+
+
+def test_a_child_dies_with_its_parent() -> None:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        call = Call(Loop(), "sleep", time.sleep, 100, timeout_s=100, keep=())
+        os.write(writer, str(call._call.pid).encode())
+        os._exit(0)
+    os.close(writer)
+    child = os.pidfd_open(int(os.read(reader, 20)))
+    os.waitpid(pid, 0)
+    import select
+
+    assert select.select([child], [], [], 20)[0], "the child lives on"
+    os.close(child)
+    os.close(reader)
+
+
+class Node:
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.said: dict[str, Any] = {}
+        self.node = type("N", (), {"name": f"n{index}"})
+
+    def has_said(self, what: str) -> bool:
+        return what in self.said
+
+
+class Crowd:
+    """Stands in for the node programs: those in `answering` tell how they are when asked."""
+
+    def __init__(self, count: int, answering: set[int]) -> None:
+        self.all = [Node(index) for index in range(count)]
+        self.answering = answering
+
+    def present(self) -> list[Node]:
+        return self.all
+
+    def forget(self, *kinds: str) -> None:
+        for node in self.all:
+            for kind in kinds:
+                node.said.pop(kind, None)
+
+    def tell(self, do: str) -> None:
+        assert do == "look"
+        for index in self.answering:
+            self.all[index].said["looks"] = {"looks": []}
+
+
+ECHO = "RuntimeError: Connection closed by peer [10.0.0.1]:1"
+
+
+def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: float = 100.0) -> dict[str, Any]:
+    end = RankEnd(ranks=(rank,), host=f"n{rank}", exit_code=code, time=moment, last_lines=text)
+    return {"say": "exit", "end": end._asdict(), "now": now}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("GRACE_S", 0.01), ("ECHO_S", 0.1), ("LOOK_S", 0.01)):
+        monkeypatch.setattr(training_module, name, seconds)
+
+
+def watch(count: int, answering: set[int]) -> tuple[Loop, Training, list[Ending]]:
+    loop = Loop()
+    endings: list[Ending] = []
+    return loop, Training(loop, Crowd(count, answering), count, endings.append), endings  # type: ignore[arg-type]
+
+
+def test_training_ends_well_when_all_ranks_do(quick: None) -> None:
+    _, training, endings = watch(2, {0, 1})
+    training.rank_ended(ended(1, 0))
+    assert not training.finished
+    training.rank_ended(ended(0, 0))
+    assert training.finished
+    assert endings == []
+
+
+def test_an_echo_waits_for_its_cause(quick: None) -> None:
+    loop, training, endings = watch(2, {0, 1})
+    training.rank_ended(ended(0, 1, ECHO))
+    loop.until(lambda: bool(endings), 0.05)
+    assert endings == []
+    training.rank_ended(ended(1, -9))
+    assert loop.until(lambda: bool(endings), 10)
+    assert endings[0].status == "killed"
+    assert not training.finished
+
+
+def test_echoes_of_a_node_that_does_not_answer_mean_that_it_is_lost(quick: None) -> None:
+    loop, training, endings = watch(3, {0, 1})
+    training.rank_ended(ended(0, 1, ECHO))
+    training.rank_ended(ended(1, 1, ECHO))
+    assert loop.until(lambda: bool(endings), 10)
+    assert endings[0].status == "node_lost"
+    assert str(endings[0].reason).startswith("n2 did not answer")
+
+
+def test_echoes_alone_are_an_error_in_the_end(quick: None) -> None:
+    loop, training, endings = watch(2, {0, 1})
+    training.rank_ended(ended(0, 1, ECHO))
+    assert loop.until(lambda: bool(endings), 10)
+    assert endings[0].status == "error"
+    assert "rank 0 on n0" in str(endings[0].reason)
+
+
+def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
+    loop, training, endings = watch(2, {0, 1})
+    training.rank_ended(ended(1, 7, moment=5000.0, now=5000.0))  # its clock is far ahead
+    loop.until(lambda: False, 0.005)
+    training.rank_ended(ended(0, 3, moment=100.0, now=100.0))
+    assert loop.until(lambda: bool(endings), 10)
+    assert "rank 1" in str(endings[0].reason)
