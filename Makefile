@@ -12,7 +12,7 @@ demo: .venv/.run  ## run the demo study on this machine and print its speed-up t
 	@$(BIN)/slipway tables --study $(STUDY) --show
 
 test: .venv/.dev  ## the pure tests: seconds, any order
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 slow: .venv/.dev  ## real training, kills, power cuts, a browser: minutes
 	$(BIN)/pytest -m slow
@@ -23,6 +23,7 @@ lint: .venv/.dev
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m workflow.study.schemas --check
+	$(BIN)/python -m workflow.run.record_model --check
 
 types: .venv/.dev
 	$(BIN)/mypy
@@ -31,6 +32,7 @@ check: lint types test slow  ## all that CI checks
 
 schemas: .venv/.dev  ## write config/schemas from the models
 	$(BIN)/python -m workflow.study.schemas
+	$(BIN)/python -m workflow.run.record_model
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements.txt requirements.in

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from base.publish import move_directory
 from base.units import format_size, parse_size
 from data_prep.hashing import hash_file
 from data_prep.manifest import Manifest, Shard, Split, digest_of, to_bytes
@@ -51,7 +52,9 @@ def make_dataset(datasets: Path, num_bytes: int, num_shards: int) -> Path:
         )
     )  # fmt: skip
     (root / "manifest.json").write_bytes(content)
-    return root.rename(datasets / f"bench-{digest_of(content)[:12]}")
+    target = datasets / f"bench-{digest_of(content)[:12]}"
+    move_directory(root, target)
+    return target
 
 
 def forget(root: Path) -> None:

@@ -88,12 +88,6 @@ def test_steps_and_epochs(part: Any, keys: dict[str, Any], expected: tuple[int, 
     assert part("plan").count_steps(cell(**keys), 103) == expected
 
 
-def test_a_batch_larger_than_the_split_is_an_error(part: Any) -> None:
-    _, plan = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(train=7), 0, 1)
-    with pytest.raises(ValueError, match="7 samples"):
-        plan.share(0)
-
-
 class OutOfMemoryError(RuntimeError):
     """Called as torch's."""
 
@@ -149,3 +143,17 @@ def test_the_compilers_stand_in_gives_way(tmp_path: Path) -> None:
     for name in ("__init__.py", "compiler.py"):
         (tmp_path / "slipway_pytorch" / name).write_text((FOLDER / "slipway_pytorch" / name).read_text())
     subprocess.run([sys.executable, "-c", STAND_IN, str(tmp_path)], check=True, timeout=60)
+
+
+def test_the_cause_of_a_loaders_failure_is_named(part: Any) -> None:
+    message = part("failures").failure_message
+    wrapped = ValueError(
+        "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\nValueError: no label\n"
+    )
+    assert message(wrapped) == "ValueError: no label"
+    assert message(ValueError("plain")) == "ValueError: plain"
+
+
+def test_a_batch_larger_than_the_split_is_refused_before_a_loader_starts(part: Any) -> None:
+    with pytest.raises(ValueError, match="has 3 samples, fewer than the global batch of 4"):
+        part("plan").make_plan(cell(), dataset(train=3), 0, 1)

@@ -236,11 +236,11 @@ def test_a_frozen_stager_is_read_around(tmp_path: Path) -> None:
 
 def test_a_closed_pipe_ends_it_and_the_copy_is_kept(tmp_path: Path) -> None:
     source = random_dataset(tmp_path / "storage", [4_000_000])
-    process = command(source, tmp_path / "cache", "--bytes-per-s", "1000000")
-    assert process.stdout is not None
-    assert "progress" in process.stdout.readline()
-    process.stdout.close()
-    assert process.wait(timeout=60) == 26
+    with command(source, tmp_path / "cache", "--bytes-per-s", "1000000") as process:
+        assert process.stdout is not None
+        assert "progress" in process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=60) == 26
     assert [row.kind for row in ls(tmp_path / "cache")] == ["part"]
 
 

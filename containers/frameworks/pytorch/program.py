@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from slipway_pytorch.events import Events  # type: ignore[import-not-found]
-from slipway_pytorch.failures import describe_failure  # type: ignore[import-not-found]
+from slipway_pytorch.failures import describe_failure, failure_message  # type: ignore[import-not-found]
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
         run(cell, Path(os.environ["SLIPWAY_DATA"]), Path(os.environ["SLIPWAY_OUT"]), events)
     except Exception as error:
         kind, exit_code = describe_failure(error)
-        events.emit("error", kind=kind, message=f"{type(error).__name__}: {error}"[:4000])
+        events.emit("error", kind=kind, message=failure_message(error))
         traceback.print_exc()
         return exit_code
     return 0

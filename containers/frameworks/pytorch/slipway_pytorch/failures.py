@@ -19,6 +19,14 @@ def describe_failure(error: BaseException) -> tuple[str, int]:
     return "error", 1
 
 
+def failure_message(error: BaseException) -> str:
+    """The cause in one line. From a loader process comes "Caught ... in DataLoader worker", a traceback, and then the cause."""
+    text = f"{type(error).__name__}: {error}"
+    if str(error).startswith("Caught ") and "Original Traceback" in text:
+        text = text.rstrip().splitlines()[-1]
+    return text[:4000]
+
+
 def _is_out_of_memory(error: BaseException) -> bool:
     # torch.OutOfMemoryError (CUDA) is a RuntimeError and by name, so that torch need not be imported; on the CPU it is a plain
     # RuntimeError "[enforce fail at alloc_cpu.cpp:..] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes".

@@ -60,6 +60,11 @@ class Plan:
 def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int) -> tuple[Steps, Plan]:
     """What a rank does in the run of this cell. Inference evaluates only parameters that it was given."""
     samples = {name: split["samples"] for name, split in dataset.manifest["splits"].items()}
+    if samples["train"] < cell["global_batch_size"]:
+        raise ValueError(
+            f"the train split has {samples['train']} samples, fewer than the global batch of {cell['global_batch_size']}: "
+            "choose a smaller batch or fewer processes"
+        )
     steps = count_steps(cell, samples["train"])
     evaluated = None
     if cell["mode"] == "train" or cell.get("load_parameters"):
