@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from base.errors import ConfigError
+from base.errors import UnsupportedRequest
 from base.names import choices
 from cluster.schedulers import local
 from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
@@ -49,7 +49,7 @@ SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local}
 
 
 def get_scheduler(name: str) -> Scheduler:
-    """The module of that name. Raises ConfigError."""
+    """The module of that name. Raises UnsupportedRequest."""
     if name not in SCHEDULERS:
-        raise ConfigError(f"scheduler {name!r} is not known; {choices(name, SCHEDULERS)}")
+        raise UnsupportedRequest(f"scheduler {name!r} is not here yet; {choices(name, SCHEDULERS)}")
     return SCHEDULERS[name]

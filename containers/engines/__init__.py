@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from base.errors import ConfigError
+from base.errors import UnsupportedRequest
 from base.names import choices
 from containers.engines import bare
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
@@ -50,7 +50,7 @@ ENGINES: Final[dict[str, Engine]] = {"bare": bare}
 
 
 def get_engine(name: str) -> Engine:
-    """The module of that name. Raises ConfigError."""
+    """The module of that name. Raises UnsupportedRequest."""
     if name not in ENGINES:
-        raise ConfigError(f"engine {name!r} is not known; {choices(name, ENGINES)}")
+        raise UnsupportedRequest(f"engine {name!r} is not here yet; {choices(name, ENGINES)}")
     return ENGINES[name]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from base.errors import AllocationError, ConfigError
+from base.errors import AllocationError, UnsupportedRequest
 from cluster.launching import Launched
 from cluster.schedulers import SCHEDULERS, Scheduler, get_scheduler
 from cluster.types import Allocation, Holder, Launch, Node
@@ -47,7 +47,7 @@ def test_a_holder_of_another_place_is_not_taken_for_dead(scheduler: Scheduler) -
 
 
 def test_an_unknown_one_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'local'"):
+    with pytest.raises(UnsupportedRequest, match="did you mean 'local'"):
         get_scheduler("locale")
 
 

@@ -203,7 +203,7 @@ def test_a_scheduler_that_is_not_here_yet(house: House) -> None:
     assert house("plan").code == 0
     said = house("plan", "--cell", house.load().cells[0].cell_id)
     assert said.code == 11
-    assert "scheduler 'slurm' of site 'here' is not here yet; valid: local" in said.err
+    assert "scheduler 'slurm' is not here yet; valid: local" in said.err
 
 
 def test_ten_thousand_runs(house: House) -> None:

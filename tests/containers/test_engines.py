@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from base.errors import ConfigError, ContainerError
+from base.errors import ContainerError, UnsupportedRequest
 from containers.engines import ENGINES, Engine, Process, bare, get_engine
 from containers.spec import ContainerSpec, Paths, ProcessSpec
 
@@ -132,7 +132,7 @@ def test_bare_fills_in_its_own_interpreter(tmp_path: Path) -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'bear' is not known; valid: bare"):
+    with pytest.raises(UnsupportedRequest, match="'bear' is not here yet; valid: bare"):
         get_engine("bear")
 
 

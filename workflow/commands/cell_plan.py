@@ -11,9 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from base.errors import UnsupportedRequest
 from base.units import format_size
-from cluster.schedulers import SCHEDULERS
+from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from containers.engines import get_engine
 from containers.spec import EnginePlan
@@ -44,9 +43,7 @@ def main(study: Study, cell: Cell, as_json: bool) -> None:
 def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str, Any]:
     """The plan as JSON-able values. Raises UnsupportedRequest for a scheduler that is not here, AllocationError without the GPUs."""
     site = study.site
-    if site.scheduler not in SCHEDULERS:
-        raise UnsupportedRequest(f"scheduler {site.scheduler!r} of site {site.name!r} is not here yet; valid: {', '.join(SCHEDULERS)}")
-    scheduler = SCHEDULERS[site.scheduler]
+    scheduler = get_scheduler(site.scheduler)
     run_id = f"{cell.cell_id}-r1"
     attempt = _next_attempt(study, run_id)
     everyone = [other.to_json() for other in study.cells]
@@ -82,7 +79,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
 def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, Any], needs: DatasetNeeds) -> dict[str, Any]:
     """What the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
-    cache = SCHEDULERS[site.scheduler].node_cache(site.cache.path, node)
+    cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
     name = needs.root.name if needs.root else f"{needs.name}-<digest>"
     limit = site.storage_limit.bytes_per_s if site.storage_limit else None
     rate = limit / len(allocation.nodes) if limit else None
