@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
+
+from cluster.processes import boot_id, state_of
 
 JobAlive = Callable[[str, str], bool | None]  # (scheduler, job id) -> alive, or None where the scheduler cannot say
 
 
-def boot_id() -> str:
-    """The kernel's name of this boot: pids of another boot are nobody's."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 def start_time(pid: int) -> int | None:
     """Clock ticks after boot at which `pid` started; None if there is no such process, or only its remains."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    state = state_of(pid)
+    return None if state is None or state.state in "ZX" else state.start
 
 
 def this_process(

@@ -9,7 +9,7 @@ from pathlib import Path
 from base.errors import RecordError, SlipwayError
 from base.jsonfile import canonical_json, read_json
 from base.publish import publish
-from data_prep.cache.holder import boot_id
+from cluster.processes import boot_id
 from data_prep.cache.layout import Cache
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock

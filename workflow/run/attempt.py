@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +98,20 @@ def read_measured(directory: str, cell: Mapping[str, Any]) -> dict[str, Any]:
     return measured(read_events(Path(directory), world_size), world_size, cell["global_batch_size"])
 
 
-def publish_attempt(run: Mapping[str, Any], part: str, files: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+def publish_attempt(
+    run: Mapping[str, Any], part: str, files: Sequence[Mapping[str, Any]], make_record: Callable[[], Mapping[str, Any]]
+) -> None:
     """The pushed attempt under its name, then, for a result, the run's record.json, last. Raises PushError, StorageError, LeaseError.
 
-    Who lost the lease meanwhile publishes nothing: his attempt is moved aside, for people. May be called again after a failure.
+    The record is made here, as late as can be, so that its times are those of its publishing. Who lost the lease meanwhile publishes
+    nothing: his attempt is moved aside, for people. May be called again after a failure.
     """
     from data_prep.push import publish_attempt as publish_files
 
     run_dir, number = Path(run["run_dir"]), run["attempt"]
     target = run_dir / "attempts" / str(number)
     there = Path(part).is_dir()
+    record = make_record()
     if not leases.holds(run_dir, run["token"]):
         aside = target.with_name(f"{number}.lost-{run['token'][:8]}")
         if there:
@@ -120,6 +124,10 @@ def publish_attempt(run: Mapping[str, Any], part: str, files: Sequence[Mapping[s
         publish_json(Path(part, RECORD), record)
         publish_files(Path(part), list(files), target)
     if record["kind"] == RESULT:
+        if not leases.holds(run_dir, run["token"]):
+            raise LeaseError(
+                f"{run_dir.name}: the lease was lost while attempt {number} was published; the run's record is left to its holder"
+            )
         publish_json(run_dir / RECORD, read_json(target / RECORD))
     leases.release(run_dir, run["token"])
 

@@ -183,8 +183,8 @@ class _Finish:
 
     def _publish(self, left_s: float) -> None:
         files = [file for node_files in self.files.values() for file in node_files]
-        record = self._record(self.ending, files)
-        self.run.call("publish", attempt.publish_attempt, self.run.run, self.part, files, record, timeout_s=left_s)
+        arguments = (self.run.run, self.part, files, lambda: self._record(self.ending, files))
+        self.run.call("publish", attempt.publish_attempt, *arguments, timeout_s=left_s)
 
     def _record(self, ending: Ending, files: list[dict[str, Any]]) -> dict[str, Any]:
         return build_record(run_facts(self.run, self.nodes), ending, times_of(self.clock), self.found, files)

@@ -1,0 +1,46 @@
+"""The whole build in one call, as `slipway dataset build` does it: plan, shards in parallel, finish; a killed one is continued."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from base.publish import remove_tree
+from data_prep.build.finish import BuiltDataset, finish_dataset
+from data_prep.build.plan import plan_dataset
+from data_prep.build.shard import DATASET_FILE, finished
+from data_prep.build.workers import build_shards
+from data_prep.spec import DatasetSpec, spec12
+
+Progress = Callable[[int, int], None]
+
+
+def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
+    """`<datasets>/.build/<name>-<spec12>`, where a dataset is made; `spec` is resolved."""
+    return datasets_dir / ".build" / f"{name}-{spec12(spec)}"
+
+
+def build_dataset(
+    spec: DatasetSpec, name: str, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None, *, fresh: bool = False
+) -> BuiltDataset:
+    """Build the dataset of the resolved `spec`, or go on with it, or find it done. `fresh` forgets what an earlier call decided.
+
+    `jobs` processes (default: the cores this process may use); `progress(samples done, samples in all)`, in all 0 while the source is
+    listed. Raises ConfigError, DatasetError, NotEnoughSpace, StorageError.
+    """
+    build_dir = build_dir_of(datasets_dir, name, spec)
+    if fresh:
+        remove_tree(build_dir)
+    plan = plan_dataset(spec, name, build_dir, progress and (lambda done, _total: progress(done, 0)))
+    if not (build_dir / DATASET_FILE).exists():
+        left = [index for index in range(len(plan.shards)) if finished(build_dir, index, plan.shard_key(index)) is None]
+        done = [0 if index in set(left) else shard.samples for index, shard in enumerate(plan.shards)]
+
+        def on_samples(index: int, samples: int) -> None:
+            done[index] = samples
+            if progress is not None:
+                progress(sum(done), plan.samples)
+
+        build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), on_samples)
+    return finish_dataset(build_dir, datasets_dir)

@@ -1,0 +1,110 @@
+"""Two builders of one dataset: locks save double work, nothing rests on them.
+
+Every builder of a shard writes the same bytes into a part of its own, and the first to publish wins; so a lock that the file system does
+not honour, or whose holder is frozen, costs time only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import platform
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from base.publish import remove_tree
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 600.0
+_POLL_S = 0.1
+_STRANGER_S = 3600.0  # a part of another host is left alone until nobody has touched it for so long
+
+
+@contextlib.contextmanager
+def held(path: Path, wait_s: float = WAIT_S) -> Iterator[bool]:
+    """Hold the lock file `path`; False when it could not be had, and the caller goes on without it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield _acquire(descriptor, path, wait_s)
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, path: Path, wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if not told:
+                logger.info("waiting for another builder that holds %s, at most %.0f s", path, wait_s)
+                told = True
+            if time.monotonic() > deadline:
+                logger.warning("%s is held for more than %.0f s: going on without it", path, wait_s)
+                return False
+            time.sleep(_POLL_S)
+        except OSError:  # a file system without locks
+            return False
+
+
+def _host() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        boot = ""
+    return hashlib.sha256(f"{platform.node()} {boot}".encode()).hexdigest()[:8]
+
+
+@contextlib.contextmanager
+def own_part(target: Path) -> Iterator[Path]:
+    """A fresh directory beside `target` that `remove_dead_parts` leaves alone as long as this process lives; removed if still there."""
+    part = target.parent / f".{target.name}.part-{_host()}-{secrets.token_hex(6)}"
+    part.mkdir(parents=True)
+    descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: the part looks dead, and is judged by its age
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield part
+    finally:
+        os.close(descriptor)
+        if part.exists():
+            remove_tree(part)
+
+
+def remove_dead_parts(target: Path) -> None:
+    """Remove what killed builders of `target` left: parts of this host that nobody holds, parts of others that are long untouched."""
+    for part in target.parent.glob(f".{target.name}.part-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if _is_dead(part):
+                logger.info("removing %s, left by a builder that was killed", part)
+                if part.is_dir():
+                    remove_tree(part)
+                else:
+                    part.unlink()
+
+
+def _is_dead(part: Path) -> bool:
+    inside = part.iterdir() if part.is_dir() else ()
+    newest: float = max(path.stat().st_mtime for path in (part, *inside))
+    untouched = time.time() - newest > _STRANGER_S
+    if f".part-{_host()}-" not in part.name or not part.is_dir():
+        return untouched
+    descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return untouched
+    finally:
+        os.close(descriptor)
+    return True

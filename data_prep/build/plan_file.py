@@ -1,0 +1,123 @@
+"""plan.json: what the shards of one dataset will hold. It is written once, last of the plan; every shard job reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from base.errors import DatasetError
+from base.jsonfile import canonical_json, publish_json, read_json
+from data_prep.build.images import Conversion
+from data_prep.sources.types import Prepared, Root
+
+SCHEMA = "slipway.plan/1"
+FILE_NAME = "plan.json"
+MAX_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRoot:
+    """One place of the source: what it is, and the size and time of the files that must not change until the end."""
+
+    kind: str
+    path: str
+    whole: str | None
+    options: Mapping[str, Any]
+    files: tuple[str, ...]
+    facts: Mapping[str, Any]
+    watched: tuple[tuple[str, int, int], ...]  # path, bytes, mtime_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedShard:
+    """`stored_bytes` are those of its samples in the source; `listed` is the blake3 of its list of samples."""
+
+    split: str
+    samples: int
+    stored_bytes: int
+    listed: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything of plan.json."""
+
+    name: str
+    spec: Mapping[str, Any]
+    spec12: str
+    conversion: Conversion
+    roots: tuple[PlannedRoot, ...]
+    classes: tuple[str, ...]
+    left_out_classes: tuple[str, ...]
+    shards: tuple[PlannedShard, ...]
+    listing_blake3: str
+    rejected: tuple[Mapping[str, str], ...]
+    rejected_count: int
+
+    @property
+    def samples(self) -> int:
+        """Of all shards, before any turns out to be damaged."""
+        return sum(shard.samples for shard in self.shards)
+
+    def shard_key(self, index: int) -> str:
+        """Names what shard `index` will hold: the same key, the same bytes."""
+        return blake3(canonical_json([self.shards[index].listed, asdict(self.conversion), self.classes])).hexdigest()
+
+
+def samples_dir(build_dir: Path) -> Path:
+    """The lists of samples, one file per shard."""
+    return build_dir / "samples"
+
+
+def samples_path(build_dir: Path, index: int) -> Path:
+    """The list of samples of a shard, see data_prep.build.samples."""
+    return samples_dir(build_dir) / f"{index:05d}.jsonl"
+
+
+def root_of(planned: PlannedRoot, build_dir: Path, number: int) -> tuple[Root, Prepared]:
+    """The root and what was found out about it, as a source wants them."""
+    root = Root(path=Path(planned.path), scratch=scratch_path(build_dir, number), whole=planned.whole, options=planned.options)
+    return root, Prepared(files=tuple(Path(path) for path in planned.files), facts=planned.facts)
+
+
+def scratch_path(build_dir: Path, number: int) -> Path:
+    """Where unpacked files of root `number` lie until the dataset is finished."""
+    return build_dir / "spool" / str(number)
+
+
+def write_plan(build_dir: Path, plan: Plan) -> None:
+    """Publish plan.json."""
+    publish_json(build_dir / FILE_NAME, {"schema": SCHEMA, **asdict(plan)})
+
+
+def read_plan(build_dir: Path) -> Plan:
+    """The plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
+    path = build_dir / FILE_NAME
+    plain = read_json(path, DatasetError, MAX_BYTES)
+    try:
+        if plain.pop("schema") != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        conversion = plain.pop("conversion")
+        size = conversion.pop("size")
+        return Plan(
+            **{
+                **plain,
+                "roots": tuple(_root(root) for root in plain["roots"]),
+                "shards": tuple(PlannedShard(**shard) for shard in plain["shards"]),
+                "classes": tuple(plain["classes"]),
+                "left_out_classes": tuple(plain["left_out_classes"]),
+                "rejected": tuple(plain["rejected"]),
+            },
+            conversion=Conversion(**conversion, size=size and (size[0], size[1])),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DatasetError(f"{path} is not a plan of this version of Slipway ({error}); remove {build_dir} and build again") from error
+
+
+def _root(plain: dict[str, Any]) -> PlannedRoot:
+    watched = tuple((str(path), int(size), int(mtime_ns)) for path, size, mtime_ns in plain.pop("watched"))
+    return PlannedRoot(**{**plain, "files": tuple(plain["files"])}, watched=watched)

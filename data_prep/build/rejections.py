@@ -1,0 +1,41 @@
+"""What was not taken, and why: all are counted, the first by name are kept, so that a million strange files do not fill the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from base.errors import DatasetError
+from data_prep.sources.naming import printable
+
+KEPT = 1000
+_SHOWN = 5
+
+
+class Rejections:
+    """Collects (name, reason); which are kept does not depend on the order they came in."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._entries: list[tuple[str, str]] = []
+
+    def add(self, name: str, reason: str) -> None:
+        """One more entry; names may hold any bytes."""
+        self.count += 1
+        self._entries.append((printable(name), reason))
+        if len(self._entries) > 4 * KEPT:
+            self._entries = sorted(self._entries)[:KEPT]
+
+    def merge(self, entries: Iterable[Mapping[str, str]], count: int) -> None:
+        """Those of another collector, as `to_json` gave them."""
+        self._entries += [(entry["name"], entry["reason"]) for entry in entries]
+        self.count += count
+
+    def to_json(self) -> list[dict[str, str]]:
+        """The first by name."""
+        return [{"name": name, "reason": reason} for name, reason in sorted(self._entries)[:KEPT]]
+
+    def refuse(self, what: str) -> DatasetError:
+        """The error for a build that accepts none."""
+        listed = "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in self.to_json()[:_SHOWN])
+        more = f"\n  and {self.count - _SHOWN} more" if self.count > _SHOWN else ""
+        return DatasetError(f"{what}: {self.count} entries of the source cannot be used:\n{listed}{more}")

@@ -1,0 +1,48 @@
+"""The lists of samples between plan and shards: one JSON array per line, [label, name, size, mtime_ns, root, *at]."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from base.errors import DatasetError
+from data_prep.sources.types import Found
+
+
+class Listed(NamedTuple):
+    """One sample of a shard: `label` is the position of its class, `root` the number of the place it lies in."""
+
+    label: int
+    root: int
+    found: Found
+
+
+def line_of(found: Found, root: int) -> bytes:
+    """Everything but the label, which is known only when all classes are."""
+    return json.dumps([found.name, found.size, found.mtime_ns, root, *found.at], separators=(",", ":")).encode()
+
+
+def with_label(line: bytes, label: int) -> bytes:
+    """The line of a shard's list."""
+    return b"[%d,%b\n" % (label, line[1:])
+
+
+def found_of(line: bytes, label: str = "") -> Found:
+    """The sample in a line without a label."""
+    name, size, mtime_ns, _, *at = json.loads(line)
+    return Found(name, label, size, mtime_ns, tuple(at))
+
+
+def read_samples(path: Path, classes: Sequence[str]) -> Iterator[Listed]:
+    """The samples of a shard's list. Raises DatasetError when it is missing or damaged."""
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                label, name, size, mtime_ns, root, *at = json.loads(line)
+                yield Listed(label, root, Found(name, classes[label], size, mtime_ns, tuple(at)))
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror}; remove {path.parent.parent} and build again") from error
+    except (ValueError, IndexError, TypeError) as error:
+        raise DatasetError(f"{path} is damaged ({error}); remove {path.parent.parent} and build again") from error

@@ -1,0 +1,237 @@
+"""Build one shard: read, convert, write LMDB, hash, publish, and last the receipt.
+
+Any number of these run at once, also of the same shard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lmdb
+
+from base.errors import DatasetError
+from base.publish import publish_directory, remove_tree
+from data_prep.build.images import Converted, convert
+from data_prep.build.locks import held, own_part, remove_dead_parts
+from data_prep.build.plan_file import FILE_NAME, Plan, read_plan, samples_path
+from data_prep.build.receipt import Receipt, not_older, read_receipt, receipt_path, shard_path, write_receipt
+from data_prep.build.rejections import Rejections
+from data_prep.build.roots import check_unchanged, open_reader
+from data_prep.build.samples import Listed, read_samples
+from data_prep.build.statistics import PixelCounter
+from data_prep.build.writer import ShardWriter, map_bytes
+from data_prep.hashing import FileHashes, hash_file
+from data_prep.manifest import DATA_NAME
+from data_prep.reader.datum import encode
+from data_prep.sources.types import BadSample, Reader
+from data_prep.space import is_full, limit_address_space, not_enough_space, require_space
+
+logger = logging.getLogger(__name__)
+
+DATASET_FILE = "dataset.json"
+_REPORT_EVERY = 64
+_STRICT_SHOWN = 5
+_TRIES = 2
+_DECODER_BYTES = 4 << 30
+
+Progress = Callable[[int, int], None]
+
+
+class _WriteFailed(DatasetError):
+    """The part could not be written or synced; it is removed, and another one is begun."""
+
+
+def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *, limit_memory: bool = False) -> Receipt:
+    """Make `build_dir/shard-NNNNN.lmdb/` and its receipt `shard-NNNNN.json`; nothing is done where both are there.
+
+    `progress(samples done, samples in all)`. `limit_memory` bounds the address space of this process, for one that does nothing else:
+    decoders of hostile images then fail by themselves. Raises DatasetError (source at fault, or changed since the plan; strict),
+    NotEnoughSpace, StorageError.
+    """
+    plan = read_plan(build_dir)
+    if not 0 <= index < len(plan.shards):
+        raise DatasetError(f"{build_dir} has shards 0 to {len(plan.shards) - 1}, not {index}")
+    key = plan.shard_key(index)
+    receipt = finished(build_dir, index, key)
+    if receipt is None:
+        with held(build_dir / "locks" / f"shard-{index:05d}"):
+            receipt = finished(build_dir, index, key)
+            if receipt is None:
+                if limit_memory:
+                    limit_address_space(_Shard(plan, build_dir, index).map_bytes() * 4 + _DECODER_BYTES)
+                receipt = _build(plan, build_dir, index, progress)
+    not_older(receipt_path(build_dir, index), build_dir / FILE_NAME)
+    if progress is not None:
+        progress(plan.shards[index].samples, plan.shards[index].samples)
+    return receipt
+
+
+def finished(build_dir: Path, index: int, key: str) -> Receipt | None:
+    """The receipt of a shard that needs no more work: it is there, or it went into the finished dataset."""
+    receipt = read_receipt(build_dir, index, key)
+    if receipt is None or (build_dir / DATASET_FILE).exists():
+        return receipt
+    data = shard_path(build_dir, index) / DATA_NAME
+    return receipt if data.is_file() and data.stat().st_size == receipt.hashes.bytes else None
+
+
+def _build(plan: Plan, build_dir: Path, index: int, progress: Progress | None) -> Receipt:
+    target = shard_path(build_dir, index)
+    remove_dead_parts(target)
+    receipt_path(build_dir, index).unlink(missing_ok=True)
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return _attempt(plan, build_dir, index, progress)
+        except _WriteFailed as error:
+            if attempt == _TRIES:
+                raise
+            logger.warning("%s; it is removed and written anew", error)
+    raise AssertionError("unreachable")
+
+
+def _attempt(plan: Plan, build_dir: Path, index: int, progress: Progress | None) -> Receipt:
+    shard = _Shard(plan, build_dir, index)
+    check_unchanged(plan.roots)
+    require_space(build_dir, shard.least_bytes(), f"shard {index} of {plan.name}")
+    target = shard_path(build_dir, index)
+    with own_part(target) as part:
+        shard.write(part, progress)
+        with _writing(build_dir, 0, f"shard {index} of {plan.name}"):
+            (part / DATA_NAME).chmod(0o444)
+            hashes = hash_file(part / DATA_NAME)
+            check_unchanged(plan.roots)
+            _publish(part, target, hashes)
+            receipt = shard.receipt(hashes)
+            write_receipt(build_dir, index, receipt)
+    return receipt
+
+
+def _publish(part: Path, target: Path, hashes: FileHashes) -> None:
+    """Two builders of one shard make the same bytes, so the first one's stand; what an older plan left is removed."""
+    if target.exists() and not _is(target, hashes):
+        remove_tree(target)
+    if not publish_directory(part, target) and not _is(target, hashes):
+        raise DatasetError(f"{target} was written by another builder with other bytes; remove it and run again")
+
+
+def _is(target: Path, hashes: FileHashes) -> bool:
+    try:
+        return hash_file(target / DATA_NAME).blake3 == hashes.blake3
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _writing(directory: Path, need: int, doing: str) -> Iterator[None]:
+    """A failed write is lack of room where the file system says so, whatever LMDB calls it."""
+    try:
+        yield
+    except (lmdb.Error, OSError) as error:
+        if is_full(directory, need):
+            raise not_enough_space(directory, need, doing) from error
+        raise _WriteFailed(f"{doing} in {directory} cannot be written: {error}") from error
+
+
+class _Shard:
+    """The work of one attempt, and what comes out of it."""
+
+    def __init__(self, plan: Plan, build_dir: Path, index: int) -> None:
+        self.plan = plan
+        self.build_dir = build_dir
+        self.index = index
+        self.planned = plan.shards[index]
+        self.samples = 0
+        self.class_counts = [0] * len(plan.classes)
+        self.counter = PixelCounter(plan.conversion.channels)
+        self.rejections = Rejections()
+        self.size: tuple[int, int] | None = None
+        self.sizes_differ = False
+
+    def least_bytes(self) -> int:
+        """What the shard takes for certain, if no image is rejected."""
+        conversion = self.plan.conversion
+        if conversion.encoding == "raw":
+            return self.planned.samples * conversion.channels * conversion.size[0] * conversion.size[1] if conversion.size else 0
+        return 0
+
+    def map_bytes(self) -> int:
+        """Address space for LMDB, by an estimate; the map grows where this is too little."""
+        conversion = self.plan.conversion
+        values = 2 * self.planned.stored_bytes
+        if conversion.size is not None:
+            values = max(self.planned.stored_bytes, self.planned.samples * conversion.channels * conversion.size[0] * conversion.size[1])
+        return map_bytes(self.planned.samples, values)
+
+    def write(self, part: Path, progress: Progress | None) -> None:
+        """All samples of the list into an LMDB in `part`, durable."""
+        doing = f"shard {self.index} of {self.plan.name}"
+        listed = read_samples(samples_path(self.build_dir, self.index), self.plan.classes)
+        with contextlib.ExitStack() as stack:
+            readers: dict[int, Reader] = {}
+            with _writing(part, self.least_bytes(), doing):
+                writer = stack.enter_context(ShardWriter(part, self.map_bytes()))
+            for number, sample in enumerate(listed, start=1):
+                if sample.root not in readers:
+                    root = open_reader(self.plan.roots[sample.root], self.build_dir, sample.root)
+                    readers[sample.root] = stack.enter_context(root)
+                converted = self._convert(sample, readers[sample.root])
+                if converted is not None:
+                    with _writing(part, self._left_bytes(writer), doing):
+                        self._take(sample, converted, writer)
+                if progress is not None and number % _REPORT_EVERY == 0:
+                    progress(number, self.planned.samples)
+            if self.plan.spec["strict"] and self.rejections.count:
+                raise self.rejections.refuse(f"{doing}, strict")
+            with _writing(part, self._left_bytes(writer), doing):
+                writer.finish()
+
+    def receipt(self, hashes: FileHashes) -> Receipt:
+        """What was written."""
+        return Receipt(
+            key=self.plan.shard_key(self.index),
+            samples=self.samples,
+            class_counts=tuple(self.class_counts),
+            pixel_sums=self.counter.total(),
+            size=None if self.sizes_differ else self.size,
+            hashes=hashes,
+            rejected=tuple(self.rejections.to_json()),
+            rejected_count=self.rejections.count,
+        )
+
+    def _convert(self, sample: Listed, reader: Reader) -> Converted | None:
+        try:
+            return convert(reader.read(sample.found), self.plan.conversion)
+        except BadSample as error:
+            self.rejections.add(sample.found.name, str(error))
+            if self.plan.spec["strict"] and self.rejections.count >= _STRICT_SHOWN:
+                raise self.rejections.refuse(f"shard {self.index} of {self.plan.name}, strict") from error
+            return None
+
+    def _take(self, sample: Listed, converted: Converted, writer: ShardWriter) -> None:
+        height, width, channels = converted.pixels.shape
+        self._check_size(sample, (height, width))
+        writer.add(encode(channels, height, width, converted.data, sample.label, self.plan.conversion.encoding == "jpeg"))
+        self.counter.add(converted.pixels)
+        self.class_counts[sample.label] += 1
+        self.samples += 1
+
+    def _check_size(self, sample: Listed, size: tuple[int, int]) -> None:
+        if self.size is None:
+            self.size = size
+        elif self.size != size:
+            self.sizes_differ = True
+            if self.plan.conversion.encoding == "raw":
+                raise differing_sizes(self.plan.name, self.size, size, sample.found.name)
+
+    def _left_bytes(self, writer: ShardWriter) -> int:
+        """About how many bytes are still to come."""
+        return (self.planned.samples - writer.samples) * (writer.bytes // max(writer.samples, 1))
+
+
+def differing_sizes(name: str, one: tuple[int, int], other: tuple[int, int], where: str) -> DatasetError:
+    """Raw images must have one size."""
+    found = f"{one[0]}x{one[1]} and {other[0]}x{other[1]} (height x width; {where})"
+    return DatasetError(f"{name}: images of different sizes, {found}; raw images need one: set size, or encoding: jpeg")

@@ -1,0 +1,71 @@
+"""Mean and deviation of decoded pixels per channel, exact: whole numbers are summed, one division at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.sources.types import Pixels
+
+_BLOCK_BYTES = 1 << 20  # so that the squares stay in the processor's cache
+_MOST_ROWS = 65_000  # 255^2 times as many still fits 32 bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelSums:
+    """Per channel: the sum of the values and of their squares, over `pixels` pixels each."""
+
+    pixels: int
+    sums: tuple[int, ...]
+    squares: tuple[int, ...]
+
+
+class PixelCounter:
+    """Adds up images of one number of channels."""
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+        self._pixels = 0
+        self._sums = [0] * channels
+        self._squares = [0] * channels
+
+    def add(self, image: Pixels) -> None:
+        """(H, W, C)."""
+        rows = np.ascontiguousarray(image).reshape(image.shape[0], -1)
+        step = min(_MOST_ROWS, max(1, _BLOCK_BYTES // rows.shape[1]))
+        for start in range(0, len(rows), step):
+            self._add_rows(rows[start : start + step])
+        self._pixels += image.shape[0] * image.shape[1]
+
+    def _add_rows(self, rows: Pixels) -> None:
+        squared = rows.astype(np.uint16)
+        squared *= squared
+        for totals, columns in ((self._sums, rows), (self._squares, squared)):
+            per_column = columns.sum(axis=0, dtype=np.uint32).reshape(-1, self.channels)
+            for channel, total in enumerate(per_column.sum(axis=0, dtype=np.uint64).tolist()):
+                totals[channel] += total
+
+    def total(self) -> PixelSums:
+        """What was added so far."""
+        return PixelSums(pixels=self._pixels, sums=tuple(self._sums), squares=tuple(self._squares))
+
+
+def mean_and_std(parts: Iterable[PixelSums], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and population standard deviation, 0 to 255, one per channel; zeros for no pixels at all."""
+    count, sums, squares = 0, [0] * channels, [0] * channels
+    for part in parts:
+        count += part.pixels
+        sums = _added(sums, part.sums)
+        squares = _added(squares, part.squares)
+    if count == 0:
+        return (0.0,) * channels, (0.0,) * channels
+    mean = tuple(total / count for total in sums)
+    std = tuple(math.sqrt((count * square - total * total) / (count * count)) for total, square in zip(sums, squares, strict=True))
+    return mean, std
+
+
+def _added(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(left, right, strict=True)]

@@ -1,0 +1,135 @@
+"""Pure decisions of the plan: order, duplicates, bounds, fractions, shards; and exact statistics."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from data_prep.build.listing import Listing, by_content, in_order, repeated, shards_per_split, slices, too_many
+from data_prep.build.rejections import KEPT, Rejections
+from data_prep.build.samples import found_of, line_of, with_label
+from data_prep.build.statistics import PixelCounter, mean_and_std
+from data_prep.sources.types import Found
+
+HASHES = np.random.default_rng(1).integers(0, 2**64, 10_000, dtype=np.uint64)
+
+
+def listing(names: list[str], label: str = "a") -> Listing:
+    made = Listing()
+    for name in names:
+        made.add(Found(name, label, 1), b"[]")
+    return made
+
+
+def test_the_order_depends_on_names_alone() -> None:
+    names = [f"{index}.png" for index in range(50)]
+    shuffled = random.Random(1).sample(names, 50)
+    one = [names[position] for position in in_order(listing(names).keys)]
+    assert one == [shuffled[position] for position in in_order(listing(shuffled).keys)]
+    assert one != names
+
+
+def test_repeated_names_are_found_and_the_first_stays() -> None:
+    assert repeated(listing(["a", "b", "a", "c", "b", "a"]).keys).tolist() == [False, False, True, False, True, True]
+
+
+def test_too_many_keeps_the_first_of_each_class_and_origin() -> None:
+    names = [str(index) for index in range(30)]
+    keys = listing(names).keys
+    labels, origins = np.arange(30) % 3, np.arange(30) // 15
+    kept = np.ones(30, bool)
+    kept[0] = False
+    beyond = too_many(keys, labels, origins, kept, 2)
+    left = kept & ~beyond
+    assert all(left[(labels == label) & (origins == origin)].sum() == 2 for label in range(3) for origin in range(2))
+    order = in_order(keys)
+    for label in range(3):
+        group = [p for p in order if labels[p] == label and origins[p] == 1]
+        assert [p for p in group if left[p]] == group[:2]
+    assert not too_many(keys, labels, origins, np.zeros(30, bool), 1).any()
+
+
+def test_fractions_are_met_and_stay_when_images_are_added() -> None:
+    parts = by_content(HASHES, {"test": 0.1, "validation": 0.2})
+    assert abs(parts["test"].mean() - 0.1) < 0.02
+    assert abs(parts["validation"].mean() - 0.2) < 0.02
+    assert not (parts["test"] & parts["validation"]).any()
+    fewer = by_content(HASHES[:5000], {"test": 0.1, "validation": 0.2})
+    assert np.array_equal(fewer["test"], parts["test"][:5000])
+
+
+def test_alike_images_stay_together() -> None:
+    parts = by_content(np.repeat(HASHES[:500], 2), {"test": 0.3})
+    assert np.array_equal(parts["test"][::2], parts["test"][1::2])
+
+
+def test_a_small_split_gets_one_image_and_train_keeps_one() -> None:
+    parts = by_content(HASHES[:3], {"a": 1e-9, "b": 1e-9})
+    assert parts["a"].sum() == parts["b"].sum() == 1
+    with pytest.raises(ValueError, match="too few"):
+        by_content(HASHES[:2], {"a": 0.1, "b": 0.1})
+    with pytest.raises(ValueError, match="too few"):
+        by_content(np.repeat(HASHES[:1], 5), {"a": 0.1})
+    with pytest.raises(ValueError, match="too few"):
+        by_content(np.zeros(3, np.uint64), {"a": 0.5})
+
+
+def test_shards_follow_the_samples_and_each_split_has_one() -> None:
+    assert shards_per_split({"train": 90, "test": 10}, 10) == {"train": 9, "test": 1}
+    assert shards_per_split({"train": 1_000_000, "test": 1}, 2) == {"train": 1, "test": 1}
+    assert shards_per_split({"train": 3, "test": 0}, 4) == {"train": 3, "test": 1}
+    with pytest.raises(ValueError, match="each needs one"):
+        shards_per_split({"train": 1, "test": 1}, 1)
+    for count in range(40):
+        for parts in range(1, 9):
+            runs = slices(count, parts)
+            assert [start for start, _ in runs] == [0, *(end for _, end in runs[:-1])]
+            assert runs[-1][1] == count
+            assert max(end - start for start, end in runs) - min(end - start for start, end in runs) <= 1
+
+
+def test_lines_hold_any_name() -> None:
+    for name in ("plain", "new\nline", "\udcff\udcfe", "ü" * 40):
+        found = Found(name, "", 5, 7, (3, "key\xff"))
+        assert found_of(line_of(found, 2)) == found
+        assert with_label(line_of(found, 2), 9).startswith(b"[9,")
+        assert with_label(line_of(found, 2), 9).count(b"\n") == 1
+
+
+def test_rejections_keep_the_first_names_whatever_the_order() -> None:
+    names = [f"{index:06d}" for index in range(6 * KEPT)]
+    lists = []
+    for seed in range(2):
+        rejections = Rejections()
+        for name in random.Random(seed).sample(names, len(names)):
+            rejections.add(name, "why")
+        assert rejections.count == len(names)
+        lists.append(rejections.to_json())
+    assert lists[0] == lists[1] == [{"name": name, "reason": "why"} for name in names[:KEPT]]
+
+
+def test_mean_and_deviation_are_exact() -> None:
+    images = [np.random.default_rng(seed).integers(0, 256, (7 + seed, 5, 3), dtype=np.uint8) for seed in range(4)]
+    counters = [PixelCounter(3), PixelCounter(3)]
+    for index, image in enumerate(images):
+        counters[index % 2].add(image)
+    mean, std = mean_and_std([counter.total() for counter in counters], 3)
+    every = np.concatenate([image.reshape(-1, 3) for image in images]).astype(object)
+    for channel in range(3):
+        values = [int(value) for value in every[:, channel]]
+        assert mean[channel] == sum(values) / len(values)
+        exact = (len(values) * sum(v * v for v in values) - sum(values) ** 2) / len(values) ** 2
+        assert std[channel] == math.sqrt(exact)
+    assert mean_and_std([], 1) == ((0.0,), (0.0,))
+
+
+def test_sums_do_not_overflow_in_the_brightest_tallest_image() -> None:
+    counter = PixelCounter(1)
+    counter.add(np.full((70_000, 1, 1), 255, np.uint8))
+    counter.add(np.full((65_999, 2, 1), 255, np.uint8))
+    total = counter.total()
+    assert total.sums[0] == 255 * total.pixels
+    assert total.squares[0] == 255**2 * total.pixels == 255**2 * (70_000 + 2 * 65_999)
