@@ -108,7 +108,10 @@ def sync_directory(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory tree, also one whose directories are read-only; what vanished meanwhile does not matter."""
+    """Remove a directory tree, also one whose directories are read-only; of a link only the link. What vanished does not matter."""
+    if path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
     for directory, _, _ in os.walk(path):
         with contextlib.suppress(OSError):
             os.chmod(directory, 0o700)

@@ -75,6 +75,13 @@ def test_remove_tree_removes_read_only_directories(tmp_path: Path) -> None:
     assert not (tmp_path / "tree").exists()
 
 
+def test_remove_tree_removes_a_link_and_not_what_is_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(tmp_path / "tree")
+    remove_tree(tmp_path / "link")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["tree"]
+
+
 def test_publish_is_the_only_caller_of_rename() -> None:
     root = Path(__file__).parents[2]
     callers = []
