@@ -194,7 +194,7 @@ def test_no_more_memory_is_named(run_program: Run) -> None:
     ("keys", "expected"),
     [
         ({"model_parameters": 5}, "lenet has 656080 parameters here and 5 in the cell"),
-        ({"global_batch_size": 4096}, "less than one global batch of 4096"),
+        ({"global_batch_size": 4096}, "fewer than the global batch of 4096"),
         ({"precision": "fp16"}, "precision fp16 needs a GPU"),
         ({"load_parameters": "/nowhere"}, "FileNotFoundError"),
         (
