@@ -206,6 +206,7 @@ def test_a_scheduler_that_is_not_here_yet(house: House) -> None:
     assert "scheduler 'slurm' is not here yet; valid: local" in said.err
 
 
+@pytest.mark.slow
 def test_ten_thousand_runs(house: House) -> None:
     axes = {"batch_size": list(range(1, 101)), "nodes": list(range(1, 51))}
     house.path = write(house.root, changed(axes=axes))

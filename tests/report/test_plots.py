@@ -14,6 +14,8 @@ from workflow.report.plots import MOST_LINES, overview, throughput
 from workflow.report.rendering import inline, to_json, to_svg
 from workflow.report.run_plots import MOST_BARS, MOST_CURVES, PLOTS
 
+pytestmark = pytest.mark.slow  # rendering: every plot is drawn for real
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 
