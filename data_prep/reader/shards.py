@@ -148,5 +148,5 @@ def _mapping_start(address: int) -> int:
                 if start <= address < end:
                     return start - int(offset, 16)
     except OSError:
-        pass
+        return 0
     return 0

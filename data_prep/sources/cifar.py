@@ -10,14 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from base.errors import DatasetError
 from data_prep.sources.naming import printable, to_text
-from data_prep.sources.pread import OpenFiles
+from data_prep.sources.pread import FileReader, OpenFiles
 from data_prep.sources.spool import plain_file, write_scratch
 from data_prep.sources.tar_members import BLOCK, TarError, is_tar_header, members
 from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Pixels, Prepared, Refused, Root
@@ -97,17 +96,8 @@ def estimate(root: Root) -> int | None:
         return None
 
 
-class CifarReader:
+class CifarReader(FileReader):
     """`at` is (file, offset of the pixels)."""
-
-    def __init__(self, paths: tuple[Path, ...]) -> None:
-        self.files = OpenFiles(paths)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.files.__exit__(kind, error, trace)
 
     def head(self, found: Found, limit: int) -> bytes:
         """See Reader."""

@@ -7,13 +7,12 @@ import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
 from base.errors import DatasetError
-from data_prep.sources.pread import OpenFiles
+from data_prep.sources.pread import FileReader, OpenFiles
 from data_prep.sources.spool import plain_file
 from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, Found, Pixels, Prepared, Root
 
@@ -68,17 +67,8 @@ def estimate(root: Root) -> int | None:
         return None
 
 
-class IdxReader:
+class IdxReader(FileReader):
     """`at` is (file, offset, height, width)."""
-
-    def __init__(self, paths: tuple[Path, ...]) -> None:
-        self.files = OpenFiles(paths)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.files.__exit__(kind, error, trace)
 
     def head(self, found: Found, limit: int) -> bytes:
         """See Reader."""

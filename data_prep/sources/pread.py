@@ -54,6 +54,19 @@ class OpenFiles:
         return descriptor
 
 
+class FileReader:
+    """A reader of samples that lie in files at known places: its files are open inside its `with`."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.files = OpenFiles(paths)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.files.__exit__(kind, error, trace)
+
+
 def _pread(descriptor: int, offset: int, size: int) -> bytes:
     content = os.pread(descriptor, size, offset)
     while len(content) < size and (part := os.pread(descriptor, size - len(content), offset + len(content))):

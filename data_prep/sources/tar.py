@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from base.errors import DatasetError
 from data_prep.image_header import SNIFF_BYTES, sniff
 from data_prep.sources.naming import has_image_suffix, own_splits, printable, to_text
-from data_prep.sources.pread import OpenFiles
+from data_prep.sources.pread import FileReader, OpenFiles
 from data_prep.sources.spool import plain_file
 from data_prep.sources.tar_members import BLOCK, Member, TarError, is_tar_header, members
 from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, Found, Prepared, Refused, Root
@@ -75,17 +73,8 @@ def estimate(_root: Root) -> int | None:
     return None
 
 
-class TarReader:
+class TarReader(FileReader):
     """`at` is the offset of the member's content."""
-
-    def __init__(self, paths: tuple[Path, ...]) -> None:
-        self.files = OpenFiles(paths)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.files.__exit__(kind, error, trace)
 
     def head(self, found: Found, limit: int) -> bytes:
         """See Reader."""

@@ -212,3 +212,10 @@ def test_gpu_hours_are_those_of_the_runs_left(place: Place) -> None:
     place.graph()
     with pytest.raises(ConfigError, match=r"the 4 missing runs may take 4\.0 GPU hours"):
         place.graph(retry="failed")
+
+
+def test_a_source_that_is_not_there_is_refused_before_anything_starts(place: Place) -> None:
+    text = place.study.read_text()
+    place.study.write_text(text.replace('"sklearn-digits"', '"folder", "path": "nowhere"', 1))
+    with pytest.raises(ConfigError, match=r"datasets\.\w+\.path: .*/nowhere does not exist on this machine; give the source's path"):
+        place.graph()

@@ -18,6 +18,7 @@ from workflow.study.cost import gpu_hours, process_hours
 from workflow.study.needs import DatasetNeeds, dataset_needs, memory_of
 from workflow.study.series import Series, series_of
 from workflow.study.site import device_of
+from workflow.study.source_paths import missing_sources
 from workflow.study.study import Study
 
 GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
@@ -94,7 +95,13 @@ def plan_study(study: Study) -> StudyPlan:
         cells=tuple(cells),
         datasets=tuple(datasets.values()),
         series=series,
-        notes=(*study.notes, *_memory_notes(cells), *_batch_notes(study.cells, datasets), *_series_notes(series)),
+        notes=(
+            *study.notes,
+            *missing_sources(study, datasets),
+            *_memory_notes(cells),
+            *_batch_notes(study.cells, datasets),
+            *_series_notes(series),
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from workflow.study.cell import Run
 from workflow.study.cost import refuse_over_budget
 from workflow.study.resolved import publish_resolved, resolved_study
 from workflow.study.site import refuse_foreign_scheduler
+from workflow.study.source_paths import refuse_missing_sources
 from workflow.study.study import Study, load_study
 
 CONFIG_KEYS: Final = ("site", "retry")
@@ -200,6 +201,7 @@ def load_graph(config: Mapping[str, Any], configfiles: Sequence[Path | str], bas
         )
     graph = Graph(study, retry == "failed")
     refuse_over_budget(study, graph.runs_to_make)
+    refuse_missing_sources(study, {run.cell.dataset for run in graph.runs_to_make})
     return graph
 
 

@@ -97,7 +97,9 @@ def _read_text(path: Path, kind: str) -> str:
 
 def _elsewhere(path: Path, kind: str) -> str:
     """What to do about a relative path that leads nowhere: mostly the command was started in another directory than the checkout."""
-    return "" if path.is_absolute() else f" in {Path.cwd()}; {_NAME_IT[kind]}"
+    if path.is_absolute():
+        return f"; {_NAME_IT[kind]}" if kind == "site" else ""
+    return f" in {Path.cwd()}; {_NAME_IT[kind]}"
 
 
 def _tab_hint(text: str, line: int) -> str:
