@@ -109,17 +109,22 @@ def test_scaling_table_has_every_comparison_with_its_numbers(analysis: Analysis)
     ("changes", "mark"),
     [
         ({"performance.num_measured_steps": 99}, "short"),
-        ({"performance.window_s": 29.9, "performance.step_s.n": 296}, "short"),
+        ({"performance.window_s": 29.9}, "short"),
         ({"oversubscribed": True}, "oversubscribed"),
         ({"exclusive": False}, "shared"),
         ({"performance.drift_ratio": 1.021}, "drift"),
         ({"performance.drift_ratio": 0.979}, "drift"),
-        ({"performance.window_s": 45.0}, "window"),
+        ({"performance.window_steps_ratio": 1.021}, "window"),
+        ({"performance.window_steps_ratio": 0.979}, "window"),
         ({"warnings": ["ranks disagree on torch_version"]}, "warned"),
         ({"nodes": [{"hostname": "x", "cpu_model": "another", "gpus": []}]}, "hardware"),
         ({"provenance.torch_version": "1.0"}, "software"),
         ({}, None),
         ({"performance.drift_ratio": 1.019, "performance.num_measured_steps": 100}, None),
+        ({"performance.window_steps_ratio": 1.019}, None),
+        ({"performance.window_steps_ratio": None}, None),
+        ({"performance.window_s": 30.0, "performance.step_s.mean": 0.5}, None),  # the slowest rank of each step: longer than any window
+        ({"performance.window_s": 0.5, "performance.window_steps_ratio": 0.97}, "short"),  # 15 ms: one turn of the scheduler
         ({"performance.drift_ratio": None, "performance.window_s": None, "exclusive": None}, None),
     ],
 )

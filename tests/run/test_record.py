@@ -69,6 +69,22 @@ def test_the_order_of_ranks_and_the_unit_change_nothing_else() -> None:
     assert slow["rank_skew_p95_ratio"] == pytest.approx(one["rank_skew_p95_ratio"])
 
 
+def test_a_rank_s_steps_are_compared_with_its_own_window() -> None:
+    """With ranks that are slow in turn, the steps of the slowest are longer than every window: no clock is wrong."""
+    events = {0: rank_events([0.1, 0.2] * 50), 1: rank_events([0.2, 0.1] * 50)}
+    assert performance(events, 2, 4)["window_steps_ratio"] is None  # type: ignore[index]
+    for entry in events.values():
+        entry.stop = {"window_steps_s": 15.0, "window_wall_s": 15.0}
+    found = performance(events, 2, 4)
+    assert found is not None
+    assert found["step_s"]["n"] * found["step_s"]["mean"] == pytest.approx(20)
+    assert (found["window_s"], found["window_steps_ratio"]) == (pytest.approx(15), 1.0)
+    events[1].stop = {"window_steps_s": 14.0, "window_wall_s": 15.0}
+    assert performance(events, 2, 4)["window_steps_ratio"] == pytest.approx(14 / 15)  # type: ignore[index]
+    events[0].stop = {"window_steps_s": 15.0}
+    assert performance(events, 2, 4)["window_steps_ratio"] is None  # type: ignore[index]
+
+
 def test_statistics_are_those_of_the_books() -> None:
     values = [random.Random(5).gauss(1, 0.1) for _ in range(101)]
     found = summarise(values)

@@ -72,6 +72,7 @@ FIELDS: Final[dict[str, tuple[str, pl.DataType]]] = {
     "input_wait_mean_s": ("performance.input_wait_s_mean", REAL),
     "first_step_s": ("performance.first_step_s", REAL),
     "window_s": ("performance.window_s", REAL),
+    "window_steps_ratio": ("performance.window_steps_ratio", REAL),
     "rank_skew_p95_ratio": ("performance.rank_skew_p95_ratio", REAL),
     "straggler_rank": ("performance.straggler_rank", WHOLE),
     "drift_ratio": ("performance.drift_ratio", REAL),

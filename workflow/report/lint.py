@@ -10,6 +10,7 @@ MIN_STEPS: Final = 100
 MIN_WINDOW_S: Final = 30.0
 DRIFT: Final = 0.02
 WINDOW_MISMATCH: Final = 0.02
+WINDOW_MISMATCH_S: Final = 0.02  # one turn of the kernel's scheduler between two readings of the clock is no fault of it
 SUPERLINEAR: Final = 1.03
 RISING: Final = 0.03
 BUDGET_MISMATCH: Final = 0.01
@@ -20,7 +21,7 @@ MARKS: Final[dict[str, str]] = {
     "shared": "the nodes were shared with other jobs",
     "partial": "not every run of this cell was measured; the failures table says why",
     "drift": f"the second half of the window differs from the first by more than {DRIFT * 100:.0f} %",
-    "window": f"the steps add up to something else than the window, by more than {WINDOW_MISMATCH * 100:.0f} %",
+    "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, such as ranks that disagree on a version; the report lists them",
     "superlinear": f"superlinear: efficiency above {SUPERLINEAR * 100:.0f} %; look for a baseline that was slowed down",
@@ -39,7 +40,8 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "oversubscribed": pl.col("oversubscribed"),
     "shared": ~pl.col("exclusive"),
     "drift": (pl.col("drift_ratio") - 1).abs() > DRIFT,
-    "window": (pl.col("step_n") * pl.col("step_mean_s") / pl.col("window_s") - 1).abs() > WINDOW_MISMATCH,
+    "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)
+    & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
     "warned": pl.col("warnings").list.len() > 0,
     "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),
 }

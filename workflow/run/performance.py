@@ -36,6 +36,7 @@ def performance(events: Mapping[int, RankEvents], world_size: int, global_batch:
         "input_wait_s_mean": math.fsum(inputs) / len(inputs) if inputs else None,
         "first_step_s": max(steps[0].seconds for steps in ranks) if common[0] == 0 else None,
         "window_s": max(_window(steps, measured) for steps in ranks),
+        "window_steps_ratio": _window_steps([events[rank].stop for rank in range(world_size)]),
         "samples_per_s": rate,
         "samples_per_s_per_gpu": None if rate is None else rate / world_size,
         "rank_skew_p95_ratio": _skew(ranks, measured),
@@ -83,6 +84,20 @@ def _window(steps: Mapping[int, Step], measured: Sequence[int]) -> float:
     if first.end_ns is None or last.end_ns is None:
         return math.fsum(steps[step].seconds for step in measured)
     return (last.end_ns - first.end_ns) / 1e9 + first.seconds
+
+
+def _window_steps(stops: Sequence[Mapping[str, Any] | None]) -> float | None:
+    """Sum of a rank's own steps / wall time of its window, of the rank where that is furthest from 1; None unless every rank told both.
+
+    Within one rank only: the slowest rank changes from step to step, so the steps of all, each the slowest's, last longer than any window.
+    """
+    ratios = []
+    for stop in stops:
+        steps_s, wall_s = (number((stop or {}).get(key)) for key in ("window_steps_s", "window_wall_s"))
+        if steps_s is None or not wall_s:
+            return None
+        ratios.append(steps_s / wall_s)
+    return max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
 
 
 def _skew(ranks: Sequence[Mapping[int, Step]], measured: Sequence[int]) -> float | None:

@@ -133,6 +133,7 @@ class Performance(Part):
     input_wait_s_mean: Seconds | None
     first_step_s: Seconds | None
     window_s: Seconds
+    window_steps_ratio: Seconds | None
     samples_per_s: Seconds | None
     samples_per_s_per_gpu: Seconds | None
     rank_skew_p95_ratio: Seconds | None
