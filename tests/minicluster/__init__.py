@@ -1,0 +1,7 @@
+"""A real Slurm cluster on one machine: `python -m tests.minicluster --help`."""
+
+from tests.minicluster.cluster import Cluster
+from tests.minicluster.packages import missing_here
+from tests.minicluster.spec import ClusterError, Spec
+
+__all__ = ["Cluster", "ClusterError", "Spec", "missing_here"]

@@ -1,0 +1,109 @@
+"""Process 1 of a host: makes its mount namespace and host name, says it is ready, then reaps what is orphaned.
+
+Run as a file, with nothing of ours: /tmp and /run are replaced under its feet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0), "fuse": (10, 229)}
+LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"}
+
+
+def mount(*arguments: str, keep: tuple[int, ...] = ()) -> None:
+    """A path such as /proc/self/fd/3 must reach the kernel as it is: what it names may be hidden by now."""
+    subprocess.run(["mount", "--no-canonicalize", *arguments], check=True, pass_fds=keep)
+
+
+def make_dev(gpus: int) -> None:
+    """A /dev of our own; the GPUs are null devices: there to be granted, of no use."""
+    terminals = os.open("/dev/pts", os.O_PATH)
+    mount("-t", "tmpfs", "-o", "mode=755", "none", "/dev")
+    os.umask(0)
+    for name, (major, minor) in DEVICES.items() | {f"nvidia{i}": (1, 3) for i in range(gpus)}.items():
+        os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
+    os.umask(0o022)
+    for name, target in LINKS.items():
+        Path("/dev", name).symlink_to(target)
+    Path("/dev/pts").mkdir()
+    mount("--bind", f"/proc/self/fd/{terminals}", "/dev/pts", keep=(terminals,))
+    os.close(terminals)
+    Path("/dev/shm").mkdir(0o1777)
+    mount("-t", "tmpfs", "-o", "mode=1777", "none", "/dev/shm")
+
+
+def make_mounts(spec: dict[str, str]) -> None:
+    """The cluster's directory stays where it is, also where /tmp or /run above it are replaced."""
+    state = os.open(spec["state"], os.O_PATH)
+    mount("-t", "proc", "none", "/proc")
+    for name in ("tmp", "local"):
+        mount("--bind", f"{spec['own']}/{name}", f"/{name}")
+        if name == "tmp":
+            reappear(state, spec["state"])
+    mount("-t", "tmpfs", "-o", "mode=755", "none", "/run")
+    reappear(state, spec["state"])
+    mount("--bind", spec["hosts"], "/etc/hosts")
+    os.close(state)
+
+
+def reappear(descriptor: int, path: str) -> None:
+    if not Path(path, "state.json").exists():
+        Path(path).mkdir(parents=True, exist_ok=True)
+        mount("--bind", f"/proc/self/fd/{descriptor}", path, keep=(descriptor,))
+
+
+def make_cgroup(mount_point: str, cgroup: int, name: str) -> None:
+    """A freezer hierarchy that holds this node only.
+
+    slurmd calls its cgroup slurm_<node name>: two clusters with an n1 would share it, and kill each other's jobs. It asks for a root with
+    release_agent, which only the real root has, hence the stand-in.
+    """
+    base = Path(mount_point) / "freezer"
+    base.mkdir(parents=True)
+    mount("-t", "tmpfs", "-o", "mode=755", "none", str(base))
+    (base / "release_agent").touch()
+    for file in ("cgroup.procs", "tasks", "notify_on_release"):
+        (base / file).touch()
+        mount("--bind", f"/proc/self/fd/{cgroup}/{file}", str(base / file), keep=(cgroup,))
+    inner = f"slurm_{name}"
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(inner, dir_fd=cgroup)
+    (base / inner).mkdir()
+    mount("--bind", f"/proc/self/fd/{cgroup}/{inner}", str(base / inner), keep=(cgroup,))
+    os.close(cgroup)
+
+
+def reap() -> None:
+    """Until SIGKILL. SIGCHLD is blocked, so that none is missed between waiting and asking."""
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        signal.sigwait({signal.SIGCHLD})
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    os.chdir("/")
+    socket.sethostname(spec["name"])
+    cgroup = os.open(spec["cgroup"], os.O_PATH)
+    make_mounts(spec)
+    make_dev(spec["gpus"])
+    make_cgroup(spec["cgroup_mount"], cgroup, spec["name"])
+    Path("/run/lock").mkdir(0o1777)
+    Path(spec["own"], "ready").touch()
+    reap()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Build a cluster and take it away: what is done in which order. Whatever is made has a name that was written down before."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.minicluster import accounting, daemons, hosts, network, processes, registry, slurmconf, storage
+from tests.minicluster.spec import ClusterError, Spec, read_state, write_state
+
+START_LIMIT_S = 60.0
+PARALLEL = 8
+
+
+def claim(spec: Spec) -> None:
+    """Name and directory, in the order in which `down` needs them."""
+    registry.add(spec.name, spec.directory)
+    try:
+        spec.root.mkdir(parents=True, exist_ok=True)
+        if any(spec.root.iterdir()):
+            raise ClusterError(f"{spec.root} is not empty: choose another --dir; if a lost cluster left it, `down --dir {spec.root}`")
+        write_state(spec)
+    except BaseException:
+        registry.remove(spec.name)
+        raise
+
+
+def build(spec: Spec) -> None:
+    for path in (spec.shared / "slipway", spec.root / "log", spec.root / "spool" / "slurmctld", spec.slurm_conf.parent):
+        path.mkdir(parents=True)
+    spec.slurm_conf.write_text(slurmconf.slurm_conf(spec))
+    (spec.slurm_conf.parent / "gres.conf").write_text(slurmconf.gres_conf(spec))
+    (spec.slurm_conf.parent / "cgroup.conf").write_text(slurmconf.cgroup_conf())
+    (spec.root / "hosts").write_text(slurmconf.hosts_file(spec))
+    if spec.storage_mbit is not None:
+        storage.make_keys(spec)
+    network.create(spec)
+    switch_on(spec, spec.hosts)
+    start_login(spec)
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(lambda host: daemons.start_slurmd(spec, host), spec.compute_nodes))
+    daemons.await_usable(spec, spec.compute_nodes, START_LIMIT_S)
+    spec.site_file.write_text(slurmconf.site_yaml(spec))
+
+
+def switch_on(spec: Spec, names: tuple[str, ...]) -> None:
+    for host in names:
+        hosts.switch_on(spec, host)
+    for host in names:
+        hosts.await_ready(spec, host)
+    if spec.storage_mbit is not None:
+        if "storage" in names:
+            storage.serve(spec)
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            list(pool.map(lambda host: storage.mount(spec, host), [host for host in names if host != "storage"]))
+
+
+def start_login(spec: Spec) -> None:
+    """After `cut` or `hang` all of it runs still."""
+    if processes.named(spec, "login", ("munged",)):
+        return
+    daemons.start_munged(spec)
+    if spec.accounting:
+        accounting.start(spec)
+        accounting.register(spec)
+    daemons.start_slurmctld(spec)
+
+
+def remove_named(name: str) -> None:
+    """As `remove`, also where `up` was killed before it had said what it makes."""
+    directory = registry.begun_directory_of(name)
+    if directory is not None and (directory / "state.json").exists():
+        remove(read_state(directory))
+        return
+    if directory is not None:
+        for part in directory.glob(".state.json.part-*"):
+            part.unlink()
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+    registry.remove(name)
+
+
+def remove(spec: Spec) -> None:
+    """Everything that carries the cluster's names, from any state it was left in; its directory and its name last."""
+    for host in spec.hosts:
+        processes.kill_all(spec, host)
+    network.remove(spec)
+    for host in spec.hosts:
+        processes.remove_cgroups(spec.cgroup(host))
+    processes.remove_cgroups(spec.cgroup("login").parent)
+    shutil.rmtree(spec.root, ignore_errors=True)
+    if spec.root.exists():
+        raise ClusterError(f"{spec.root} could not be removed whole: look what is in it, then `down` again")
+    registry.remove(spec.name)

@@ -1,0 +1,101 @@
+"""Processes of a host are those in its network namespace or its cgroup: found by what they are, not by a pid that may be reused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from tests.minicluster.network import NETNS
+from tests.minicluster.spec import Spec
+from tests.minicluster.waiting import wait_until
+
+
+def inside(spec: Spec, host: str) -> list[int]:
+    """Every process of `host`, zombies excepted."""
+    found = set(cgroup_pids(spec, host))
+    with contextlib.suppress(FileNotFoundError):
+        inode = (NETNS / spec.netns(host)).stat().st_ino
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                with contextlib.suppress(OSError):
+                    if Path(f"/proc/{entry}/ns/net").stat().st_ino == inode:
+                        found.add(int(entry))
+    return sorted(found)
+
+
+def cgroup_pids(spec: Spec, host: str) -> list[int]:
+    pids: list[int] = []
+    for path in spec.cgroup(host).rglob("cgroup.procs"):
+        with contextlib.suppress(OSError):
+            pids += [int(line) for line in path.read_text().split()]
+    return [pid for pid in pids if state_of(pid) not in ("Z", "")]
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ""
+
+
+def init_of(spec: Spec, host: str) -> int | None:
+    """The host's process 1, by which its namespaces are entered; None while it is off."""
+    for pid in inside(spec, host):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("NSpid:") and len(words := line.split()) == 3 and words[2] == "1":
+                    return pid
+    return None
+
+
+def named(spec: Spec, host: str, names: tuple[str, ...]) -> list[int]:
+    found = []
+    for pid in inside(spec, host):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() in names:
+                found.append(pid)
+    return found
+
+
+def send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def kill_all(spec: Spec, host: str, limit_s: float = 20.0) -> None:
+    """End of the host's power: SIGKILL to all, process 1 first, which takes its whole process namespace with it."""
+    set_frozen(spec, host, frozen=False)
+
+    def gone() -> bool:
+        first = init_of(spec, host)
+        pids = inside(spec, host)
+        send([first] if first else pids, signal.SIGKILL)
+        return not pids
+
+    wait_until(gone, limit_s, f"the processes of {host} end")
+
+
+def set_frozen(spec: Spec, host: str, *, frozen: bool) -> None:
+    """Freeze the whole host, or thaw it and every step that Slurm froze: a frozen process does not die."""
+    paths = [spec.cgroup(host) / "freezer.state", *([] if frozen else spec.cgroup(host).rglob("freezer.state"))]
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            path.write_text("FROZEN" if frozen else "THAWED")
+
+
+def remove_cgroups(directory: Path) -> None:
+    """The cgroup directories from the innermost outwards; whoever joined late is killed."""
+
+    def removed() -> bool:
+        for path in directory.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):
+                send([int(line) for line in path.read_text().split()], signal.SIGKILL)
+        for name, _, _ in os.walk(directory, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(name)
+        return not directory.exists()
+
+    wait_until(removed, 10.0, f"{directory} empties")
