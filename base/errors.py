@@ -4,7 +4,7 @@ SlipwayError
     ConfigError 10            study or site file, command line values
     UnsupportedRequest 11     this scheduler, engine or framework cannot do what was asked
     SubmitError 12            the scheduler refused the job
-    SchedulerOutputError 13   the scheduler answered something we cannot read
+    SchedulerOutputError 13   the scheduler answered something we cannot read, or does not answer: SchedulerSilent
     AllocationError 14        the grant is not what was asked
     StagingError 15           the dataset did not reach the node: NotEnoughSpace, DigestMismatch
     ContainerError 16         image or engine
@@ -56,6 +56,10 @@ class SchedulerOutputError(SlipwayError):
     """The scheduler answered something that cannot be read."""
 
     exit_code = 13
+
+
+class SchedulerSilent(SchedulerOutputError):
+    """The scheduler's controller does not answer now; jobs go on without it."""
 
 
 class AllocationError(SlipwayError):

@@ -12,6 +12,9 @@ from base.errors import AllocationError
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader")
 QUERY_TIMEOUT_S = 30
 RESTRICTIONS = ("CUDA_VISIBLE_DEVICES", "NV_GPU")
+INDICES = ("SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "NV_GPU")
+"""Where the numbers of granted GPUs stand, best first: Slurm's own list, which counts all GPUs of the node, before the relative one."""
+NAMED = ("GPU-", "MIG-")
 
 
 class Gpu(NamedTuple):
@@ -40,6 +43,28 @@ def visible_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, 
             names = [name for name in (word.strip() for word in environ[variable].split(",")) if name]
             return tuple(_find(name, gpus, variable) for name in names)
     return tuple(gpus)
+
+
+def granted_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str], granted: int | None) -> tuple[Gpu, ...]:
+    """Of the GPUs that a step of a job sees, those it was granted: `granted` many, or not known how many.
+
+    Names (UUIDs) count as they stand. Where as many are seen as were granted, the scheduler hides the others, and indices count from 0 in
+    what is seen: all are ours. Where more are seen nothing is hidden, and the scheduler's numbers count in the order of the PCI bus, which
+    is that of nvidia-smi. Raises AllocationError.
+    """
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
+    if visible.startswith(NAMED):
+        return visible_gpus(gpus, {"CUDA_VISIBLE_DEVICES": visible})
+    if granted is None or granted == len(gpus):
+        return tuple(gpus)
+    for variable in INDICES:
+        names = [word.strip() for word in environ.get(variable, "").split(",") if word.strip()]
+        if len(names) == granted:
+            return tuple(_find(name, gpus, variable) for name in names)
+    raise AllocationError(
+        f"{granted} GPUs were granted, nvidia-smi shows {len(gpus)}, and none of {', '.join(INDICES)} says which: "
+        f"{', '.join(f'{gpu.number}={gpu.uuid}' for gpu in gpus) or 'no GPUs'}"
+    )
 
 
 def split_gpus(gpus: Sequence[Gpu], nodes: int, per_node: int) -> tuple[tuple[Gpu, ...], ...]:

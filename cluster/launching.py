@@ -15,12 +15,19 @@ STDERR_BYTES = 16384
 class Launched:
     """A running launch: `exit_fd` is readable when it has ended, `stderr_fd` when it has said something."""
 
-    def __init__(self, launch: Launch, first_line: bytes, env: Mapping[str, str]) -> None:
+    def __init__(self, launch: Launch, first_line: bytes, env: Mapping[str, str], held: tuple[int, ...] = ()) -> None:
+        """`held`: descriptors that it inherits, such as of locks that last until it has ended."""
         self.launch = launch
         self.last_words = b""
         try:
             self._process = subprocess.Popen(
-                launch.argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env, start_new_session=True
+                launch.argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=env,
+                pass_fds=held,
+                start_new_session=True,
             )
         except OSError as error:
             raise AllocationError(f"{launch.argv[0]!r} cannot be started on nodes {launch.nodes}: {error.strerror}") from error

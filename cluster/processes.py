@@ -166,17 +166,44 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(f"prctl({option}, {value}) failed on {sys.platform}")
 
 
-def tagged(variable: str, value: str) -> list[int]:
-    """Pids of our own processes, ourselves left out, whose environment holds `variable=value`."""
-    wanted = f"{variable}={value}".encode()
+def tagged(variable: str, wanted: Callable[[str], bool]) -> list[int]:
+    """Pids of our own processes, ourselves left out, whose environment holds `variable` with a value that is wanted."""
+    prefix = f"{variable}=".encode()
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    found.append(int(name))
+                values = [entry[len(prefix) :] for entry in file.read().split(b"\0") if entry.startswith(prefix)]
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
+        if any(wanted(value.decode(errors="replace")) for value in values):
+            found.append(int(name))
     return found
+
+
+def of_this_node(pid: int) -> bool:
+    """Whether a process belongs to the node that we are: several nodes of a cluster can be on one machine, each with its own host name."""
+    try:
+        return Path(f"/proc/{pid}/ns/uts").readlink() == Path("/proc/self/ns/uts").readlink()
+    except OSError:
+        return False
+
+
+def wait_for_ends(pids: Iterable[int], limit_s: float) -> bool:
+    """Until all of these have ended, at most `limit_s`; whether they have."""
+    deadline = time.monotonic() + limit_s
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            import select
+
+            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return False
+        finally:
+            os.close(descriptor)
+    return True

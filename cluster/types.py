@@ -25,8 +25,15 @@ class AllocationRequest:
     qos: str | None = None
     constraint: str | None = None
     directives: tuple[str, ...] = ()
+    gres: int = 0
+    """GPUs per node that are asked of the scheduler; also on the CPU, where the site says that its nodes have GPUs. 0: none are asked."""
+    cpus_per_node: int | None = None
+    memory_per_node_bytes: int | None = None
+    share_nodes: bool = False
 
     def __post_init__(self) -> None:
+        if self.gres < 0:
+            raise ValueError(f"gres must not be negative, found {self.gres!r}")
         for name in ("nodes", "gpus_per_node", "largest_nodes", "walltime_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, found {getattr(self, name)!r}")
@@ -83,6 +90,12 @@ class Allocation:
     """Whether no other run shares the nodes."""
     oversubscribed: bool = False
     """Whether nodes of this run, or its processes, share cores."""
+    own_job: bool = True
+    """Whether the job is this run's alone, so that it may be requeued; False where runs side by side share one job."""
+    gres: int = 0
+    """GPUs that each node's step asks of the scheduler."""
+    cpus_per_node: int | None = None
+    """CPUs that each node's step asks of the scheduler; None: it is not known how many there are."""
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -105,6 +118,37 @@ class Allocation:
     def from_json(cls, value: Mapping[str, Any]) -> Allocation:
         """The inverse of `to_json`."""
         return cls(**{**value, "nodes": tuple(Node.from_json(node) for node in value["nodes"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """What a node got, as its node program sees it from within: the scheduler's word and the machine's."""
+
+    node: str
+    """The scheduler's name of this node."""
+    hostname: str
+    address: str
+    interface: str | None = None
+    cores: tuple[int, ...]
+    """CPU numbers that this process may use."""
+    cpus: int | None = None
+    """How many the scheduler says were granted: more than `cores` where it believes in cores that the machine has not."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs; none where nobody asked for them, or nothing here can tell."""
+    gpu_models: tuple[str, ...] = ()
+    gpu_indices: tuple[str, ...] = ()
+    """As the scheduler calls them."""
+    restart_count: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that JSON can carry."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Grant:
+        """The inverse of `to_json`."""
+        fields: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
+        return cls(**fields)
 
 
 @dataclass(frozen=True, kw_only=True)

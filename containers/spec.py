@@ -7,6 +7,10 @@ bare engine hands out the real paths; a program reads the SLIPWAY_ variables and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+STOP: Final = "stop"
+CHECKPOINT: Final = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +22,8 @@ class Paths:
     lib: str
     beat: str
     out: str
+    resume: str
+    """A directory: `stop` appears in it when a checkpoint is wanted; `checkpoint.safetensors`, where the run goes on from one."""
     program: str
     """The framework's folder."""
 
@@ -60,6 +66,8 @@ class ContainerSpec:
     env: tuple[tuple[str, str], ...] = ()
     """For every process, beside its own."""
     labels: tuple[tuple[str, str], ...] = ()
+    resumed: bool = False
+    """Whether the run goes on from the checkpoint in `paths.resume`."""
     deadline: float | None = None
     """Unix time after which the container ends itself."""
 

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from base.errors import UnsupportedRequest
 from base.names import choices
-from cluster.schedulers import local
-from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
+from cluster.schedulers import local, slurm
+from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 
 class Scheduler(Protocol):
@@ -26,8 +26,18 @@ class Scheduler(Protocol):
         Raises AllocationError when it is not what was asked.
         """
 
+    def planned(self, request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:
+        """What would be granted, for a plan that is only printed; nothing is asked. Raises AllocationError, UnsupportedRequest."""
+
+    def here(self, environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
+        """In a node program: what this node got; None where `allocate` has told it all. `peer`: the supervisor's address, `interface`: the
+        site's network_interface. Raises AllocationError."""
+
     def launches(self, allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
         """Pure: the commands that start `node_argv` once on every node; each reads its standard input to the first newline."""
+
+    def launch_environ(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment for a launch, made of ours: without what the scheduler's launcher would take for orders."""
 
     def node_index(self, environ: Mapping[str, str]) -> int | None:
         """Pure: the position of this node in the allocation, for a program started by a launch whose argv does not say it."""
@@ -35,8 +45,9 @@ class Scheduler(Protocol):
     def node_cache(self, cache: Path, node: Node) -> Path:
         """Pure: the directory of the node-local cache on `node`, where the site says `cache`."""
 
-    def turn_lock(self) -> Path | None:
-        """The file whose lock a run holds while it measures, where runs would share cores; None where the scheduler keeps them apart."""
+    def turn_locks(self, allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
+        """Files on this machine, and how many of them a run locks while it has its nodes: of the machine, where runs would share it, or one
+        per node of `allocation`, in its order, where runs side by side take `nodes` of them. None where the run's job is its own."""
 
     def holder_alive(self, holder: Holder) -> bool | None:
         """Whether the holder of a lease still runs; None when that cannot be known."""
@@ -44,8 +55,19 @@ class Scheduler(Protocol):
     def describe_holder(self, holder: Holder) -> str:
         """Pure: for the message that refuses a run: who holds it, and how to end that."""
 
+    def job_facts(self, allocation: Allocation) -> dict[str, float | None]:
+        """Asks the scheduler once: `deadline`, `submitted`, `started` in unix time, None what is not known. Raises SchedulerSilent."""
 
-SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local}
+    def ended_by(self, allocation: Allocation) -> str | None:
+        """Why the scheduler ends the job: `cancelled`, `preempted`, `requeued`, `timeout`, `node_lost`; None if it does not, as far as is
+        known. Asks once. Raises SchedulerSilent."""
+
+    def requeue(self, allocation: Allocation) -> None:
+        """Put the job back into the queue: it ends now, and starts again later. Raises UnsupportedRequest where it is not this run's alone,
+        or may not be requeued."""
+
+
+SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local, "slurm": slurm}
 
 
 def get_scheduler(name: str) -> Scheduler:

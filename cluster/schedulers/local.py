@@ -7,21 +7,20 @@ would be 1 by construction. With fewer cores than nodes the sets overlap, and th
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from base.errors import AllocationError
+from base.errors import AllocationError, UnsupportedRequest
 from cluster import processes
 from cluster.gpus import Gpu, query_gpus, split_gpus, visible_gpus
 from cluster.jobs import scheduler_of
 from cluster.machine import Topology, read_topology, usable_cores
-from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
+from cluster.runtime import runtime_directory
+from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 NAME = "local"
 ADDRESS = "127.0.0.1"
 INTERFACE = "lo"
-RUNTIME_DIRECTORY = "/tmp/slipway-{uid}"  # noqa: S108 - made with mode 0700 and checked
 
 
 def detect(environ: Mapping[str, str]) -> bool:
@@ -62,6 +61,16 @@ def plan_allocation(
     return Allocation(scheduler=NAME, job_id=str(pid), nodes=nodes, device=device, exclusive=True, oversubscribed=overlap or crowded)
 
 
+def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:
+    """This machine's own, which is known beforehand."""
+    return allocate(request, environ, os.getpid())
+
+
+def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:  # noqa: ARG001
+    """The allocation has said it all."""
+    return None
+
+
 def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tuple[tuple[int, ...], ...], bool]:
     """Pure: `nodes` equal sets of CPU numbers, and whether they overlap. The hardware threads of one core stay together."""
     if len(cores) < nodes:
@@ -76,6 +85,11 @@ def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch
     return tuple(Launch(argv=(*node_argv, "--node", str(index)), nodes=(index,)) for index in range(len(allocation.nodes)))
 
 
+def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Pure: as it is."""
+    return dict(environ)
+
+
 def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it
     """The argv says it."""
     return None
@@ -86,16 +100,9 @@ def node_cache(cache: Path, node: Node) -> Path:
     return cache / node.name
 
 
-def turn_lock() -> Path:
+def turn_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:  # noqa: ARG001 - one machine, whatever is asked
     """One measuring run at a time on this machine (of this user): a file in a directory that only we can enter. Raises AllocationError."""
-    directory = RUNTIME_DIRECTORY.format(uid=os.getuid())
-    try:
-        Path(directory).mkdir(0o700)
-    except FileExistsError:
-        found = os.lstat(directory)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise AllocationError(f"{directory} must be a directory of yours with mode 0700, and is not: remove it") from None
-    return Path(directory, "measuring.lock")
+    return (runtime_directory() / "measuring.lock",), 1
 
 
 def holder_alive(holder: Holder) -> bool | None:
@@ -110,3 +117,18 @@ def holder_alive(holder: Holder) -> bool | None:
 def describe_holder(holder: Holder) -> str:
     """Pure: who holds a run, and how to end that."""
     return f"process {holder.pid} on {holder.host}; end it there (kill {holder.pid})"
+
+
+def job_facts(allocation: Allocation) -> dict[str, float | None]:  # noqa: ARG001 - there is nobody to ask
+    """Nobody ends the run but its own walltime, and nobody let it wait."""
+    return {"deadline": None, "submitted": None, "started": None}
+
+
+def ended_by(allocation: Allocation) -> str | None:  # noqa: ARG001 - there is nobody to ask
+    """There is no scheduler that could."""
+    return None
+
+
+def requeue(allocation: Allocation) -> None:  # noqa: ARG001 - the same for all
+    """There is no queue. Raises UnsupportedRequest."""
+    raise UnsupportedRequest("this machine has no queue that a run could go back to: start it again")

@@ -14,7 +14,7 @@ from typing import Final
 
 from base.errors import ContainerError
 from cluster import processes
-from containers.spec import ContainerSpec, EnginePlan, ProcessPlan, ProcessSpec
+from containers.spec import CHECKPOINT, STOP, ContainerSpec, EnginePlan, ProcessPlan, ProcessSpec
 
 NAME: Final = "bare"
 
@@ -56,6 +56,8 @@ def _plan_process(spec: ContainerSpec, process: ProcessSpec, inherited: Mapping[
         "SLIPWAY_LIB": paths.lib,
         "SLIPWAY_BEAT": paths.beat,
         "SLIPWAY_OUT": paths.out,
+        "SLIPWAY_STOP": f"{paths.resume}/{STOP}",
+        **({"SLIPWAY_CHECKPOINT": f"{paths.resume}/{CHECKPOINT}"} if spec.resumed else {}),
         "CUDA_VISIBLE_DEVICES": ",".join(spec.gpus),
         **dict(spec.env),
         **dict(process.env),

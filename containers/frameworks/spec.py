@@ -54,7 +54,8 @@ class Supports:
 class FrameworkSpec:
     """A framework folder. `env`: renderings of the allocation as environment variables; `events`: `program`, or `log:<pattern>`;
     `python`: the interpreter inside the image (the bare engine has its own); `packages`: what that interpreter must be able to import,
-    as requirements; `command`: one process, with {python} and {folder} to fill in."""
+    as requirements; `command`: one process, with {python} and {folder} to fill in; `checkpoint`: whether the program writes a checkpoint
+    when asked, and goes on from one."""
 
     name: str
     folder: Path
@@ -67,6 +68,7 @@ class FrameworkSpec:
     events: str
     supports: Supports
     packages: tuple[str, ...]
+    checkpoint: bool = False
 
 
 def parse_framework(text: str, path: Path) -> FrameworkSpec:
@@ -100,6 +102,7 @@ def parse_framework(text: str, path: Path) -> FrameworkSpec:
             cuda_only=_cuda_only(supports),
         ),
         packages=top.words("packages", None),
+        checkpoint=top.flag("checkpoint"),
     )
 
 
@@ -127,6 +130,13 @@ class _Keys:
         value = self.value(key)
         if not isinstance(value, str) or not value:
             raise self.error(key, "expected text")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """False where it is not there."""
+        value = self.values.get(key, False)
+        if not isinstance(value, bool):
+            raise self.error(key, "expected true or false")
         return value
 
     def list(self, key: str) -> list[Any]:

@@ -10,6 +10,7 @@ import pytest
 from base.errors import AllocationError
 from cluster import processes
 from cluster.gpus import Gpu
+from cluster.runtime import runtime_directory
 from cluster.schedulers import local
 from cluster.types import AllocationRequest, Holder
 
@@ -118,15 +119,15 @@ def test_whether_a_holder_lives(changes: dict[str, Any], alive: bool | None) -> 
     assert local.holder_alive(holder(**changes)) is alive
 
 
-def test_the_lock_s_directory_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "RUNTIME_DIRECTORY", str(tmp_path / "slipway-{uid}"))
-    path = local.turn_lock()
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert local.turn_lock() == path
-    path.parent.chmod(0o777)
+def test_the_lock_s_directory_is_ours_alone(tmp_path: Path) -> None:
+    pattern = str(tmp_path / "slipway-{uid}")
+    path = runtime_directory(pattern)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert runtime_directory(pattern) == path
+    path.chmod(0o777)
     with pytest.raises(AllocationError, match="0700"):
-        local.turn_lock()
-    path.parent.rmdir()
-    path.parent.symlink_to(tmp_path)
+        runtime_directory(pattern)
+    path.rmdir()
+    path.symlink_to(tmp_path)
     with pytest.raises(AllocationError, match="0700"):
-        local.turn_lock()
+        runtime_directory(pattern)

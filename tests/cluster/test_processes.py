@@ -96,8 +96,8 @@ def test_a_child_dies_with_a_killed_parent() -> None:
 def test_processes_are_found_by_their_tag() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], env={"TEST_TAG": "some value"}, stdin=subprocess.PIPE)
     try:
-        assert child.pid in processes.tagged("TEST_TAG", "some value")
-        assert processes.tagged("TEST_TAG", "some") == []
+        assert child.pid in processes.tagged("TEST_TAG", lambda value: value == "some value")
+        assert processes.tagged("TEST_TAG", lambda value: value == "some") == []
     finally:
         child.communicate(b"\n")
 

@@ -28,7 +28,7 @@ HOST_ENV = {
 
 
 def spec(tmp_path: Path, *commands: tuple[str, ...], **changes: Any) -> ContainerSpec:
-    for name in ("out", "lib", "data", "folder"):
+    for name in ("out", "lib", "data", "folder", "resume"):
         (tmp_path / name).mkdir(exist_ok=True)
     paths = Paths(
         cell=str(tmp_path / "cell.json"),
@@ -36,6 +36,7 @@ def spec(tmp_path: Path, *commands: tuple[str, ...], **changes: Any) -> Containe
         lib=str(tmp_path / "lib"),
         beat=str(tmp_path / "beat"),
         out=str(tmp_path / "out"),
+        resume=str(tmp_path / "resume"),
         program=str(tmp_path / "folder"),
     )
     processes = tuple(

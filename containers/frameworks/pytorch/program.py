@@ -1,5 +1,6 @@
 """One rank of a training or inference run in PyTorch. In: the files and variables of docs/framework-contract.md; out: events, parameters
-and the exit code, 0 done, 41 out of memory, 42 the loss is not finite, 1 anything else. The run itself is slipway_pytorch/training.py.
+and the exit code, 0 done, 41 out of memory, 42 the loss is not finite, 43 stopped at a checkpoint, 1 anything else. The run itself is
+slipway_pytorch/training.py.
 """
 
 from __future__ import annotations
@@ -24,13 +25,12 @@ def main() -> int:
         # Here, and not above: torch takes most of a second to import, and its failure must be an event too.
         from slipway_pytorch.training import run  # type: ignore[import-not-found]
 
-        run(cell, Path(os.environ["SLIPWAY_DATA"]), Path(os.environ["SLIPWAY_OUT"]), events)
+        return int(run(cell, Path(os.environ["SLIPWAY_DATA"]), Path(os.environ["SLIPWAY_OUT"]), events))
     except Exception as error:
         kind, exit_code = describe_failure(error)
         events.emit("error", kind=kind, message=failure_message(error))
         traceback.print_exc()
         return exit_code
-    return 0
 
 
 if __name__ == "__main__":

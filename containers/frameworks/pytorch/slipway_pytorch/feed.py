@@ -78,7 +78,7 @@ def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
     ring = _Ring(BATCHES_AHEAD * processes + 1, (plan.batch_size, *dataset.size, dataset.channels))
     loader = DataLoader(
         _Reading(dataset, plan, ring, processes),
-        sampler=range(len(plan)),
+        sampler=range(plan.first, len(plan)),
         batch_size=None,
         num_workers=processes,
         collate_fn=_as_it_is,

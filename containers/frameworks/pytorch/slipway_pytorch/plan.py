@@ -14,11 +14,18 @@ MOST_WARMUP_OF_EPOCHS = 10
 
 
 class Steps(NamedTuple):
-    """Steps in all, and the window of them that is measured."""
+    """Steps in all, the window of them that is measured, and the first one that is still to be done."""
 
     total: int
     first_measured: int
     end_measured: int
+    first: int = 0
+
+    def resumed(self, first: int) -> Steps:
+        """What is left from `first` on. Steps right after a start are not like the others, so as many are left out as at the very start;
+        then as many are measured, as far as there are."""
+        total = self.total
+        return Steps(total, min(self.first_measured + first, total), min(self.end_measured + first, total), first)
 
 
 class Share(NamedTuple):
@@ -30,9 +37,11 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The shares of one rank by number: `steps` of training, then those of the split to evaluate on (None: none)."""
+    """The shares of one rank by number: `steps` of training, then those of the split to evaluate on (None: none). Those before `first`
+    were used before a resume."""
 
     seed: int
+    first: int
     steps: int
     batch_size: int
     rank: int
@@ -57,20 +66,21 @@ class Plan:
         return Share(self.eval_split, np.arange(first, min(first + self.batch_size, self.eval_samples)))
 
 
-def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int) -> tuple[Steps, Plan]:
-    """What a rank does in the run of this cell. Inference evaluates only parameters that it was given."""
+def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int, first: int = 0) -> tuple[Steps, Plan]:
+    """What a rank does in the run of this cell, from step `first` on. Inference evaluates only parameters that it was given."""
     samples = {name: split["samples"] for name, split in dataset.manifest["splits"].items()}
     if samples["train"] < cell["global_batch_size"]:
         raise ValueError(
             f"the train split has {samples['train']} samples, fewer than the global batch of {cell['global_batch_size']}: "
             "choose a smaller batch or fewer processes"
         )
-    steps = count_steps(cell, samples["train"])
+    steps = count_steps(cell, samples["train"]).resumed(first)
     evaluated = None
     if cell["mode"] == "train" or cell.get("load_parameters"):
         evaluated = next((name for name in EVAL_SPLITS if samples.get(name)), None)
     plan = Plan(
         seed=cell["seed"],
+        first=first,
         steps=steps.total,
         batch_size=cell["batch_size"],
         rank=rank,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,3 +60,12 @@ def make_forward(cell: Cell, dataset: Any, module: torch.nn.Module, device: torc
         return outputs.float()
 
     return forward
+
+
+def make_dice(seed: int, net: Network, device: torch.device) -> Callable[[int], object]:
+    """What dropout drops in step k is a function of seed, rank and k: a resumed run drops the same. One microsecond; nothing without it."""
+    if not any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in net.modules()):
+        return lambda _: None
+    generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+    rank = os.environ["RANK"]
+    return lambda number: generator.manual_seed(zlib.crc32(f"{seed}:{rank}:{number}".encode()))

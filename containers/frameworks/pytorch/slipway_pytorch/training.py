@@ -14,7 +14,8 @@ import slipway_reader
 import torch
 from torch.nn.functional import cross_entropy
 
-from . import compiler
+from . import checkpoint, compiler
+from .checkpoint import CheckpointWanted, Request, State, find_checkpoint, load_checkpoint, save_checkpoint
 from .clock import Finished, Issued, make_clock
 from .communication import distribute, join_group, leave_group
 from .evaluation import evaluate
@@ -24,20 +25,22 @@ from .feed import Batches, loader_processes, start_reading, to_device
 from .network import Network, count_parameters
 from .parameters import FILE_NAME, save_parameters
 from .plan import Steps, make_plan
-from .preparation import Cell, make_forward, make_network
+from .preparation import Cell, make_dice, make_forward, make_network
 from .provenance import collect
 
-Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Step = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def run(cell: Cell, data: Path, out: Path, events: Events) -> None:
-    """Train or infer as `cell` says, from the dataset in `data`; events and, from rank 0, the parameters go to `out`."""
+def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
+    """Train or infer as `cell` says, from the dataset in `data`; events and, from rank 0, the parameters go to `out`. The exit code: 0, or
+    43 where a checkpoint was wanted before the end."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     training = cell["mode"] == "train"
     torch.set_num_threads(cell["threads"])
     compiler.leave_out()
     dataset = slipway_reader.open_dataset(data)
-    steps, plan = make_plan(cell, dataset, rank, world_size)
+    resumed = find_checkpoint(cell)
+    steps, plan = make_plan(cell, dataset, rank, world_size, resumed.step if resumed else 0)
     # First of all, while there are no threads and little memory to copy: the loader processes are forked.
     workers = loader_processes(cell["device"], int(os.environ["LOCAL_WORLD_SIZE"]))
     batches = start_reading(dataset, plan, workers)
@@ -55,28 +58,48 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> None:
         parameters=count_parameters(net),
         provenance=collect(device, workers),
     )
-    torch.manual_seed(cell["seed"] + rank)  # dropout differs between ranks; the weights are there already
-    step = (make_training_step if training else make_inference_step)(cell, dataset, net, device)
-    times = run_steps(steps, step, batches, device, events)
+    step, state = (make_training_step if training else make_inference_step)(cell, dataset, net, device)
+    if resumed is not None:
+        resume(cell, resumed, state, events)
+    request = Request(rank)
     eval_s = None
-    if plan.eval_split is not None:
-        eval_s = evaluate(net, make_forward(cell, dataset, net, device), batches, plan.eval_split, device, events)
+    try:
+        times = run_steps(steps, step, batches, (device, events, request))
+        if plan.eval_split is not None:
+            rest = request.watch(batches, steps.total)
+            eval_s = evaluate(net, make_forward(cell, dataset, net, device), rest, plan.eval_split, device, events)
+    except CheckpointWanted as wanted:
+        events.phase("checkpoint")
+        num_bytes = save_checkpoint(out, cell, state, wanted.step)
+        events.emit("checkpoint", file=checkpoint.FILE_NAME, bytes=num_bytes, step=wanted.step, resumable=True)
+        return checkpoint.EXIT_CODE
     if rank == 0 and training and cell["save_parameters"]:
         events.phase("checkpoint")
         num_bytes = save_parameters(out / FILE_NAME, net.named_state(), {"model": cell["model"], "variant": cell["model_variant"]})
         events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
     events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **summary(net, device))
     leave_group(device)
+    return 0
 
 
-def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> Step:
+def resume(cell: Cell, resumed: checkpoint.Resumed, state: State, events: Events) -> None:
+    """Take the state from the checkpoint, and say what of it could not be carried."""
+    load_checkpoint(resumed.path, state)
+    lost = checkpoint.not_carried(cell)
+    if lost is not None:
+        events.emit("warning", message=f"resumed at step {resumed.step}: {lost}")
+
+
+def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
     """Forward, backward with the exchange of gradients, update. World size 1 takes the same way. The result is the loss of this rank."""
     forward = make_forward(cell, dataset, distribute(net, cell["comm_hook"], device), device)
     optimizer = make_optimizer(cell["optimizer"], net)
     scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
     net.train()
+    throw_dice = make_dice(cell["seed"], net, device)
 
-    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def step(number: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        throw_dice(number)
         optimizer.zero_grad()
         loss = cross_entropy(forward(images), to_device(labels, device))
         scaler.scale(loss).backward()
@@ -84,7 +107,7 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
         scaler.update()
         return loss.detach()
 
-    return step
+    return step, State(net, optimizer, scaler)
 
 
 def make_optimizer(constants: Mapping[str, Any], net: Network) -> torch.optim.Optimizer:
@@ -97,23 +120,25 @@ def make_optimizer(constants: Mapping[str, Any], net: Network) -> torch.optim.Op
     return torch.optim.SGD(groups, lr=constants["learning_rate"], momentum=constants["momentum"])
 
 
-def make_inference_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> Step:
+def make_inference_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
     """Forward only, ranks on their own. The result is the loss of this rank."""
     forward = make_forward(cell, dataset, net, device)
     net.eval()
 
-    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def step(_: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return cross_entropy(forward(images), to_device(labels, device))
 
-    return step
+    return step, State(net)
 
 
-def run_steps(steps: Steps, step: Step, batches: Batches, device: torch.device, events: Events) -> dict[str, float]:
-    """All steps, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
+def run_steps(steps: Steps, step: Step, batches: Batches, around: tuple[torch.device, Events, Request]) -> dict[str, float]:
+    """All steps that are left, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
 
-    Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong.
+    Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong. Raises
+    CheckpointWanted between two steps, the first one finished.
     """
+    device, events, request = around
     clock = make_clock(device, steps.total)
     measured_s = 0.0
 
@@ -128,25 +153,28 @@ def run_steps(steps: Steps, step: Step, batches: Batches, device: torch.device, 
             events.emit("step", step=number, measured=measured, **times, loss=loss, loss_scope="local")
 
     start = time.perf_counter()
-    marks = {0: start}
-    if steps.first_measured > 0:
+    marks = {steps.first: start}
+    if steps.first_measured > steps.first:
         events.phase("warmup")
     clock.begin()
-    for number in range(steps.total):
+    for number in range(steps.first, steps.total):
+        if request.is_there():
+            report(clock.drain())
+            raise CheckpointWanted(number)
         if number in (steps.first_measured, steps.end_measured):
             report(clock.drain())
-            marks[number] = time.perf_counter()
             if number == steps.first_measured:
                 events.phase("train")
+            marks[number] = time.perf_counter()
             clock.begin()
         before = time.perf_counter()
         images, labels = next(batches)
         input_s = time.perf_counter() - before
-        loss = step(images, labels)
+        loss = step(number, images, labels)
         report(clock.end(Issued(number, input_s, len(labels)), loss))
     report(clock.drain())
     end = time.perf_counter()
-    window_s = marks.get(steps.end_measured, end) - marks[steps.first_measured]
+    window_s = marks.get(steps.end_measured, end) - marks.get(steps.first_measured, end)
     return {"train_s": end - start, "window_wall_s": window_s, "window_steps_s": measured_s}
 
 

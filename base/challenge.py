@@ -1,0 +1,34 @@
+"""Who knows the token? Each side hashes the other's fresh challenge with it: the token itself never goes over a connection."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import Final
+
+TOKEN_BYTES: Final = 32
+
+
+def new_token() -> bytes:
+    """32 random bytes, for one attempt."""
+    return secrets.token_bytes(TOKEN_BYTES)
+
+
+def new_challenge() -> str:
+    """64 hex digits, never used again."""
+    return secrets.token_hex(TOKEN_BYTES)
+
+
+def proof(token: bytes, role: str, challenge: str) -> str:
+    """What only a holder of `token` can say, in a role such as `supervisor` or `node-<index>`, to `challenge`: 64 hex digits."""
+    return hmac.new(token, f"{role}\0{challenge}".encode(), "sha256").hexdigest()
+
+
+def proves(token: bytes, role: str, challenge: str, said: str) -> bool:
+    """Whether `said` is that proof."""
+    return hmac.compare_digest(proof(token, role, challenge).encode(), said.encode())
+
+
+def derived(token: bytes, use: str) -> bytes:
+    """Another token for one `use` of the same attempt: who learns it does not know `token`."""
+    return hmac.new(token, f"derive\0{use}".encode(), "sha256").digest()

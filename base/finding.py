@@ -1,0 +1,73 @@
+"""What a check of `slipway doctor` found: one fact about this site, how bad it is, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
+
+Level = Literal["ok", "note", "warning", "error"]
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
+"""From good to bad. Only an error keeps runs from working; a warning costs something in some case, a note is worth knowing."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `nodes`: where it was found, empty for the machine on which the command runs."""
+
+    subject: str
+    level: Level
+    text: str
+    advice: str = ""
+    nodes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise ValueError(f"level must be one of {', '.join(LEVELS)}, found {self.level!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that JSON can carry."""
+        return {"subject": self.subject, "level": self.level, "text": self.text, "advice": self.advice, "nodes": list(self.nodes)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Finding:
+        """What `to_json` made. Raises KeyError, ValueError."""
+        return cls(value["subject"], value["level"], value["text"], value["advice"], tuple(value["nodes"]))
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """The worst level among them; `ok` where there are none."""
+    return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
+
+
+def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The same finding from several nodes becomes one that names them all, in their order."""
+    found: dict[Finding, list[str]] = {}
+    for finding in findings:
+        found.setdefault(replace(finding, nodes=()), []).extend(finding.nodes)
+    return tuple(replace(finding, nodes=tuple(dict.fromkeys(nodes))) for finding, nodes in found.items())
+
+
+def alike(findings: Iterable[Finding], many: int = 3) -> tuple[Finding, ...]:
+    """For people: of findings that are in order on many nodes, and differ in numbers only, the first one stands for all."""
+    found: dict[tuple[str, str], list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        joins = finding.level == "ok" and finding.nodes
+        found.setdefault((finding.subject, re.sub(r"[\d.]+", "0", finding.text) if joins else str(number)), []).append(finding)
+    shown: list[Finding] = []
+    for group in found.values():
+        if len(group) < many:
+            shown += group
+        else:
+            others = sum(len(finding.nodes) for finding in group[1:])
+            shown.append(replace(group[0], text=f"{group[0].text}; {others} other nodes are alike, with other numbers (--json has them)"))
+    return tuple(shown)
+
+
+def by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
+    """Subjects with their findings, the worst last in both: on a terminal the end is what stays in sight."""
+    subjects = list(dict.fromkeys(finding.subject for finding in findings))
+    groups = [(subject, [finding for finding in findings if finding.subject == subject]) for subject in subjects]
+    ordered = [(subject, sorted(group, key=lambda finding: LEVELS.index(finding.level))) for subject, group in groups]
+    return sorted(ordered, key=lambda pair: LEVELS.index(worst(pair[1])))

@@ -1,0 +1,87 @@
+"""Which address of this machine others reach: of a named interface, or the one on the way to them. Nothing is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from base.errors import AllocationError
+from base.names import choices
+
+SIOCGIFADDR: Final = 0x8915
+LOOPBACK: Final = "127.0.0.1"
+_PORT: Final = 9  # of no consequence: a datagram socket that is connected sends nothing
+
+
+def resolve(name: str) -> str | None:
+    """The first address of a host, IPv4 before IPv6; None where nobody knows it."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    addresses = sorted((family != socket.AF_INET, str(where[0])) for family, _, _, _, where in found)
+    return addresses[0][1] if addresses else None
+
+
+def source_address(target: str) -> str | None:
+    """Our address on the way to the address `target`; None where no way leads there."""
+    family = socket.AF_INET6 if ":" in target else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((target, _PORT))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+def address_of(interface: str) -> str:
+    """The IPv4 address of one of our interfaces. Raises AllocationError."""
+    address = _addresses().get(interface)
+    if address is None:
+        raise AllocationError(
+            f"network_interface {interface!r} of the site file has no IPv4 address on {socket.gethostname()}; "
+            f"{choices(interface, sorted(_addresses()))}"
+        )
+    return address
+
+
+def interface_of(address: str) -> str | None:
+    """The interface that has this address; None where none has."""
+    return next((name for name, found in _addresses().items() if found == address), None)
+
+
+def here(peer: str, interface: str | None) -> tuple[str, str | None]:
+    """Our address for others, and its interface: of `interface`, else the one on the way to `peer`. Raises AllocationError."""
+    if interface is not None:
+        return address_of(interface), interface
+    address = source_address(resolve(peer) or peer)
+    if address is None:
+        raise AllocationError(f"no way leads from {socket.gethostname()} to {peer}: set network_interface in the site file")
+    return address, interface_of(address)
+
+
+def listening_address(peers: Iterable[str], interface: str | None) -> str:
+    """The address at which all `peers` (addresses) reach us: of `interface`, else on the way to the first that is not ourselves, else
+    loopback."""
+    if interface is not None:
+        return address_of(interface)
+    for peer in peers:
+        address = source_address(peer)
+        if address is not None and not ipaddress.ip_address(address).is_loopback:
+            return address
+    return LOOPBACK
+
+
+def _addresses() -> dict[str, str]:
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # an interface without an IPv4 address
+                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found[name] = socket.inet_ntoa(answer[20:24])
+    return found

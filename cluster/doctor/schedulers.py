@@ -1,0 +1,71 @@
+"""Which scheduler is here, by its commands, and whether the site file says the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from base.command import last_lines, run
+from base.errors import SlipwayError
+from base.finding import Finding
+
+SUBJECT: Final = "scheduler"
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "slurm": ("sbatch", "srun", "scontrol"),
+    "lsf": ("bsub", "lsid"),
+    "sge": ("qsub", "qconf"),
+    "pbs": ("qsub", "pbsnodes"),
+}
+"""All commands of a line must be there. SGE stands before PBS: both have qsub."""
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "slurm": ("scontrol", "--version"),
+    "lsf": ("lsid", "-V"),
+    "sge": ("qstat", "-help"),
+    "pbs": ("pbsnodes", "--version"),
+}
+Which = Callable[[str], str | None]
+
+
+def find_scheduler(which: Which = shutil.which) -> str:
+    """`slurm`, `lsf`, `sge`, `pbs`, or `local` where none of their commands is on PATH."""
+    return next((name for name, commands in COMMANDS.items() if all(map(which, commands))), "local")
+
+
+def version_line(scheduler: str, timeout_s: float = 10.0) -> str:
+    """The first line that the scheduler's command says of its version; empty where it says nothing."""
+    try:
+        result = run(VERSIONS[scheduler], timeout_s=timeout_s)
+    except SlipwayError:
+        return ""
+    return last_lines("\n".join(f"{result.stdout}\n{result.stderr}".split("\n")[:1]), 1).strip()
+
+
+def judge_choice(said: str, found: str, version: str, known: frozenset[str]) -> tuple[Finding, ...]:
+    """Pure: the site's scheduler against the one that is here; `known` are those that this version of Slipway can use."""
+    here = f"{found} ({version})" if version else found
+    if said == found:
+        text = (
+            "no scheduler is here; the site says local: runs use this machine" if said == "local" else f"{here} is here, as the site says"
+        )
+        findings = [Finding(SUBJECT, "ok", text)]
+    elif said == "local" and not version:
+        text = f"the commands of {found} are installed, but say nothing (no configuration of a cluster is here)"
+        findings = [Finding(SUBJECT, "ok", f"{text}; the site says local: runs use this machine")]
+    elif said == "local":
+        advice = "`slipway doctor --write-site NAME` writes a site file for this cluster"
+        findings = [Finding(SUBJECT, "note", f"{here} is here, but the site says scheduler: local: runs use this machine only", advice)]
+    else:
+        needed = ", ".join(COMMANDS[said])
+        text = f"the site says scheduler: {said}, but its commands ({needed}) are not on PATH here; found: {here}"
+        findings = [Finding(SUBJECT, "error", text, "run this on a login node of that cluster, load its module, or correct `scheduler`")]
+    if said not in known:
+        text = f"scheduler {said} is not supported by this version of Slipway; supported: {', '.join(sorted(known))}"
+        findings.append(Finding(SUBJECT, "error", text, "choose another site"))
+    return tuple(findings)
+
+
+def check_choice(said: str, known: frozenset[str]) -> tuple[Finding, ...]:
+    """Look for a scheduler's commands and compare with the site."""
+    found = find_scheduler()
+    return judge_choice(said, found, version_line(found) if found != "local" else "", known)

@@ -1,0 +1,113 @@
+"""What was granted against what was asked: the nodes of an allocation are completed by what their node programs found. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from base.errors import AllocationError
+from cluster.types import Allocation, Grant, Node
+
+
+def complete(allocation: Allocation, grants: Sequence[Grant | None], processes: int) -> tuple[Allocation, tuple[str, ...]]:
+    """The allocation with its nodes filled in, and warnings for the record. `grants`: one per node, in order, or None where the scheduler
+    has said all beforehand; `processes`: GPUs (on the CPU: processes) of the run per node.
+
+    Raises AllocationError, which names the node, what was asked and what was found.
+    """
+    if all(grant is None for grant in grants):
+        return allocation, ()
+    told = [grant for grant in grants if grant is not None]
+    if len(told) != len(allocation.nodes):
+        raise AllocationError(f"{len(allocation.nodes)} nodes were asked, and {len(told)} said what they got")
+    nodes = tuple(_node(allocation, node, grant, processes) for node, grant in zip(allocation.nodes, told, strict=True))
+    crowded = _crowded(nodes, told, processes)
+    done = dataclasses.replace(allocation, nodes=nodes, oversubscribed=allocation.oversubscribed or bool(crowded))
+    return done, (*crowded, *_unbound(allocation, told), *_different_models(nodes))
+
+
+def _node(allocation: Allocation, node: Node, grant: Grant, processes: int) -> Node:
+    where = f"job {allocation.job_id}, node {node.name}"
+    if grant.node != node.name:
+        raise AllocationError(f"{where}: the program that should run there runs on {grant.node}; the scheduler has mixed up the nodes")
+    if grant.restart_count is not None and grant.restart_count != allocation.restart_count:
+        raise AllocationError(
+            f"{where}: start {allocation.restart_count} of the job was expected, and found is start {grant.restart_count}: it was requeued"
+        )
+    if allocation.cpus_per_node is not None and grant.cpus is not None and grant.cpus < allocation.cpus_per_node:
+        raise AllocationError(f"{where}: {allocation.cpus_per_node} CPUs were asked, {grant.cpus} granted; see `scontrol show node`")
+    found = len(grant.gpu_indices)
+    if allocation.gres and found != allocation.gres:
+        raise AllocationError(
+            f"{where}: {allocation.gres} GPUs were asked of the scheduler, {found} granted ({', '.join(grant.gpu_indices) or 'none'}); "
+            f"check its configuration of generic resources on that node"
+        )
+    gpus, models = _gpus(allocation, grant, processes, where)
+    return dataclasses.replace(
+        node,
+        hostname=grant.hostname,
+        address=grant.address,
+        interface=grant.interface,
+        cores=_cores(allocation, grant),
+        gpus=gpus,
+        gpu_models=models,
+    )
+
+
+def _gpus(allocation: Allocation, grant: Grant, processes: int, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """UUIDs and models; more than are needed only where the scheduler manages no GPUs and the node is ours alone."""
+    if allocation.device == "cpu":
+        return (), ()
+    found = len(grant.gpus)
+    spare = allocation.gres == 0 and allocation.exclusive
+    if found < processes or (found > processes and not spare):
+        shown = ", ".join(grant.gpus) or "none"
+        raise AllocationError(f"{where}: {processes} GPUs were asked, nvidia-smi shows {found} of this step: {shown}")
+    return grant.gpus[:processes], grant.gpu_models[:processes]
+
+
+def _cores(allocation: Allocation, grant: Grant) -> tuple[int, ...]:
+    """All that may be used; on a shared node where the scheduler binds nobody, as many as were granted, from a place of the job's own."""
+    if allocation.exclusive or grant.cpus is None or grant.cpus >= len(grant.cores):
+        return grant.cores
+    digits = "".join(letter for letter in allocation.job_id if letter.isdigit())
+    start = int(digits or 0) * grant.cpus % len(grant.cores)
+    return tuple(sorted((grant.cores * 2)[start : start + grant.cpus]))
+
+
+def _crowded(nodes: Sequence[Node], grants: Sequence[Grant], processes: int) -> list[str]:
+    found = []
+    for node, grant in zip(nodes, grants, strict=True):
+        if grant.cpus is not None and grant.cpus > len(grant.cores):
+            found.append((node.name, f"the scheduler granted {grant.cpus} CPUs, and {len(grant.cores)} may be used: oversubscribed"))
+        elif len(node.cores) < processes:
+            found.append((node.name, f"{processes} processes share {len(node.cores)} cores: oversubscribed"))
+    return _by_text(found)
+
+
+def _unbound(allocation: Allocation, grants: Sequence[Grant]) -> list[str]:
+    if allocation.exclusive:
+        return []
+    return _by_text(
+        (grant.node, f"the scheduler granted {grant.cpus} CPUs and binds to none: jobs on this node may share cores")
+        for grant in grants
+        if grant.cpus is not None and grant.cpus < len(grant.cores)
+    )
+
+
+def _by_text(found: Iterable[tuple[str, str]]) -> list[str]:
+    """One warning for all nodes of which the same is to be said."""
+    nodes: dict[str, list[str]] = {}
+    for node, text in found:
+        nodes.setdefault(text, []).append(node)
+    return [f"{', '.join(names[:8])}{' ...' if len(names) > 8 else ''}: {text}" for text, names in nodes.items()]
+
+
+def _different_models(nodes: Sequence[Node]) -> list[str]:
+    models = Counter(model for node in nodes for model in node.gpu_models)
+    if len(models) < 2:
+        return []
+    where = {model: sorted({node.name for node in nodes if model in node.gpu_models}) for model in models}
+    said = "; ".join(f"{count} x {model} on {', '.join(where[model])}" for model, count in models.most_common())
+    return [f"the GPUs of this run are of {len(models)} models: {said}"]

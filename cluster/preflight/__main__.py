@@ -1,0 +1,88 @@
+"""`python -m cluster.preflight`: the probes of one node, a child of its node program. JSON lines: orders come in, each is answered.
+
+    {"do": "listen", "index", "nodes", "address", "token"}    -> {"say": "listening", "address", "port"}, or
+                                                                 {"say": "failed", "problem"}
+    {"do": "reach", "peers": [[address, port], ...]}          -> {"say": "reached", "reached": per node [seconds, problem] or null}
+    {"do": "measure", "attempt", "ring", "bytes", "limit_s"}  -> {"say": "measured", "rates": per node [bytes, seconds, busy_s] or null,
+                                                                  "all_reduce": {"seconds", "problem", "damaged"} or null}
+
+It ends with its standard input. The token comes with the first line, never in an argv or an environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+from cluster.preflight import probes
+from cluster.preflight.wire import Wire
+
+
+class Child:
+    """Obeys one order after the other."""
+
+    def __init__(self) -> None:
+        self.orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._rest = b""
+        self._serving: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Until the orders end; the exit code."""
+        os.set_blocking(0, False)
+        asyncio.get_running_loop().add_reader(0, self._readable)
+        first = await self.orders.get()
+        if first is None:
+            return 0
+        try:
+            wire = Wire(first["index"], first["nodes"], first["address"], bytes.fromhex(first["token"]))
+        except OSError as error:
+            say("failed", problem=f"nothing can listen on {first['address']}, this node's address for the run: {error.strerror}")
+            return 1
+        self._serving = asyncio.create_task(wire.serve())
+        say("listening", address=first["address"], port=wire.port)
+        peers: list[tuple[str, int]] = []
+        while (order := await self.orders.get()) is not None:
+            if order["do"] == "reach":
+                peers = [(str(address), int(port)) for address, port in order["peers"]]
+                say("reached", reached=await probes.reach(wire, peers))
+            else:
+                attempt = int(order["attempt"])
+                ring = await probes.all_reduce(wire, peers, attempt) if order["ring"] else None
+                rates = await probes.tournament(wire, peers, attempt, int(order["bytes"]), float(order["limit_s"]))
+                say("measured", attempt=attempt, rates=rates, all_reduce=ring)
+        self._serving.cancel()
+        wire.close()
+        return 0
+
+    def _readable(self) -> None:
+        data = os.read(0, 1 << 18)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self.orders.put_nowait(json.loads(line))
+        if not data:
+            asyncio.get_running_loop().remove_reader(0)
+            self.orders.put_nowait(None)
+
+
+def say(what: str, **fields: Any) -> None:
+    """One line on standard output."""
+    sys.stdout.write(json.dumps({"say": what, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """The exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return asyncio.run(Child().run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Slurm: the nodes of the job we are in, one srun for all node programs, and what slurmctld says of jobs.
+
+In `profiles/slurm` the job is the run's own; in `profiles/slurm-allocation` many runs share one job, and each takes nodes of it by their
+locks. What the job is stands in its environment, which `cluster/slurm/environ.py` finds also where Snakemake's jobstep took it away: while
+slurmctld is silent, a run starts all the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from base.errors import AllocationError, SchedulerOutputError
+from cluster import processes
+from cluster.addresses import resolve
+from cluster.jobs import scheduler_of
+from cluster.runtime import runtime_directory
+from cluster.slurm.environ import JOB_ID, NODE_LIST, job_environ
+from cluster.slurm.fate import ended_by as ended_by
+from cluster.slurm.fate import is_running
+from cluster.slurm.fate import job_facts as job_facts
+from cluster.slurm.fate import requeue as requeue
+from cluster.slurm.granted import read_grant
+from cluster.slurm.hostlist import expand, expand_counts
+from cluster.slurm.query import job_info, node_addresses, slurm_version
+from cluster.slurm.steps import srun_argv, srun_environment
+from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
+
+NAME = "slurm"
+SUBMISSION: Final = "SLIPWAY_SUBMISSION"
+"""Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
+ADDRESSES_S: Final = 2.0
+
+
+def detect(environ: Mapping[str, str]) -> bool:
+    """In a batch script, in salloc, in a step, and in what they start."""
+    return scheduler_of(environ) == NAME
+
+
+# -- what was granted
+
+
+def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
+    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    job = job_environ(environ)
+    if NODE_LIST not in job:
+        info = job_info(job[JOB_ID])
+        if info is None or not info.node_list:
+            raise AllocationError(f"job {job[JOB_ID]}: neither its environment nor slurmctld knows its nodes; is it still running?")
+        job[NODE_LIST] = info.node_list
+    names = expand(job[NODE_LIST])
+    return plan_allocation(request, environ, job, _addresses(names), slurm_version())
+
+
+def plan_allocation(
+    request: AllocationRequest, environ: Mapping[str, str], job: Mapping[str, str], addresses: Mapping[str, str], version: str | None
+) -> Allocation:
+    """Pure. `job`: of job_environ; `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
+    names = tuple(addresses)
+    if len(names) < request.nodes:
+        raise AllocationError(
+            f"job {job[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({job[NODE_LIST]}); "
+            f"submit it with --nodes={request.nodes}"
+        )
+    end = job.get("SLURM_JOB_END_TIME", "")
+    return Allocation(
+        scheduler=NAME,
+        scheduler_version=version,
+        job_id=job[JOB_ID],
+        restart_count=int(job.get("SLURM_RESTART_COUNT") or 0),
+        nodes=tuple(Node(name=name, hostname=name, address=address) for name, address in addresses.items()),
+        device=_device(request),
+        deadline=float(end) if end.isdigit() else None,
+        exclusive=not request.share_nodes,
+        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("ENVIRONMENT") == "BATCH",
+        gres=request.gres,
+        cpus_per_node=_cpus(job) or request.cpus_per_node,
+    )
+
+
+def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
+    """Pure: nodes without names, of the size that the site states."""
+    device = _device(request)
+    count = request.gpus_per_node if device == "cuda" else 0
+    nodes = tuple(
+        Node(
+            name=f"node-{index}",
+            hostname=f"node-{index}",
+            address=f"<node-{index}>",
+            cores=tuple(range(request.cpus_per_node or 0)),
+            gpus=tuple(f"<gpu-{number}>" for number in range(count)),
+        )
+        for index in range(request.nodes)
+    )
+    return Allocation(
+        scheduler=NAME,
+        job_id="<job>",
+        nodes=nodes,
+        device=device,
+        exclusive=not request.share_nodes,
+        gres=request.gres,
+        cpus_per_node=request.cpus_per_node,
+    )
+
+
+def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
+    """In a task of srun: its cores, GPUs and address."""
+    return read_grant(environ, device, peer, interface)
+
+
+def _device(request: AllocationRequest) -> str:
+    return request.device or ("cuda" if request.gres else "cpu")
+
+
+def _cpus(job: Mapping[str, str]) -> int | None:
+    """CPUs of the job on each of its nodes: the least, where they differ."""
+    counts = job.get("SLURM_JOB_CPUS_PER_NODE")
+    return min(expand_counts(counts)) if counts else None
+
+
+def _addresses(names: Sequence[str]) -> dict[str, str]:
+    """The address of each node, in their order: as this host resolves its name, else as Slurm knows it."""
+    found = {name: resolve(name) for name in names}
+    known = node_addresses([name for name, address in found.items() if address is None], ADDRESSES_S)
+    return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
+
+
+# -- node programs
+
+
+def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals."""
+    return (Launch(argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes)))),)
+
+
+def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Ours without Slurm's variables, but for those that name the job and its cluster."""
+    return srun_environment(environ, job_environ(environ))
+
+
+def node_index(environ: Mapping[str, str]) -> int | None:
+    """Pure: Slurm counts the nodes of a step in its own order, which is also that of the job's node list."""
+    number = environ.get("SLURM_NODEID", "")
+    return int(number) if number.isdigit() else None
+
+
+def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
+    """Pure: each node has a disk of its own under the same path."""
+    return cache
+
+
+def turn_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
+    """Where runs share the job: a file per node, on the host where all their supervisors run. Raises AllocationError."""
+    if allocation.own_job:
+        return (), 0
+    directory = runtime_directory() / f"slurm-{allocation.job_id}-{allocation.restart_count}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes
+
+
+# -- who holds a run
+
+
+def holder_alive(holder: Holder) -> bool | None:
+    """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
+    in the start that it was in. None while slurmctld is silent."""
+    job = job_environ(os.environ)
+    ours = (job.get(JOB_ID), int(job.get("SLURM_RESTART_COUNT") or 0))
+    if holder.job_id == ours[0] and holder.restart_count < ours[1]:
+        return False
+    if _is_in_sight(holder) and not processes.is_alive(holder.pid, holder.pid_start):
+        return False
+    if holder.job_id == ours[0] and holder.restart_count == ours[1]:
+        return True if _is_in_sight(holder) else None
+    try:
+        info = job_info(holder.job_id)
+    except SchedulerOutputError:
+        return None
+    return info is not None and is_running(info, holder.restart_count)
+
+
+def describe_holder(holder: Holder) -> str:
+    """Pure: who holds a run, and how to end that."""
+    return f"Slurm job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `scancel {holder.job_id}`"
+
+
+def _is_in_sight(holder: Holder) -> bool:
+    here_ = (os.uname().nodename, processes.boot_id(), processes.pid_namespace())
+    return (holder.host, holder.boot_id, holder.pid_namespace) == here_

@@ -1,0 +1,156 @@
+"""What Slurm's commands answer, read into frozen values. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from base.errors import SchedulerOutputError
+
+NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
+COLUMNS: Final = (
+    "JobID:20",
+    "Name:1024",
+    "State:32",
+    "Reason:128",
+    "RestartCnt:12",
+    "SubmitTime:32",
+    "StartTime:32",
+    "EndTime:32",
+    "TimeLimit:32",
+    "Requeue:12",
+    "BatchHost:256",
+    "NodeList:16384",
+)
+"""Of squeue, with widths: a value that fills its column is cut, and none of these does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobInfo:
+    """A job as slurmctld sees it. Times are unix seconds; None where Slurm does not know them (yet)."""
+
+    job_id: str
+    name: str
+    state: str
+    """PENDING, RUNNING, COMPLETING, COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL, PREEMPTED, REQUEUED, SUSPENDED ..."""
+    reason: str | None
+    restarts: int
+    node_list: str
+    """In Slurm's short form; empty while the job has no nodes."""
+    submit_time: float | None
+    start_time: float | None
+    """For a pending job: when Slurm expects to start it."""
+    end_time: float | None
+    time_limit_s: float | None
+    """None: no limit."""
+    requeue: bool
+    """Whether Slurm may put it back into the queue."""
+    batch_host: str | None
+
+
+def parse_version(text: str) -> str | None:
+    """The number in `slurm-wlm 22.05.8` or `slurm 24.05.3`."""
+    match = re.search(r"\b(\d+\.\d+\.\d+\S*)", text)
+    return match[1] if match else None
+
+
+def parse_job(text: str, job_id: str) -> JobInfo | None:
+    """The answer of `scontrol -o show job ID`: one line per job, of which arrays and heterogeneous jobs have several."""
+    lines = [line for line in text.splitlines() if line.startswith("JobId=")]
+    if not lines:
+        return None
+    line = next((line for line in lines if line.split(None, 1)[0] == f"JobId={job_id}"), lines[0])
+    head, owner, tail = _split_name(line)
+    fields = dict(re.findall(r"(?:^|\s)([A-Za-z][\w:/]*)=(\S*)", f"{owner} {tail}"))
+    try:
+        return JobInfo(
+            job_id=line.split(None, 1)[0].partition("=")[2],
+            name=head.partition("JobName=")[2],
+            state=_state(fields["JobState"]),
+            reason=_text(fields.get("Reason", "")),
+            restarts=int(fields.get("Restarts") or 0),
+            node_list=_text(fields.get("NodeList", "")) or "",
+            submit_time=_time(fields.get("SubmitTime", "")),
+            start_time=_time(fields.get("StartTime", "")),
+            end_time=_time(fields.get("EndTime", "")),
+            time_limit_s=parse_duration(fields.get("TimeLimit", "")),
+            requeue=fields.get("Requeue", "0") == "1",
+            batch_host=_text(fields.get("BatchHost", "")),
+        )
+    except (KeyError, ValueError) as error:
+        raise SchedulerOutputError(f"the answer of `scontrol -o show job {job_id}` cannot be read ({error}): {line[:400]!r}") from error
+
+
+def parse_jobs(text: str) -> tuple[JobInfo, ...]:
+    """The answer of squeue with COLUMNS."""
+    widths = [int(column.partition(":")[2]) for column in COLUMNS]
+    found = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        words, start = [], 0
+        for width in widths:
+            words.append(line[start : start + width].strip())
+            start += width
+        found.append(_from_columns(words, line))
+    return tuple(sorted(found, key=lambda job: (job.submit_time or 0.0, job.job_id)))
+
+
+def parse_node_addresses(text: str) -> dict[str, str]:
+    """NodeAddr by NodeName, of the answer of `scontrol -o show node`."""
+    return dict(re.findall(r"^NodeName=(\S+).*? NodeAddr=(\S+)", text, re.MULTILINE))
+
+
+def parse_duration(text: str) -> float | None:
+    """Seconds of `1-02:03:04`, `02:03:04` or `03:04`; None for UNLIMITED and what is not set. Raises ValueError."""
+    if text in NEVER or text in ("UNLIMITED", "Partition_Limit", "NOT_SET", "INVALID"):
+        return None
+    days, _, clock = text.rpartition("-")
+    seconds = 0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + int(part)
+    return float(seconds + 86400 * int(days or 0))
+
+
+def _split_name(line: str) -> tuple[str, str, str]:
+    """The part with the job's name, which may hold anything, and what follows."""
+    match = re.search(r" UserId=\S*\(\d+\)(?= )", line)
+    if match is None:
+        raise SchedulerOutputError(f"scontrol answered {line[:200]!r}, which names no UserId=: not the line of a job")
+    return line[: match.start()], match[0], line[match.end() :]
+
+
+def _from_columns(words: Sequence[str], line: str) -> JobInfo:
+    job_id, name, state, reason, restarts, submit, start, end, limit, requeue, batch_host, nodes = words
+    try:
+        return JobInfo(
+            job_id=job_id,
+            name=name,
+            state=_state(state),
+            reason=_text(reason),
+            restarts=int(restarts or 0),
+            node_list=_text(nodes) or "",
+            submit_time=_time(submit),
+            start_time=_time(start),
+            end_time=_time(end),
+            time_limit_s=parse_duration(limit),
+            requeue=requeue in ("1", "yes"),
+            batch_host=_text(batch_host),
+        )
+    except ValueError as error:
+        raise SchedulerOutputError(f"a line of squeue cannot be read ({error}): {' '.join(line.split())[:400]!r}") from error
+
+
+def _state(text: str) -> str:
+    return re.split(r"[,+ ]", text)[0]
+
+
+def _text(text: str) -> str | None:
+    return None if text in NEVER else text
+
+
+def _time(text: str) -> float | None:
+    """Unix seconds. Raises ValueError for what is neither a number nor unknown."""
+    return None if text in NEVER else float(text)

@@ -1,0 +1,75 @@
+"""Slurm's short form of lists: `rack[1-2]n[01-04,7],x1-ib` of names, `2(x3),1` of counts. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Final
+
+from base.errors import SchedulerOutputError
+
+LONGEST: Final = 100_000
+_GROUP: Final = re.compile(r"\[([^\[\]]*)\]")
+_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
+_COUNT: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """The names in their order: any number of bracket groups and suffixes, zeros in front kept. Raises SchedulerOutputError."""
+    names: list[str] = []
+    for word in _words(text):
+        names += _expand_word(word, text)
+        if len(names) > LONGEST:
+            raise SchedulerOutputError(f"{text[:80]!r} stands for more than {LONGEST} nodes: that is no node list of a job")
+    return tuple(names)
+
+
+def expand_counts(text: str) -> tuple[int, ...]:
+    """One number per node, as in SLURM_JOB_CPUS_PER_NODE. Raises SchedulerOutputError."""
+    counts: list[int] = []
+    for word in text.split(","):
+        match = _COUNT.fullmatch(word.strip())
+        if match is None or int(match[2] or 1) > LONGEST:
+            raise SchedulerOutputError(f"{text!r} is no list of counts such as '2(x3),1': {word!r} cannot be read")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return tuple(counts)
+
+
+def _words(text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    words, depth, start = [], 0, 0
+    for position, letter in enumerate(text):
+        depth += {"[": 1, "]": -1}.get(letter, 0)
+        if depth not in (0, 1):
+            raise SchedulerOutputError(f"{text!r} is no node list: its brackets do not match")
+        if letter == "," and depth == 0:
+            words.append(text[start:position])
+            start = position + 1
+    words.append(text[start:])
+    if depth or not all(word.strip() for word in words):
+        raise SchedulerOutputError(f"{text!r} is no node list such as 'rack[1-2]n[01-04,7],x1'")
+    return [word.strip() for word in words]
+
+
+def _expand_word(word: str, text: str) -> list[str]:
+    parts = _GROUP.split(word)
+    choices = [_expand_group(part, text) if index % 2 else [part] for index, part in enumerate(parts)]
+    total = 1
+    for choice in choices:
+        total *= len(choice)
+    if total > LONGEST:
+        raise SchedulerOutputError(f"{text[:80]!r} stands for more than {LONGEST} nodes: that is no node list of a job")
+    return ["".join(pieces) for pieces in itertools.product(*choices)]
+
+
+def _expand_group(group: str, text: str) -> list[str]:
+    found: list[str] = []
+    for part in group.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise SchedulerOutputError(f"{text!r} is no node list: {part!r} is no number and no range")
+        first, last = match[1], match[2] or match[1]
+        if not 0 <= int(last) - int(first) < LONGEST:
+            raise SchedulerOutputError(f"{text!r} is no node list: the range {part!r} runs backwards, or is very long")
+        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return found

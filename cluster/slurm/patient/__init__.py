@@ -1,0 +1,47 @@
+"""Slurm's commands as Snakemake's slurm plugin gets them: patient with a silent controller, sparing with questions.
+
+The plugin forgets its jobs when squeue fails or when it does not learn MinJobAge, takes an sbatch that timed out for refused, and asks the
+accounting database what the site file says already (docs/slurm.md). Directories of stand-ins in front of PATH change what it hears; the
+plugin keeps submitting, polling and cancelling.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).parent
+IN_MAIN: Final = str(HERE / "bin")
+IN_JOBS: Final = str(HERE / "bin-jobs")
+"""scontrol, which keeps each Snakemake inside of a job from asking the controller for its configuration, and srun, which finds its
+cluster although Snakemake's jobstep takes SLURM_CONF away."""
+STATE: Final = "SLIPWAY_PATIENT_STATE"
+PYTHON: Final = "SLIPWAY_PATIENT_PYTHON"
+MAIN_PID: Final = "SLIPWAY_PATIENT_PID"
+ACCOUNT: Final = "SLIPWAY_PATIENT_ACCOUNT"
+SLURM_CONF: Final = "SLIPWAY_SLURM_CONF"
+
+
+def patient_environ(environ: Mapping[str, str], state: Path, pid: int, account: str | None) -> dict[str, str]:
+    """Pure: what the Snakemake that submits adds to its environment. `state`: a directory on shared storage that jobs see too."""
+    return {
+        "PATH": ":".join([IN_MAIN, IN_JOBS, plain_path(environ.get("PATH", ""))]),
+        STATE: str(state),
+        PYTHON: sys.executable,
+        MAIN_PID: str(pid),
+        ACCOUNT: account or "",
+        **({SLURM_CONF: environ["SLURM_CONF"]} if environ.get("SLURM_CONF") else {}),
+    }
+
+
+def plain_path(path: str, *, keep: str = "") -> str:
+    """Pure: PATH without our directories, but for `keep`."""
+    return ":".join(entry for entry in path.split(":") if entry not in {IN_MAIN, IN_JOBS} - {keep})
+
+
+def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Pure: what a job may inherit: of the stand-ins only those for jobs."""
+    kept = {key: value for key, value in environ.items() if key not in (MAIN_PID, ACCOUNT)}
+    return {**kept, "PATH": plain_path(environ.get("PATH", ""), keep=IN_JOBS)}

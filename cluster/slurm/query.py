@@ -1,0 +1,125 @@
+"""What slurmctld knows of jobs: short questions, asked again while it is silent, with answers read into frozen values.
+
+Times are asked for as seconds since 1970 (SLURM_TIME_FORMAT=%s), so that no time zone has a part in them. Everything here may wait up to
+`patience_s`: processes that must not, call it in a child with a time limit.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from base.command import CommandResult, describe, last_lines, run
+from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from cluster.slurm.answers import COLUMNS, JobInfo, parse_job, parse_jobs, parse_node_addresses, parse_version
+from cluster.slurm.environ import job_environ
+
+__all__ = ["JobInfo", "ask", "job_info", "jobs_named", "node_addresses", "slurm_environment", "slurm_version"]
+
+SILENCE: Final = (
+    "Unable to contact slurm controller",
+    "Socket timed out on send/recv operation",
+    "Connection refused",
+    "Connection timed out",
+    "Zero Bytes were transmitted or received",
+    "Slurm backup controller in standby mode",
+    "Slurm temporarily unable to accept",
+    "Transport endpoint is not connected",
+    "Unexpected message received",
+)
+"""What Slurm's commands say when slurmctld does not answer: it is restarted, busy, or cut off."""
+UNKNOWN_JOB: Final = ("Invalid job id specified", "Invalid job id")
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 15.0
+
+
+def ask(argv: Sequence[str], patience_s: float = 60.0, timeout_s: float = 20.0) -> str:
+    """The standard output of a question. While the controller is silent it is asked again, with growing pauses, for `patience_s`.
+
+    Raises SchedulerSilent then, and SchedulerOutputError when the command itself fails.
+    """
+    give_up = time.monotonic() + patience_s
+    env = slurm_environment(os.environ)
+    for pause in pauses():
+        result, silence = _try(argv, timeout_s, env)
+        if result is not None and not silence:
+            if result.returncode:
+                raise SchedulerOutputError(describe(result))
+            return result.stdout
+        if time.monotonic() + pause > give_up:
+            raise SchedulerSilent(f"slurmctld does not answer `{shlex.join(argv)}`, asked for {patience_s:g} s: {silence}")
+        time.sleep(pause)
+    raise AssertionError("pauses() has no end")
+
+
+def pauses() -> Iterator[float]:
+    """Pure: seconds between one question and the next."""
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` for a command of Slurm: times as numbers, English, and the configuration of our job's cluster where it was taken away."""
+    env = {**environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+    if "SLURM_CONF" not in env:
+        configuration = job_environ(environ).get("SLURM_CONF")
+        if configuration is not None:
+            env["SLURM_CONF"] = configuration
+    return env
+
+
+def job_info(job_id: str, patience_s: float = 60.0) -> JobInfo | None:
+    """What slurmctld knows of a job; None when it does not know it: it has ended, longer ago than MinJobAge, or never was."""
+    try:
+        answer = ask(("scontrol", "-o", "show", "job", job_id), patience_s)
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError as error:
+        if any(words in str(error) for words in UNKNOWN_JOB):
+            return None
+        raise
+    return parse_job(answer, job_id)
+
+
+def jobs_named(name: str, patience_s: float = 60.0) -> tuple[JobInfo, ...]:
+    """Our jobs of exactly that name, in any state that squeue still shows, oldest first."""
+    argv = ("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}", f"--Format={','.join(COLUMNS)}")
+    return tuple(job for job in parse_jobs(ask(argv, patience_s)) if job.name == name)
+
+
+def node_addresses(names: Sequence[str], patience_s: float = 60.0) -> dict[str, str]:
+    """NodeAddr of each node, as far as slurmctld says it now; one question for all. Empty while it is silent."""
+    if not names:
+        return {}
+    try:
+        answer = ask(("scontrol", "-o", "show", "node", ",".join(names)), patience_s)
+    except SchedulerOutputError:
+        return {}
+    return parse_node_addresses(answer)
+
+
+def slurm_version() -> str | None:
+    """Such as `22.05.8`; None where there is no Slurm that can be used."""
+    try:
+        result = run(("scontrol", "--version"), timeout_s=20.0, env=slurm_environment(os.environ))
+    except SlipwayError:
+        return None
+    return parse_version(result.stdout) if result.returncode == 0 else None
+
+
+def _try(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> tuple[CommandResult | None, str]:
+    """The result, and what sounds like silence."""
+    try:
+        result = run(argv, timeout_s=timeout_s, env=env)
+    except SlipwayError as error:
+        if isinstance(error.__cause__, subprocess.TimeoutExpired):
+            return None, f"no answer within {timeout_s:g} s"
+        raise SchedulerOutputError(str(error)) from error
+    silent = result.returncode != 0 and any(words in result.stderr for words in SILENCE)
+    return result, last_lines(result.stderr, 2) if silent else ""

@@ -1,0 +1,86 @@
+"""Whole-study jobs of ours in Slurm's queue, and what their states and reasons mean in plain words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from base.errors import SchedulerSilent
+from cluster.slurm.batch_script import is_of_study
+from cluster.slurm.query import ask
+from cluster.slurm.submit import tell
+
+ACTIVE: Final = frozenset(
+    {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING"}
+    | {"SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+REASONS: Final = {
+    "Resources": "waiting for nodes to become free",
+    "Priority": "others are before it in the queue",
+    "Dependency": "waiting for another job",
+    "BeginTime": "its start time is not reached: after a requeue Slurm waits two minutes",
+    "JobHeldUser": "held by you; `scontrol release JOBID` lets it go",
+    "JobHeldAdmin": "held by an administrator",
+    "PartitionNodeLimit": "asks for more nodes than the partition allows; it never starts",
+    "PartitionTimeLimit": "asks for more time than the partition allows; set walltime in the site file",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition takes no jobs now",
+    "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
+    "BadConstraints": "no node has what its constraint asks",
+    "InvalidAccount": "the account does not exist",
+    "InvalidQOS": "the QoS does not exist",
+    "QOSMaxJobsPerUserLimit": "you have as many jobs as the QoS allows",
+    "QOSMaxNodePerUserLimit": "you have as many nodes as the QoS allows",
+    "AssocGrpNodeLimit": "your account has as many nodes as it may",
+    "AssocGrpGRES": "your account has as many GPUs as it may",
+    "Reservation": "waiting for its reservation",
+}
+SAID_AFTER_S: Final = 10.0
+FIRST_S: Final = 5.0
+LONGEST_S: Final = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job of a whole study."""
+
+    job_id: str
+    name: str
+    state: str
+
+
+def submissions_of(study: str, patience_s: float = 600.0) -> tuple[Submission, ...]:
+    """Those of a study that wait or run. One question; it is said when it takes long. Raises SchedulerSilent."""
+    argv = ("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%j")
+    try:
+        answer = ask(argv, min(SAID_AFTER_S, patience_s))
+    except SchedulerSilent:
+        tell(f"slurmctld does not answer; it is asked again for {patience_s / 60:.0f} minutes")
+        answer = ask(argv, patience_s)
+    return parse_submissions(answer, study)
+
+
+def parse_submissions(text: str, study: str) -> tuple[Submission, ...]:
+    """Pure: of squeue's lines of id, state and name."""
+    rows = [line.strip().split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
+    found = [Submission(job_id=row[0], state=row[1], name=row[2]) for row in rows]
+    return tuple(job for job in found if is_of_study(job.name, study) and job.state in ACTIVE)
+
+
+def plain_reason(reason: str | None) -> str:
+    """Why a job waits, in words, with Slurm's own word for who wants to search for it."""
+    if reason is None:
+        return "Slurm has not looked at it yet"
+    word = reason.strip("()")
+    words = REASONS.get(word) or ("nodes it needs are down, drained or reserved" if word.lower().startswith("nodes") else None)
+    return f"{words} ({reason})" if words else f"{reason.replace('_', ' ')}"
+
+
+def intervals() -> Iterator[float]:
+    """Seconds between two questions: more and more, to be polite."""
+    pause = FIRST_S
+    while True:
+        yield pause
+        pause = min(pause * 1.5, LONGEST_S)

@@ -1,0 +1,92 @@
+"""Check of `slipway doctor`: which container engines are here, and what it means to use them. Judging is pure."""
+
+from __future__ import annotations
+
+import grp
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from base.command import last_lines, run
+from base.errors import SlipwayError
+from base.finding import Finding
+
+SUBJECT: Final = "engines"
+TIMEOUT_S: Final = 8.0
+SOCKET: Final = Path("/var/run/docker.sock")
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "docker": ("docker", "version", "--format", "{{.Server.Version}}"),
+    "podman": ("podman", "--version"),
+    "apptainer": ("apptainer", "--version"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """One engine's command. `version` is None where it did not answer; then `trouble` says why."""
+
+    version: str | None
+    trouble: str = ""
+
+
+def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool, user_namespaces: bool) -> Iterator[Finding]:
+    """Pure. `wanted`: engine of the site file; `docker_group`: we may use docker's socket by our group, without being root."""
+    usable = {name: engine.version for name, engine in engines.items() if engine.version}
+    said = ", ".join(f"{name} {version}" for name, version in usable.items())
+    if wanted == "bare":
+        yield Finding(SUBJECT, "ok", f"the site file says engine: bare, without containers; here: {said or 'no engine that can be used'}")
+    elif wanted in usable:
+        yield Finding(SUBJECT, "ok", f"{wanted} {usable[wanted]} can be used{_besides(usable, wanted)}")
+    else:
+        why = engines[wanted].trouble if wanted in engines else "its command is not on PATH"
+        text = f"engine: {wanted} of the site file cannot be used here: {why}"
+        yield Finding(SUBJECT, "error", text, f"engine: {' or '.join([*usable, 'bare'])}, or `setup` lines such as module load {wanted}")
+    for name, engine in engines.items():
+        if engine.version is None and name != wanted:
+            yield Finding(SUBJECT, "note", f"{name} is installed, but cannot be used: {engine.trouble}")
+    if docker_group and "docker" in usable:
+        text = "docker's socket is open to us by the group docker: whoever is in it is root on this machine, in effect"
+        yield Finding(SUBJECT, "note", text, "podman or apptainer where they are here; on a shared machine ask whether this is meant")
+    if not user_namespaces and "podman" in usable:
+        text = "user namespaces are off: podman and unprivileged apptainer cannot start containers"
+        yield Finding(SUBJECT, "warning" if wanted in ("podman", "apptainer") else "note", text, "ask for user.max_user_namespaces > 0")
+
+
+def check_engines(wanted: str) -> tuple[Finding, ...]:
+    """Ask each engine for its version; nothing is started."""
+    engines = {name: _ask(argv) for name, argv in VERSIONS.items() if shutil.which(name)}
+    return tuple(judge_engines(engines, wanted, _by_group(), _user_namespaces()))
+
+
+def _ask(argv: tuple[str, ...]) -> Engine:
+    try:
+        result = run(argv, timeout_s=TIMEOUT_S)
+    except SlipwayError as error:
+        return Engine(version=None, trouble=str(error))
+    if result.returncode or not result.stdout.strip():
+        return Engine(version=None, trouble=last_lines(result.stderr or result.stdout, 1) or f"exit code {result.returncode}")
+    return Engine(version=result.stdout.split()[-1])
+
+
+def _besides(usable: Mapping[str, str | None], wanted: str) -> str:
+    others = ", ".join(f"{name} {version}" for name, version in usable.items() if name != wanted)
+    return f"; besides {others}" if others else ""
+
+
+def _by_group() -> bool:
+    try:
+        gid = SOCKET.stat().st_gid
+        name = grp.getgrgid(gid).gr_name
+    except (OSError, KeyError):
+        return False
+    return os.geteuid() != 0 and name != "root" and gid in os.getgroups()
+
+
+def _user_namespaces(path: Path = Path("/proc/sys/user/max_user_namespaces")) -> bool:
+    try:
+        return int(path.read_text()) > 0
+    except (OSError, ValueError):
+        return True

@@ -1,0 +1,127 @@
+"""What Snakemake's slurm plugin hears of Slurm: through the stand-ins, with Slurm's real commands replaced on PATH."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cluster.slurm.patient import IN_JOBS, IN_MAIN, job_environ, patient_environ, plain_path
+from cluster.slurm.patient.answers import is_status_query, option, with_ended, with_long_memory
+
+ROOT = Path(__file__).parents[2]
+STATUS_QUERY = ("squeue", "--format=%i|%T", "--states=all", "--noheader", "--name", "uuid-1")
+SILENT = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run a command as the plugin does, where `real` says what Slurm's own command of that name does."""
+    (tmp_path / "bin").mkdir()
+
+    def call(argv: tuple[str, ...], real: str, *, in_job: bool = False, **more: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "bin" / argv[0]
+        path.write_text(f"#!/bin/sh\n{real}\n")
+        path.chmod(0o755)
+        own = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **more}
+        env = {**own, **patient_environ(own, tmp_path / "state", 0, "proj")}
+        return subprocess.run(argv, env=job_environ(env) if in_job else env, capture_output=True, text=True, check=False, timeout=60)
+
+    return call
+
+
+def test_paths() -> None:
+    path = patient_environ({"PATH": "/a:/b"}, Path("/state"), 7, None)["PATH"]
+    assert path == f"{IN_MAIN}:{IN_JOBS}:/a:/b"
+    assert patient_environ({"PATH": path}, Path("/state"), 7, None)["PATH"] == path
+    assert plain_path(path) == "/a:/b"
+    assert job_environ({"PATH": path, "HOME": "/me", "SLIPWAY_PATIENT_PID": "7"}) == {"PATH": f"{IN_JOBS}:/a:/b", "HOME": "/me"}
+
+
+def test_the_cluster_is_remembered_only_where_it_is_named() -> None:
+    assert "SLIPWAY_SLURM_CONF" not in patient_environ({"PATH": ""}, Path("/state"), 7, None)
+    assert patient_environ({"PATH": "", "SLURM_CONF": "/x"}, Path("/state"), 7, None)["SLIPWAY_SLURM_CONF"] == "/x"
+
+
+def test_the_plugins_status_query_is_known() -> None:
+    assert is_status_query(STATUS_QUERY)
+    assert not is_status_query(("squeue", "--me"))
+    assert option(("sbatch", "--comment", "a b"), "--comment") == "a b"
+    assert option(("sbatch", "--comment=a b"), "--comment") == "a b"
+    assert option(("sbatch", "--comment"), "--comment") is None
+
+
+def test_a_job_that_squeue_has_forgotten_has_ended() -> None:
+    text = "5|RUNNING\n6|COMPLETED\n"
+    submitted = ["4 1000", "5 1000", "7 1050", "torn"]
+    assert with_ended(text, submitted, now=1100.0) == "5|RUNNING\n6|COMPLETED\n4|COMPLETED\n"
+    assert with_ended("", [], now=1100.0) == ""
+
+
+@pytest.mark.parametrize(("found", "told"), [(2, 300), (300, 300), (3600, 3600)])
+def test_a_short_memory_is_told_longer(found: int, told: int) -> None:
+    config = "ClusterName             = x\nMinJobAge               = {} sec\nMpiDefault              = none\n"
+    assert with_long_memory(config.format(found)) == config.format(told)
+
+
+def test_squeue_answers_as_slurm_does(run: Run) -> None:
+    done = run(STATUS_QUERY, "echo '5|RUNNING'")
+    assert (done.returncode, done.stdout) == (0, "5|RUNNING\n")
+    assert run(("squeue", "--me"), 'echo "real $*"; exit 3').stdout == "real --me\n"
+
+
+@pytest.mark.slow
+def test_a_silent_squeue_is_no_news_and_no_failure(run: Run) -> None:
+    done = run(STATUS_QUERY, SILENT)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "slurmctld does not answer; the jobs are waited for" in done.stderr
+
+
+def test_the_configuration_is_asked_for_once(run: Run, tmp_path: Path) -> None:
+    asked = "echo x >> $0.calls; echo 'MinJobAge               = 300 sec'"
+    for _ in range(3):
+        assert run(("scontrol", "show", "config"), asked).stdout == "MinJobAge               = 300 sec\n"
+    assert (tmp_path / "bin" / "scontrol.calls").read_text() == "x\n"
+    assert run(("scontrol", "show", "config"), SILENT).stdout == "MinJobAge               = 300 sec\n"
+    assert run(("scontrol", "show", "config"), SILENT, in_job=True).stdout == "MinJobAge               = 300 sec\n"
+
+
+def test_the_account_is_not_guessed(run: Run) -> None:
+    assert run(("sacct", "-nu", "me", "-o", "Account%256", "|", "tail", "-1"), "exit 1").stdout == "none\n"
+    assert run(("sacct", "-X"), "echo real").stdout == "real\n"
+    done = run(("sacctmgr", "-n", "-s", "list", "user", "me", "format=account%256"), "exit 1")
+    assert (done.returncode, done.stdout) == (0, "proj\n")
+
+
+def test_sbatch_marks_its_job_and_leaves_the_job_a_plain_path(run: Run, tmp_path: Path) -> None:
+    argv = ("sbatch", "--parsable", "--job-name", "uuid-1", "--comment", "rule_a", "--wrap=true")
+    done = run(argv, 'printf "%s\\n" "$@" "$PATH" > $0.said; echo 8')
+    assert (done.returncode, done.stdout) == (0, "8\n")
+    said = (tmp_path / "bin" / "sbatch.said").read_text().splitlines()
+    assert said[3] == "--comment"
+    assert said[4].startswith("rule_a slipway-")
+    assert said[6].split(":")[0] == IN_JOBS
+    assert IN_MAIN not in said[6].split(":")
+    assert (tmp_path / "state" / "uuid-1.jobs").read_text().startswith("8 ")
+    refused = run(argv, "echo 'sbatch: error: invalid qos' >&2; exit 1")
+    assert refused.returncode == 1
+    assert "invalid qos" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["srun", "scontrol"])
+def test_in_a_job_slurms_own_command_runs_and_knows_its_cluster(run: Run, command: str) -> None:
+    done = run((command, "show", "job", "a b"), 'echo "$SLURM_CONF"; printf "%s|" "$@"', in_job=True, SLURM_CONF="/etc/here")
+    assert done.stdout == "/etc/here\nshow|job|a b|"
+
+
+def test_every_stand_in_runs_this_python(tmp_path: Path) -> None:
+    for path in Path(IN_MAIN).iterdir():
+        assert os.access(path, os.X_OK), path
+        assert path.read_text().endswith(f'-m cluster.slurm.patient {path.name} "$@"\n')
+    assert patient_environ({}, tmp_path, 1, None)["SLIPWAY_PATIENT_PYTHON"] == sys.executable

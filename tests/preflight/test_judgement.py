@@ -1,0 +1,251 @@
+"""Who is named by the results of a preflight, and who is not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from cluster.preflight import judgement
+from cluster.preflight import rates as rates_module
+from cluster.preflight.judgement import SUSPECT_S, judge_all_reduce, unreachable, verdict
+from cluster.preflight.rates import EXCESS_S, best_of, judge_rates, summary
+from cluster.preflight.results import Place, Reach, Sample
+from cluster.preflight.schedule import MIB, MOST_ROUNDS, chunk_lanes, exchange_bytes, exchange_s, partner, rounds
+
+Pair = tuple[int, int]
+
+
+def places(nodes: int) -> list[Place]:
+    return [Place(f"n{index}", f"10.0.0.{index}", 40000 + index, "eth0") for index in range(nodes)]
+
+
+def reached(nodes: int, failed: Iterable[Pair] = (), problem: str = "no answer within 4 s") -> dict[Pair, Reach]:
+    failed = set(failed)
+    pairs = [(a, b) for a in range(nodes) for b in range(nodes) if a != b]
+    return {pair: Reach(None, problem) if pair in failed else Reach(0.001, None) for pair in pairs}
+
+
+def rates(nodes: int, mbit: Callable[[int, int], float], size: int = 4 * MIB) -> dict[Pair, Sample]:
+    """A tournament at these rates, from one node to another."""
+    met = {(a, b) for number in rounds(nodes) for a in range(nodes) if (b := partner(nodes, number, a)) is not None}
+    return {(a, b): Sample(size, size * 8e-6 / mbit(a, b)) for a, b in met}
+
+
+def slow_with(*slow: int, fast: float = 10_000.0, by: float = 10.0) -> Callable[[int, int], float]:
+    return lambda a, b: fast / by if a in slow or b in slow else fast
+
+
+def named(nodes: int, mbit: Callable[[int, int], float]) -> list[tuple[int, ...]]:
+    return [finding.nodes for finding in judge_rates(places(nodes), rates(nodes, mbit))]
+
+
+# -- reaching
+
+
+def test_all_that_connect_are_no_finding() -> None:
+    assert unreachable(places(4), reached(4)) is None
+
+
+def test_one_pair_is_named_with_address_port_interface_and_what_happened() -> None:
+    finding = unreachable(places(4), reached(4, [(2, 3)], "Connection refused"))
+    assert finding is not None
+    assert finding.fatal
+    assert finding.nodes == (2, 3)
+    assert finding.text == (
+        "the network does not connect this pair of nodes: n2 (10.0.0.2 over eth0) to n3 (10.0.0.3 port 40003): Connection refused"
+    )
+
+
+def test_a_node_that_nobody_reaches_is_the_accused() -> None:
+    cut = [(a, b) for a in range(4) for b in range(4) if a != b and 1 in (a, b)]
+    finding = unreachable(places(4), reached(4, cut))
+    assert finding is not None
+    assert finding.nodes == (1,)
+    assert "pairs of nodes (6 of 12)" in finding.text
+    assert "n1 is in 6 of these 6: look there first" in finding.text
+
+
+def test_a_node_that_takes_no_connections_is_accused_too() -> None:
+    finding = unreachable(places(5), reached(5, [(a, 3) for a in (0, 1, 2, 4)]))
+    assert finding is not None
+    assert finding.nodes == (3,)
+
+
+def test_two_separate_pairs_accuse_nobody_and_many_are_not_all_listed() -> None:
+    finding = unreachable(places(4), reached(4, [(0, 1), (2, 3)]))
+    assert finding is not None
+    assert "look there first" not in finding.text
+    finding = unreachable(places(8), reached(8, [(a, b) for a in range(8) for b in range(8) if a != b]))
+    assert finding is not None
+    assert "and 48 more" in finding.text
+
+
+# -- rates
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 16, 17, 64, 65])
+def test_a_healthy_network_with_noise_names_nobody(nodes: int) -> None:
+    for seed in range(20):
+        chance = random.Random(seed)
+        assert named(nodes, lambda _a, _b, chance=chance: 9000 * chance.uniform(0.6, 1.0)) == []  # type: ignore[misc]
+
+
+def test_what_a_busy_core_costs_names_nobody() -> None:
+    """A few milliseconds on top of three: a third of the rate, and no fault of the network's."""
+    size = 4 * MIB
+    found = {pair: Sample(size, 0.003 + (0.009 if 2 in pair else 0)) for pair in rates(4, slow_with())}
+    assert judge_rates(places(4), found) == []
+    assert [finding.nodes for finding in judge_rates(places(4), found, SUSPECT_S)] == [(2,)]
+    assert SUSPECT_S < EXCESS_S
+
+
+def test_time_that_an_end_was_busy_is_not_the_network_s() -> None:
+    size = 16 * MIB
+    found = {pair: Sample(size, 0.09 if 2 in pair else 0.012, 0.08 if 2 in pair else 0.01) for pair in rates(4, slow_with())}
+    assert judge_rates(places(4), found) == []
+    idle = {pair: sample._replace(busy_s=0.01) for pair, sample in found.items()}
+    assert [finding.nodes for finding in judge_rates(places(4), idle)] == [(2,)]
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 5, 8, 16, 64, 100])
+def test_one_slow_node_is_named_and_nobody_else(nodes: int) -> None:
+    for slow in (0, nodes // 2, nodes - 1):
+        assert named(nodes, slow_with(slow)) == [(slow,)]
+
+
+def test_a_node_that_is_slow_one_way_only() -> None:
+    (finding,) = judge_rates(places(4), rates(4, lambda a, _b: 95.0 if a == 2 else 940.0))
+    assert finding.nodes == (2,)
+    assert finding.text.startswith(
+        "n2 is slow on the network over eth0: it sends at 95 Mbit/s and receives at 940 Mbit/s (medians), the others"
+    )
+    assert not finding.fatal
+
+
+@pytest.mark.parametrize(("nodes", "slow"), [(4, (1, 3)), (5, (0, 4)), (8, (1, 2, 6)), (64, (3, 30, 31, 60))])
+def test_several_slow_nodes_are_all_named(nodes: int, slow: tuple[int, ...]) -> None:
+    assert named(nodes, slow_with(*slow)) == [(index,) for index in slow]
+
+
+def test_slow_nodes_of_different_kinds() -> None:
+    factor = {1: 100.0, 4: 10.0}
+    assert named(8, lambda a, b: 10_000 / max(factor.get(a, 1), factor.get(b, 1))) == [(1,), (4,)]
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 8])
+def test_one_slow_link_is_named_as_a_link(nodes: int) -> None:
+    found = judge_rates(places(nodes), rates(nodes, lambda a, b: 100 if {a, b} == {1, 2} else 10_000))
+    assert [finding.nodes for finding in found] == [(1, 2), (2, 1)]
+    assert found[0].text == "the link from n1 to n2 is slow: 100 Mbit/s, where both reach 10,000 Mbit/s otherwise"
+
+
+def test_a_link_slow_one_way() -> None:
+    assert named(4, lambda a, b: 100 if (a, b) == (3, 0) else 10_000) == [(3, 0)]
+    assert named(2, lambda a, b: 100 if (a, b) == (1, 0) else 10_000) == [(1, 0)]
+
+
+def test_two_nodes_alike_have_nobody_to_compare_with() -> None:
+    assert named(2, lambda _a, _b: 900) == []
+
+
+def test_a_network_slow_as_a_whole_is_told_once() -> None:
+    (finding,) = judge_rates(places(4), rates(4, lambda _a, _b: 9.4))
+    assert finding.nodes == ()
+    assert finding.text == (
+        "the network between the nodes is slow: 9.4 Mbit/s over eth0; the site key network_interface chooses another one"
+    )
+
+
+def test_a_pair_through_which_nothing_passes_is_fatal() -> None:
+    found = {**rates(3, slow_with()), (0, 1): Sample(0, 0.5)}
+    (finding,) = judge_rates(places(3), found)
+    assert finding.fatal
+    assert finding.text.startswith("n0 (10.0.0.0 over eth0) to n1 (10.0.0.1 port 40001): they connect, but no data passes")
+
+
+def test_the_best_of_several_measurements_counts() -> None:
+    slow, fast = rates(4, slow_with(1)), rates(4, slow_with())
+    assert judge_rates(places(4), best_of([slow, fast])) == []
+    assert best_of([slow]) == slow
+    assert judge_rates(places(4), {}) == []
+
+
+def test_the_summary_names_the_slowest_pair() -> None:
+    found = summary(rates(4, lambda a, b: 50 if (a, b) == (2, 1) else 900))
+    assert found["slowest"] == (2, 1)
+    assert found["rate_mbit_min"] == pytest.approx(50)
+    assert found["rate_mbit_median"] == pytest.approx(900)
+    assert set(summary({}).values()) == {None}
+
+
+def ring(*problems: str | None, damaged: bool = False) -> list[dict[str, object]]:
+    return [{"seconds": None if problem else 0.1, "problem": problem, "damaged": damaged and problem is not None} for problem in problems]
+
+
+def test_an_all_reduce_that_ends_once_is_good_and_a_damaged_one_never() -> None:
+    late = ring(None, "it did not end within 4 s", None)
+    assert judge_all_reduce(places(3), [ring(None, None, None)]) == []
+    assert judge_all_reduce(places(3), [late, ring(None, None, None)]) == []
+    (finding,) = judge_all_reduce(places(3), [late, late])
+    assert "n1: it did not end within 4 s" in finding.text
+    assert not finding.fatal
+    (finding,) = judge_all_reduce(places(3), [ring("what came was damaged on the way", None, None, damaged=True), ring(None, None, None)])
+    assert finding.fatal
+    assert finding.nodes == (2, 0)
+    assert "seen on n0, to which n2 sends" in finding.text
+
+
+def test_it_is_measured_again_until_it_is_clear() -> None:
+    good, late = ring(None, None, None, None), ring(None, "it did not end within 3 s", None, None)
+    slow, fast, other = rates(4, slow_with(2)), rates(4, slow_with()), rates(4, slow_with(1))
+    assert verdict(places(4), [fast], [good]) == ([], True)
+    findings, clear = verdict(places(4), [slow], [good])
+    assert findings
+    assert not clear
+    assert verdict(places(4), [slow, fast], [good]) == ([], True)
+    findings, clear = verdict(places(4), [slow, slow], [good])
+    assert ([finding.nodes for finding in findings], clear) == ([(2,)], True)
+    assert verdict(places(4), [slow, slow], [late])[1] is False
+    assert verdict(places(4), [slow, slow], [late, good])[1] is True
+    findings, clear = verdict(places(4), [slow, other], [good])
+    assert ([finding.nodes for finding in findings], clear) == ([(1, 2), (2, 1)], False)
+    dead = {**fast, (0, 1): Sample(0, 0.5)}
+    assert [verdict(places(4), [dead] * count, [good])[1] for count in (1, 2, 3)] == [False, False, True]
+    assert verdict(places(4), [dead] * 3, [good])[0][0].fatal
+
+
+# -- the schedule
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 7, 16, 17, 64, 65, 1000])
+def test_everybody_meets_everybody_once_or_sixteen_of_them(nodes: int) -> None:
+    met: set[Pair] = set()
+    for number in rounds(nodes):
+        for index in range(nodes):
+            other = partner(nodes, number, index)
+            if other is None:
+                assert nodes % 2
+                continue
+            assert other != index
+            assert partner(nodes, number, other) == index
+            assert (index, other) not in met
+            met.add((index, other))
+    expected = nodes - 1 if nodes <= 17 and nodes % 2 == 0 else None
+    each = [sum(pair[0] == index for pair in met) for index in range(nodes)]
+    assert expected is None or set(each) == {expected}
+    assert min(each) >= min(nodes - 1, MOST_ROUNDS - 1)
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 16, 64, 1000])
+def test_the_time_is_bounded_whatever_the_number_of_nodes(nodes: int) -> None:
+    assert len(rounds(nodes)) <= MOST_ROUNDS
+    assert len(rounds(nodes)) * exchange_bytes(nodes) <= 16 * MIB
+    assert len(rounds(nodes)) * exchange_s(nodes) <= 0.81
+    assert exchange_s(nodes, again=True) >= 0.5
+    assert chunk_lanes(nodes) >= 1
+
+
+def test_judgement_imports_nothing_that_acts() -> None:
+    assert not {"socket", "asyncio", "time", "os"} & {*vars(judgement), *vars(rates_module)}
