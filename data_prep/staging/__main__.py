@@ -2,6 +2,10 @@
 
 {"progress": [bytes done, bytes in all]} as it goes, then {"result": {...}} and exit 0, or {"error": {"class", "message"}} and the exit
 code of its class. Ends by itself when its parent has gone.
+
+With --company other nodes stage the same dataset now. Standard input: the token in hex; later {"peers": {...}} (company.Others), and
+{"staged_all": true} or its end. Standard output besides: {"listening": {"address", "port", "have"}}, or {"waiting": true} while somebody
+else on this node stages; after the result this process goes on passing chunks to the others.
 """
 
 from __future__ import annotations
@@ -13,12 +17,15 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
+from data_prep.staging.company import HANG_S, LATE_S, Company
 from data_prep.staging.copy import CopyOptions
+from data_prep.staging.meeting import Meeting
 from data_prep.staging.stage import StageOptions, stage
 
 logger = logging.getLogger(__name__)
@@ -47,26 +54,62 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     configure("stage")
     try:
-        staged = stage(
-            arguments.source,
-            arguments.cache,
-            holder=_holder(arguments.holder),
-            max_bytes=arguments.max_bytes,
-            progress=_Progress(),
-            options=StageOptions(
-                stall_s=arguments.stall_s,
-                patience_s=arguments.patience_s,
-                rehash=arguments.rehash,
-                copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
-            ),
-        )
-        say({"result": {**vars(staged), "root": str(staged.root)}})
+        with _meeting(arguments) as meeting:
+            _stage(arguments, meeting)
     except SlipwayError as error:
         logger.error("%s", error)
         with contextlib.suppress(Cancelled):
             say({"error": {"class": type(error).__name__, "message": str(error)}})
         return error.exit_code
     return 0
+
+
+@contextlib.contextmanager
+def _meeting(arguments: argparse.Namespace) -> Iterator[Meeting | None]:
+    """With the other nodes of this run, whose token is the first line on standard input."""
+    if arguments.company is None:
+        yield None
+        return
+    token = bytearray()
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
+        token += byte
+    index, _, nodes = arguments.company.partition("/")
+    try:
+        company = Company(
+            index=int(index),
+            nodes=int(nodes),
+            address=arguments.address,
+            token=bytes.fromhex(token.decode()),
+            orders=0,
+            say=say,
+            hang_s=arguments.hang_s,
+            late_s=arguments.late_s,
+        )
+    except ValueError as error:
+        raise ConfigError(f"--company {arguments.company} is not INDEX/NODES, or the first line of standard input no token") from error
+    with Meeting(company) as meeting:
+        yield meeting
+
+
+def _stage(arguments: argparse.Namespace, meeting: Meeting | None) -> None:
+    staged = stage(
+        arguments.source,
+        arguments.cache,
+        holder=_holder(arguments.holder),
+        max_bytes=arguments.max_bytes,
+        progress=_Progress(),
+        options=StageOptions(
+            stall_s=arguments.stall_s,
+            patience_s=arguments.patience_s,
+            rehash=arguments.rehash,
+            meeting=meeting,
+            copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
+        ),
+    )
+    say({"result": {**vars(staged), "root": str(staged.root)}})
+    if meeting is not None:
+        with contextlib.suppress(Cancelled):
+            meeting.serve()
 
 
 def say(value: dict[str, Any]) -> None:
@@ -103,6 +146,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--stall-s", type=float, default=60.0, help="read around another stager that does not move for so long")
     parser.add_argument("--patience-s", type=float, default=60.0, help="look so long for files that storage does not show yet")
+    parser.add_argument("--company", metavar="INDEX/NODES", help="our place among the nodes that stage this dataset together")
+    parser.add_argument("--address", default="127.0.0.1", help="where this node listens for the others")
+    parser.add_argument("--hang-s", type=float, default=HANG_S, help="give up another node from which nothing has come for so long")
+    parser.add_argument("--late-s", type=float, default=LATE_S, help="read the share of another node that has brought nothing for so long")
     parser.add_argument("--rehash", action="store_true", help="hash what an interrupted copy left before going on")
     return parser
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -10,14 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import xxhash
-
-from base.errors import DigestMismatch
 from data_prep.manifest import DATA_NAME, Shard
-from data_prep.staging.files import BLOCK, aligned_buffer, open_file, supports_direct_read, supports_direct_write, write_from
+from data_prep.staging.files import BLOCK, aligned_buffer, supports_direct_read, supports_direct_write
 from data_prep.staging.journal import Chunk, Journal
 from data_prep.staging.rate import Rate
-from data_prep.staging.source import Source, SourceFile
+from data_prep.staging.source import Source
+from data_prep.staging.target import Target
+from data_prep.staging.verified import VerifiedReader, open_source
 
 MAX_CHUNK_BYTES = 64 << 20
 DIRECT_FROM_BYTES = 256 << 20  # smaller datasets go through the page cache: the first epoch reads them from there
@@ -36,30 +34,16 @@ class CopyOptions:
 
 
 class _OpenShard:
-    """A shard being copied. The descriptors stay open until its data are synced: a failed write-back is reported to them only."""
+    """A shard being copied; `left` chunks are to come."""
 
-    def __init__(self, source: Source, part: Path, shard: Shard, direct: tuple[bool, bool]) -> None:
-        self.shard = shard
-        self.left = 0
-        target = part / shard.name / DATA_NAME
-        self.source = SourceFile(source.root / shard.name / DATA_NAME, direct=direct[0], patience_s=source.patience_s)
-        if self.source.bytes != shard.bytes:
-            self.source.close()
-            raise DigestMismatch(
-                f"{self.source.path} has {self.source.bytes} bytes, its manifest says {shard.bytes}: build the dataset again "
-                f"(slipway dataset verify {source.root} lists all that is wrong)"
-            )
-        self.target = open_file(target, os.O_RDWR, direct[1])
-        self.tail = open_file(target, os.O_RDWR, False) if direct[1] and shard.bytes % BLOCK else self.target
-
-    def sync(self) -> None:
-        os.fdatasync(self.target)
+    def __init__(self, source: Source, part: Path, shard: Shard, direct: tuple[bool, bool], left: int) -> None:
+        self.shard, self.left = shard, left
+        self.source = open_source(source, shard, direct[0])
+        self.target = Target(part, shard, direct[1])
 
     def close(self) -> None:
         self.source.close()
-        if self.tail != self.target:
-            os.close(self.tail)
-        os.close(self.target)
+        self.target.close()
 
 
 class ChunkCopy:
@@ -67,7 +51,7 @@ class ChunkCopy:
 
     def __init__(self, source: Source, part: Path, journal: Journal, options: CopyOptions, on_bytes: Callable[[int], None]) -> None:
         self._source, self._part, self._journal, self._options, self._on_bytes = source, part, journal, options, on_bytes
-        self._rate = Rate(options.bytes_per_s)
+        self._reader = VerifiedReader(source.root, Rate(options.bytes_per_s), options.retries)
         self._buffers = threading.local()
         self._open: list[_OpenShard] = []
         self._unsynced: list[Chunk] = []
@@ -78,7 +62,7 @@ class ChunkCopy:
 
         Raises DigestMismatch for bytes that stay wrong, StorageError where storage cannot be read, OSError where the node's disk fails.
         """
-        direct = self._direct()
+        direct = direct_io(self._source, self._part, self._options.direct)
         copied = 0
         flight: deque[Future[tuple[_OpenShard, Chunk, int]]] = deque()
         pool = ThreadPoolExecutor(self._options.threads)
@@ -87,8 +71,7 @@ class ChunkCopy:
                 missing = [chunk for chunk in range(len(shard.chunks)) if (number, chunk) not in self._journal.done]
                 if not missing:
                     continue
-                opened = _OpenShard(self._source, self._part, shard, direct)
-                opened.left = len(missing)
+                opened = _OpenShard(self._source, self._part, shard, direct, len(missing))
                 self._open.append(opened)
                 for chunk in missing:
                     flight.append(pool.submit(self._copy_chunk, opened, (number, chunk)))
@@ -97,22 +80,12 @@ class ChunkCopy:
             while flight:
                 copied += self._collect(flight.popleft())
             for opened in self._open:
-                opened.sync()
+                opened.target.sync()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             for opened in self._open:
                 opened.close()
         return copied
-
-    def _direct(self) -> tuple[bool, bool]:
-        """Whether to read and to write past the page cache."""
-        manifest, wanted = self._source.manifest, self._options.direct
-        if wanted is None:
-            wanted = manifest.bytes >= DIRECT_FROM_BYTES
-        if not wanted or not manifest.shards or any(shard.chunk_bytes % BLOCK for shard in manifest.shards):
-            return False, False
-        first = self._source.root / manifest.shards[0].name / DATA_NAME
-        return supports_direct_read(first), supports_direct_write(self._part)
 
     def _collect(self, future: Future[tuple[_OpenShard, Chunk, int]]) -> int:
         opened, chunk, num_bytes = future.result()
@@ -127,7 +100,7 @@ class ChunkCopy:
     def _sync(self) -> None:
         """First the data, then the journal's lines about them."""
         for opened in self._open:
-            opened.sync()
+            opened.target.sync()
         self._journal.add(self._unsynced)
         self._unsynced.clear()
         self._unsynced_bytes = 0
@@ -138,26 +111,9 @@ class ChunkCopy:
     def _copy_chunk(self, opened: _OpenShard, where: Chunk) -> tuple[_OpenShard, Chunk, int]:
         """In a thread of the pool: bring one chunk over, verified."""
         shard, (_, chunk) = opened.shard, where
-        offset = chunk * shard.chunk_bytes
-        num_bytes = min(shard.chunk_bytes, shard.bytes - offset)
-        buffer = self._buffer(shard.chunk_bytes)
-        for _ in range(1 + self._options.retries):
-            self._rate.take(num_bytes)
-            count = opened.source.read(buffer, num_bytes, offset)
-            found = xxhash.xxh3_128_hexdigest(buffer[:count])
-            opened.source.forget(offset, num_bytes)
-            if found == shard.chunks[chunk]:
-                break
-        else:
-            raise DigestMismatch(
-                f"{opened.source.path}: chunk {chunk} of {len(shard.chunks)} (from byte {offset} on) has the hash {found}, "
-                f"the manifest says {shard.chunks[chunk]}, also after {self._options.retries} more reads: the file on storage is "
-                f"damaged; `slipway dataset verify {self._source.root}` lists all that is wrong, then build the dataset again"
-            )
-        whole = num_bytes - num_bytes % BLOCK if opened.tail != opened.target else num_bytes
-        write_from(opened.target, buffer[:whole], offset)
-        write_from(opened.tail, buffer[whole:num_bytes], offset + whole)
-        return opened, where, num_bytes
+        content = self._reader.read(opened.source, shard, chunk, self._buffer(shard.chunk_bytes))
+        opened.target.write(content, chunk * shard.chunk_bytes)
+        return opened, where, len(content)
 
     def _buffer(self, num_bytes: int) -> memoryview:
         """This thread's own."""
@@ -165,3 +121,14 @@ class ChunkCopy:
         if found is None or len(found) < num_bytes:
             found = self._buffers.buffer = aligned_buffer(num_bytes)
         return found
+
+
+def direct_io(source: Source, part: Path, wanted: bool | None) -> tuple[bool, bool]:
+    """Whether to read and to write past the page cache. `wanted` None: for large datasets."""
+    manifest = source.manifest
+    if wanted is None:
+        wanted = manifest.bytes >= DIRECT_FROM_BYTES
+    if not wanted or not manifest.shards or any(shard.chunk_bytes % BLOCK for shard in manifest.shards):
+        return False, False
+    first = source.root / manifest.shards[0].name / DATA_NAME
+    return supports_direct_read(first), supports_direct_write(part)

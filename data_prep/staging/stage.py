@@ -19,9 +19,12 @@ from data_prep.cache.lock import Lock
 from data_prep.cache.space import Need, free_bytes, make_room, not_enough
 from data_prep.cache.stored import touch_used
 from data_prep.staging.copy import MAX_CHUNK_BYTES, ChunkCopy, CopyOptions
+from data_prep.staging.gather import Gather, Gathered
 from data_prep.staging.hit import find_hit
+from data_prep.staging.meeting import Meeting
 from data_prep.staging.part import Part
 from data_prep.staging.source import Source
+from data_prep.staging.table import ChunkTable
 
 logger = logging.getLogger(__name__)
 
@@ -34,24 +37,30 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 class StageOptions:
     """How patient, and how to copy. `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`:
     how long a file that storage does not show yet is looked for; `rehash`: read again what an interrupted copy left; `job_alive`: judges
-    leases that name a job and no process."""
+    leases that name a job and no process; `meeting`: the nodes that stage the same dataset at the same time,
+    None for this one alone; the caller serves them afterwards."""
 
     stall_s: float = 60.0
     patience_s: float = 60.0
     rehash: bool = False
     job_alive: JobAlive | None = None
+    meeting: Meeting | None = None
     copy: CopyOptions = field(default_factory=CopyOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StagedDataset:
-    """A whole, checked dataset on this node. `copied_bytes` came from storage now, `resumed_bytes` from an interrupted copy; `lease` is the
-    id to release, None without a holder."""
+    """A whole, checked dataset on this node. `copied_bytes` came now: `storage_bytes` were read from storage and `peer_bytes` sent by other
+    nodes (a chunk that came twice counts twice there). `resumed_bytes` are from an interrupted copy; `lost_peers` says which nodes were
+    given up or too slow, and why; `lease` is the id to release, None without a holder."""
 
     root: Path
     digest: str
     bytes: int
     copied_bytes: int
+    storage_bytes: int
+    peer_bytes: int
+    lost_peers: Mapping[int, str]
     resumed_bytes: int
     hit: bool
     seconds: float
@@ -63,6 +72,8 @@ class _Copied:
     digest: str
     bytes: int
     copied_bytes: int = 0
+    storage_bytes: int = 0
+    peer_bytes: int = 0
     resumed_bytes: int = 0
     hit: bool = False
 
@@ -87,10 +98,10 @@ def stage(
     cache = open_cache(cache_dir)
     show = progress or _silent
     with usable(cache.root), Lock(cache.locks / f"{name}.lock", "stage", cache.file_mode) as lock:
-        if not lock.acquire(options.stall_s, lambda other: show(other.get("done", 0), other.get("total", 0))):
+        if not lock.acquire(options.stall_s, lambda other: _wait(other, show, options.meeting)):
             refuse_if_removing(lock, name)
             logger.warning("%s has not moved for %g s while staging %s: reading around it", describe(lock.holder()), options.stall_s, name)
-        found = _hit(cache, name, lock)
+        found = _hit(cache, name, lock, options.meeting)
         if lock.held:
             sweep(cache, name)
         if found is None:
@@ -99,12 +110,24 @@ def stage(
         lease = write_lease(cache, name, holder) if holder is not None else None
     show(found.bytes, found.bytes)
     seconds = time.monotonic() - started
-    return StagedDataset(root=cache.datasets / name, seconds=seconds, lease=lease, **vars(found))
+    exchange = options.meeting.exchange if options.meeting is not None else None
+    lost = {**exchange.slow, **exchange.lost} if exchange is not None else {}
+    return StagedDataset(root=cache.datasets / name, seconds=seconds, lease=lease, lost_peers=lost, **vars(found))
 
 
-def _hit(cache: Cache, name: str, lock: Lock) -> _Copied | None:
+def _hit(cache: Cache, name: str, lock: Lock, meeting: Meeting | None) -> _Copied | None:
     hit = find_hit(cache, name, lock)
-    return None if hit is None else _Copied(digest=hit[1], bytes=hit[0].bytes, hit=True)
+    if hit is None:
+        return None
+    if meeting is not None:
+        meeting.open(cache.datasets / name, *hit, None).announce()
+    return _Copied(digest=hit[1], bytes=hit[0].bytes, hit=True)
+
+
+def _wait(other: Mapping[str, Any], show: Progress, meeting: Meeting | None) -> None:
+    show(other.get("done", 0), other.get("total", 0))
+    if meeting is not None:
+        meeting.waits()
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -122,6 +145,7 @@ class _Stager:
         self.cache, self.source, self.lock, self.max_bytes, self.options, self.progress = cache, source, lock, max_bytes, options, progress
         self.target = cache.datasets / source.name
         self.done = 0
+        self.came = Gathered(storage_bytes=0, peer_bytes=0)
 
     def run(self) -> _Copied:
         if any(shard.chunk_bytes > MAX_CHUNK_BYTES for shard in self.source.manifest.shards):
@@ -136,17 +160,40 @@ class _Stager:
                 part.rehash()
             self.done = resumed = part.trusted_bytes()
             self._advance(0)
-            copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
-            part.publish(self.target)
+            came = self._copy(part)
         except OSError as error:
             part.remove()
             raise self._disk_failed(error) from error
         except _Overtaken:
             part.remove()
-            copied = self.done - resumed
+            came = self.came
         finally:
             part.close()
-        return _Copied(digest=self.source.digest, bytes=self.source.manifest.bytes, copied_bytes=copied, resumed_bytes=resumed)
+        return _Copied(
+            digest=self.source.digest,
+            bytes=self.source.manifest.bytes,
+            copied_bytes=self.done - resumed,
+            storage_bytes=came.storage_bytes,
+            peer_bytes=came.peer_bytes,
+            resumed_bytes=resumed,
+        )
+
+    def _copy(self, part: Part) -> Gathered:
+        """The missing chunks, from storage or from the others; then the dataset has its name."""
+        if self.options.meeting is None:
+            copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
+            part.publish(self.target)
+            return Gathered(storage_bytes=copied, peer_bytes=0)
+        manifest = self.source.manifest
+        have = ChunkTable(manifest.shards).marks(part.journal.done)
+        exchange = self.options.meeting.open(part.path, manifest, self.source.digest, have)
+        gather = Gather(self.source, part.path, part.journal, exchange, self.options.copy)
+        try:
+            gather.run(self._advance)
+            gather.during(lambda: part.publish(self.target))
+        finally:
+            self.came = gather.came
+        return self.came
 
     def _reserve(self, part: Part) -> None:
         """Make room and take it at once, one stager of this node at a time: what is allocated is nobody else's."""

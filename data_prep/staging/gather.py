@@ -1,0 +1,249 @@
+"""A copy made together with other nodes: a share of the chunks comes from storage, the rest from whoever has it, all of it checked here.
+
+What is written is told to the others at once, so a chunk travels on while the next is read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from mmap import mmap
+from pathlib import Path
+from typing import Any, Final
+
+import xxhash
+
+from data_prep.staging.copy import CopyOptions, direct_io
+from data_prep.staging.exchange import Exchange
+from data_prep.staging.files import aligned_buffer
+from data_prep.staging.journal import Chunk, Journal
+from data_prep.staging.open_files import OpenFiles
+from data_prep.staging.quota import Quota
+from data_prep.staging.rate import Rate
+from data_prep.staging.source import Source, SourceFile
+from data_prep.staging.target import Target
+from data_prep.staging.verified import VerifiedReader, open_source
+
+COMING_BYTES: Final = 192 << 20
+PER_PEER: Final = 2
+TURN_S: Final = 0.25
+_WRITERS: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """Where the bytes came from."""
+
+    storage_bytes: int
+    peer_bytes: int
+
+
+class Gather:
+    """One copy of what `journal` lacks. `on_bytes(n)` is called by the caller's thread, also with 0; it may raise to stop."""
+
+    def __init__(self, source: Source, part: Path, journal: Journal, exchange: Exchange, options: CopyOptions) -> None:
+        self._journal, self._exchange, self._options = journal, exchange, options
+        self._table, self._swarm = exchange.table, exchange.swarm
+        shards = source.manifest.shards
+        direct = direct_io(source, part, options.direct is not False)[0]  # nothing is read ahead into the share of another node
+        self._targets = OpenFiles[Target](lambda number: Target(part, shards[number], False), 256, lambda target: target.is_synced)
+        self._sources = OpenFiles[SourceFile](lambda number: open_source(source, shards[number], direct), 8)
+        self._root = source.root
+        self._readers = ThreadPoolExecutor(options.threads)
+        self._writers = ThreadPoolExecutor(_WRITERS)
+        self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
+        self._spare: list[memoryview] = []
+        self._buffers = threading.local()
+        self._writing = 0
+        self._asked_at = 0.0
+        self._jobs = 0
+        self._done: deque[tuple[Callable[[Any], None], Future[Any]]] = deque()
+        self._unsynced: list[int] = []
+        self._unsynced_bytes = 0
+        self._syncing = False
+        self._longest_s = 0.0
+        self.storage_bytes = self.peer_bytes = 0
+
+    @property
+    def came(self) -> Gathered:
+        """So far."""
+        return Gathered(storage_bytes=self.storage_bytes, peer_bytes=self.peer_bytes)
+
+    def run(self, on_bytes: Callable[[int], None]) -> None:
+        """Copy; all data are synced then. Raises what a copy of our own raises, and Cancelled."""
+        exchange, self._on_bytes = self._exchange, on_bytes
+        exchange.taker = self
+        exchange.announce()
+        try:
+            while exchange.others is None:
+                exchange.turn(TURN_S)
+                on_bytes(0)
+            self._quota = Quota(exchange)
+            rate = self._options.bytes_per_s
+            share = rate / max(1, len(exchange.others.readers)) if rate else None
+            self._reader = VerifiedReader(self._root, Rate(share), self._options.retries)
+            while self._swarm.missing or self._jobs or self._unsynced:
+                self._read_more()
+                if exchange.changed:
+                    exchange.changed = False
+                    self._ask_more()
+                self._sync_sometimes()
+                if not self._done:
+                    exchange.turn(TURN_S)
+                self._take_done()
+                on_bytes(0)
+                exchange.changed |= time.monotonic() - self._asked_at > TURN_S
+        finally:
+            self._close()
+
+    def during(self, what: Callable[[], bool]) -> bool:
+        """Do something that takes long, and go on passing chunks to the others meanwhile."""
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(what)
+            future.add_done_callback(lambda _future: self._exchange.wake())
+            while not future.done():
+                self._exchange.turn(TURN_S)
+            return future.result()
+
+    def _close(self) -> None:
+        for pool in (self._readers, self._writers):
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._exchange.taker = None
+        self._targets.close()
+        self._sources.close()
+
+    # -- what to do next
+
+    @property
+    def _patience_s(self) -> float:
+        return max(self._exchange.company.late_s, 4 * self._longest_s)
+
+    def _read_more(self) -> None:
+        while len(self._swarm.reading) < self._options.threads + 1:
+            chunk = self._quota.next(self._patience_s)
+            if chunk is None:
+                return
+            self._swarm.reading.add(chunk)
+            self._start(self._readers, partial(self._read, chunk), partial(self._was_read, chunk, time.monotonic()))
+
+    def _ask_more(self) -> None:
+        """Ask everybody for a little, the least busy first."""
+        self._asked_at = now = time.monotonic()
+        swarm, peers = self._swarm, self._exchange.connected()
+        for depth in range(PER_PEER):
+            for peer in peers:
+                if swarm.num_asked + self._writing >= self._most_coming:
+                    return
+                if len(swarm.views[peer].asked) == depth:
+                    chunk = swarm.pick(peer)
+                    if chunk is None and not depth:
+                        chunk = swarm.pick_late(peer, now - self._patience_s)
+                    if chunk is not None:
+                        self._exchange.ask(peer, chunk)
+
+    # -- jobs of other threads
+
+    def _start(self, pool: ThreadPoolExecutor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """`then(result)` in our own thread, later."""
+
+        def ended(future: Future[Any]) -> None:
+            self._done.append((then, future))
+            self._exchange.wake()
+
+        self._jobs += 1
+        pool.submit(work).add_done_callback(ended)
+
+    def _take_done(self) -> None:
+        while self._done:
+            then, future = self._done.popleft()
+            self._jobs -= 1
+            then(future.result())
+
+    def _read(self, number: int) -> None:
+        """In a thread: one chunk from storage."""
+        shard, chunk = self._table.where(number)
+        buffer = getattr(self._buffers, "buffer", None)
+        if buffer is None:
+            buffer = self._buffers.buffer = aligned_buffer(self._table.largest)
+        with self._sources.use(shard) as source, self._targets.use(shard) as target:
+            content = self._reader.read(source, self._table.shards[shard], chunk, buffer)
+            target.write(content, self._table.span(number)[1])
+
+    def _was_read(self, number: int, begun: float, _result: None) -> None:
+        self._swarm.reading.discard(number)
+        num_bytes = self._table.span(number)[2]
+        self.storage_bytes += num_bytes
+        self._is_here(number, begun)
+
+    # -- what others send
+
+    def buffer(self, chunk: int) -> memoryview:
+        """Room for a chunk that is coming."""
+        base = self._spare.pop() if self._spare else aligned_buffer(self._table.largest)
+        return base[: self._table.span(chunk)[2]]
+
+    def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
+        """It has come, and is not checked yet."""
+        begun = self._swarm.views[peer].asked.get(chunk, time.monotonic())
+        if self._swarm.have[chunk]:
+            self._swarm.answered(peer, chunk)
+            self._give_back(buffer)
+            return
+        self._writing += 1
+        self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
+
+    def _write(self, number: int, buffer: memoryview) -> bool:
+        """In a thread: check and write; False for wrong bytes."""
+        if xxhash.xxh3_128_hexdigest(buffer) != self._table.hash(number):
+            return False
+        shard, offset, _ = self._table.span(number)
+        with self._targets.use(shard) as target:
+            target.write(buffer, offset)
+        return True
+
+    def _was_written(self, peer: int, chunk: int, begun: float, buffer: memoryview, right: bool) -> None:
+        self._writing -= 1
+        self._swarm.answered(peer, chunk)
+        if right:
+            self.peer_bytes += len(buffer)
+            self._is_here(chunk, begun)
+        else:
+            self._exchange.lose(peer, f"it sent wrong bytes for chunk {chunk}")
+        self._give_back(buffer)
+
+    def _give_back(self, buffer: memoryview) -> None:
+        assert isinstance(buffer.obj, mmap)
+        self._spare.append(memoryview(buffer.obj))
+
+    # -- what is here
+
+    def _is_here(self, chunk: int, begun: float) -> None:
+        self._longest_s = max(0.95 * self._longest_s, time.monotonic() - begun)
+        self._exchange.changed = True
+        if self._swarm.got(chunk):
+            self._unsynced.append(chunk)
+            self._unsynced_bytes += self._table.span(chunk)[2]
+            self._exchange.tell(chunk)
+            self._on_bytes(self._table.span(chunk)[2])
+
+    def _sync_sometimes(self) -> None:
+        """First the data, then the journal's lines about them; one at a time."""
+        enough = self._unsynced_bytes >= self._options.sync_bytes or not (self._swarm.missing or self._jobs)
+        if self._syncing or not enough or not self._unsynced:
+            return
+        chunks, self._unsynced, self._unsynced_bytes = self._unsynced, [], 0
+        self._syncing = True
+        self._start(self._writers, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
+
+    def _sync(self, chunks: list[Chunk]) -> None:
+        for target in self._targets.all():
+            target.sync()
+        self._journal.add(chunks)
+
+    def _was_synced(self, _result: None) -> None:
+        self._syncing = False

@@ -1,0 +1,71 @@
+"""Staging together with other nodes, from `listening` to the moment when all have the dataset: it outlives the copy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from data_prep.manifest import DATA_NAME, Manifest
+from data_prep.staging.company import Company
+from data_prep.staging.copy import DIRECT_FROM_BYTES
+from data_prep.staging.exchange import Exchange
+from data_prep.staging.table import ChunkTable
+
+
+class Meeting:
+    """One node's part in it. Use as a context manager around `stage` and `serve`."""
+
+    def __init__(self, company: Company) -> None:
+        self.company = company
+        self.exchange: Exchange | None = None
+        self._directory: int | None = None
+        self._manifest: Manifest | None = None
+        self._is_copy = False
+        self._has_waited = False
+
+    def __enter__(self) -> Meeting:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self.exchange is not None:
+            self.exchange.close()
+        if self._directory is not None:
+            self._forget_pages()
+            os.close(self._directory)
+
+    def waits(self) -> None:
+        """Somebody else on this node stages the same dataset: the others shall not wait for us."""
+        if not self._has_waited:
+            self._has_waited = True
+            self.company.say({"waiting": True})
+
+    def open(self, root: Path, manifest: Manifest, digest: str, have: bytearray | None) -> Exchange:
+        """Come to the meeting with the chunks `have` of the files in `root`, which may be renamed later; None: all of a whole dataset."""
+        table = ChunkTable(manifest.shards)
+        self._manifest, self._is_copy = manifest, have is not None
+        self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        marks = bytearray(b"\1") * table.num_chunks if have is None else have
+        self.exchange = Exchange(self.company, digest, table, marks, self._open_shard)
+        return self.exchange
+
+    def serve(self) -> None:
+        """Pass on what is here until everybody has it. Raises Cancelled when whoever started us has gone."""
+        if self.exchange is not None:
+            self.exchange.serve()
+
+    def _open_shard(self, number: int) -> int:
+        assert self._manifest is not None
+        path = f"{self._manifest.shards[number].name}/{DATA_NAME}"
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._directory)
+
+    def _forget_pages(self) -> None:
+        """A large copy leaves the page cache as one past it would: the first epoch shall not depend on how many nodes staged."""
+        if self._manifest is None or not self._is_copy or self._manifest.bytes < DIRECT_FROM_BYTES:
+            return
+        for number in range(len(self._manifest.shards)):
+            try:
+                descriptor = self._open_shard(number)
+            except OSError:
+                continue
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)

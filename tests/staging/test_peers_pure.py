@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import random
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.staging.connection import Connection, Piece
+from data_prep.staging.shares import NOBODY, owners_of
+from data_prep.staging.swarm import Swarm
+from data_prep.staging.table import pack, unpack
+from data_prep.staging.wire import Handshake, PeerError, frame, have_frames, have_text, parse_have, parse_have_text
+from workflow.run.staging import pick_readers
+
+
+@given(st.lists(st.booleans(), max_size=70))
+def test_what_is_here_travels_unchanged(bits: list[bool]) -> None:
+    marks = bytearray(bits)
+    assert unpack(pack(marks), len(marks)) == marks
+    assert parse_have_text(have_text(marks), len(marks)) == marks
+
+
+@pytest.mark.parametrize("text", ["!", "AAAA", "AA=", "é"])
+def test_what_fits_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(PeerError):
+        parse_have_text(text, 100)
+
+
+@given(st.integers(1, 60), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_every_chunk_that_nobody_has_gets_one_reader_and_shares_are_contiguous(num_chunks: int, readers: int, rng: random.Random) -> None:
+    held = {node: bytearray(rng.random() < 0.2 for _ in range(num_chunks)) for node in range(readers)}
+    owners = owners_of(num_chunks, held, range(readers))
+    for chunk, owner in enumerate(owners):
+        assert (owner == NOBODY) == any(marks[chunk] for marks in held.values())
+    read = [owner for owner in owners if owner != NOBODY]
+    assert read == sorted(read)
+    counts = [read.count(reader) for reader in range(readers)]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_readers_are_those_that_lack_something_and_at_most_as_many_as_the_site_says() -> None:
+    complete = [False, True, None, False, False]
+    assert pick_readers(complete, None) == (0, 3, 4)
+    assert pick_readers(complete, 2) == (0, 3)
+    assert pick_readers([True, True], 1) == ()
+
+
+def test_the_rarest_is_asked_for_first_and_nothing_twice() -> None:
+    swarm = Swarm(bytearray(3), seed=1)
+    for peer in (1, 2):
+        swarm.join(peer)
+    swarm.offer(1, [0, 1])
+    swarm.offer(2, [0])
+    assert swarm.pick(1) == 1
+    swarm.ask(1, 1, now=0.0)
+    assert swarm.pick(1) == 0
+    swarm.ask(2, 0, now=1.0)
+    assert swarm.pick(1) is None
+    assert swarm.pick_late(1, before=0.5) is None
+    assert swarm.pick_late(1, before=2.0) == 0
+    assert swarm.unclaimed(stuck_before=-1.0) == [2]
+    assert swarm.unclaimed(stuck_before=0.5) == [1, 2]
+    swarm.leave(1)
+    assert swarm.unclaimed(stuck_before=-1.0) == [1, 2]
+    assert swarm.answered(2, 0)
+    assert not swarm.answered(2, 0)
+    assert swarm.got(0)
+    assert not swarm.got(0)
+    assert swarm.missing == 2
+
+
+@given(st.integers(1, 40), st.randoms(use_true_random=False))
+def test_counts_stay_right_whatever_happens(num_chunks: int, rng: random.Random) -> None:
+    swarm = Swarm(bytearray(num_chunks), seed=2)
+    for moment in range(200):
+        peer = rng.randrange(4)
+        if peer not in swarm.views:
+            swarm.join(peer)
+        what = rng.randrange(5)
+        if what == 0:
+            swarm.offer(peer, [rng.randrange(num_chunks)])
+        elif what == 1 and (chunk := swarm.pick(peer)) is not None:
+            assert swarm.views[peer].have[chunk]
+            assert not swarm.have[chunk]
+            swarm.ask(peer, chunk, float(moment))
+        elif what == 2 and swarm.views[peer].asked:
+            chunk = next(iter(swarm.views[peer].asked))
+            swarm.answered(peer, chunk)
+            swarm.got(chunk)
+        elif what == 3 and swarm.views[peer].asked:
+            swarm.withdraw(peer, next(iter(swarm.views[peer].asked)))
+        elif what == 4 and rng.random() < 0.1:
+            swarm.leave(peer)
+        for chunk in range(num_chunks):
+            assert swarm.holders[chunk] == sum(view.have[chunk] for view in swarm.views.values())
+        assert swarm.missing == num_chunks - sum(swarm.have)
+
+
+def test_a_handshake_proves_both_sides_and_their_places() -> None:
+    listener, caller = Handshake(b"t" * 32, "digest", 1), Handshake(b"t" * 32, "digest", 0)
+    index, welcome = listener.check_answer(caller.answer(listener.greeting(), 1))
+    assert index == 0
+    caller.check_welcome(welcome, 1)
+    with pytest.raises(PeerError, match="token"):
+        caller.check_welcome(welcome, 2)
+    for other in (Handshake(b"x" * 32, "digest", 0), Handshake(b"t" * 32, "another dataset", 0)):
+        with pytest.raises(PeerError, match="token"):
+            listener.check_answer(other.answer(listener.greeting(), 1))
+    with pytest.raises(PeerError, match="no node that stages"):
+        caller.answer(b"HTTP/1.1 400 Bad Request".ljust(len(listener.greeting())), 1)
+
+
+class Nobody:
+    """Hears, has nothing and wants nothing."""
+
+    def peer_has(self, peer: Connection, content: bytes) -> None:
+        parse_have(content, 10)
+
+    def peer_wants(self, peer: Connection, chunk: int) -> Piece | None:
+        return None
+
+    def peer_misses(self, peer: Connection, chunk: int) -> None:
+        raise PeerError("not asked")
+
+    def buffer_for(self, peer: Connection, chunk: int) -> memoryview:
+        raise PeerError("not asked")
+
+    def peer_sent(self, peer: Connection, chunk: int, buffer: memoryview) -> None:
+        raise AssertionError
+
+
+def hear(content: bytes) -> Connection:
+    """Feed a connection until nothing is left."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = Connection(ours, Nobody())
+        try:
+            for start in range(0, len(content), 4096):
+                theirs.sendall(content[start : start + 4096])
+                for _ in range(2 * 4096):
+                    connection.receive()
+        except PeerError:
+            connection.close()
+            raise
+        return connection
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_garbage_ends_a_connection_or_is_harmless(content: bytes) -> None:
+    try:
+        hear(content).close()
+    except PeerError:
+        return
+
+
+@pytest.mark.parametrize(
+    "content",
+    [frame(9), frame(1, 0), frame(1, 1 << 31), have_frames([10]), frame(3, 5), frame(4, 5), b"".join(frame(2) for _ in range(100))],
+)
+def test_what_no_node_would_say_ends_the_connection(content: bytes) -> None:
+    with pytest.raises(PeerError):
+        hear(content)
+
+
+def test_a_chunk_that_is_not_here_is_answered() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = Connection(ours, Nobody())
+        theirs.sendall(frame(2, 7))
+        connection.receive()
+        connection.send()
+        assert theirs.recv(100) == frame(4, 7)
+        connection.close()
