@@ -13,6 +13,18 @@ include: "workflow/rules/run.smk"
 include: "workflow/rules/report.smk"
 
 
+# What is short stays where Snakemake is, where the report's libraries are installed too; runs and shards go to where the profile says.
+localrules:
+    all,
+    dataset_plan,
+    dataset,
+    retry,
+    collect,
+    tables,
+    plots,
+    page,
+
+
 rule all:
     default_target: True
     input:

@@ -223,7 +223,7 @@ def test_every_variable_of_a_program_is_documented() -> None:
     from containers.spec import Paths
     from workflow.run.plan import container_spec
 
-    paths = Paths(**dict.fromkeys(("cell", "data", "lib", "beat", "out", "program"), "p"))
+    paths = Paths(**dict.fromkeys(("cell", "data", "lib", "beat", "out", "resume", "program"), "p"))
     node = Node(name="n", hostname="h", address="a", interface="lo", cores=(0,))
     allocation = Allocation(scheduler="local", job_id="1", nodes=(node,), device="cpu", exclusive=True)
     framework = {"name": "f", "launcher": "ranks", "command": ["{python}"]}

@@ -9,6 +9,8 @@ import pytest
 
 from base.errors import ConfigError
 from tests.study.studies import changed, load
+from workflow.study.site_file import load_site
+from workflow.study.walltime import check_walltime
 
 
 def message_of(folder: Path, study: dict[str, Any] | str, site: str = "local") -> str:
@@ -172,5 +174,17 @@ def test_what_the_site_cannot_do_is_refused(tmp_path: Path) -> None:
     site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ngpus_per_node: 2\nwalltime: 1h\n")
     message = message_of(tmp_path, changed(base={"gpus_per_node": 4}), str(site))
     assert "base.gpus_per_node: found gpus_per_node 4; valid: at most 2" in message
-    message = message_of(tmp_path, changed(limits={"walltime": "2h"}), str(site))
-    assert "limits.walltime: found 2h00m; valid: at most 1h00m, the walltime of the site 'tiny'" in message
+
+
+def test_a_run_longer_than_a_job_must_be_able_to_go_on(tmp_path: Path) -> None:
+    site = tmp_path / "tiny.yaml"
+    site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\nwalltime: 1h\n")
+    (note,) = [note for note in load(tmp_path, changed(limits={"walltime": "2h"}), str(site)).notes if "job" in note]
+    assert note == "a run may take 2h00m, and a job of the site 'tiny' 1h00m: runs are saved before its end, and go on in another job"
+    assert not [note for note in load(tmp_path, changed(limits={"walltime": "1h"}), str(site)).notes if "job" in note]
+    faults, _ = check_walltime(7200.0, load_site(str(site), {}), ["caffe"])
+    assert faults[0].place == ("limits", "walltime")
+    assert faults[0].message == (
+        "found 2h00m; valid: at most 1h00m, the walltime of the site 'tiny', since framework caffe cannot go on from a checkpoint "
+        "in another job"
+    )

@@ -26,6 +26,7 @@ from workflow.study.cell import Cell
 from workflow.study.needs import DatasetNeeds, dataset_needs, model_of
 from workflow.study.site import device_of
 from workflow.study.study import Study
+from workflow.study.ways import SLURM
 
 UNKNOWN_PORT: Final = 0
 TOKEN: Final = "<token>"
@@ -48,7 +49,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     attempt = _next_attempt(study, run_id)
     everyone = [other.to_json() for other in study.cells]
     request = allocation_request(cell.to_json(), everyone, site.to_json(), study.limits.walltime_s)
-    allocation = scheduler.allocate(request, environ, os.getpid())
+    allocation = scheduler.planned(request, environ)
     framework = describe_framework(cell.to_json(), device_of(cell.device, site))
     check_framework(framework, cell.world_size)
     needs = dataset_needs(study, cell.dataset)
@@ -58,6 +59,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     return {
         "run_id": run_id,
         "attempt": attempt,
+        "slurm": _slurm(study, cell, run_id),
         "supervisor": list(supervisor_argv(sys.executable, str(study.results_dir), run_id)),
         "allocation": allocation.to_json(),
         "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
@@ -74,6 +76,15 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
         else None,
         "results": str(paths.attempts_dir(study.results_dir, run_id) / str(attempt)),
     }
+
+
+def _slurm(study: Study, cell: Cell, run_id: str) -> dict[str, Any] | None:
+    """The command that submits the run as a job of its own, where the site has Slurm."""
+    if study.site.scheduler != SLURM:
+        return None
+    from workflow.commands.job_plan import job_of_run
+
+    return {"sbatch": job_of_run(study, cell, run_id)}
 
 
 def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, Any], needs: DatasetNeeds) -> dict[str, Any]:
@@ -122,6 +133,8 @@ def _next_attempt(study: Study, run_id: str) -> int:
 
 def _print(plan: Mapping[str, Any]) -> None:
     show.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
+    if plan["slurm"]:
+        show.line(f"job, with --profile profiles/slurm (`slipway submit` takes one for all runs):\n  {plan['slurm']['sbatch']}")
     show.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
     for launch in plan["launches"]:
         show.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.errors import ConfigError
+from base.errors import ConfigError, RecordError
+from base.jsonfile import read_json
 from base.logs import printable
 from workflow.study import paths
 from workflow.study.study import Study, load_study
@@ -33,6 +34,9 @@ def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
     found = log_files(study, run_id, wanted)
     if not found:
         raise ConfigError(_nothing(study, run_id, wanted))
+    went_on = _went_on(study, run_id, wanted)
+    if went_on is not None:
+        sys.stdout.write(f"{went_on}\n\n")
     for number, file in enumerate(found):
         sys.stdout.write(f"{'' if number == 0 else chr(10)}==> {printable(str(file))} <==\n")
         for text in _last(_lines(file), wanted.lines):
@@ -50,6 +54,19 @@ def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
     files = [file for directory in directories for file in sorted(directory.glob(pattern))]
     supervisor = study.results_dir / "logs" / f"{run_id}.log"
     return [supervisor, *files] if wanted.rank is None and wanted.attempt is None and supervisor.is_file() else files
+
+
+def _went_on(study: Study, run_id: str, wanted: Wanted) -> str | None:
+    """What an attempt went on from: the logs of the beginning are that one's."""
+    attempts = paths.attempts_dir(study.results_dir, run_id)
+    number = wanted.attempt or max(_attempts(attempts), default=None)
+    try:
+        earlier = read_json(attempts / str(number) / "record.json")["resumed_from"]
+        return (
+            f"attempt {number} went on from attempt {earlier['attempt']} at step {earlier['step']} (see --attempt)"
+        )
+    except (RecordError, OSError, KeyError, TypeError):
+        return None
 
 
 def _attempts(directory: Path) -> list[int]:

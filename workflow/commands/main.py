@@ -50,6 +50,23 @@ def plan(
 
 
 @app.command()
+def submit(
+    study: StudyArgument = DEFAULT_STUDY,
+    site: SiteOption = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, help="Nodes of the job; default: those of the largest run left.", show_default=False)
+    ] = None,
+    retry: Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")] = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the batch script; write and submit nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end; exit 0 when all runs have a result.")] = False,
+) -> None:
+    """One Slurm job for the whole study: its runs go side by side on the job's nodes."""
+    from workflow.commands import submit as command
+
+    command.main(study, site, command.Wanted(nodes=nodes, retry=retry, only_print=only_print, wait=wait))
+
+
+@app.command()
 def status(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
     """Which runs are done, failed, prevented, running or missing, with reason and log."""
     from workflow.commands import status as command
@@ -179,6 +196,25 @@ def report(
     from workflow.commands import report as command
 
     command.main(study, site, directories or [], out)
+
+
+@app.command()
+def doctor(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="With --write-site: name or path of the new file; default: default.")
+    ] = None,
+    site: SiteOption = None,
+    write: Annotated[
+        bool, typer.Option("--write-site", help="Write config/sites/NAME.yaml from what is found here, instead of checking.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check scheduler, storage, cache, network and limits of a site, and say what to do; best inside an allocation too."""
+    from workflow.commands import doctor as command
+
+    if name is not None and not write:
+        raise typer.BadParameter(f"{name!r} goes with --write-site; the site to check is chosen by --site {name}")
+    command.main(site, command.Wanted(as_json=as_json, write_site=write, name=name))
 
 
 @app.command()

@@ -17,6 +17,7 @@ from workflow.study.needs import DatasetNeeds
 from workflow.study.series import NOT_SERIES, Series
 from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.study import load_study
+from workflow.study.ways import SLURM
 
 MAX_ROWS: Final = 60
 LEAST_SAID_S: Final = 1.0  # reading from storage that takes less is not worth a word
@@ -66,7 +67,17 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
             for cell in plan.cells
         ],
         "notes": list(plan.notes),
+        "slurm": _slurm(plan),
     }
+
+
+def _slurm(plan: StudyPlan) -> dict[str, Any] | None:
+    """What Slurm would be asked, in both ways, where the site has it and a run is left."""
+    if plan.study.site.scheduler != SLURM or not plan.to_run:
+        return None
+    from workflow.commands.job_plan import jobs_of_study, submission_of
+
+    return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
 
 
 def _dataset_json(plan: StudyPlan, needs: DatasetNeeds) -> dict[str, Any]:
@@ -110,7 +121,19 @@ def _print(plan: StudyPlan) -> None:
     _more(len(plan.cells), "cells")
     for note in plan.notes:
         show.line(f"note: {note}")
+    _print_slurm(plan)
     show.line(f"\none cell in full: slipway plan {study.path} --cell {study.cells[0].cell_id}")
+
+
+def _print_slurm(plan: StudyPlan) -> None:
+    asked = _slurm(plan)
+    if asked is None:
+        return
+    show.line("\nsnakemake --profile profiles/slurm submits")
+    for kind in asked["jobs"][:MAX_ROWS]:
+        show.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind['sbatch']}")
+    _more(len(asked["jobs"]), "kinds of jobs")
+    show.line(f"slipway submit {plan.study.path} submits one\n  sbatch {' '.join(asked['submit']['sbatch'])}")
 
 
 def _more(count: int, what: str) -> None:

@@ -52,3 +52,19 @@ def _rich_table(headers: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
     for row in cells:
         shown.add_row(*map(Text, row))
     Console().print(shown)
+
+
+def styled(first: str, style: str, rest: str) -> None:
+    """A line whose beginning is coloured on a terminal."""
+    if not sys.stdout.isatty():
+        line(first + rest)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(soft_wrap=True).print(Text.assemble((printable(first), style), printable(rest)))
+
+
+def heading(text: str) -> None:
+    """A line that stands out on a terminal."""
+    styled(text, "bold", "")

@@ -32,6 +32,8 @@ class RunState:
     reason: str | None = None
     attempt: int | None = None
     log: str | None = None
+    checkpoint_step: int | None = None
+    """Where the next attempt goes on."""
 
     @property
     def to_run(self) -> bool:
@@ -70,7 +72,7 @@ def _state(results: Path, run: Run) -> RunState:
 
 def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: bool) -> RunState:
     status, attempt = str(record.get("status")), record.get("attempt")
-    reason = record.get("status_reason")
+    reason = record.get("status_reason") or _went_on(record.get("resumed_from"))
     state = "prevented" if record.get("kind") != "result" else "done" if status == "ok" else "failed"
     if state != "prevented" and not published:
         state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
@@ -81,7 +83,18 @@ def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: 
         reason=_short(reason),
         attempt=attempt if isinstance(attempt, int) else None,
         log=str(run_dir / "attempts" / str(attempt) / "logs"),
+        checkpoint_step=_step(record.get("checkpoint")),
     )
+
+
+def _went_on(earlier: object) -> str | None:
+    """Of a run that was cut off and went on from a checkpoint."""
+    return None if not isinstance(earlier, dict) else f"went on from attempt {earlier.get('attempt')} at step {earlier.get('step')}"
+
+
+def _step(checkpoint: object) -> int | None:
+    step = checkpoint.get("step") if isinstance(checkpoint, dict) else None
+    return step if isinstance(step, int) else None
 
 
 def _holder(run_dir: Path) -> str | None:

@@ -30,4 +30,7 @@ def main(path: Path, site: str | None, as_json: bool) -> None:
 
 
 def _json(state: RunState) -> dict[str, Any]:
-    return {"run_id": state.run.run_id, **{name: getattr(state, name) for name in ("state", "status", "reason", "attempt", "log")}}
+    return {
+        "run_id": state.run.run_id,
+        **{name: getattr(state, name) for name in ("state", "status", "reason", "attempt", "checkpoint_step", "log")},
+    }

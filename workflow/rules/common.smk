@@ -7,6 +7,7 @@ from base.errors import SlipwayError
 from base.logs import private_umask
 from snakemake.exceptions import WorkflowError
 from workflow.study.graph import load_graph
+from workflow.study.ways import mode_of
 
 # The graph of a large study is millions of small objects that live to the end: looking for garbage among them is a quarter of
 # `snakemake -n` of 10,000 runs (benchmarks/dry_run.py). The collector is back before the first job starts.
@@ -18,12 +19,17 @@ try:
         workflow.configfiles,
         workflow.basedir,
         os.environ,
+        mode_of(
+            workflow.resource_settings.overwrite_resource_scopes,
+            workflow.global_resources,
+            workflow.is_main_process,
+        ),
     )
 except SlipwayError as error:
     raise WorkflowError(str(error)) from None
 
 private_umask(group=GRAPH.shared_by_group)
-os.environ.update(PYTHONPATH=str(workflow.basedir))
+os.environ.update(GRAPH.environment(workflow.basedir, os.environ))
 DATASETS = GRAPH.datasets_dir
 RESULTS = GRAPH.results_dir
 # Commands are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is gone.
@@ -41,7 +47,7 @@ wildcard_constraints:
 
 onstart:
     gc.enable()
-    GRAPH.publish_study()
+    GRAPH.start(workflow.executor_plugin.name)
 
 
 onsuccess:

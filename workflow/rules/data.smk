@@ -22,6 +22,9 @@ rule dataset_shard:
     log:
         f"{DATASETS}/.build/{{dataset}}/logs/shard-{{shard}}.log",
     priority: GRAPH.data_priority
+    threads: GRAPH.shard_threads(workflow.resource_settings.cores)
+    resources:
+        **GRAPH.shard_resources,
     shell:
         f"{BUILD} shard --index {{wildcards.shard}} --build-dir $(dirname {{output:q}}) > {{log:q}} 2>&1"
 

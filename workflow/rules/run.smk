@@ -10,7 +10,9 @@ rule stage_train_push:
     log:
         f"{RESULTS}/logs/{{run}}.log",
     priority: GRAPH.priority_of
-    threads: GRAPH.run_threads(workflow.cores)
+    threads: GRAPH.run_threads(workflow.resource_settings.cores)
+    resources:
+        **GRAPH.run_resources,
     params:
         attempt=GRAPH.attempt_of,
     shell:

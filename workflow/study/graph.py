@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,28 +16,42 @@ from base.command import describe, run
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_json
 from base.names import choices
+from base.units import counted
+from cluster.machine import usable_cores
 from cluster.schedulers import get_scheduler
+from cluster.slurm.last_call import watch_deadline
+from cluster.slurm.patient import patient_environ
 from containers.engines import get_engine
 from data_prep.spec import DatasetSpec
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
+from workflow.run.deadline import LEAST_MARGINS, margin_of
 from workflow.study.cell import Run
 from workflow.study.cost import refuse_over_budget
+from workflow.study.job_resources import resources_of_runs, resources_of_shards, shard_threads
+from workflow.study.job_size import refuse_owned_directives
 from workflow.study.resolved import publish_resolved, resolved_study
 from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.source_paths import refuse_missing_sources
 from workflow.study.study import Study, load_study
+from workflow.study.ways import Mode, refuse_too_few_nodes, refuse_wrong_executor, refuse_wrong_way
 
 CONFIG_KEYS: Final = ("site", "retry")
+STATE_DIR: Final = Path(".snakemake", "slipway-slurm")
+"""Where Snakemake runs, which jobs see too."""
 REPORT_TIMEOUT_S: Final = 1800.0
 T = TypeVar("T")
 
 
 class Graph:
-    """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function."""
+    """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function.
 
-    def __init__(self, study: Study, retry_failed: bool) -> None:
+    The Snakemake that decides what to run looks at all runs; those inside of jobs look at theirs only.
+    """
+
+    def __init__(self, study: Study, retry_failed: bool, mode: Mode | None = None) -> None:
         self.study = study
         self.retry_failed = retry_failed
+        self.mode = mode or Mode()
         self.results_dir = str(study.results_dir)
         self.datasets_dir = str(study.datasets_dir)
         self.shared_by_group = study.site.shared == "group"
@@ -51,6 +66,8 @@ class Graph:
         self.dataset_of = _lookup(self._dataset_of)
         self.attempt_of = _lookup(self._attempt_of)
         self.priority_of = _lookup(self._priority_of)
+        self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
+        self.shard_resources = resources_of_shards(study, self.mode.way)
         self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))
         self.other_tables = self._results(name for name in TABLE_FILES if not name.endswith(".html"))
         self.plots = self._results(name for name in PLOT_FILES if name.endswith(".svg"))
@@ -82,8 +99,14 @@ class Graph:
         return [] if self._is_done(wildcards.run) else self._manifest_of[wildcards.run]
 
     def _is_done(self, run_id: str) -> bool:
-        end = self._finished.get(run_id)
+        end = self._end_of(run_id)
         return end is not None and not (self.retry_failed and end["status"] != "ok")
+
+    def _end_of(self, run_id: str) -> dict[str, Any] | None:
+        if self.mode.main:
+            return self._finished.get(run_id)
+        path = self.study.record_path(run_id)
+        return _result(path) if path.exists() else None
 
     def receipts_of(self, wildcards: Any) -> list[str]:
         """The receipts of a dataset's shards, whose number the specification tells."""
@@ -103,7 +126,7 @@ class Graph:
 
         Prevented attempts do not count, so the number before a run is the number after it, and nothing runs twice.
         """
-        end = self._finished.get(wildcards.run)
+        end = self._end_of(wildcards.run)
         if end is None:
             return 1
         number: int = end["result_number"]
@@ -115,20 +138,21 @@ class Graph:
         return self._retry_mark if self.retry_failed else []
 
     def _retry_mark(self, wildcards: Any) -> list[str]:
-        wanted = wildcards.run in self._finished and not self._is_done(wildcards.run)
+        wanted = self._end_of(wildcards.run) is not None and not self._is_done(wildcards.run)
         return [f"{self.results_dir}/retry/{wildcards.run}"] if wanted else []
 
     @cached_property
     def missing_records(self) -> list[str]:
         """Records to ask for by name. Tables are made from whatever records exist, so once they are there they ask for no missing run."""
-        if not Path(self.results_dir, RECORDS_FILE).exists():
+        if not self.mode.main or not Path(self.results_dir, RECORDS_FILE).exists():
             return []
         return [record for record, run in zip(self.records, self.study.runs, strict=True) if run.run_id not in self._finished]
 
     @cached_property
     def all_retry_marks(self) -> list[str]:
         """The marks of all runs to repeat: as targets, since Snakemake makes no missing file for the sake of one that is there."""
-        return [f"{self.results_dir}/retry/{run_id}" for run_id in self._finished if not self._is_done(run_id)]
+        wanted = self._finished if self.mode.main and self.retry_failed else ()
+        return [f"{self.results_dir}/retry/{run_id}" for run_id in wanted if not self._is_done(run_id)]
 
     def _priority_of(self, wildcards: Any) -> int:
         """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""
@@ -138,9 +162,25 @@ class Graph:
         """On this machine a run takes all cores, because a measurement stands nothing beside it; elsewhere the job has its own nodes."""
         return (cores or 1) if self.study.site.scheduler == "local" else 1
 
-    def publish_study(self) -> None:
-        """Write the resolved study, from which supervisors and tables read."""
+    def shard_threads(self, cores: int | None) -> int:
+        """As many shards at once as this machine has cores; each is a job of its own where runs are."""
+        return shard_threads(self.mode.way, cores, len(usable_cores()))
+
+    def environment(self, basedir: Path | str, environ: Mapping[str, str]) -> dict[str, str]:
+        """What Snakemake's environment gains: our modules for the commands; where it submits jobs, Slurm's commands with patience."""
+        ours = {"PYTHONPATH": str(basedir)}
+        if self.mode.way == "jobs" and self.mode.main:
+            ours.update(patient_environ(environ, STATE_DIR.absolute(), os.getpid(), self.study.site.account))
+        return ours
+
+    def start(self, executor: str) -> None:
+        """Before the first job: refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables
+        read, and look at the clock of the job we are in."""
+        refuse_wrong_executor(self.mode.way, executor)
         publish_resolved(self.study)
+        if self.mode.way == "allocation":
+            site = self.study.site
+            watch_deadline(os.environ, LEAST_MARGINS * margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s))
 
     def make_tables(self) -> None:
         """Tables from whatever records exist: after a failure they are worth most."""
@@ -163,6 +203,9 @@ class Graph:
         if failed:
             reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
             line += f", {sum(failed.values())} of them failed ({reasons}): rows of the table; again with --config retry=failed"
+        left = len(self.records) - sum(ends.values())
+        if left and self.mode.way == "allocation":
+            line += f"\n{counted(left, 'run is', 'runs are')} left: `slipway submit {self.study.path}` goes on with them"
         return f"{line}\nreport: {self.results_dir}/report.html"
 
 
@@ -176,9 +219,12 @@ def _lookup(function: Callable[[Any], T]) -> Callable[[Any], T]:
     return call
 
 
-def load_graph(config: Mapping[str, Any], configfiles: Sequence[Path | str], basedir: Path | str, environ: Mapping[str, str]) -> Graph:
+def load_graph(
+    config: Mapping[str, Any], configfiles: Sequence[Path | str], basedir: Path | str, environ: Mapping[str, str], mode: Mode | None = None
+) -> Graph:
     """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
 
+    `mode`: how Snakemake runs; None: nobody runs anything now, so that the site fits any.
     What cannot run here at all is refused here too: a scheduler or an engine that is not there, and more GPU hours than the study allows.
     """
     for key in config:
@@ -195,13 +241,19 @@ def load_graph(config: Mapping[str, Any], configfiles: Sequence[Path | str], bas
     get_scheduler(study.site.scheduler)
     get_engine(study.site.engine)
     refuse_foreign_scheduler(study.site, environ)
+    refuse_owned_directives(study.site)
+    if mode is not None:
+        refuse_wrong_way(study.site, mode.way, environ)
     if set("{}") & set(str(study.site.storage)):
         raise ConfigError(
             f"storage {str(study.site.storage)!r}: Snakemake takes braces in a path for wildcards; choose a path without them"
         )
-    graph = Graph(study, retry == "failed")
+    graph = Graph(study, retry == "failed", mode)
+    if not graph.mode.main:
+        return graph
     refuse_over_budget(study, graph.runs_to_make)
     refuse_missing_sources(study, {run.cell.dataset for run in graph.runs_to_make})
+    refuse_too_few_nodes(graph.mode, graph.runs_to_make)
     return graph
 
 

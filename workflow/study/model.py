@@ -162,7 +162,7 @@ class Axes(Part):
 class LimitKeys(Part):
     """What a run and a study may cost."""
 
-    walltime: Seconds = Field(default=1800.0, description="of one run, such as 30m or 1h30m")
+    walltime: Seconds = Field(default=1800.0, description="of one run over all its attempts, such as 30m or 1h30m")
     gpu_hours: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
         default=10.0, description="walltime x GPUs x missing runs; a study planned above it is refused before submission"
     )

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from base.errors import ConfigError
 from base.names import choices
-from base.units import counted, format_duration
+from base.units import counted
+from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths
 from workflow.study.baseline import baseline_of
@@ -27,6 +28,7 @@ from workflow.study.matrix import excluded
 from workflow.study.model import StudyFile
 from workflow.study.site import Site
 from workflow.study.site_file import load_site
+from workflow.study.walltime import check_walltime
 
 MAX_RUNS: Final = 1_000_000
 
@@ -124,7 +126,7 @@ def _study(document: Document, keys: StudyFile, site: Site) -> Study:
     baseline = baseline_of(document, keys, cells)
     limits = Limits(walltime_s=keys.limits.walltime, gpu_hours=keys.limits.gpu_hours, init_s=keys.limits.init)
     repeats = keys.base.repeats
-    _check_limits(document, site, limits, len(cells), repeats)
+    notes += _check_limits(document, site, limits, cells, repeats)
     unused = sorted(set(datasets) - {cell.dataset for cell in cells})
     if unused:
         notes.append(f"no cell uses the dataset{'s' * (len(unused) > 1)} {', '.join(unused)}: nothing builds it")
@@ -182,19 +184,17 @@ def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) 
     return faults
 
 
-def _check_limits(document: Document, site: Site, limits: Limits, num_cells: int, repeats: int) -> None:
-    faults = []
-    if site.walltime_s is not None and limits.walltime_s > site.walltime_s:
-        most = format_duration(site.walltime_s)
-        found = format_duration(limits.walltime_s)
-        faults.append(
-            Fault(place=("limits", "walltime"), message=f"found {found}; valid: at most {most}, the walltime of the site {site.name!r}")
-        )
+def _check_limits(document: Document, site: Site, limits: Limits, cells: Sequence[Cell], repeats: int) -> list[str]:
+    """Raise ConfigError for limits that cannot be kept; what else is to be said of them."""
+    num_cells = len(cells)
+    without = sorted(name for name in {cell.framework for cell in cells} if not load_framework(name).checkpoint)
+    faults, notes = check_walltime(limits.walltime_s, site, without)
     if num_cells * repeats > MAX_RUNS:
         message = f"found {counted(num_cells, 'cell')} x {counted(repeats, 'repeat')}; valid: at most {MAX_RUNS:,} runs in a study"
         faults.append(Fault(place=("base", "repeats"), message=message))
     if faults:
         raise fault_error(document, faults)
+    return notes
 
 
 def _near(word: str, valid: Sequence[str]) -> str:

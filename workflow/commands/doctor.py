@@ -1,0 +1,107 @@
+"""`slipway doctor`: check a site and say what to do, or write the draft of a site file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from base.errors import ConfigError
+from base.finding import LEVELS, Finding, alike, by_subject
+from base.units import counted
+from workflow.commands import show
+from workflow.doctor.checks import run_checks
+from workflow.doctor.surroundings import Surroundings, look, try_inside
+from workflow.study.site import Site
+from workflow.study.site_file import load_site
+
+STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
+INDENT = 11
+HARMLESS = "nothing: "
+"""How an advice begins that says why there is nothing to do: it stands behind the text, and costs no line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What of the report."""
+
+    as_json: bool
+    write_site: bool
+    name: str | None
+
+
+def main(site_name: str | None, wanted: Wanted) -> None:
+    """Print every finding. Raises ConfigError when one of them is an error."""
+    if wanted.write_site:
+        from workflow.doctor.write_site import write_site
+
+        write_site(wanted.name or "default", look(os.environ), show.line)
+        return
+    site = load_site(site_name)
+    where = look(os.environ)
+    findings = run_checks(site, where, _progress if sys.stderr.isatty() else _silent)
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+    if wanted.as_json:
+        show.json_value(_json(site, where, findings))
+    else:
+        _print(site, site_name, where, findings)
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        raise ConfigError(f"{counted(len(errors), 'error')} at the site {site.name!r}, the first: {errors[0].subject}: {errors[0].text}")
+
+
+def _print(site: Site, site_name: str | None, where: Surroundings, findings: Sequence[Finding]) -> None:
+    show.line(f"site {site.name}: storage {site.storage}, cache {site.cache.path}, scheduler {site.scheduler}")
+    show.line(f"checked {where.describe(site)}")
+    if site.scheduler != "local" and where.job_id is None:
+        show.line("not checked here: cache, GPUs, limits, clocks of the nodes; the launcher; whether nodes see storage. To check them:")
+        show.line(f"  {try_inside(site, site_name or site.name)}")
+    for subject, group in by_subject(alike(findings)):
+        show.line()
+        show.heading(subject)
+        for finding in group:
+            _line(finding, len(where.nodes))
+    numbers = {level: sum(1 for finding in findings if finding.level == level) for level in LEVELS}
+    said = ", ".join(counted(numbers[level], level) for level in ("error", "warning", "note"))
+    show.line()
+    show.line(f"{said}; {numbers['ok']} in order")
+    sys.stdout.flush()
+
+
+def _line(finding: Finding, num_nodes: int) -> None:
+    nodes = "all nodes: " if len(finding.nodes) == num_nodes > 1 else f"{', '.join(finding.nodes)}: " if finding.nodes else ""
+    width = max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 10**6
+    space = " " * INDENT
+    harmless = finding.advice.startswith(HARMLESS)
+    said = f"{finding.text}; nothing to do: {finding.advice.removeprefix(HARMLESS)}" if harmless else finding.text
+    text = textwrap.wrap(f"{nodes}{said}", width - INDENT - 1, break_long_words=False, break_on_hyphens=False) or [""]
+    advice = textwrap.wrap("" if harmless else finding.advice, width - INDENT - 4, break_long_words=False, break_on_hyphens=False)
+    show.styled(f"  {finding.level:<{INDENT - 2}}", STYLES[finding.level], text[0])
+    for part in text[1:]:
+        show.line(space + part)
+    for number, part in enumerate(advice):
+        show.line(f"{space}{'   ' if number else '-> '}{part}")
+
+
+def _json(site: Site, where: Surroundings, findings: Sequence[Finding]) -> dict[str, object]:
+    return {
+        "site": site.to_json(),
+        "host": where.hostname,
+        "scheduler": where.scheduler,
+        "job_id": where.job_id,
+        "nodes": list(where.nodes),
+        "findings": [finding.to_json() for finding in findings],
+    }
+
+
+def _progress(text: str) -> None:
+    sys.stderr.write(f"\r\033[K{text} ...")
+    sys.stderr.flush()
+
+
+def _silent(text: str) -> None:  # noqa: ARG001 - nobody watches
+    return

@@ -1,0 +1,103 @@
+"""`slipway submit`: one batch job for the whole study. All that `snakemake -n` would refuse is refused before anything is submitted."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from base.errors import SubmitError, UnsupportedRequest
+from base.logs import private_umask
+from base.units import counted
+from cluster.slurm.batch_script import BatchJob, batch_script, clock
+from cluster.slurm.submissions import Submission, submissions_of
+from cluster.slurm.submit import submit
+from workflow.commands import show
+from workflow.study.graph import Graph, load_graph
+from workflow.study.site import CHECKOUT
+from workflow.study.submission import plan_submission
+from workflow.study.ways import SLURM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How: on how many nodes (None: those of the largest run); failed runs again; only show the script; wait for the end."""
+
+    nodes: int | None = None
+    retry: str | None = None
+    only_print: bool = False
+    wait: bool = False
+
+
+def main(path: Path, site: str | None, how: Wanted) -> None:
+    """Submit, or say that nothing is left to do. Raises ConfigError, SubmitError, and with `wait` what `follow` raises."""
+    graph = load_graph(_config(site, how), [path], CHECKOUT, os.environ)
+    runs = graph.runs_to_make
+    if graph.study.site.scheduler != SLURM:
+        raise UnsupportedRequest(
+            f"slipway submit writes a job for Slurm, and the site {graph.study.site.name!r} says scheduler: {graph.study.site.scheduler}; "
+            f"there, `snakemake --profile profiles/local --configfile {path}` runs the study, or choose another site with --site"
+        )
+    if not runs:
+        show.line(f"nothing is left to do: {graph.closing_line()}")
+        return
+    job = plan_submission(graph.study, runs, how.nodes, secrets.token_hex(4), _options(site, how), built=_built(graph))
+    script = batch_script(job)
+    if how.only_print:
+        for text in script.splitlines():
+            show.line(text)
+        return
+    job_id = _submit(graph, job, script)
+    show.line(_said(graph, job, job_id))
+    if how.wait:
+        from workflow.commands.follow import follow
+
+        follow(graph.study, Submission(job_id=job_id, name=job.name, state="PENDING"))
+
+
+def _submit(graph: Graph, job: BatchJob, script: str) -> str:
+    _refuse_second(graph)
+    private_umask(group=graph.shared_by_group)
+    Path(job.output).parent.mkdir(parents=True, exist_ok=True)
+    return submit(script, job.name)
+
+
+def _refuse_second(graph: Graph) -> None:
+    """Two would run the same runs: the leases keep results whole, and the second job's hours would be for nothing."""
+    found = submissions_of(graph.study.name)
+    if found:
+        first = found[0]
+        raise SubmitError(
+            f"the study {graph.study.name!r} is submitted already: job {first.job_id} ({first.name}) is {first.state.lower()}; "
+            f"`squeue -j {first.job_id}` shows it, `scancel {first.job_id}` ends it, and `slipway submit --wait` waits for one it submits"
+        )
+
+
+def _config(site: str | None, how: Wanted) -> dict[str, Any]:
+    chosen: dict[str, Any] = {} if site is None else {"site": site}
+    return chosen if how.retry is None else {**chosen, "retry": how.retry}
+
+
+def _options(site: str | None, how: Wanted, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Snakemake's --config of the job: the site as it is chosen here, failed runs if asked."""
+    chosen = site or environ.get("SLIPWAY_SITE")
+    pairs = [f"site={Path(chosen).absolute() if Path(chosen).is_file() else chosen}"] if chosen else []
+    pairs += [f"retry={how.retry}"] if how.retry else []
+    return ["--config", *pairs] if pairs else []
+
+
+def _built(graph: Graph) -> bool:
+    names = {run.cell.dataset for run in graph.runs_to_make}
+    return all((graph.study.build_dir(name) / "dataset.json").exists() for name in names)
+
+
+def _said(graph: Graph, job: BatchJob, job_id: str) -> str:
+    runs = graph.runs_to_make
+    words = f"job {job_id} ({job.name}): {counted(len(runs), 'run')} on {counted(job.nodes, 'node')}, at most {clock(job.minutes)}"
+    walltime = graph.study.site.walltime_s
+    if walltime is not None and job.minutes * 60 >= walltime:
+        words += "; what does not fit is continued by the next `slipway submit`"
+    return f"{words}\nlog: {job.output.replace('%j', job_id)}\nend it: scancel {job_id}; follow it: slipway status {graph.study.path}"

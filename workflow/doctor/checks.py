@@ -1,0 +1,104 @@
+"""All checks in their order, for where the command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from base.finding import Finding, merged
+from cluster.doctor.asked import Asked
+from cluster.doctor.gpus import check_gpus
+from cluster.doctor.interfaces import check_interfaces
+from cluster.doctor.launcher import TIMEOUT_S as STEP_S
+from cluster.doctor.launcher import check_versions, try_step
+from cluster.doctor.limits import check_limits
+from cluster.doctor.names import check_nodes, check_own_name
+from cluster.doctor.schedulers import check_choice
+from cluster.doctor.slurm import check_slurm, node_names, private_tmp
+from cluster.schedulers import SCHEDULERS
+from containers.doctor import check_engines
+from data_prep.doctor.cache import check_cache_path
+from data_prep.doctor.storage import check_storage
+from workflow.doctor.guard import Check, guarded
+from workflow.doctor.node import local_checks
+from workflow.doctor.nodes import TIMEOUT_S, check_on_nodes
+from workflow.doctor.software import check_software
+from workflow.doctor.surroundings import Surroundings, asked_of, orders_of
+from workflow.run.rendezvous import FIRST_PORT, LAST_PORT
+from workflow.study.site import Site
+
+MOST_NAMES: Final = 32
+
+
+def run_checks(site: Site, where: Surroundings, say: Callable[[str], None]) -> tuple[Finding, ...]:
+    """Every check, one after the other, so that they do not slow each other down; `say` is told what is being looked at."""
+    found: list[Finding] = []
+    for check in checks(site, where):
+        say(f"{check.subject}: {check.function.__name__.removeprefix('check_').replace('_', ' ')}")
+        found += guarded(check)
+    return merged(found)
+
+
+def checks(site: Site, where: Surroundings) -> Iterator[Check]:
+    """What is looked at: the cluster, storage, and the machines on which runs are started, as far as they can be reached from here."""
+    asked = asked_of(site)
+    alone = site.scheduler == "local"
+    asks = bool(where.job_id and where.nodes)
+    yield Check(subject="scheduler", function=check_choice, arguments=(site.scheduler, frozenset(SCHEDULERS)), timeout_s=15)
+    if site.scheduler == "slurm" == where.scheduler:
+        yield Check(subject="scheduler", function=check_slurm, arguments=(asked,), timeout_s=90)
+        yield Check(subject="launcher", function=check_versions, timeout_s=25)
+    yield Check(subject="storage", function=check_storage, arguments=(site.storage, site.shared, alone, asks), timeout_s=40)
+    yield Check(subject="software", function=check_software, arguments=(alone or asks,))
+    if alone or where.job_id is not None:
+        yield from _where_runs_are(site, where, alone)
+    else:
+        yield from _outside(site, where, asked)
+    if not alone:
+        yield Check(subject="network", function=say_open)
+
+
+def _where_runs_are(site: Site, where: Surroundings, alone: bool) -> Iterator[Check]:
+    if alone or where.scheduler != "slurm":
+        yield from local_checks(orders_of(site), where.hostname, alone)
+        return
+    assert where.job_id is not None
+    arguments = (where.job_id, where.nodes, site)
+    yield Check(subject="launcher", function=check_nodes_of_job, arguments=arguments, timeout_s=STEP_S * 2 + TIMEOUT_S + 20)
+
+
+def _outside(site: Site, where: Surroundings, asked: Asked) -> Iterator[Check]:
+    yield Check(subject="cache", function=check_path_of_cache, arguments=(site.cache.path, site.storage, where.scheduler), timeout_s=40)
+    yield Check(subject="limits", function=check_limits)
+    yield Check(subject="names", function=check_own_name, arguments=(False,), timeout_s=15)
+    if where.scheduler == "slurm":
+        yield Check(subject="names", function=check_names_of_nodes, arguments=(asked.queue,), timeout_s=60)
+    network = (site.network_interface, None, False, (FIRST_PORT, LAST_PORT))
+    yield Check(subject="network", function=check_interfaces, arguments=network, timeout_s=15)
+    yield Check(subject="gpus", function=check_gpus, arguments=(site.device, site.gpus_per_node, False), timeout_s=30)
+    yield Check(subject="engines", function=check_engines, arguments=(site.engine,), timeout_s=30)
+
+
+def check_nodes_of_job(job_id: str, nodes: tuple[str, ...], site: Site) -> tuple[Finding, ...]:
+    """A first step, then the node program on every node of this job that answers."""
+    found, good = try_step(job_id, nodes)
+    return (*found, *(check_on_nodes(job_id, good, orders_of(site, good, private_tmp()), site.storage) if good else ()))
+
+
+def check_path_of_cache(path: Path, storage: Path, scheduler: str) -> tuple[Finding, ...]:
+    """What can be said of the cache without a compute node."""
+    return check_cache_path(path, storage, scheduler == "slurm" and private_tmp())
+
+
+def check_names_of_nodes(queue: str | None) -> tuple[Finding, ...]:
+    """The names that the scheduler gives its nodes, from here."""
+    return check_nodes(node_names(queue, MOST_NAMES))
+
+
+def say_open() -> tuple[Finding, ...]:
+    """What no check can find out."""
+    text = (
+        "the rendezvous of the ranks (torch's TCPStore), NCCL and gloo have no password: whoever reaches a node's ports can join or disturb"
+    )
+    return (Finding("network", "note", text, "an isolated network between the nodes is assumed; Slipway's own sockets are authenticated"),)

@@ -1,0 +1,128 @@
+"""The part of `slipway doctor` that runs once on every node of an allocation: no pydantic, no YAML, so that it starts fast.
+
+One argument, a JSON object (see `Orders`); one line on standard output that starts with `MARK`, then a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import SlipwayError
+from base.finding import Finding
+from base.limited import call_limited
+from cluster.doctor.gpus import check_gpus
+from cluster.doctor.interfaces import check_interfaces, read_interfaces, recommended
+from cluster.doctor.limits import check_limits
+from cluster.doctor.names import check_nodes, check_own_name
+from cluster.machine import memory_bytes, usable_cores
+from containers.doctor import check_engines
+from data_prep.doctor.cache import check_cache
+from data_prep.doctor.places import local_places
+from workflow.doctor.guard import Check, guarded
+from workflow.run.rendezvous import FIRST_PORT, LAST_PORT
+
+MARK: Final = "slipway-doctor "
+SEEN_S: Final = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """What every node is told. `token_file`: a file on storage that holds `token`; `nodes`: all names, empty where runs stay here."""
+
+    cache: str
+    max_bytes: int | None
+    private_tmp: bool
+    device: str
+    gpus_per_node: int | None
+    engine: str
+    interface: str | None
+    nodes: tuple[str, ...] = ()
+    token_file: str | None = None
+    token: str = ""
+    facts_only: bool = False
+
+
+def local_checks(orders: Orders, name: str, alone: bool) -> list[Check]:
+    """What is looked at on a machine where runs are started."""
+    other = next((node for node in orders.nodes if node != name), None)
+    cache = (Path(orders.cache), orders.max_bytes, alone, orders.private_tmp)
+    network = (orders.interface, other, not alone, (FIRST_PORT, LAST_PORT))
+    checks = [
+        Check(subject="cache", function=check_cache, arguments=cache, timeout_s=30),
+        Check(subject="limits", function=check_limits),
+        Check(subject="names", function=check_own_name, arguments=(alone,), timeout_s=15),
+        Check(subject="network", function=check_interfaces, arguments=network, timeout_s=15),
+        Check(subject="gpus", function=check_gpus, arguments=(orders.device, orders.gpus_per_node, True), timeout_s=30),
+        Check(subject="engines", function=check_engines, arguments=(orders.engine,), timeout_s=30),
+    ]
+    if len(orders.nodes) > 1:
+        checks.append(Check(subject="names", function=check_nodes, arguments=(orders.nodes,), timeout_s=20))
+    if orders.token_file:
+        checks.append(Check(subject="storage", function=check_seen, arguments=(orders.token_file, orders.token), timeout_s=SEEN_S + 10))
+    return checks
+
+
+def check_seen(path: str, token: str) -> tuple[Finding, ...]:
+    """Whether this node sees a file that another machine has just made on storage; an attribute cache may hide it for a while."""
+    start = time.monotonic()
+    while True:
+        try:
+            os.listdir(Path(path).parent.parent)
+            if Path(path).read_text() == token:
+                break
+            reason = "it holds something else"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if time.monotonic() - start > SEEN_S:
+            text = f"a file just made on storage is not there on this node ({reason}): {path}"
+            return (Finding("storage", "error", text, "storage: network storage that all nodes mount at the same place"),)
+        time.sleep(0.2)  # the attribute cache of a network file system tells nobody when it is renewed
+    waited = time.monotonic() - start
+    late = f", after {waited:.0f} s" if waited >= 1 else ""
+    return (Finding("storage", "ok", f"the nodes see what is made on storage{late}"),)
+
+
+def facts() -> dict[str, Any]:
+    """What a draft of a site file wants to know of a node."""
+    best = recommended(read_interfaces(), None)
+    try:
+        places = call_limited("places", lambda: [str(place) for place in local_places()], timeout_s=10)
+    except SlipwayError:
+        places = []
+    return {
+        "cores": len(usable_cores()),
+        "memory_bytes": memory_bytes(),
+        "interface": best.name if best and len(read_interfaces()) > 1 else None,
+        "nvidia": shutil.which("nvidia-smi") is not None,
+        "places": places,
+    }
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """One line of JSON."""
+    clock = time.time()
+    given = json.loads(arguments[0])
+    orders = Orders(**{**given, "nodes": tuple(given["nodes"])})
+    name = environ.get("SLURMD_NODENAME") or os.uname().nodename
+    checks = [] if orders.facts_only else local_checks(orders, name, alone=False)
+    findings = [replace(finding, nodes=(name,)) for check in checks for finding in guarded(check)]
+    answer = {"node": name, "clock": clock, "facts": facts(), "findings": [finding.to_json() for finding in findings]}
+    sys.stdout.write(f"{MARK}{json.dumps(answer)}\n")
+    return 0
+
+
+def to_argument(orders: Orders) -> str:
+    """What `main` reads."""
+    return json.dumps(asdict(orders))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,101 @@
+"""Where the command runs: a login node, inside an allocation, or a machine of its own; and what the checks are to look at."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from base.errors import SchedulerOutputError
+from cluster.doctor.asked import Asked
+from cluster.doctor.schedulers import find_scheduler
+from cluster.jobs import JOB_VARIABLES, scheduler_of
+from cluster.slurm.environ import job_environ
+from cluster.slurm.hostlist import expand
+from cluster.slurm.query import slurm_version
+from workflow.doctor.node import Orders
+from workflow.doctor.software import profile_polling
+from workflow.study.site import Site
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """`job_id` and `nodes` are set inside an allocation; `scheduler` is the one that is here."""
+
+    hostname: str
+    scheduler: str
+    job_id: str | None = None
+    nodes: tuple[str, ...] = ()
+
+    def describe(self, site: Site) -> str:
+        """One line for people."""
+        if self.job_id is not None:
+            nodes = f" on {', '.join(self.nodes[:8])}{' ...' if len(self.nodes) > 8 else ''}" if self.nodes else ""
+            return f"on {self.hostname}, inside job {self.job_id} of {self.scheduler}{nodes}"
+        if self.scheduler != "local" and site.scheduler != "local":
+            return f"on {self.hostname}, outside of any allocation of {self.scheduler}"
+        return f"on {self.hostname}, where runs are started"
+
+
+def look(environ: Mapping[str, str]) -> Surroundings:
+    """Read from the environment and PATH. Slurm's commands without a configuration, as a package leaves them, are no Slurm."""
+    inside = scheduler_of(environ)
+    hostname = os.uname().nodename
+    if inside is None:
+        here = find_scheduler()
+        works = here != "slurm" or slurm_version() is not None
+        return Surroundings(hostname=hostname, scheduler=here if works else "local")
+    job_id = environ[JOB_VARIABLES[inside][0]]
+    nodes: tuple[str, ...] = ()
+    if inside == "slurm":
+        try:
+            nodes = expand(job_environ(environ)["SLURM_JOB_NODELIST"])
+        except (KeyError, SchedulerOutputError):
+            nodes = ()
+    return Surroundings(hostname=hostname, scheduler=inside, job_id=job_id, nodes=nodes)
+
+
+def asked_of(site: Site) -> Asked:
+    """The part of the site that machines can be compared with."""
+    poll_s, command = profile_polling()
+    return Asked(
+        scheduler=site.scheduler,
+        queue=site.queue,
+        account=site.account,
+        qos=site.qos,
+        device=site.device,
+        gpus_per_node=site.gpus_per_node,
+        cpus_per_node=site.cpus_per_node,
+        memory_per_node_bytes=site.memory_per_node_bytes,
+        walltime_s=site.walltime_s,
+        share_nodes=site.share_nodes,
+        poll_s=poll_s,
+        status_command=command,
+    )
+
+
+def orders_of(site: Site, nodes: tuple[str, ...] = (), private_tmp: bool = False) -> Orders:
+    """What a machine on which runs are started is told."""
+    return Orders(
+        cache=str(site.cache.path),
+        max_bytes=site.cache.max_bytes,
+        private_tmp=private_tmp,
+        device=site.device,
+        gpus_per_node=site.gpus_per_node,
+        engine=site.engine,
+        interface=site.network_interface,
+        nodes=nodes,
+    )
+
+
+def try_inside(site: Site, choice: str) -> str:
+    """Pure but for our own name: the command that makes the checks that need compute nodes. `choice`: what --site takes."""
+    own = sys.argv[0] if "/" in sys.argv[0] else "slipway"
+    if site.scheduler != "slurm":
+        return f"{own} doctor --site {choice}   (as a job of {site.scheduler})"
+    asked = (("partition", site.queue), ("account", site.account), ("qos", site.qos), ("constraint", site.constraint))
+    words = ["salloc", "--nodes=2", "--exclusive", "--time=10", *(f"--{name}={value}" for name, value in asked if value)]
+    words += [f"--gres=gpu:{site.gpus_per_node}"] if site.gpus_per_node else []
+    return shlex.join([*words, own, "doctor", "--site", choice])
