@@ -75,9 +75,17 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> Program:
-    """run_program(world=1, data="digits", **keys of the cell) -> Done. `limit_bytes` bounds the address space of each rank."""
+    """run_program(world=1, data="digits", **keys of the cell) -> Done. `limit_bytes` bounds the address space of each rank; `variables`
+    are added to its environment; `watch(ranks, out)` is called while they run, and ends them if it likes."""
 
-    def run(world: int = 1, data: str = "digits", limit_bytes: int | None = None, **keys: Any) -> Done:
+    def run(
+        world: int = 1,
+        data: str = "digits",
+        limit_bytes: int | None = None,
+        variables: Mapping[str, str] | None = None,
+        watch: Callable[[list[subprocess.Popen[str]], Path], None] = lambda _ranks, _out: None,
+        **keys: Any,
+    ) -> Done:
         out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
         out.mkdir()
         (out / "cell.json").write_text(json.dumps(make_cell(datasets(data), world, **keys)))
@@ -91,12 +99,13 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
             if limit_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
-        environments = [environment(out, datasets(data), lib, rank, world, port) for rank in range(world)]
+        environments = [{**environment(out, datasets(data), lib, rank, world, port), **(variables or {})} for rank in range(world)]
         (out / "environments.json").write_text(json.dumps(environments))
         ranks = [
             subprocess.Popen(argv, env=env, cwd=out, stderr=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True)
             for env in environments
         ]
+        watch(ranks, out)
         stderr = [rank.communicate(timeout=TIMEOUT_S)[1] for rank in ranks]
         files = [out / f"events-{rank}.jsonl" for rank in range(world)]
         events = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]

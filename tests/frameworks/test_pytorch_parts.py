@@ -85,7 +85,17 @@ def test_which_split_is_evaluated(part: Any) -> None:
     ],
 )
 def test_steps_and_epochs(part: Any, keys: dict[str, Any], expected: tuple[int, int, int]) -> None:
-    assert part("plan").count_steps(cell(**keys), 103) == expected
+    assert part("plan").count_steps(cell(**keys), 103) == (*expected, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(0, (9, 2, 5, 0)), (1, (9, 3, 6, 1)), (4, (9, 6, 9, 4)), (6, (9, 8, 9, 6)), (9, (9, 9, 9, 9))]
+)
+def test_the_window_after_a_resume(part: Any, first: int, expected: tuple[int, int, int, int]) -> None:
+    """As many steps are left out as at the start, then as many are measured, as far as there are."""
+    steps, plan = part("plan").make_plan(cell(steps={"warmup": 2, "measured": 3, "total": 9}), dataset(train=20), 0, 1, first)
+    assert steps == expected
+    assert (plan.first, plan.steps) == (first, 9)
 
 
 class OutOfMemoryError(RuntimeError):

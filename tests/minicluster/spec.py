@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from base.errors import SlipwayError
 from base.jsonfile import publish_json, read_json
 
 NAME = re.compile(r"[a-z][a-z0-9]{0,19}")
@@ -16,7 +15,7 @@ FREEZERS = (Path("/sys/fs/cgroup/freezer"), Path("/run/slipway-minicluster/.free
 MAX_DIRECTORY = 70  # the path of a socket has at most 107 characters
 
 
-class ClusterError(SlipwayError):
+class ClusterError(Exception):
     """The cluster cannot do what was asked."""
 
 

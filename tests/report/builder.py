@@ -71,6 +71,9 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
             for index in range(cell["nodes"])
         ],
         "world_size": world, "device": cell["device"] if cell["device"] != "site" else "cpu", "threads_per_rank": 2,
+        "preflight": None,
+        "resumed_from": None,
+        "checkpoint": None,
         "performance": {
             "num_measured_steps": measured, "num_warmup_steps": 10, "step_s": {"n": measured, **steps},
             "input_wait_s_mean": 0.05 * step_s, "first_step_s": 3 * step_s, "window_s": measured * 1.01 * step_s,

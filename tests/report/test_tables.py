@@ -105,6 +105,12 @@ def test_scaling_table_has_every_comparison_with_its_numbers(analysis: Analysis)
     assert rows[2]["speedup"] == "", "a missing number is empty, never 0"
 
 
+NETWORK = {
+    "seconds": 0.2, "pairs": 2, "connect_ms_max": 1.0, "all_reduce_ms": 3.0, "rate_mbit_median": 900.0, "rate_mbit_min": 90.0,
+    "slowest": {"from": "n2", "to": "n1"}, "findings": ["n2 is slow on the network"],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changes", "mark"),
     [
@@ -116,6 +122,9 @@ def test_scaling_table_has_every_comparison_with_its_numbers(analysis: Analysis)
         ({"performance.drift_ratio": 0.979}, "drift"),
         ({"performance.window_steps_ratio": 1.021}, "window"),
         ({"performance.window_steps_ratio": 0.979}, "window"),
+        ({"preflight": NETWORK}, "network"),
+        ({"preflight": {**NETWORK, "findings": []}}, None),
+        ({"resumed_from": {"attempt": 1, "step": 40, "used_s": 60.0}}, "resumed"),
         ({"warnings": ["ranks disagree on torch_version"]}, "warned"),
         ({"nodes": [{"hostname": "x", "cpu_model": "another", "gpus": []}]}, "hardware"),
         ({"provenance.torch_version": "1.0"}, "software"),

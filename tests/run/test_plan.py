@@ -19,7 +19,7 @@ from workflow.run.attempt import build_name, describe_framework, describe_model
 from workflow.run.stage_child import stage_argv
 
 ROOT = Path(__file__).parents[2]
-PATHS = Paths(cell="/w/cell.json", data="/w/data", lib="/w/lib", beat="/w/beat", out="/w/out", program="/f")
+PATHS = Paths(cell="/w/cell.json", data="/w/data", lib="/w/lib", beat="/w/beat", out="/w/out", resume="/w/resume", program="/f")
 FRAMEWORK: dict[str, Any] = {
     "name": "f",
     "launcher": "ranks",
@@ -65,7 +65,10 @@ def test_torchrun_is_one_process_per_node() -> None:
     spec = plan.container_spec(work("torchrun"), allocation(), 1, PATHS, ("10.0.0.0", 61001))
     (process,) = spec.processes
     assert process.ranks == (2, 3)
-    words = "--nnodes=2 --node-rank=1 --nproc-per-node=2 --master-addr=10.0.0.0 --master-port=61001 --local-addr=10.0.0.1"
+    words = (
+        "--nnodes=2 --node-rank=1 --nproc-per-node=2 --rdzv-id=run-a1-0011-0"
+        " --master-addr=10.0.0.0 --master-port=61001 --local-addr=10.0.0.1"
+    )
     assert process.command == ("{python}", "-m", "torch.distributed.run", *words.split(), "{folder}/program.py")
 
 
@@ -76,7 +79,7 @@ def test_single_runs_on_the_head_only() -> None:
 
 def test_the_interface_is_told_where_it_is_known() -> None:
     env = dict(plan.container_spec(work(), allocation(interface="ib0"), 0, PATHS, ("a", 1)).env)
-    assert env["GLOO_SOCKET_IFNAME"] == env["NCCL_SOCKET_IFNAME"] == "ib0"
+    assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("ib0", "=ib0")
     assert "GLOO_SOCKET_IFNAME" not in dict(plan.container_spec(work(), allocation(), 0, PATHS, ("a", 1)).env)
 
 

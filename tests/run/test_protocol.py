@@ -72,7 +72,7 @@ class House:
         allocation = Allocation(scheduler="local", job_id="1", nodes=names, device="cpu", exclusive=True)
         self.heard: list[tuple[int, Any]] = []
         self.lost: list[tuple[int, str]] = []
-        self.nodes = Nodes(self.loop, allocation, self._heard, self._lost)
+        self.nodes = Nodes(self.loop, allocation, "127.0.0.1", self._heard, self._lost)
         self.token = self.nodes._token
         self.open: list[socket.socket] = []
 

@@ -225,6 +225,7 @@ def record(ending: Ending | None = None, **found: Any) -> dict[str, Any]:
         },
         "nodes": nodes,
         "threads_per_rank": 1,
+        "preflight": None,
         "dataset": {"name": "d", "digest": "0" * 64, "samples": 4, "bytes": 8},
         "provenance": {"git_sha": None, "python": "3"},
     }

@@ -53,6 +53,8 @@ def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     assert record["training"]["parameters"] == 7
     assert [node["name"] for node in record["nodes"]] == [f"local-{index}" for index in range(nodes)]
     assert all(node["stage"]["copied_bytes"] > 0 and not node["stage"]["hit"] for node in record["nodes"])
+    assert sum(node["stage"]["storage_bytes"] for node in record["nodes"]) == record["dataset"]["bytes"]  # once, however many nodes
+    assert sum(node["stage"]["peer_bytes"] for node in record["nodes"]) == (nodes - 1) * record["dataset"]["bytes"]
     assert record["oversubscribed"] == (nodes > len(os.sched_getaffinity(0)) or each > len(os.sched_getaffinity(0)) // nodes)
     assert record["provenance"]["framework"] == "fake"
     assert record["provenance"]["slipway_version"]

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from base.errors import NodeLost
 from workflow.run.beats import Beats
 from workflow.run.clock import STEPS, Clock
 from workflow.run.loop import Loop
 from workflow.run.provenance import parse_git_status, slipway_provenance
 from workflow.run.rank_log import RankLog
-from workflow.run.rendezvous import FIRST_PORT, LAST_PORT, Reservation, ports
+from workflow.run.rendezvous import FIRST_PORT, LAST_PORT, Reservation, first_port, ports
 from workflow.run.turn import Turn
 
 
@@ -175,7 +176,7 @@ def test_beats_of_very_many_steps_miss_nothing_that_matters(tmp_path: Path) -> N
 
 
 def test_the_port_is_ours_before_anybody_hears_of_it_and_a_server_can_have_it() -> None:
-    first, second = Reservation("127.0.0.1", 11), Reservation("127.0.0.1", 11)
+    first, second = Reservation("127.0.0.1", "run-a1"), Reservation("127.0.0.1", "run-a1")
     assert FIRST_PORT <= first.port <= LAST_PORT
     assert first.port != second.port
     with socket.socket() as stranger:
@@ -183,7 +184,7 @@ def test_the_port_is_ours_before_anybody_hears_of_it_and_a_server_can_have_it() 
             stranger.bind(("127.0.0.1", first.port))
         assert caught.value.errno == errno.EADDRINUSE
     with socket.create_server(("127.0.0.1", first.port)) as server:
-        third = Reservation("127.0.0.1", 11)
+        third = Reservation("127.0.0.1", "run-a1")
         assert third.port not in (first.port, second.port)
         with socket.create_connection(("127.0.0.1", first.port)):
             server.accept()[0].close()
@@ -194,11 +195,32 @@ def test_the_port_is_ours_before_anybody_hears_of_it_and_a_server_can_have_it() 
 
 def test_all_ports_are_tried_from_any_start() -> None:
     assert sorted(ports(12345)) == list(range(FIRST_PORT, LAST_PORT + 1))
+    assert sorted(ports(7, 65000)) == list(range(65000, LAST_PORT + 1))
+
+
+@pytest.mark.parametrize(("ephemeral", "first"), [(60999, 61001), (None, 61001), (40000, 61001), (62000, 62001), (65535, 61001)])
+def test_the_range_begins_above_this_machine_s_own_outgoing_ports(ephemeral: int | None, first: int) -> None:
+    assert first_port(ephemeral) == first
+    assert ports(0, first)[0] == first
+
+
+def test_many_runs_with_one_head_never_share_a_port() -> None:
+    held = [Reservation("127.0.0.1", f"run-a{number % 7}") for number in range(100)]
+    assert len({reservation.port for reservation in held}) == 100
+    for reservation in held:
+        reservation.release()
+
+
+def test_a_name_is_no_address_for_a_rendezvous() -> None:
+    with pytest.raises(NodeLost, match="needs an IP address of the head node, found 'localhost'"):
+        Reservation("localhost", "run-a1")
+    with pytest.raises(NodeLost, match=r"no free port between 61001 and 65500 on 192\.0\.2\.7"):
+        Reservation("192.0.2.7", "run-a1")
 
 
 def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
     path = tmp_path / "measuring.lock"
-    first, second = Turn(Loop(), path), Turn(loop := Loop(), path)
+    first, second = Turn(loop := Loop(), [path], 1), Turn(loop, [path], 1)
     assert first.try_take()
     first.sign("run a")
     assert not second.try_take()
@@ -212,7 +234,7 @@ def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
 
 def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "measuring.lock"
-    turn = Turn(Loop(), path)
+    turn = Turn(Loop(), [path], 1)
     path.unlink()
     assert not turn.try_take()
     assert turn.try_take()

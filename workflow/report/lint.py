@@ -24,6 +24,8 @@ MARKS: Final[dict[str, str]] = {
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, such as ranks that disagree on a version; the report lists them",
+    "network": "the preflight found a slow node or link; the run's warnings name it",
+    "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
     "superlinear": f"superlinear: efficiency above {SUPERLINEAR * 100:.0f} %; look for a baseline that was slowed down",
     "rising": f"efficiency rises with the number of processes, by more than {RISING * 100:.0f} points",
     "hardware": "different hardware in what is compared",
@@ -43,5 +45,7 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)
     & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
     "warned": pl.col("warnings").list.len() > 0,
+    "network": pl.col("network_findings").list.len() > 0,
+    "resumed": pl.col("resumed_attempt").is_not_null(),
     "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),
 }

@@ -14,7 +14,10 @@ from workflow.report.keys import cell_shape, key_columns, key_values, sentence, 
 from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
 
-MEASURING: Final = ("short", "oversubscribed", "shared", "partial", "drift", "window", "warned", "hardware", "software", "image")
+MEASURING: Final = (
+    *("short", "oversubscribed", "shared", "partial", "drift", "window", "warned", "network", "resumed"),
+    *("hardware", "software", "image"),
+)
 INTERVAL: Final = (
     "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs "
     "(Student's t on logarithms of run medians; ratios by Welch)"
@@ -115,7 +118,7 @@ def budget(analysis: Analysis) -> Table:
         row += [number(significant(cell.means[f"{step}_s"]), cell.means[f"{step}_s"]) for step in SEVEN_STEPS]
         run_s, training_s = cell.means["run_s"], cell.means["training_s"]
         share = training_s / run_s if run_s and training_s is not None else None
-        rows.append((*row, number(significant(run_s), run_s, cell.marks & {"budget"}), number(percent(share), share)))
+        rows.append((*row, number(significant(run_s), run_s, cell.marks & {"budget", "resumed"}), number(percent(share), share)))
     return Table(
         name="budget",
         title="Where the time of a run goes",

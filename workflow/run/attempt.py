@@ -47,6 +47,7 @@ def describe_framework(cell: Mapping[str, Any], device: str) -> dict[str, Any]:
         "sidecars": [list(sidecar.command) for sidecar in spec.sidecars],
         "command": list(spec.command),
         "events": spec.events,
+        "checkpoint": spec.checkpoint,
     }
 
 

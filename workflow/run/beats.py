@@ -26,6 +26,8 @@ class Beats:
         self.phase: str | None = None
         self.step: int | None = None
         self.error: dict[str, Any] | None = None
+        self.checkpoint: int | None = None
+        """The step of the last checkpoint that a run can go on from."""
         self.stopped = False
         """Whether run_stop was seen."""
 
@@ -62,6 +64,9 @@ class Beats:
             self.phase = str(event.get("phase"))
         elif kind == "error":
             self.error = self.error or event
+        elif kind == "checkpoint" and event.get("resumable") is True:
+            step = number(event.get("step"))
+            self.checkpoint = None if step is None else int(step)
         elif kind == "run_stop":
             self.stopped = True
 

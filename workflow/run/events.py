@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+MAX_WARNING = 500
+
 
 class Step(NamedTuple):
     """One optimizer step of one rank. `input_s` is part of `seconds`; `end_ns` is the rank's monotonic clock when it was written."""
@@ -29,6 +31,8 @@ class RankEvents:
     steps: dict[int, Step] = field(default_factory=dict)
     evals: list[dict[str, Any]] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     stop: dict[str, Any] | None = None
     phase: str | None = None
     broken_lines: int = 0
@@ -43,10 +47,10 @@ class RankEvents:
                 self.start = event
             elif kind == "run_stop":
                 self.stop = event
-            elif kind == "eval":
-                self.evals.append(event)
-            elif kind == "error":
-                self.errors.append(event)
+            elif kind in ("eval", "error", "checkpoint"):
+                {"eval": self.evals, "error": self.errors, "checkpoint": self.checkpoints}[kind].append(event)
+            elif kind == "warning":
+                self.warnings.append(str(event["message"])[:MAX_WARNING])
             elif kind == "phase":
                 self.phase = str(event["phase"])
             elif not isinstance(kind, str):

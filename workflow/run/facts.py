@@ -34,6 +34,9 @@ def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
         "engine": run.run["site"]["engine"],
         "nodes": [_node_record(node) for node in nodes.all],
         "threads_per_rank": threads_per_rank(run.run["cell"], run.allocation.head),
+        "preflight": run.preflight and run.preflight.record,
+        "earlier": run.resumed,
+        "warnings": run.warnings,
         "dataset": {key: run.work["dataset"][key] for key in ("name", "digest", "samples", "bytes")},
         "provenance": {**_provenance(run.provenance), **{key: head.get(key) for key in ("kernel", "os", "cpu_model")}},
     }
@@ -49,7 +52,7 @@ def _node_record(node: NodeHandle) -> dict[str, Any]:
         "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
         "cpu_model": facts.get("cpu_model"),
         "memory_bytes": facts.get("memory_bytes"),
-        "stage": staged and {key: staged[key] for key in ("bytes", "copied_bytes", "hit", "seconds")},
+        "stage": staged and {key: staged[key] for key in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "hit", "seconds")},
     }
 
 

@@ -31,6 +31,7 @@ COLLECT_S: Final = 30.0
 RELEASE_S: Final = 10.0
 LEAVE_S: Final = 10.0
 GIVE_UP_S: Final = 10.0
+REQUEUE_S: Final = 30.0
 CANCELLED_PUSH_S: Final = 10.0
 LEAST_PUSH_S: Final = 10.0
 FIRST_PAUSE_S: Final = 1.0
@@ -105,6 +106,8 @@ class _Finish:
         self._ask("stop", "stopped", STOP_S)
         self._ask("collect", "collected", COLLECT_S)
         self._push_and_publish()
+        if self.ending.requeue:
+            self._requeue()
         if self.ending.status == "ok":
             logger.info("%s: ok in %s", self.run.run_id, format_duration(self.clock.run_s()))
         return self.ending.exit_code
@@ -116,6 +119,15 @@ class _Finish:
         if not self.loop.until(lambda: all(node.has_said(answer) for node in self.nodes.present()), limit_s):
             late = ", ".join(node.node.name for node in self.nodes.present() if not node.has_said(answer))
             logger.warning("%s did not %s within %.0f s", late, do, limit_s)
+
+    def _requeue(self) -> None:
+        """Last of all, since the scheduler then ends this job: put it back into the queue, to go on from the checkpoint."""
+        try:
+            self.run.call("requeue", self.run.scheduler.requeue, self.run.allocation, timeout_s=REQUEUE_S)
+        except SlipwayError as error:
+            logger.info("the job is not put back into the queue (%s): the same command goes on with the run", error)
+        else:
+            logger.info("the job is put back into the queue, and goes on from the checkpoint")
 
     # -- push and publish
 
@@ -138,10 +150,10 @@ class _Finish:
             _part(self.run, pending=None)
 
     def _push_limit_s(self) -> float:
-        if self.ending.status in ("cancelled", "preempted"):
+        if self.ending.status in ("cancelled", "preempted") and not self.ending.planned:
             return CANCELLED_PUSH_S
         limit = self.run.limits.get("push_s")
-        return float(limit) if limit is not None else max(LEAST_PUSH_S, self.run.deadline - time.monotonic())
+        return float(limit) if limit is not None else max(LEAST_PUSH_S, self.run.time.deadline - time.monotonic())
 
     def _repeat(self, what: str, step: Any, until: float) -> None:
         """`step(seconds left)` until it succeeds or time is over. A lost lease is final. Raises the last error."""

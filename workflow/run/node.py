@@ -13,15 +13,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from base.errors import NodeLost, SlipwayError
 from base.logs import configure, private_umask
 from cluster import machine, processes
+from cluster.jobs import scheduler_of
 from cluster.schedulers import SCHEDULERS
+from cluster.types import DEVICES, Grant
 from workflow.run.channel import Channel
+from workflow.run.leftovers import end_older_attempts
 from workflow.run.loop import Loop
 from workflow.run.node_work import NodeWork
+from workflow.run.plan import TAG
 from workflow.run.protocol import Link, ProtocolError, connect
 
 logger = logging.getLogger(__name__)
@@ -30,7 +35,7 @@ SILENCE_S: Final = 60.0
 SAY_EVERY_S: Final = 5.0
 LOG_BYTES: Final = 1 << 20
 
-_OF_ORDER: Final = {"plan": "AllocationError", "reserve": "NodeLost", "start": "ContainerError"}
+_OF_ORDER: Final = {"preflight": "NodeLost", "plan": "AllocationError", "reserve": "NodeLost", "start": "ContainerError"}
 """What an error of the operating system means, by the order that met it."""
 
 
@@ -41,6 +46,8 @@ class NodeProgram:
         self.loop = Loop()
         self.work = NodeWork(self.loop, index, self.say, log.text)
         self.exit_code: int | None = None
+        self.grant: Callable[[], Grant | None] = lambda: None
+        """Finds out what this node was granted."""
         self._heard = time.monotonic()
         self._lost_it = False
         self.channel = Channel(self.loop, link, self._obey_all, self._lost)
@@ -49,7 +56,12 @@ class NodeProgram:
         """Serve until told to end, or until the supervisor is gone; the exit code."""
         self.loop.on_signals(self._signalled)
         self.loop.every(SAY_EVERY_S, self._say_alive)
-        self.say("ready", facts=machine.facts(), pid=os.getpid())
+        try:
+            grant = self.grant()
+        except SlipwayError as error:
+            self.work.fail("come up", type(error).__name__, str(error))
+        else:
+            self.say("ready", facts=machine.facts(), grant=grant and grant.to_json(), pid=os.getpid())
         self.loop.until(lambda: self.exit_code is not None)
         return self.exit_code or 0
 
@@ -100,10 +112,16 @@ class NodeProgram:
 
 
 _ORDERS: Final[dict[str, Callable[[NodeWork, dict[str, Any]], None]]] = {
+    "preflight": NodeWork.do_preflight,
     "plan": NodeWork.do_plan,
     "stage": NodeWork.do_stage,
+    "peers": NodeWork.do_peers,
+    "staged_all": NodeWork.do_staged_all,
     "reserve": NodeWork.do_reserve,
+    "fetch": NodeWork.do_fetch,
+    "forget": NodeWork.do_forget,
     "start": NodeWork.do_start,
+    "checkpoint": NodeWork.do_checkpoint,
     "look": NodeWork.do_look,
     "stop": NodeWork.do_stop,
     "collect": NodeWork.do_collect,
@@ -135,19 +153,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workflow.run.node", description="The node program of one run.")
     parser.add_argument("--supervisor", required=True, metavar="HOST:PORT")
     parser.add_argument("--node", type=int, help="position in the allocation; left out where the scheduler tells it")
+    parser.add_argument("--device", choices=DEVICES, help="what the run computes on; GPUs are looked for unless it is the CPU")
+    parser.add_argument("--interface", metavar="NAME", help="network_interface of the site")
     arguments = parser.parse_args(argv)
     private_umask()
     log = _configure_log()
     token = bytes.fromhex(sys.stdin.readline().strip())
     host, _, port = arguments.supervisor.rpartition(":")
     processes.become_subreaper()
+    end_older_attempts(os.environ.get(TAG, ""))
     try:
         index = arguments.node if arguments.node is not None else _index_here()
         link = connect((host, int(port)), token, index)
     except (OSError, ProtocolError, NodeLost) as error:
         logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
         return NodeLost.exit_code
-    return NodeProgram(link, index, log).run()
+    program = NodeProgram(link, index, log)
+    program.work.token = token
+    program.grant = partial(_grant_here, arguments.device, host, arguments.interface)
+    return program.run()
 
 
 def _configure_log() -> _LogLines:
@@ -159,6 +183,11 @@ def _configure_log() -> _LogLines:
     root.addHandler(log)
     root.setLevel(logging.DEBUG)
     return log
+
+
+def _grant_here(device: str | None, peer: str, interface: str | None) -> Grant | None:
+    scheduler = SCHEDULERS.get(scheduler_of(os.environ) or "local")
+    return None if scheduler is None else scheduler.here(os.environ, device, peer, interface)
 
 
 def _index_here() -> int:

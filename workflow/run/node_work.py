@@ -10,25 +10,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from base.errors import SlipwayError
+from base.challenge import derived
+from base.errors import DigestMismatch, SlipwayError
 from base.logs import private_umask
 from cluster import processes
 from cluster.types import Allocation
 from containers.engines import get_engine
+from containers.spec import CHECKPOINT, STOP
 from workflow.run.calls import Call
 from workflow.run.ladder import Ladder
 from workflow.run.loop import Loop
 from workflow.run.outcome import RankEnd
 from workflow.run.plan import container_spec
+from workflow.run.preflight_child import PreflightChild
 from workflow.run.ranks import Ranks
 from workflow.run.rendezvous import Reservation
-from workflow.run.stage_child import StageChild, stage_argv
+from workflow.run.resume import fetch_checkpoint
+from workflow.run.stage_child import Company, StageChild, stage_argv
 from workflow.run.workdir import WorkDirectory
 
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-STAGED: Final = ("digest", "bytes", "copied_bytes", "resumed_bytes", "hit", "seconds")
+STAGED: Final = ("digest", "bytes", "copied_bytes", "storage_bytes", "peer_bytes", "lost_peers", "resumed_bytes", "hit", "seconds")
 
 
 class Say(Protocol):
@@ -43,10 +47,16 @@ class NodeWork:
     def __init__(self, loop: Loop, index: int, say: Say, log_text: Callable[[], str]) -> None:
         self.loop, self.index, self.say, self.log_text = loop, index, say, log_text
         self.orders: dict[str, Any] = {}
+        self.token = b""
+        """Of this attempt."""
+        self.preflight: PreflightChild | None = None
         self.staging: StageChild | None = None
         self.staged: dict[str, Any] | None = None
         self.reservation: Reservation | None = None
         self.ranks: Ranks | None = None
+        self.fetching: Call | None = None
+        self.resumed = False
+        """Whether the checkpoint of an earlier attempt is here."""
         self.pushing: Call | None = None
         self.directory: WorkDirectory | None = None
         self.ladder: Ladder | None = None
@@ -58,6 +68,29 @@ class NodeWork:
         self.say("failed", during=during, error=error, message=message)
 
     # -- before the ranks
+
+    def do_preflight(self, message: dict[str, Any]) -> None:
+        """Have a child obey an order of the preflight; None: it is over."""
+        order = message["order"]
+        if order is None:
+            self._end_preflight()
+            return
+        if self.preflight is None:
+            self.preflight = PreflightChild(self.loop, self._probed, lambda why: self.fail("preflight", "NodeLost", why))
+            order = {**order, "token": derived(self.token, "preflight").hex()}
+        self.preflight.send(order)
+
+    def _probed(self, answer: dict[str, Any]) -> None:
+        if answer["say"] == "failed":
+            self._end_preflight()
+            self.fail("preflight", "NodeLost", answer["problem"])
+        else:
+            self.say("preflight", answer=answer)
+
+    def _end_preflight(self) -> None:
+        if self.preflight is not None:
+            self.preflight.close()
+            self.preflight = None
 
     def do_plan(self, message: dict[str, Any]) -> None:
         """Take the orders of this attempt; from here on we run on our own cores only."""
@@ -83,10 +116,34 @@ class NodeWork:
         }
         orders = self.orders
         argv = stage_argv(sys.executable, orders["source"], orders["cache"], holder, orders["cache_max_bytes"], orders["bytes_per_s"])
-        self.staging = StageChild(self.loop, argv, lambda done, total: self.say("progress", done=done, total=total), self._staged)
+        nodes = len(self.allocation.nodes)
+        company = None
+        if nodes > 1:
+            company = Company(index=self.index, nodes=nodes, address=self.node.address, token=derived(self.token, "chunks"))
+        self.staging = StageChild(self.loop, argv, self, company)
 
-    def _staged(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
-        self.staging = None
+    def stage_progress(self, done: int, total: int) -> None:
+        """How far the copy is."""
+        self.say("progress", done=done, total=total)
+
+    def stage_meets(self, what: str, value: Any) -> None:
+        """Where the copy listens for the other nodes, or that it waits for somebody else's."""
+        self.say(what, **(value if isinstance(value, dict) else {}))
+
+    def do_peers(self, message: dict[str, Any]) -> None:
+        """Who else stages the dataset, and who reads it from storage."""
+        if self.staging is not None:
+            self.staging.tell(peers=message["peers"])
+
+    def do_staged_all(self, _message: dict[str, Any]) -> None:
+        """Nobody needs our chunks any more."""
+        if self.staging is not None:
+            self.staging.tell(staged_all=True)
+
+    def stage_ended(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
+        """The dataset is here, or will not be."""
+        if len(self.allocation.nodes) == 1:
+            self.staging = None
         if result is None:
             assert error is not None
             self.fail("stage", *error)
@@ -101,9 +158,34 @@ class NodeWork:
         logger.debug("staged %s: %s of %s bytes copied", result["root"], result["copied_bytes"], result["bytes"])
         self.say("staged", **{key: result[key] for key in STAGED})
 
+    def do_fetch(self, message: dict[str, Any]) -> None:
+        """Bring the checkpoint of an earlier attempt here."""
+        assert self.directory is not None
+        arguments = (message["source"], str(self.directory.resume / CHECKPOINT), message["bytes"], message["blake3"])
+        self.fetching = Call(self.loop, "checkpoint", fetch_checkpoint, *arguments, timeout_s=message["limit_s"])
+        self.fetching.then = self._fetched
+
+    def _fetched(self, call: Call) -> None:
+        self.fetching = None
+        try:
+            call.result()
+        except DigestMismatch as error:
+            self.say("fetched", problem=str(error))
+        except SlipwayError as error:
+            self.fail("fetch", type(error).__name__, str(error))
+        else:
+            self.resumed = True
+            self.say("fetched", problem=None)
+
+    def do_forget(self, _message: dict[str, Any]) -> None:
+        """The checkpoint is not whole on another node: none is used."""
+        assert self.directory is not None
+        self.resumed = False
+        (self.directory.resume / CHECKPOINT).unlink(missing_ok=True)
+
     def do_reserve(self, _message: dict[str, Any]) -> None:
         """On the head: bind the rendezvous port before anybody is told of it."""
-        self.reservation = Reservation(self.node.address, os.getpid())
+        self.reservation = Reservation(self.node.address, self.orders["tag"])
         self.say("reserved", address=self.node.address, port=self.reservation.port)
 
     # -- the ranks
@@ -115,6 +197,7 @@ class NodeWork:
         framework = self.orders["framework"]
         paths = self.directory.paths(self.staged["root"], framework["folder"])
         work = {"tag": self.orders["tag"], "framework": framework, "cell": self.orders["cell_document"], "deadline": message["deadline"]}
+        work["resumed"] = self.resumed
         spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
         engine = get_engine(self.orders["engine"])
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended)
@@ -149,6 +232,13 @@ class NodeWork:
     def _looks(self) -> list[dict[str, Any]]:
         return self.ranks.looks(time.monotonic(), self.orders["beat_s"], self.orders["init_s"]) if self.ranks else []
 
+    def do_checkpoint(self, _message: dict[str, Any]) -> None:
+        """Ask rank 0 for a checkpoint, unless it has not done a step."""
+        step = self.least_step()
+        if step is not None and self.directory is not None:
+            (self.directory.resume / STOP).touch()
+        self.say("saving", step=step)
+
     def do_look(self, _message: dict[str, Any]) -> None:
         """Tell how the ranks are."""
         self.say("looks", looks=self._looks())
@@ -165,12 +255,16 @@ class NodeWork:
 
     def stop(self, then: Callable[[bool], None]) -> None:
         """Down the ladder; `then(clean)` within 10 s."""
+        if self.preflight is not None:
+            self.preflight.kill()
+            self.preflight = None
         if self.staging is not None:
             self.staging.kill()
             self.staging = None
-        if self.pushing is not None:
-            self.pushing.abandon()
-            self.pushing = None
+        for call in (self.fetching, self.pushing):
+            if call is not None:
+                call.abandon()
+        self.fetching = self.pushing = None
         if self.reservation is not None:
             self.reservation.release()
             self.reservation = None

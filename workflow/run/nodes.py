@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -43,13 +43,14 @@ class NodeHandle:
 
 
 class Nodes:
-    """All node programs of an allocation. `on_message(node, message)` and `on_lost(node, why)` are called in the loop; a node that says
-    nothing for `silence_s` is lost."""
+    """All node programs of an allocation, which come in at `address`, one of ours. `on_message(node, message)` and `on_lost(node, why)` are
+    called in the loop; a node that says nothing for `silence_s` is lost."""
 
     def __init__(
         self,
         loop: Loop,
         allocation: Allocation,
+        address: str,
         on_message: Callable[[NodeHandle, dict[str, Any]], None],
         on_lost: Callable[[NodeHandle, str], None],
         silence_s: float = SILENCE_S,
@@ -59,18 +60,18 @@ class Nodes:
         self._launched: list[Launched] = []
         self._leaving = False
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
-        self._door = Door(loop, allocation.head.address, self._token, self._expects, self._admit, len(self.all))
+        self._door = Door(loop, address, self._token, self._expects, self._admit, len(self.all))
         self.address = self._door.address
         loop.every(min(ALIVE_EVERY_S, silence_s / 4), self._say_alive)
 
     # -- coming up
 
-    def launch(self, launches: Iterable[Launch], environ: Mapping[str, str]) -> None:
-        """Start the commands that bring node programs up. Raises AllocationError."""
+    def launch(self, launches: Iterable[Launch], environ: Mapping[str, str], held: tuple[int, ...] = ()) -> None:
+        """Start the commands that bring node programs up; they inherit the descriptors `held`. Raises AllocationError."""
         path = [CHECKOUT, *([environ["PYTHONPATH"]] if environ.get("PYTHONPATH") else [])]
         env = {**environ, "PYTHONPATH": os.pathsep.join(path)}
         for launch in launches:
-            launched = Launched(launch, self._token.hex().encode() + b"\n", env)
+            launched = Launched(launch, self._token.hex().encode() + b"\n", env, held)
             self._launched.append(launched)
             self._loop.watch(launched.stderr_fd, partial(self._words, launched))
             self._loop.watch(launched.exit_fd, partial(self._launch_ended, launched))
@@ -82,6 +83,11 @@ class Nodes:
             sys.stderr.flush()
         else:
             self._loop.unwatch(launched.stderr_fd)
+
+    def know(self, nodes: Sequence[Node]) -> None:
+        """What the nodes were granted has become known."""
+        for handle, node in zip(self.all, nodes, strict=True):
+            handle.node = node
 
     def _expects(self, index: int) -> bool:
         return 0 <= index < len(self.all) and self.all[index].channel is None and not self.all[index].lost

@@ -33,6 +33,7 @@ TABLE: Final[dict[str, type[SlipwayError] | None]] = {
 
 OOM_EXIT: Final = 41
 NAN_EXIT: Final = 42
+CHECKPOINT_EXIT: Final = 43
 FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 SECONDARY: Final = re.compile(
     r"connection (was )?(reset|closed|refused|aborted|lost)|broken pipe|closed by peer|socket closed|remote process exited"
@@ -59,6 +60,8 @@ class RankEnd(NamedTuple):
     last_lines: str = ""
     failed_rank: int | None = None
     """Where a process holds several ranks: the one whose events tell of an error."""
+    checkpoint: int | None = None
+    """The step of the checkpoint that it told of."""
 
     @property
     def rank(self) -> int:
@@ -74,6 +77,10 @@ class Ending:
     reason: str | None = None
     rank_end: RankEnd | None = None
     error: type[SlipwayError] | None = None
+    planned: bool = False
+    """By our own clock: there is time left for the push."""
+    requeue: bool = False
+    """Whether the job is to be put back into the queue when all is done: the run goes on from a checkpoint."""
 
     def __post_init__(self) -> None:
         if self.status not in TABLE:
@@ -115,6 +122,8 @@ class Verdict(NamedTuple):
 
 def verdict(end: RankEnd) -> Verdict | None:
     """None if the process ended as it should."""
+    if end.exit_code == CHECKPOINT_EXIT and end.checkpoint is not None:
+        return None
     if end.error_kind == "oom" or end.exit_code == OOM_EXIT:
         return Verdict("oom", 0, f"ran out of memory{_message(end)}")
     if end.error_kind == "nan" or end.exit_code == NAN_EXIT:

@@ -22,9 +22,14 @@ def supervisor_argv(python: str, results_dir: str, run_id: str, result_number: i
     return (python, "-m", "workflow.run.supervisor", "--results", results_dir, "--run", run_id, "--result-number", str(result_number))
 
 
-def node_argv(python: str, address: tuple[str, int], setup: Sequence[str] = ()) -> tuple[str, ...]:
-    """The command of a node program; a scheduler adds how it knows which node it is. `setup`: the site's shell lines."""
-    argv = (python, "-P", "-m", "workflow.run.node", "--supervisor", f"{address[0]}:{address[1]}")
+def node_argv(
+    python: str, address: tuple[str, int], setup: Sequence[str] = (), device: str | None = None, interface: str | None = None
+) -> tuple[str, ...]:
+    """The command of a node program; a scheduler adds how it knows which node it is. `setup`: the site's shell lines; `device` and
+    `interface`: where the node has to find out what it was granted."""
+    argv: tuple[str, ...] = (python, "-P", "-m", "workflow.run.node", "--supervisor", f"{address[0]}:{address[1]}")
+    argv += ("--device", device) if device is not None else ()
+    argv += ("--interface", interface) if interface is not None else ()
     if not setup:
         return argv
     return ("bash", "-c", "\n".join([*setup, 'exec "$@"']), "slipway-node", *argv)
@@ -43,18 +48,22 @@ def resolved_device(cell_device: str, site_device: str | None) -> str | None:
 def allocation_request(
     cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], site: Mapping[str, Any], walltime_s: float
 ) -> AllocationRequest:
-    """What `cell` needs, among the `cells` of its study."""
+    """What `cell` needs, among the `cells` of its study. A run that may take longer than a job of the site goes on in another one."""
     return AllocationRequest(
         nodes=cell["nodes"],
         gpus_per_node=cell["gpus_per_node"],
         largest_nodes=max([cell["nodes"], *(other["nodes"] for other in cells)]),
         device=resolved_device(cell["device"], site.get("device")),
-        walltime_s=walltime_s,
+        walltime_s=min(walltime_s, site.get("walltime_s") or walltime_s),
         queue=site.get("queue"),
         account=site.get("account"),
         qos=site.get("qos"),
         constraint=site.get("constraint"),
         directives=tuple(site.get("directives") or ()),
+        gres=cell["gpus_per_node"] if site.get("gpus_per_node") else 0,
+        cpus_per_node=site.get("cpus_per_node"),
+        memory_per_node_bytes=site.get("memory_per_node_bytes"),
+        share_nodes=bool(site.get("share_nodes")),
     )
 
 
@@ -97,10 +106,11 @@ def check_framework(framework: Mapping[str, Any], world_size: int) -> None:
 
 
 def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, paths: Paths, master: tuple[str, int]) -> ContainerSpec:
-    """All that runs on node `index`. `work`: tag, framework (name, launcher, command, image, python), cell (of cell.json), deadline."""
+    """All that runs on node `index`. `work`: tag, framework (name, launcher, command, image, python), cell (of cell.json), deadline,
+    resumed."""
     node = allocation.nodes[index]
     cell, framework = work["cell"], work["framework"]
-    processes = _PROCESSES[framework["launcher"]](framework, cell, allocation, index, master)
+    processes = _PROCESSES[framework["launcher"]](work, allocation, index, master)
     env = {
         TAG: work["tag"],
         "SLIPWAY_NODE_RANK": str(index),
@@ -124,6 +134,7 @@ def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, 
         cores=node.cores,
         env=tuple(sorted(env.items())),
         labels=(("slipway.attempt", work["tag"]), ("slipway.job", allocation.job_id), ("slipway.node", node.name)),
+        resumed=bool(work.get("resumed")),
         deadline=work.get("deadline"),
     )
 
@@ -135,9 +146,10 @@ def node_ranks(cell: Mapping[str, Any], index: int) -> tuple[int, ...]:
 
 
 def _interface(node: Node) -> dict[str, str]:
+    """Without `=`, NCCL would take eth0 for the beginning of a name: eth01 too."""
     if node.interface is None:
         return {}
-    return {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": node.interface}
+    return {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": f"={node.interface}"}
 
 
 def _rank_env(
@@ -155,17 +167,15 @@ def _rank_env(
     )
 
 
-def _single(
-    framework: Mapping[str, Any], cell: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]
-) -> tuple[ProcessSpec, ...]:
+def _single(work: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
     if index != 0:
         return ()
-    return (ProcessSpec(name="rank-0", ranks=(0,), command=tuple(framework["command"]), env=_rank_env(cell, allocation, 0, 0, master)),)
+    env = _rank_env(work["cell"], allocation, 0, 0, master)
+    return (ProcessSpec(name="rank-0", ranks=(0,), command=tuple(work["framework"]["command"]), env=env),)
 
 
-def _ranks(
-    framework: Mapping[str, Any], cell: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]
-) -> tuple[ProcessSpec, ...]:
+def _ranks(work: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
+    framework, cell = work["framework"], work["cell"]
     return tuple(
         ProcessSpec(
             name=f"rank-{rank}",
@@ -177,16 +187,17 @@ def _ranks(
     )
 
 
-def _torchrun(
-    framework: Mapping[str, Any], cell: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]
-) -> tuple[ProcessSpec, ...]:
-    command = tuple(framework["command"])
+def _torchrun(work: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
+    """One torchrun per node, found by number, without a vote: the address is known. The id keeps workers of an earlier start out; the local
+    address is given because torchrun asks the resolver otherwise, which may not know it."""
+    command = tuple(work["framework"]["command"])
     program = command[1:] if command[0] == "{python}" else ("--no-python", *command)
-    ranks = node_ranks(cell, index)
+    ranks = node_ranks(work["cell"], index)
     options = (
         f"--nnodes={len(allocation.nodes)}",
         f"--node-rank={index}",
         f"--nproc-per-node={len(ranks)}",
+        f"--rdzv-id={work['tag']}-{allocation.restart_count}",
         f"--master-addr={master[0]}",
         f"--master-port={master[1]}",
         f"--local-addr={allocation.nodes[index].address}",

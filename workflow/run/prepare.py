@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder
 from workflow.run import lease as leases
 from workflow.run.attempt import RECORD
+from workflow.run.chain import resumable
+from workflow.run.deadline import budget_of
 from workflow.run.outcome import RESULT
 from workflow.run.plan import TAG, allocation_request, attempt_tag
 
@@ -25,7 +28,8 @@ def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Ma
 
     `wanted`: the number of the result that is asked for, 1 for the first.
 
-    Returns study, cell, repeat, site, limits, allocation, attempt, token, tag, result_number, run_dir, and `done`: the number of an attempt
+    Returns study, cell, repeat, site, limits, allocation, attempt, token, tag, result_number, run_dir, `resumable` (attempts to go
+    on from, of chain.resumable), and `done`: the number of an attempt
     that was pushed whole by a holder who died before he could publish it as the run's result.
     """
     from workflow.study.resolved import find_run, read_resolved
@@ -57,9 +61,10 @@ def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Ma
         "allocation": allocation.to_json(),
         "attempt": mine.attempt,
         "token": mine.token,
-        "tag": attempt_tag(run_id, mine.attempt, mine.token),
+        "tag": attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
         "result_number": _num_results(run_dir) + 1,
         "run_dir": str(run_dir),
+        "resumable": _resumable(run_dir, cell, site, limits),
         "done": None if dead is None else _unpublished(run_dir, dead.attempt, wanted),
     }
 
@@ -90,6 +95,22 @@ def _num_results(run_dir: Path) -> int:
     return count
 
 
+def _resumable(run_dir: Path, cell: Mapping[str, Any], site: Mapping[str, Any], limits: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The attempts to go on from: see chain.resumable. An unreadable record is no attempt."""
+    numbers = sorted({number for number in _attempts(run_dir) if number}, reverse=True)
+    return resumable(_records(run_dir, numbers), cell, budget_of(site, limits))
+
+
+def _records(run_dir: Path, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
+    for number in numbers:
+        path = run_dir / "attempts" / str(number) / RECORD
+        try:
+            if path.is_file():
+                yield read_json(path)
+        except RecordError:
+            continue
+
+
 def _unpublished(run_dir: Path, attempt: int, wanted: int) -> int | None:
     """`attempt` if it is on storage as a whole result, the wanted one or a later, that no record.json of the run tells of yet."""
     path = run_dir / "attempts" / str(attempt) / RECORD
@@ -104,8 +125,15 @@ def _sweep(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
     for part in (run_dir / "attempts").glob(".*.part-*"):
         remove_tree(part)
     if dead.holder.boot_id == processes.boot_id():
-        left = processes.tagged(TAG, attempt_tag(run_id, dead.attempt, dead.token))
+        theirs = attempt_tag(run_id, dead.attempt, where_and_who(run_dir, dead.token))
+        left = processes.tagged(TAG, lambda tag: tag == theirs)
         processes.send(left, signal.SIGKILL)
+
+
+def where_and_who(run_dir: Path, token: str) -> str:
+    """Pure: for a tag: four letters that are the same in all attempts of this run directory, and the holding's token. The same cell can run
+    for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
+    return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:4]}{token}"
 
 
 def holder_alive(holder: Holder) -> bool | None:

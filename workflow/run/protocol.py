@@ -6,17 +6,18 @@ on the socket go only keyed hashes of fresh challenges. A line holds at most 64 
 
 from __future__ import annotations
 
-import hmac
 import json
-import secrets
 import socket
 from typing import Any, Final
+
+from base.challenge import new_challenge, new_token, proof, proves
 
 MAX_LINE: Final = 65536
 MAX_MESSAGE: Final = 64 << 20
 CHUNK: Final = 30000  # characters of JSON text, which is ASCII and grows to twice its length at most when it is quoted again
 HANDSHAKE_S: Final = 3.0
-TOKEN_BYTES: Final = 32
+
+__all__ = ["Decoder", "Link", "LinkClosed", "ProtocolError", "check_answer", "connect", "encode", "new_challenge", "new_token", "proof"]
 
 
 class ProtocolError(Exception):
@@ -132,27 +133,12 @@ class Link:
         self._socket.close()
 
 
-def new_token() -> bytes:
-    """32 random bytes, for one attempt."""
-    return secrets.token_bytes(TOKEN_BYTES)
-
-
-def new_challenge() -> str:
-    """64 hex digits, never used again."""
-    return secrets.token_hex(TOKEN_BYTES)
-
-
-def proof(token: bytes, role: str, challenge: str) -> str:
-    """What only a holder of `token` can say, in the role `supervisor` or `node-<index>`, to `challenge`."""
-    return hmac.new(token, f"{role}\0{challenge}".encode(), "sha256").hexdigest()
-
-
 def check_answer(token: bytes, challenge: str, answer: dict[str, Any]) -> tuple[int, str]:
     """Node index and counter-challenge of a node program's answer. Raises ProtocolError when it does not know the token."""
     node, other, said = answer.get("node"), answer.get("challenge"), answer.get("proof")
     if not isinstance(node, int) or isinstance(node, bool) or not isinstance(other, str) or not isinstance(said, str):
         raise ProtocolError("an answer without node, challenge and proof")
-    if not hmac.compare_digest(proof(token, f"node-{node}", challenge).encode(), said.encode()):
+    if not proves(token, f"node-{node}", challenge, said):
         raise ProtocolError("a wrong token")
     return node, other
 
@@ -167,7 +153,7 @@ def connect(address: tuple[str, int], token: bytes, node: int) -> Link:
         answer = {"node": node, "proof": proof(token, f"node-{node}", str(asked.get("challenge"))), "challenge": own}
         connection.sendall(encode(answer))
         welcome = _parse(lines.readline(MAX_LINE))
-        if not hmac.compare_digest(proof(token, "supervisor", own).encode(), str(welcome.get("proof")).encode()):
+        if not proves(token, "supervisor", own, str(welcome.get("proof"))):
             raise ProtocolError("what answers at the supervisor's address does not know the token")
         lines.close()
     except BaseException:

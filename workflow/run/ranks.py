@@ -70,6 +70,7 @@ class Watched:
             run_stop=all(beats.stopped for beats in self.beats.values()),
             last_lines=self.log.last_lines(),
             failed_rank=failed,
+            checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
         )
 
     def look(self, now: float, beat_s: float, init_s: float) -> list[dict[str, Any]]:

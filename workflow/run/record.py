@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from workflow.run.chain import checkpoint_of, joined, pushed_checkpoint, resumed_from
 from workflow.run.events import RankEvents
 from workflow.run.outcome import Ending
 from workflow.run.performance import performance, training
@@ -19,13 +20,14 @@ OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
 
 
 def measured(events: Mapping[int, RankEvents], world_size: int, global_batch: int) -> dict[str, Any]:
-    """What the events say: `performance`, `training`, `provenance` of the program, `warnings`."""
+    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`."""
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     return {
         "performance": performance(events, world_size, global_batch),
         "training": training(events, world_size),
         "provenance": program_provenance(starts),
-        "warnings": [*disagreements(starts), *_broken(events)][:MAX_WARNINGS],
+        "checkpoint": checkpoint_of(events),
+        "warnings": [*disagreements(starts), *_said(events), *_broken(events)][:MAX_WARNINGS],
     }
 
 
@@ -67,6 +69,16 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{' ...' if len(ranks) > 8 else ''}"
 
 
+def network_warnings(preflight: Mapping[str, Any] | None) -> list[str]:
+    """What the preflight found."""
+    return [f"network: {text}" for text in (preflight or {}).get("findings", [])]
+
+
+def _said(events: Mapping[int, RankEvents]) -> list[str]:
+    """What the programs warned of, each thing once."""
+    return list(dict.fromkeys(warning for _, entry in sorted(events.items()) for warning in entry.warnings))
+
+
 def _broken(events: Mapping[int, RankEvents]) -> list[str]:
     return [
         f"rank {rank} wrote {entry.broken_lines} lines that are no events" for rank, entry in sorted(events.items()) if entry.broken_lines
@@ -83,9 +95,11 @@ def build_record(
     """The record.
 
     `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
-    threads_per_rank, dataset, provenance); `times`: start, end, run_s, steps_s; `found`: of `measured`; `files`: path, bytes, blake3.
+    threads_per_rank, preflight, dataset, provenance, and `earlier`, the attempt it goes on from, of chain.resumable); `times`: start, end,
+    run_s, steps_s; `found`: of `measured`; `files`: path, bytes, blake3.
     """
     allocation = run["allocation"]
+    found = joined(found, run.get("earlier"))
     return {
         "schema": SCHEMA,
         "run_id": run["run_id"],
@@ -113,10 +127,13 @@ def build_record(
         "world_size": run["cell"]["nodes"] * run["cell"]["gpus_per_node"],
         "device": allocation["device"],
         "threads_per_rank": run["threads_per_rank"],
+        "preflight": run["preflight"],
         "performance": found.get("performance"),
         "training": found.get("training"),
+        "resumed_from": resumed_from(run.get("earlier")),
+        "checkpoint": pushed_checkpoint(found, files),
         "dataset": run["dataset"],
         "provenance": {**run["provenance"], **found.get("provenance", {})},
-        "warnings": [*run.get("warnings", []), *found.get("warnings", [])][:MAX_WARNINGS],
+        "warnings": [*run.get("warnings", []), *network_warnings(run["preflight"]), *found.get("warnings", [])][:MAX_WARNINGS],
         "files": sorted((dict(file) for file in files), key=lambda file: str(file["path"])),
     }

@@ -22,6 +22,7 @@ from workflow.run.clock import BESIDE
 from workflow.run.outcome import PREVENTED, RESULT, TABLE
 from workflow.run.record_parts import (
     Cell,
+    Checkpoint,
     Count,
     Dataset,
     FailedRank,
@@ -30,6 +31,8 @@ from workflow.run.record_parts import (
     Node,
     Part,
     Performance,
+    Preflight,
+    ResumedFrom,
     Seconds,
     Status,
     Steps,
@@ -71,8 +74,11 @@ class RunRecord(Part):
     world_size: FromOne
     device: Literal["cpu", "cuda"]
     threads_per_rank: FromOne
+    preflight: Preflight | None
     performance: Performance | None
     training: Training | None
+    resumed_from: ResumedFrom | None
+    checkpoint: Checkpoint | None
     dataset: Dataset
     provenance: dict[str, Any]
     warnings: list[str]

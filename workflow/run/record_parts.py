@@ -89,10 +89,12 @@ class Gpu(Part):
 
 
 class Stage(Part):
-    """What staging did on a node."""
+    """What staging did on a node: of the copied bytes, those read from storage and those that other nodes sent."""
 
     bytes: Count
     copied_bytes: Count
+    storage_bytes: Count | None = None
+    peer_bytes: Count | None = None
     hit: bool
     seconds: Seconds
 
@@ -107,6 +109,26 @@ class Node(Part):
     cpu_model: str | None
     memory_bytes: Count | None
     stage: Stage | None
+
+
+class Link(Part):
+    """From one node to another, by name."""
+
+    from_: Annotated[str, Field(alias="from")]
+    to: str
+
+
+class Preflight(Part):
+    """What the nodes found about the network between them, before anything was staged."""
+
+    seconds: Seconds | None
+    pairs: Count
+    connect_ms_max: Seconds | None
+    all_reduce_ms: Seconds | None
+    rate_mbit_median: Seconds | None
+    rate_mbit_min: Seconds | None
+    slowest: Link | None
+    findings: list[str]
 
 
 class StepSeconds(Part):
@@ -162,6 +184,21 @@ class Training(Part):
     train_s: Seconds | None
     eval_s: Seconds | None
     peak_memory_bytes: Count | None
+
+
+class ResumedFrom(Part):
+    """The attempt whose checkpoint this one went on from."""
+
+    attempt: FromOne
+    step: Count
+    used_s: Seconds
+
+
+class Checkpoint(Part):
+    """The checkpoint among the attempt's files: the first step that is not in it."""
+
+    step: Count
+    bytes: Count
 
 
 class Dataset(Part):

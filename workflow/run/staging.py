@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from base.errors import StagingError
 from base.units import format_duration, format_size
 from cluster.types import Node
 from workflow.run.loop import Loop
-from workflow.run.nodes import Nodes
+from workflow.run.nodes import NodeHandle, Nodes
 from workflow.run.outcome import Ending
 
 logger = logging.getLogger(__name__)
 
 CONNECT_S: Final = 60.0
 STALL_S: Final = 300.0
+MEET_S: Final = 20.0
+"""How long nodes wait for each other before those that are there begin."""
+
 SHOW_EVERY_S: Final = 5.0
 
 
@@ -27,24 +30,57 @@ class Staging:
     def __init__(self, loop: Loop, nodes: Nodes, on_end: Callable[[Ending], None]) -> None:
         self._loop, self._nodes, self._on_end = loop, nodes, on_end
         self._begun = self._heard = self._shown = time.monotonic()
+        self._readers: int | None = None
+        self._met: list[dict[str, Any] | None] | None = None
+        """What each node said of where it listens; None before they were told of each other."""
+        self._appointed: tuple[int, ...] = ()
 
-    def run(self, orders: Mapping[str, Any], cache_of: Callable[[Node], str]) -> None:
-        """Until every node has the dataset, and the head a port for the rendezvous."""
+    def wait_for_nodes(self) -> None:
+        """Until every node program has come up."""
         if not self._loop.until(lambda: self._everybody("ready"), CONNECT_S):
             missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said("ready"))
             self._on_end(Ending(status="node_lost", reason=f"no node program came up on {missing} within {CONNECT_S:.0f} s"))
+
+    def run(self, orders: Mapping[str, Any], cache_of: Callable[[Node], str], readers: int | None) -> None:
+        """Until every node has the dataset, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all may."""
+        self._readers = readers
         for node in self._nodes.all:
             self._nodes.send(node, "plan", **orders, cache=cache_of(node.node))
             self._nodes.send(node, "stage")
         head = self._nodes.all[0]
         self._nodes.send(head, "reserve")
         self._begun = self._heard = time.monotonic()
-        while not self._loop.until(lambda: self._everybody("staged") and head.has_said("reserved"), 1.0):
+        if len(self._nodes.all) > 1:
+            self._loop.until(lambda: self._everybody("listening", "waiting", "failed"), MEET_S)
+            self._introduce()
+        while not self._loop.until(lambda: self._everybody("staged", "failed") and (head.lost or head.has_said("reserved")), 1.0):
             if time.monotonic() - self._heard > STALL_S:
                 self._on_end(Ending(status="storage", reason=f"staging made no progress for {STALL_S:.0f} s", error=StagingError))
+        self._nodes.tell("staged_all")
 
-    def _everybody(self, what: str) -> bool:
-        return all(node.has_said(what) for node in self._nodes.all)
+    def _introduce(self) -> None:
+        """Tell those that listen of each other, and who reads from storage."""
+        self._met = [None if node.lost else node.said.get("listening") for node in self._nodes.all]
+        self._appointed = pick_readers([None if said is None else said["have"] == "all" for said in self._met], self._readers)
+        for node, said in zip(self._nodes.all, self._met, strict=True):
+            if said is not None:
+                self._tell_of_others(node, late=False)
+
+    def listens(self, node: NodeHandle) -> None:
+        """A node has come after the others had been told: it goes to them."""
+        if self._met is not None and self._met[node.index] is None:
+            self._met[node.index] = node.said["listening"]
+            self._tell_of_others(node, late=True)
+
+    def _tell_of_others(self, node: NodeHandle, late: bool) -> None:
+        assert self._met is not None
+        peers = [said and [said["address"], said["port"], said["have"]] for said in self._met]
+        others = {"peers": peers, "readers": self._appointed, "most_readers": self._readers, "late": late}
+        self._nodes.send(node, "peers", peers=others)
+
+    def _everybody(self, *what: str) -> bool:
+        """Whether each of the nodes that are there has said one of these."""
+        return all(node.lost or any(node.has_said(one) for one in what) for node in self._nodes.all)
 
     def progress(self) -> None:
         """A node has told how far it is: a line for people now and then, with rate and time left."""
@@ -57,3 +93,10 @@ class Staging:
         rate = done / (now - self._begun)
         left = f", {format_duration((total - done) / rate)} left" if rate else ""
         logger.info("stage: %s of %s, %s/s%s", format_size(done), format_size(total), format_size(rate), left)
+
+
+def pick_readers(complete: Sequence[bool | None], most: int | None) -> tuple[int, ...]:
+    """Pure: the nodes that read from storage. `complete[i]`: whether node i has all chunks, None where it is not there. Those that have all
+    read nothing; of the others at most `most`, the first."""
+    lacking = tuple(index for index, whole in enumerate(complete) if whole is False)
+    return lacking if most is None else lacking[: max(1, most)]

@@ -20,14 +20,15 @@ from typing import Any, Final
 from base import errors
 from base.errors import SlipwayError
 from base.logs import configure, private_umask
-from base.units import format_duration
 from cluster import processes
+from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
-from workflow.run import attempt
+from workflow.run import attempt, preflight
 from workflow.run.calls import Call
 from workflow.run.clock import Clock
 from workflow.run.finish import finish, give_up
+from workflow.run.job import Job, complete, take_locks, take_nodes
 from workflow.run.loop import Loop
 from workflow.run.nodes import SILENCE_S, NodeHandle, Nodes
 from workflow.run.outcome import Ending
@@ -37,6 +38,8 @@ from workflow.run.prepare import prepare
 from workflow.run.provenance import slipway_provenance
 from workflow.run.relay import Relay
 from workflow.run.staging import Staging
+from workflow.run.taking_up import take_up
+from workflow.run.time_limit import TimeLimit
 from workflow.run.training import Training
 from workflow.run.turn import Turn
 
@@ -46,6 +49,8 @@ STORAGE_S: Final = 120.0
 BEAT_S: Final = 60.0
 OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
 """Errors of a node program that say that its node is at fault; all others are of storage or staging."""
+CONSEQUENCES: Final = frozenset({"exit", "overdue", "failed"})
+"""What a node program says when the scheduler ends it; no cause of its own."""
 
 
 class RunEnded(Exception):
@@ -61,7 +66,8 @@ class Supervisor:
         self.result_number = result_number
         self.relay = relay
         """The process that writes our log, which outlives everything else we started."""
-        self.clock = Clock(processes.age_s(os.getpid()))
+        self.pid = os.getpid()
+        self.clock = Clock(processes.age_s(self.pid))
         self.loop = Loop()
         self.run: dict[str, Any] = {}
         self.work: dict[str, Any] = {}
@@ -69,14 +75,17 @@ class Supervisor:
         self.provenance: Call | None = None
         self.nodes: Nodes | None = None
         self.turn: Turn | None = None
+        self.preflight: preflight.Preflight | None = None
         self.staging: Staging | None = None
         self.training: Training | None = None
         self.ending: Ending | None = None
         self.began = False
         """Whether staging has begun: from then on an attempt is recorded."""
         self.cancels = 0
-        self.deadline = 0.0
-        """Monotonic time of the end of the walltime, once the run may begin."""
+        self.resumed: dict[str, Any] | None = None
+        """The earlier attempt that this one goes on from, of chain.resumable."""
+        self.warnings: list[str] = []
+        """For the record."""
 
     def main(self) -> int:
         """The whole run; the exit code."""
@@ -90,6 +99,7 @@ class Supervisor:
                     return self._publish_done()
                 self._take_turn()
                 self._start()
+                self.job.ask()
                 self.began = True
                 self._stage()
                 self._train()
@@ -105,7 +115,7 @@ class Supervisor:
             if not processes.kill_descendants(2.0, spare=[self.relay]):
                 logger.error("processes of this run are left in uninterruptible sleep")
             if self.turn is not None:
-                self.turn.give()
+                self.turn.give(inherited=not self.allocation.own_job)
 
     def _refuse(self, error: SlipwayError) -> int:
         """What was asked cannot be done, and nothing has begun."""
@@ -124,28 +134,39 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         self.cancels += 1
-        self.end(Ending(status="cancelled", reason=f"the supervisor got {signal.Signals(number).name}"))
+        told = f"the supervisor got {signal.Signals(number).name}"
+        if self.began and self.cancels == 1:
+            self.job.ended(told)
+        else:
+            self.end(Ending(status="cancelled", reason=told))
 
     def _orphaned(self) -> None:
         self.cancels += 1
         self.end(Ending(status="cancelled", reason="the process that started the supervisor has ended"))
 
     def _lost(self, node: NodeHandle, why: str) -> None:
-        self.end(Ending(status="node_lost", reason=f"the node program of {node.node.name} ({node.node.hostname}) is gone: {why}"))
+        if not self.job.is_ending:
+            self.end(Ending(status="node_lost", reason=f"the node program of {node.node.name} ({node.node.hostname}) is gone: {why}"))
 
     def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
         what = message.get("say")
+        if self.job.is_ending and what in CONSEQUENCES:
+            return
         if what == "exit" and self.training is not None:
             self.training.rank_ended(message)
         elif what == "overdue" and self.training is not None:
             self.training.overdue()
         elif what == "alive" and self.training is not None:
             self.training.show(node)
+        elif what == "saving":
+            self.time.heard_saving(message["step"])
         elif what == "progress" and self.staging is not None:
             self.staging.progress()
+        elif what == "listening" and self.staging is not None:
+            self.staging.listens(node)
         elif what == "signal":
             name = signal.Signals(message["number"]).name
-            self.end(Ending(status="cancelled", reason=f"the node program of {node.node.name} got {name}"))
+            self.job.ended(f"the node program of {node.node.name} got {name}")
         elif what == "failed" and message["during"] != "push":
             self._failed(node, message)
 
@@ -169,8 +190,9 @@ class Supervisor:
         self.allocation = Allocation.from_json(self.run["allocation"])
         self.scheduler = get_scheduler(self.allocation.scheduler)
         self.limits = self.run["limits"]
-        self.margin_s = min(float(self.run["site"]["deadline_margin_s"]), 0.2 * float(self.limits["walltime_s"]))
-        logger.info("%s: attempt %d on %s", self.run_id, self.run["attempt"], ", ".join(node.name for node in self.allocation.nodes))
+        self.time = TimeLimit(self)
+        self.job = Job(self)
+        self.time.goes_on(next(iter(self.run["resumable"]), None))
 
     def _publish_done(self) -> int:
         status = self.call("publish", attempt.publish_done, self.run)
@@ -179,38 +201,44 @@ class Supervisor:
 
     def _start(self) -> None:
         """Node programs come up while framework and dataset are looked at."""
-        self.nodes = Nodes(self.loop, self.allocation, self._heard, self._lost, float(self.limits.get("silence_s", SILENCE_S)))
-        argv = node_argv(sys.executable, self.nodes.address, self.run["site"]["setup"])
-        self.nodes.launch(self.scheduler.launches(self.allocation, argv), {**os.environ, TAG: self.run["tag"]})
         site, cell = self.run["site"], self.run["cell"]
+        listen = listening_address((node.address for node in self.allocation.nodes), site.get("network_interface"))
+        silence_s = float(self.limits.get("silence_s", SILENCE_S))
+        self.nodes = Nodes(self.loop, self.allocation, listen, self._heard, self._lost, silence_s)
+        argv = node_argv(sys.executable, self.nodes.address, site["setup"], self.allocation.device, site.get("network_interface"))
+        held = () if self.turn is None or self.allocation.own_job else self.turn.descriptors
+        environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"]}
+        self.nodes.launch(self.scheduler.launches(self.allocation, argv), environ, held)
         self.work = self.call("prepare", attempt.describe_work, site["storage"], cell, self.allocation.device)
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
 
     def _take_turn(self) -> None:
-        """On a machine that runs would share, wait until no other run measures; before anything is started that would disturb it. The
-        walltime begins then."""
+        """On a machine that runs would share, wait until no other run measures; in a job that runs share, until enough nodes are free;
+        before anything is started that would disturb them. The walltime begins then."""
         self.clock.enter("assign")
-        path = self.scheduler.turn_lock()
-        if path is not None:
-            self.turn = Turn(self.loop, path)
-            if not self.turn.try_take():
-                logger.info("waiting for this machine: %s measures", self.turn.signature() or "another run")
-                self.turn.take()
-            self.turn.sign(f"{self.run_id} (process {os.getpid()})")
+        take_nodes(self, take_locks(self, *self.scheduler.turn_locks(self.allocation, self.run["cell"]["nodes"])))
+        logger.info("%s: attempt %d on %s", self.run_id, self.run["attempt"], ", ".join(node.name for node in self.allocation.nodes))
         self.clock.enter("stage")
-        left = float(self.limits["walltime_s"]) if self.allocation.deadline is None else self.allocation.deadline - time.time()
-        self.deadline = time.monotonic() + left
-        self.loop.after(max(0.0, left - self.margin_s), self._deadline_near)
-
-    def _deadline_near(self) -> None:
-        walltime = format_duration(float(self.limits["walltime_s"]))
-        self.end(Ending(status="timeout", reason=f"the walltime of {walltime} is over but for {self.margin_s:.0f} s, kept for the push"))
+        self.time.begin()
 
     def _stage(self) -> None:
         assert self.nodes is not None
         cache = Path(self.run["site"]["cache"]["path"])
         self.staging = Staging(self.loop, self.nodes, self.end)
-        self.staging.run(self._orders(), lambda node: str(self.scheduler.node_cache(cache, node)))
+        self.staging.wait_for_nodes()
+        complete(self)
+        self._test_network()
+        readers = (self.run["site"].get("storage_limit") or {}).get("readers")
+        self.staging.run(self._orders(), lambda node: str(self.scheduler.node_cache(cache, node)), readers)
+        self.resumed = take_up(self)
+        self.time.goes_on(self.resumed)
+
+    def _test_network(self) -> None:
+        """Before anything is staged: an unreachable node ends the run here, a slow one is told."""
+        assert self.nodes is not None
+        if preflight.is_needed(self.allocation):
+            self.preflight = preflight.Preflight(self.loop, self.nodes, self.allocation, self.end)
+            self.preflight.run()
 
     def _orders(self) -> dict[str, Any]:
         """What a node program must know, the same for all but the cache."""
@@ -226,7 +254,7 @@ class Supervisor:
             "group": site["shared"] == "group",
             "source": self.work["dataset"]["path"],
             "cache_max_bytes": site["cache"]["max_bytes"],
-            "bytes_per_s": rate / len(self.allocation.nodes) if rate else None,
+            "bytes_per_s": rate,
             "beat_s": float(limits.get("beat_s", BEAT_S)),
             "init_s": float(limits["init_s"]),
         }
@@ -239,7 +267,7 @@ class Supervisor:
         training = Training(self.loop, self.nodes, cell["nodes"] * cell["gpus_per_node"], self.end)
         self.training = training
         master = [head.said["reserved"]["address"], head.said["reserved"]["port"]]
-        self.nodes.tell("start", master=master, deadline=time.time() + self.deadline - time.monotonic())
+        self.nodes.tell("start", master=master, deadline=time.time() + self.time.deadline - time.monotonic())
         self.loop.until(lambda: training.finished)
 
 

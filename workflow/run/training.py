@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from workflow.run.loop import Loop
 from workflow.run.nodes import NodeHandle, Nodes
-from workflow.run.outcome import Ending, RankEnd, hang, only_consequences, root_cause, verdict
+from workflow.run.outcome import CHECKPOINT_EXIT, Ending, RankEnd, hang, only_consequences, root_cause, verdict
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class Training:
         self._ends: list[RankEnd] = []
         self._first_failure: float | None = None
         self._overdue = False
+        self._on_saved: Callable[[int | None, str | None], None] | None = None
         self._shown: tuple[float, int] | None = None
         self._next_show = time.monotonic() + SHOW_EVERY_S / 3
 
@@ -40,6 +41,16 @@ class Training:
         """Whether every rank has ended well."""
         return not self._left and self._first_failure is None
 
+    def save(self, on_saved: Callable[[int | None, str | None], None]) -> None:
+        """A checkpoint was asked for: `on_saved(step, None)` when rank 0 has ended with it, `on_saved(None, why)` when a rank fails."""
+        self._on_saved = on_saved
+
+    def _fail(self, ending: Ending) -> None:
+        if self._on_saved is not None:
+            self._on_saved(None, ending.reason)
+        else:
+            self._on_end(ending)
+
     def rank_ended(self, message: dict[str, Any]) -> None:
         """A node says that one of its processes has ended."""
         fields = message["end"]
@@ -47,12 +58,25 @@ class Training:
         end = RankEnd(**{**fields, "ranks": tuple(fields["ranks"]), "time": fields["time"] + skew_s})
         self._ends.append(end)
         self._left -= set(end.ranks)
+        if end.checkpoint is not None and end.exit_code == CHECKPOINT_EXIT:
+            self._stopped_at_checkpoint(end)
+            return
         if verdict(end) is None or self._first_failure is not None:
             return
+        if self._on_saved is not None and 0 in end.ranks:
+            failure = root_cause([end])
+            self._on_saved(None, failure and failure.reason)
         self._first_failure = time.monotonic()
         self._nodes.forget("looks")
         self._nodes.tell("look")
         self._loop.after(GRACE_S, self._judge)
+
+    def _stopped_at_checkpoint(self, end: RankEnd) -> None:
+        if self._on_saved is not None:
+            self._on_saved(end.checkpoint, None)
+            return
+        reason = f"rank {end.rank} on {end.host} stopped at a checkpoint (exit code {CHECKPOINT_EXIT}) that nobody had asked for"
+        self._on_end(Ending(status="error", reason=reason, rank_end=end))
 
     def _judge(self) -> None:
         """After the grace: name the cause. While all failures look like echoes, wait for a node that may have gone silently."""
@@ -65,15 +89,15 @@ class Training:
         if only_consequences(self._ends) and silent:
             names = ", ".join(node.node.name for node in silent)
             reason = f"{names} did not answer within {ECHO_S:.0f} s after other ranks lost their connections"
-            self._on_end(Ending(status="node_lost", reason=reason))
+            self._fail(Ending(status="node_lost", reason=reason))
             return
         ending = root_cause(self._ends)
         assert ending is not None
-        self._on_end(ending)
+        self._fail(ending)
 
     def overdue(self) -> None:
         """A node says that a rank is silent for too long: look at all ranks, then name the one that hangs."""
-        if self._overdue:
+        if self._overdue or self._on_saved is not None:
             return
         self._overdue = True
         self._nodes.forget("looks")
@@ -81,7 +105,7 @@ class Training:
         self._loop.after(LOOK_S, self._name_hanging)
 
     def _name_hanging(self) -> None:
-        if self._first_failure is not None:
+        if self._first_failure is not None or self._on_saved is not None:
             return
         said = [message for node in self._nodes.all for kind in ("overdue", "looks") if (message := node.said.get(kind)) is not None]
         looks = [look for message in said for look in message["looks"]]

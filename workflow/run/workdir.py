@@ -1,6 +1,7 @@
 """The work directory of one attempt on one node, in the node-local cache: all of `out` is pushed, the rest goes away with it.
 
-<cache>/runs/<run_id>-a<n>-<token8>/  out/ (events, parameters, logs/)  lib/slipway_reader  beat  cell.json
+<cache>/runs/<run_id>-a<n>-<token8>/  out/ (events, parameters, checkpoint, logs/)  lib/slipway_reader  beat  cell.json
+                                      resume/ (stop, and the checkpoint this attempt goes on from)
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class WorkDirectory:
         self.out = self.path / "out"
         self.logs = self.out / "logs"
         self.beat = self.path / "beat"
+        self.resume = self.path / "resume"
 
     def create(self, cell_document: Mapping[str, Any], run_id: str) -> None:
         """Make it, after removing what killed attempts of the same run have left: we hold the run's lease, so they are dead."""
@@ -39,6 +41,7 @@ class WorkDirectory:
         library.mkdir()
         (library / "slipway_reader").symlink_to(READER)
         self.beat.touch()
+        self.resume.mkdir()
         (self.path / "cell.json").write_text(json.dumps(cell_document, indent=1, sort_keys=True) + "\n")
 
     def paths(self, data: str, program: str) -> Paths:
@@ -49,6 +52,7 @@ class WorkDirectory:
             lib=str(self.path / "lib"),
             beat=str(self.beat),
             out=str(self.out),
+            resume=str(self.resume),
             program=program,
         )
 
@@ -58,6 +62,8 @@ class WorkDirectory:
 
     def collect(self, index: int, log: str) -> None:
         """Put beside the program's output what else is pushed from this node."""
+        for part in self.out.glob(".*.part"):
+            part.unlink()  # a checkpoint that was being written when its rank ended
         (self.logs / f"node-{index}.log").write_text(log)
         if index == 0:
             shutil.copyfile(self.path / "cell.json", self.out / "cell.json")

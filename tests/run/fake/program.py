@@ -1,6 +1,6 @@
 """Writes the events of a training run without training.
 
-`optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync"}.
+`optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow" or "fail"}.
 """
 
 import json
@@ -83,6 +83,34 @@ ACTIONS = {
 }
 
 
+def save(step):
+    """A checkpoint is JSON here; one that is "slow" is never done."""
+    emit("phase", phase="checkpoint")
+    if FAKE.get("save") == "fail":
+        raise OSError("no space left on the device")
+    out = Path(os.environ["SLIPWAY_OUT"])
+    part = out / ".checkpoint.safetensors.part"
+    part.write_text(json.dumps({"step": step, "cell": CELL["cell_id"], "seen": SEEN}))
+    if FAKE.get("save") == "slow":
+        time.sleep(1000)
+    part.rename(out / "checkpoint.safetensors")
+    emit("checkpoint", file="checkpoint.safetensors", bytes=(out / "checkpoint.safetensors").stat().st_size, step=step, resumable=True)
+    os._exit(43)
+
+
+def resume():
+    if "SLIPWAY_CHECKPOINT" not in os.environ:
+        return 0
+    content = json.loads(Path(os.environ["SLIPWAY_CHECKPOINT"]).read_text())
+    if content["cell"] != CELL["cell_id"]:
+        raise ValueError(f"{os.environ['SLIPWAY_CHECKPOINT']} is a checkpoint of another cell")
+    SEEN.extend(content["seen"])
+    return content["step"]
+
+
+SEEN = []
+
+
 def act(action):
     if action.startswith("exit"):
         end(int(action.split()[1]))
@@ -105,8 +133,13 @@ def main():
     )
     emit("phase", phase="warmup")
     steps = CELL["steps"]
-    for step in range(steps["warmup"] + steps["measured"]):
-        if step == steps["warmup"]:
+    first = resume()
+    total = steps.get("total") or steps["warmup"] + steps["measured"]
+    for step in range(first, total):
+        if RANK == 0 and os.access(os.environ["SLIPWAY_STOP"], os.F_OK):
+            save(step)
+        SEEN.append(step)
+        if step == first + steps["warmup"]:
             emit("phase", phase="train")
         when, action = FAKE.get("do", {}).get(str(RANK), [None, None])
         if step == when:
@@ -114,7 +147,7 @@ def main():
         begin = time.monotonic()
         time.sleep(FAKE.get("step_s", 0.001))
         peers.wait()
-        measured = step >= steps["warmup"]
+        measured = first + steps["warmup"] <= step < first + steps["warmup"] + steps["measured"]
         emit(
             "step",
             step=step,
@@ -128,6 +161,7 @@ def main():
     if RANK == 0:
         emit("eval", split="test", loss=0.5, accuracy=0.75, samples=12)
         Path(os.environ["SLIPWAY_OUT"], "parameters.safetensors").write_bytes(bytes(1000))
+        assert list(range(total)) == SEEN, SEEN
     emit("run_stop", steps=step + 1, parameters=7, norm=1.5, max_memory_allocated_bytes=None, train_s=0.1, eval_s=0.1)
 
 

@@ -1,0 +1,107 @@
+"""`slipway doctor` on the real cluster: on the login node, inside an allocation, without a controller, with a node that is dead."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.minicluster import Cluster
+from tests.minicluster.waiting import wait_until
+from workflow.study.site_file import read_site
+
+ROOT = Path(__file__).parents[2]
+SLIPWAY = [sys.executable, "-m", "workflow.commands.main"]
+pytestmark = pytest.mark.slow
+
+
+def slipway(cluster: Cluster, *words: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    return cluster.exec("login", [*before, *SLIPWAY, *words], cwd=ROOT, timeout=200)
+
+
+def doctor(cluster: Cluster, *before: str) -> tuple[int, dict[str, Any]]:
+    done = slipway(cluster, "doctor", "--site", str(cluster.spec.site_file), "--json", before=before)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def said(value: dict[str, Any], words: str) -> dict[str, Any]:
+    found = [finding for finding in value["findings"] if words in finding["text"]]
+    assert len(found) == 1, (words, value["findings"])
+    return dict(found[0])
+
+
+def test_on_the_login_node(cluster: Cluster) -> None:
+    code, value = doctor(cluster)
+    assert code == 0, [finding for finding in value["findings"] if finding["level"] == "error"]
+    assert (value["host"], value["scheduler"], value["job_id"]) == ("login", "slurm", None)
+    assert said(value, "--gpus is broken")["level"] == "note"
+    assert said(value, "the controller answers in")["level"] == "ok"
+    assert said(value, "main (default): 3 nodes of 4 cores")["level"] == "ok"
+    assert said(value, "n1, n2, n3 resolve, and back")["level"] == "ok"
+    assert not list(Path(read_site(cluster.spec.site_file).storage).glob(".slipway-doctor*"))
+
+
+def test_inside_an_allocation(cluster: Cluster) -> None:
+    code, value = doctor(cluster, "salloc", "--nodes=2", "--nodelist=n1,n2", "--exclusive", "--gres=gpu:2", "--time=5")
+    assert code == 0, [finding for finding in value["findings"] if finding["level"] == "error"]
+    assert value["nodes"] == ["n1", "n2"]
+    assert said(value, "srun started one task on each of 2 nodes")["level"] == "ok"
+    assert said(value, "CUDA_VISIBLE_DEVICES in a task: 0,1")["nodes"] == ["n1", "n2"]
+    assert said(value, "the nodes see what is made on storage")["nodes"] == ["n1", "n2"]
+    assert said(value, "the nodes start the checkout's Python")["level"] == "ok"
+    assert said(value, "clocks agree")["level"] == "ok"
+    assert said(value, "/local/slipway is local")["nodes"] == ["n1", "n2"]
+    assert cluster.exec("n1", ["sh", "-c", "ls -A /local | grep -c doctor"]).stdout.strip() == "0"
+
+
+def test_a_site_file_that_loads_and_plans(cluster: Cluster) -> None:
+    target = cluster.shared / "found.yaml"
+    before = ("env", f"SCRATCH={cluster.shared}", "salloc", "--nodes=2", "--time=5")
+    done = slipway(cluster, "doctor", "--write-site", str(target), before=before)
+    assert done.returncode == 0, done.stderr
+    site = read_site(target)
+    assert (site.scheduler, site.queue, site.gpus_per_node, site.cpus_per_node) == ("slurm", "main", 2, 4)
+    assert (site.storage, site.cache.path) == (cluster.shared / "slipway", Path("/local/slipway-root"))
+    assert site.device == "cpu"  # the nodes have no nvidia-smi
+    again = slipway(cluster, "doctor", "--write-site", str(target))
+    assert (again.returncode, "not overwritten" in again.stderr) == (10, True)
+    planned = slipway(cluster, "plan", "--site", str(target), "config/study.yaml")
+    assert planned.returncode == 0, planned.stderr
+
+
+def test_a_controller_that_is_stopped_is_an_error_and_no_hang(cluster: Cluster) -> None:
+    cluster.ctld("stop")
+    try:
+        code, value = doctor(cluster)
+    finally:
+        cluster.ctld("cont")
+    assert code == 10
+    assert said(value, "the controller does not answer")["level"] == "error"
+    assert said(value, "is here, as the site says")
+
+
+def test_a_dead_node_of_the_allocation_is_named(cluster: Cluster) -> None:
+    ready, go = cluster.shared / "ready", cluster.shared / "go"
+    wait = f'touch {ready}; until [ -e {go} ]; do sleep 0.1; done; exec "$@"'
+    words = [*SLIPWAY, "doctor", "--site", str(cluster.spec.site_file), "--json"]
+    argv = ["salloc", "--nodes=2", "--nodelist=n1,n3", "--time=5", "sh", "-c", wait, "sh", *words]
+    process = cluster.popen("login", argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_until(ready.exists, 30, "the allocation")
+        cluster.kill("n3")
+        go.touch()
+        out = process.communicate(timeout=150)[0]
+    finally:
+        process.kill()
+        cluster.heal("n3")
+    value = json.loads(out)
+    assert said(value, "srun on n3 alone")["level"] == "error"
+    assert said(value, "srun on n1 alone works")["level"] == "ok"
+    assert said(value, "/local/slipway is local")["nodes"] == ["n1"]
+    assert process.returncode == 10

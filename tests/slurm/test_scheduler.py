@@ -1,0 +1,186 @@
+"""Runs on a real Slurm: in a job of their own and side by side in one, and what the scheduler does to them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.slurm.answers import JobInfo, parse_job
+from tests.minicluster import Cluster
+from tests.run.world import ROOT, World
+
+pytestmark = pytest.mark.slow
+
+
+class ClusterWorld(World):
+    """A world on the cluster's shared storage; each node has a cache of its own."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        path = Path(cluster.spec.shared) / name
+        path.mkdir()
+        super().__init__(path)
+        self.site |= {"scheduler": "slurm", "cache": {"path": f"/local/{name}", "max_bytes": None}, "deadline_margin_s": 2.0}
+
+    def script(self, *lines: str) -> Path:
+        path = self.path / "job.sh"
+        path.write_text("\n".join(["#!/bin/bash", f"cd {ROOT}", f"export SLIPWAY_TEST_WORLD={self.path}", *lines, ""]))
+        return path
+
+    def supervisor(self, run_id: str) -> str:
+        return f"{sys.executable} -m workflow.run.supervisor --results {self.results} --run {run_id}"
+
+    def submit(self, script: Path, *options: str) -> str:
+        argv = ["sbatch", "--parsable", "--exclusive", "--cpus-per-task=4", f"--output={self.path}/log-%j-%t", *options, str(script)]
+        done = self.cluster.exec("login", argv, check=True)
+        return done.stdout.strip()
+
+    def job(self, job_id: str) -> JobInfo | None:
+        done = self.cluster.exec("login", ["scontrol", "-o", "show", "job", job_id], env={"SLURM_TIME_FORMAT": "%s"})
+        return parse_job(done.stdout, job_id)
+
+    def ended(self, job_id: str) -> JobInfo:
+        found: JobInfo = self.wait_for(
+            lambda: (job := self.job(job_id)) is not None and job.state in ("COMPLETED", "FAILED", "CANCELLED") and job
+        )
+        return found
+
+    def log(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self.path.glob("log-*")))
+
+    def ranks(self, node: str) -> list[int]:
+        """Ranks that run on a node."""
+        found = []
+        for pid in self.cluster.processes(node):
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                mark = Path(f"/proc/{pid}/environ").read_bytes()
+            except OSError:
+                continue
+            if any(word.endswith(b"program.py") for word in words) and str(self.path).encode() in mark:
+                found.append(pid)
+        return found
+
+    def stays(self) -> list[str]:
+        """What must not be there when all is over."""
+        pids = [
+            f"process {pid} of {node}" for node in ("n1", "n2", "n3") for pid in self.cluster.processes(node) if pid in self.processes()
+        ]
+        return pids + [
+            str(path) for pattern in ("**/lease.json", "**/.lease-after-*", "**/.*.part-*") for path in self.storage.glob(pattern)
+        ]
+
+
+@pytest.fixture
+def world(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[ClusterWorld]:
+    world = ClusterWorld(cluster, f"w{os.getpid()}-{abs(hash(request.node.name)) % 10**6}")
+    yield world
+    cluster.exec("login", ["scancel", "--user", "root"])
+    world.wait_for(lambda: not cluster.exec("login", ["squeue", "--noheader"]).stdout.strip())
+    for node in ("n1", "n2", "n3"):
+        cluster.exec(node, ["rm", "-rf", f"/local/{world.path.name}"])
+
+
+def test_a_run_in_its_own_job_gets_its_nodes_and_reads_its_grant_back(world: ClusterWorld) -> None:
+    world.site |= {"gpus_per_node": 2}
+    run_id = world.cell(nodes=2, each=2)
+    job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2", "--time=5")
+    assert world.ended(job).state == "COMPLETED", world.log()
+    record = world.record(run_id)
+    assert (record["status"], record["scheduler"], record["job_id"], record["restart_count"]) == ("ok", "slurm", job, 0)
+    assert [node["name"] for node in record["nodes"]] == [node["hostname"] for node in record["nodes"]] == ["n1", "n2"]
+    assert record["scheduler_version"].startswith("22.05")
+    assert record["steps_s"]["assign"] is not None
+    assert record["oversubscribed"] == (len(os.sched_getaffinity(0)) < 4)
+    assert world.stays() == []
+
+
+def test_fewer_gpus_or_nodes_than_asked_are_refused_by_name(world: ClusterWorld) -> None:
+    world.site |= {"gpus_per_node": 2}
+    run_id, wide = world.cell(nodes=1, each=2), world.cell(nodes=2)
+    supervisors = (f"{world.supervisor(run_id)}; echo ended with $?", f"{world.supervisor(wide)}; echo ended with $?")
+    job = world.submit(world.script(*supervisors), "--nodes=1", "--gres=gpu:1", "--time=5")
+    world.ended(job)
+    assert "2 nodes were asked, 1 granted (n1); submit it with --nodes=2" in world.log()
+    assert world.log().count("ended with 14") == 2, world.log()
+    assert not (world.run_dir(wide) / "lease.json").exists()
+
+
+def test_runs_side_by_side_take_different_nodes_and_wait_for_free_ones(world: ClusterWorld) -> None:
+    runs = [world.cell(nodes=2), world.cell(), world.cell(nodes=3), world.cell(nodes=2), world.cell()]
+    commands = [f"{world.supervisor(run_id)} &" for run_id in runs]
+    job = world.submit(world.script("export SLIPWAY_SUBMISSION=test", *commands, "wait"), "--nodes=3", "--ntasks-per-node=1", "--time=5")
+    assert world.ended(job).state == "COMPLETED", world.log()
+    spans = []
+    for run_id in runs:
+        record = world.record(run_id)
+        assert (record["status"], record["job_id"]) == ("ok", job), world.log()
+        spans += [(node["name"], record["time"]["start"], record["steps_s"]["assign"], record["time"]["end"]) for node in record["nodes"]]
+    assert len(spans) == 9
+    assert world.stays() == []
+
+
+def test_a_killed_supervisor_s_nodes_stay_taken_until_its_step_has_ended(world: ClusterWorld) -> None:
+    first, second = world.cell(measured=2000, step_s=0.05), world.cell()
+    lines = (
+        f"{world.supervisor(first)} & one=$!",
+        f"while [ ! -e {world.path}/go ]; do sleep 0.1; done",
+        "kill -9 $one",
+        world.supervisor(second),
+    )
+    job = world.submit(world.script("export SLIPWAY_SUBMISSION=test", *lines), "--nodes=1", "--time=5")
+    world.wait_for(lambda: world.ranks("n1"))
+    (world.path / "go").touch()
+    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.record(second)["status"] == "ok"
+    assert "waiting for 1 of 1 nodes of job" in world.log() or not world.ranks("n1")
+
+
+def test_scancel_ends_a_run_with_a_record_and_nothing_stays(world: ClusterWorld) -> None:
+    run_id = world.cell(nodes=2, measured=2000, step_s=0.05)
+    job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=2", "--ntasks-per-node=1", "--time=5")
+    world.wait_for(lambda: world.ranks("n1") and world.ranks("n2"))
+    world.cluster.exec("login", ["scancel", job], check=True)
+    world.wait_for(lambda: (world.run_dir(run_id) / "attempts" / "1" / "record.json").exists())
+    record = world.record(run_id, 1)
+    assert record["status"] == "cancelled", world.log()
+    assert "the job was cancelled" in record["status_reason"]
+    world.wait_for(lambda: not world.stays())
+
+
+def test_a_requeued_job_takes_the_run_over_from_its_own_earlier_start(world: ClusterWorld) -> None:
+    run_id = world.cell(measured=100, step_s=0.05)
+    job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=1", "--requeue", "--time=5", "--open-mode=append")
+    world.wait_for(lambda: world.ranks("n1"))
+    world.cluster.exec("login", ["scontrol", "requeue", job], check=True)
+    world.wait_for(lambda: (found := world.job(job)) is not None and found.state == "PENDING")
+    world.cluster.exec("login", ["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+    assert world.ended(job).state == "COMPLETED", world.log()
+    assert world.record(run_id, 1)["status"] == "preempted"
+    assert "put back into the queue" in world.record(run_id, 1)["status_reason"]
+    again = world.record(run_id)
+    assert (again["status"], again["job_id"], again["restart_count"], again["attempt"]) == ("ok", job, 1, 2)
+    assert world.stays() == []
+
+
+def test_a_requeued_job_whose_supervisor_was_killed_ends_what_it_left(world: ClusterWorld) -> None:
+    run_id = world.cell(measured=100, step_s=0.05)
+    job = world.submit(world.script(f"{world.supervisor(run_id)}"), "--nodes=1", "--requeue", "--time=5", "--open-mode=append")
+    world.wait_for(lambda: world.ranks("n1"))
+    supervisor = [pid for pid in world.pids("workflow.run.supervisor") if pid in world.cluster.processes("n1")]
+    world.cluster.exec("login", ["scontrol", "requeue", job], check=True)
+    for pid in supervisor:
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            continue
+    world.wait_for(lambda: (found := world.job(job)) is not None and found.state == "PENDING")
+    world.cluster.exec("login", ["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+    assert world.ended(job).state == "COMPLETED", world.log()
+    again = world.record(run_id)
+    assert (again["status"], again["restart_count"]) == ("ok", 1)
+    assert world.stays() == []

@@ -1,0 +1,54 @@
+"""Bring a checkpoint of an earlier attempt from storage to a node: runs in a short-lived child with a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from base.errors import DigestMismatch, StagingError, StorageError
+from base.units import format_size
+
+READ_BYTES = 4 << 20
+
+
+def fetch_checkpoint(source: str, target: str, num_bytes: int, digest: str) -> None:
+    """Copy the file, hashing it. Raises DigestMismatch when it is not what its record says, StagingError when it is not there or the node
+    takes it not, StorageError when storage fails. What is not whole is removed."""
+    try:
+        found = _copy(source, target)
+    except FileNotFoundError as error:
+        raise DigestMismatch(f"the checkpoint {source} is not there any more") from error
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            Path(target).unlink()
+        if error.filename == target or error.filename is None:
+            raise StagingError(f"the checkpoint {source} cannot be copied to {target}: {error.strerror}") from error
+        raise StorageError(f"the checkpoint {source} cannot be read: {error.strerror}") from error
+    if found != (num_bytes, digest):
+        Path(target).unlink(missing_ok=True)
+        raise DigestMismatch(
+            f"the checkpoint {source} is damaged: found {format_size(found[0])} with hash {found[1][:12]}, "
+            f"its record says {format_size(num_bytes)} with {digest[:12]}"
+        )
+
+
+def _copy(source: str, target: str) -> tuple[int, Any]:
+    from blake3 import blake3
+
+    hasher, count = blake3(), 0
+    with open(source, "rb", buffering=0) as file, open(target, "wb") as copy:
+        while block := _read(file.fileno(), source):
+            hasher.update(block)
+            copy.write(block)
+            count += len(block)
+    return count, hasher.hexdigest()
+
+
+def _read(descriptor: int, source: str) -> bytes:
+    try:
+        return os.read(descriptor, READ_BYTES)
+    except OSError as error:
+        error.filename = source
+        raise
