@@ -42,23 +42,26 @@ def make_dev(gpus: int) -> None:
 
 
 def make_mounts(spec: dict[str, str]) -> None:
-    """The cluster's directory stays where it is, also where /tmp or /run above it are replaced."""
-    state = os.open(spec["state"], os.O_PATH)
+    """The cluster's directory and this checkout stay where they are, also where /tmp or /run above them are replaced."""
+    kept = {path: os.open(path, os.O_PATH) for path in (spec["state"], str(Path(__file__).resolve().parents[2]))}
     mount("-t", "proc", "none", "/proc")
     for name in ("tmp", "local"):
         mount("--bind", f"{spec['own']}/{name}", f"/{name}")
         if name == "tmp":
-            reappear(state, spec["state"])
+            reappear(kept)
     mount("-t", "tmpfs", "-o", "mode=755", "none", "/run")
-    reappear(state, spec["state"])
+    reappear(kept)
     mount("--bind", spec["hosts"], "/etc/hosts")
-    os.close(state)
+    for descriptor in kept.values():
+        os.close(descriptor)
 
 
-def reappear(descriptor: int, path: str) -> None:
-    if not Path(path, "state.json").exists():
-        Path(path).mkdir(parents=True, exist_ok=True)
-        mount("--bind", f"/proc/self/fd/{descriptor}", path, keep=(descriptor,))
+def reappear(kept: dict[str, int]) -> None:
+    """Bind what a mount has hidden to its own path again."""
+    for path, descriptor in kept.items():
+        if not (Path(path).exists() and os.path.samestat(os.stat(path), os.fstat(descriptor))):
+            Path(path).mkdir(parents=True, exist_ok=True)
+            mount("--bind", f"/proc/self/fd/{descriptor}", path, keep=(descriptor,))
 
 
 def make_cgroup(mount_point: str, cgroup: int, name: str) -> None:
