@@ -59,7 +59,7 @@ def make_mounts(spec: dict[str, str]) -> None:
 def reappear(kept: dict[str, int]) -> None:
     """Bind what a mount has hidden to its own path again."""
     for path, descriptor in kept.items():
-        if not (Path(path).exists() and os.path.samestat(os.stat(path), os.fstat(descriptor))):
+        if not (Path(path).exists() and os.path.samestat(Path(path).stat(), os.fstat(descriptor))):
             Path(path).mkdir(parents=True, exist_ok=True)
             mount("--bind", f"/proc/self/fd/{descriptor}", path, keep=(descriptor,))
 

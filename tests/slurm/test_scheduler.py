@@ -57,11 +57,10 @@ class ClusterWorld(World):
         found = []
         for pid in self.cluster.processes(node):
             try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                mark = Path(f"/proc/{pid}/environ").read_bytes()
+                environ = Path(f"/proc/{pid}/environ").read_bytes()
             except OSError:
                 continue
-            if any(word.endswith(b"program.py") for word in words) and str(self.path).encode() in mark:
+            if b"LOCAL_RANK=" in environ and self.path.name.encode() in environ:
                 found.append(pid)
         return found
 

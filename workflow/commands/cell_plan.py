@@ -19,7 +19,7 @@ from containers.spec import EnginePlan
 from workflow.commands import show
 from workflow.run.attempt import describe_framework
 from workflow.run.plan import allocation_request, attempt_tag, cell_document, check_framework, container_spec, node_argv, supervisor_argv
-from workflow.run.stage_child import stage_argv
+from workflow.run.stage_child import Company, company_argv, stage_argv
 from workflow.run.workdir import WorkDirectory
 from workflow.study import paths
 from workflow.study.cell import Cell
@@ -92,8 +92,8 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
     site, node = study.site, allocation.nodes[index]
     cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
     name = needs.root.name if needs.root else f"{needs.name}-<digest>"
-    limit = site.storage_limit.bytes_per_s if site.storage_limit else None
-    rate = limit / len(allocation.nodes) if limit else None
+    rate = site.storage_limit.bytes_per_s if site.storage_limit else None
+    company = Company(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
     stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
     directory = WorkDirectory(cache, work["tag"])
     master = (allocation.head.address, UNKNOWN_PORT)
@@ -104,7 +104,7 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
         "gpus": list(node.gpus),
         "cache": str(cache),
         "work_directory": str(directory.path),
-        "stage": list(stage),
+        "stage": [*stage, *company_argv(company)],
         "container": _container(get_engine(site.engine).plan(spec, os.environ)),
     }
 

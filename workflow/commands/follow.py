@@ -21,8 +21,9 @@ def follow(study: Study, job: Submission) -> None:
     said = ""
     last: JobInfo | None = None
     try:
-        for pause in intervals():
-            time.sleep(pause)
+        pauses = intervals()
+        while True:
+            time.sleep(next(pauses))
             info, words = _look(job)
             last = info or last
             if info is not None and info.state in ACTIVE:
@@ -31,7 +32,7 @@ def follow(study: Study, job: Submission) -> None:
                 break
             if words != said:
                 show.line(f"{time.strftime('%H:%M:%S')} job {job.job_id}: {words}")
-                said = words
+                said, pauses = words, intervals()
     except KeyboardInterrupt:
         show.line(f"job {job.job_id} goes on; `scancel {job.job_id}` ends it")
         raise

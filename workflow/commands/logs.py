@@ -62,9 +62,7 @@ def _went_on(study: Study, run_id: str, wanted: Wanted) -> str | None:
     number = wanted.attempt or max(_attempts(attempts), default=None)
     try:
         earlier = read_json(attempts / str(number) / "record.json")["resumed_from"]
-        return (
-            f"attempt {number} went on from attempt {earlier['attempt']} at step {earlier['step']} (see --attempt)"
-        )
+        return f"attempt {number} went on from attempt {earlier['attempt']} at step {earlier['step']} (see --attempt)"
     except (RecordError, OSError, KeyError, TypeError):
         return None
 
