@@ -158,6 +158,8 @@ class Launch:
     argv: tuple[str, ...]
     nodes: tuple[int, ...]
     """Positions in `Allocation.nodes`."""
+    refusal: str | None = None
+    """What it says where the scheduler does not give what was asked."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, 
 NAME = "slurm"
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 """Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
+REFUSAL: Final = "Unable to create step"
 ADDRESSES_S: Final = 2.0
 
 
@@ -45,6 +46,8 @@ def detect(environ: Mapping[str, str]) -> bool:
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
     """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
     job = job_environ(environ)
+    if not job:
+        raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
     if NODE_LIST not in job:
         info = job_info(job[JOB_ID])
         if info is None or not info.node_list:
@@ -132,7 +135,7 @@ def _addresses(names: Sequence[str]) -> dict[str, str]:
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
     """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals."""
-    return (Launch(argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes)))),)
+    return (Launch(argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes))), refusal=REFUSAL),)
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:

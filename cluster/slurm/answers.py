@@ -45,6 +45,7 @@ class JobInfo:
     end_time: float | None
     time_limit_s: float | None
     """None: no limit."""
+    preempt_time: float | None = None
     requeue: bool
     """Whether Slurm may put it back into the queue."""
     batch_host: str | None
@@ -75,6 +76,7 @@ def parse_job(text: str, job_id: str) -> JobInfo | None:
             submit_time=_time(fields.get("SubmitTime", "")),
             start_time=_time(fields.get("StartTime", "")),
             end_time=_time(fields.get("EndTime", "")),
+            preempt_time=_time(fields.get("PreemptTime", "")),
             time_limit_s=parse_duration(fields.get("TimeLimit", "")),
             requeue=fields.get("Requeue", "0") == "1",
             batch_host=_text(fields.get("BatchHost", "")),

@@ -60,9 +60,21 @@ def ended_by(allocation: Allocation) -> str | None:
     info = job_info(allocation.job_id, SHORT_S)
     if info is None:
         return None
-    if info.restarts > allocation.restart_count:
+    return reason_of(info, allocation.restart_count)
+
+
+def reason_of(info: JobInfo, restart_count: int) -> str | None:
+    """Pure. While a job is COMPLETING Slurm hides its last state: then the times tell."""
+    if info.restarts > restart_count:
         return "requeued"
-    return ENDED_BY.get(info.state)
+    if info.preempt_time is not None:
+        return "preempted"
+    if info.state != "COMPLETING":
+        return ENDED_BY.get(info.state)
+    start, end, limit = info.start_time, info.end_time, info.time_limit_s
+    if start is not None and end is not None and limit is not None and end - start >= limit:
+        return "timeout"
+    return "cancelled"
 
 
 def requeue(allocation: Allocation) -> None:

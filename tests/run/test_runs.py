@@ -244,7 +244,7 @@ def test_two_runs_take_turns_on_this_machine(world: World) -> None:
 def ended_after(world: World, run_id: str) -> dict[str, Any]:
     code, log = world.run(run_id)
     assert code == 0, log
-    assert "waiting for this machine: fake-0-r1" in log
+    assert "waiting for this machine: taken by fake-0-r1" in log
     return checked(world, run_id)
 
 
@@ -269,7 +269,8 @@ def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> N
         (lambda world: world.cells[0].update(model="lenet5"), 11, "lenet5"),
         (lambda world: world.cells[0].update(precision="bf16"), 11, "bf16"),
         (lambda world: world.cells[0].update(device="cuda"), 14, "nvidia-smi shows no GPU"),
-        (lambda world: world.site.update(scheduler="slurm"), 11, "slurm"),
+        (lambda world: world.site.update(scheduler="lsf"), 11, "lsf"),
+        (lambda world: world.site.update(scheduler="slurm"), 14, "not inside a job"),
         (lambda world: world.cells[0].update(dataset="other"), 20, "dataset.json"),
         (lambda world: world.site.update(setup=["exit 3"]), 24, "ended with 3"),
     ],

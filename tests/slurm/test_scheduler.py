@@ -35,7 +35,7 @@ class ClusterWorld(World):
         return f"{sys.executable} -m workflow.run.supervisor --results {self.results} --run {run_id}"
 
     def submit(self, script: Path, *options: str) -> str:
-        argv = ["sbatch", "--parsable", "--exclusive", "--cpus-per-task=4", f"--output={self.path}/log-%j-%t", *options, str(script)]
+        argv = ["sbatch", "--parsable", "--cpus-per-task=4", f"--output={self.path}/log-%j-%t", *options, str(script)]
         done = self.cluster.exec("login", argv, check=True)
         return done.stdout.strip()
 

@@ -146,7 +146,9 @@ class Supervisor:
 
     def _lost(self, node: NodeHandle, why: str) -> None:
         if not self.job.is_ending:
-            self.end(Ending(status="node_lost", reason=f"the node program of {node.node.name} ({node.node.hostname}) is gone: {why}"))
+            reason = f"the node program of {node.node.name} ({node.node.hostname}) is gone: {why}"
+            refused = any(launch.refusal and launch.refusal in why for launch in self.launches)
+            self.end(Ending(status="node_lost", reason=reason, error=errors.AllocationError if refused else None))
 
     def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
         what = message.get("say")
@@ -208,7 +210,8 @@ class Supervisor:
         argv = node_argv(sys.executable, self.nodes.address, site["setup"], self.allocation.device, site.get("network_interface"))
         held = () if self.turn is None or self.allocation.own_job else self.turn.descriptors
         environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"]}
-        self.nodes.launch(self.scheduler.launches(self.allocation, argv), environ, held)
+        self.launches = self.scheduler.launches(self.allocation, argv)
+        self.nodes.launch(self.launches, environ, held)
         self.work = self.call("prepare", attempt.describe_work, site["storage"], cell, self.allocation.device)
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
 

@@ -1,0 +1,161 @@
+"""Both ways to run a study on a real cluster: the real Snakemake, plugin and Slurm, a supervisor that only sleeps and writes a record."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.minicluster import Cluster
+from tests.minicluster.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+ROOMS = ("base", "cluster", "containers", "data_prep", "workflow", "profiles", "config")
+
+SUPERVISOR = """
+import argparse, json, os, time
+from pathlib import Path
+from base.publish import publish
+parser = argparse.ArgumentParser()
+parser.add_argument("--results", type=Path)
+parser.add_argument("--run")
+parser.add_argument("--result-number", type=int)
+arguments = parser.parse_args()
+with (arguments.results / "started").open("a") as log:
+    print(arguments.run, os.environ["SLURM_JOB_ID"], os.environ.get("SLIPWAY_SUBMISSION", "-"), file=log)
+time.sleep(float(os.environ["FAKE_S"]))
+record = {"status": "ok", "result_number": arguments.result_number}
+publish(arguments.results / "runs" / arguments.run / "record.json", json.dumps(record).encode())
+"""
+
+STUDY = """
+study: {name}
+datasets:
+  noise: {{source: synthetic, samples: 40, size: 32, channels: grey, shards: 2}}
+base: {{framework: pytorch, dataset: noise, batch_size: 8, steps: {{warmup: 1, measured: 2}}, repeats: 2}}
+axes:
+  model: [lenet]
+  nodes: [1, 2]
+baseline: {{nodes: 1}}
+limits: {{walltime: 1m}}
+"""
+
+
+class Place:
+    """A checkout with that supervisor on the cluster's shared storage, and one study."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.root = Path(cluster.shared) / "checkout"
+        if not self.root.exists():
+            self.root.mkdir()
+            shutil.copy(ROOT / "Snakefile", self.root)
+            for room in ROOMS:
+                shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
+            (self.root / "workflow" / "run" / "supervisor.py").write_text(SUPERVISOR)
+        (self.root / f"{name}.yaml").write_text(STUDY.format(name=name))
+        self.processes: list[subprocess.Popen[Any]] = []
+        self.results = Path(cluster.shared) / "slipway" / "results" / name
+
+    def environ(self, seconds: float) -> dict[str, str]:
+        return {"SLIPWAY_SITE": str(self.cluster.site_file), "FAKE_S": str(seconds), "PYTHONPATH": str(self.root)}
+
+    def snakemake(self, *options: str, seconds: float = 1.0) -> subprocess.Popen[Any]:
+        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", "profiles/slurm", "--configfile", f"{self.name}.yaml"]
+        return self._popen([*argv, "--until", "stage_train_push", *options], seconds)
+
+    def slipway(self, *words: str, seconds: float = 1.0) -> subprocess.Popen[Any]:
+        return self._popen([sys.executable, "-m", "workflow.commands.main", *words], seconds)
+
+    def _popen(self, argv: list[str], seconds: float) -> subprocess.Popen[Any]:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        process = self.cluster.popen("login", argv, cwd=self.root, env=self.environ(seconds), **streams)
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """End what a failed test has left."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+    def started(self) -> list[list[str]]:
+        path = self.results / "started"
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def place(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Named after the test."""
+    place = Place(cluster, request.node.name.replace("_", "-")[5:35].strip("-"))
+    yield place
+    place.close()
+
+
+def ended(process: subprocess.Popen[Any], limit_s: float = 240) -> str:
+    out, _ = process.communicate(timeout=limit_s)
+    assert process.returncode == 0, out
+    return str(out)
+
+
+def test_a_job_for_every_run(place: Place) -> None:
+    shown = ended(place.snakemake("-n"))
+    assert "nodes=2, gres=gpu:1, mpi=srun, tasks=2" in shown
+    assert "slurm_partition=main, slurm_extra=--exclusive --open-mode=append" in shown
+    said = ended(place.snakemake())
+    assert "invalid option" not in said
+    assert "4 of 4 runs have a result" in said
+    runs = place.started()
+    assert len({run for run, _, _ in runs}) == len(runs) == 4
+    assert len({job for _, job, _ in runs}) == 4
+    assert {submission for _, _, submission in runs} == {"-"}
+    sizes = place.cluster.exec("login", ["squeue", "--states=all", "--noheader", "--format=%i %D"]).stdout.split()
+    nodes = dict(zip(sizes[::2], sizes[1::2], strict=True))
+    assert all(nodes[job] == ("2" if "-n2-" in run else "1") for run, job, _ in runs)
+
+
+def test_a_silent_controller_loses_no_job_and_starts_none_twice(place: Place) -> None:
+    snakemake = place.snakemake(seconds=15.0)
+    wait_until(lambda: bool(place.started()), 90, "the first run has started")
+    place.cluster.ctld("stop")
+    try:
+        time.sleep(60)  # what is tested: nobody answers for a minute
+    finally:
+        place.cluster.ctld("cont")
+    said = ended(snakemake)
+    assert "slurmctld does not answer; the jobs are waited for" in said
+    assert "4 of 4 runs have a result" in said
+    runs = [run for run, *_ in place.started()]
+    assert len(set(runs)) == len(runs) == 4
+
+
+def test_one_job_for_the_study(place: Place) -> None:
+    first = place.slipway("submit", f"{place.name}.yaml", "--wait", seconds=5.0)
+    wait_until(lambda: bool(place.started()), 90, "the first run has started")
+    second = place.slipway("submit", f"{place.name}.yaml")
+    said, _ = second.communicate(timeout=60)
+    assert second.returncode == 12
+    assert "is submitted already: job" in said
+    said = ended(first)
+    assert "4 of 4 runs have a result" in said
+    runs = place.started()
+    assert len({run for run, _, _ in runs}) == len(runs) == 4
+    assert len({(job, submission) for _, job, submission in runs}) == 1
+    assert runs[0][2].startswith(f"slipway-{place.name}-")
+    assert "nothing is left to do" in ended(place.slipway("submit", f"{place.name}.yaml"))
+
+
+def test_a_profile_that_does_not_fit_is_refused(place: Place) -> None:
+    local = place.snakemake("-n", "--profile", "profiles/local")
+    said, _ = local.communicate(timeout=60)
+    assert local.returncode == 1
+    assert "use --profile profiles/slurm for a job per run, or `slipway submit STUDY`" in said
