@@ -68,8 +68,8 @@ class Place:
     def environ(self, seconds: float) -> dict[str, str]:
         return {"SLIPWAY_SITE": str(self.cluster.site_file), "FAKE_S": str(seconds), "PYTHONPATH": str(self.root)}
 
-    def snakemake(self, *options: str, seconds: float = 1.0) -> subprocess.Popen[Any]:
-        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", "profiles/slurm", "--configfile", f"{self.name}.yaml"]
+    def snakemake(self, *options: str, seconds: float = 1.0, profile: str = "slurm") -> subprocess.Popen[Any]:
+        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", f"profiles/{profile}", "--configfile", f"{self.name}.yaml"]
         return self._popen([*argv, "--until", "stage_train_push", *options], seconds)
 
     def slipway(self, *words: str, seconds: float = 1.0) -> subprocess.Popen[Any]:
@@ -155,7 +155,7 @@ def test_one_job_for_the_study(place: Place) -> None:
 
 
 def test_a_profile_that_does_not_fit_is_refused(place: Place) -> None:
-    local = place.snakemake("-n", "--profile", "profiles/local")
+    local = place.snakemake("-n", profile="local")
     said, _ = local.communicate(timeout=60)
     assert local.returncode == 1
     assert "use --profile profiles/slurm for a job per run, or `slipway submit STUDY`" in said

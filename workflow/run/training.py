@@ -65,7 +65,7 @@ class Training:
             return
         if self._on_saved is not None and 0 in end.ranks:
             failure = root_cause([end])
-            self._on_saved(None, failure and failure.reason)
+            self._on_saved(None, failure.reason if failure is not None else None)
         self._first_failure = time.monotonic()
         self._nodes.forget("looks")
         self._nodes.tell("look")

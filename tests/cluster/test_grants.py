@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from base.errors import AllocationError
+from cluster.gpus import Gpu, granted_gpus
+from cluster.grants import complete
+from cluster.types import Allocation, Grant, Node
+
+GPUS = tuple(Gpu(number, f"GPU-{number}", "P100") for number in range(8))
+
+
+def allocation(**changes: Any) -> Allocation:
+    nodes = tuple(Node(name=f"n{index}", hostname=f"n{index}", address="?") for index in (1, 2))
+    known: dict[str, Any] = {"scheduler": "slurm", "job_id": "17", "nodes": nodes, "device": "cuda", "exclusive": True}
+    return Allocation(**{**known, "gres": 2, "cpus_per_node": 4, **changes})
+
+
+def grant(name: str, **changes: Any) -> Grant:
+    gpus: dict[str, Any] = {"gpus": ("GPU-a", "GPU-b"), "gpu_models": ("P100", "P100"), "gpu_indices": ("0", "1")}
+    known: dict[str, Any] = {"node": name, "hostname": f"{name}.here", "address": f"10.0.0.{name[1]}", "interface": "ib0"}
+    return Grant(**{**known, "cores": (0, 1, 2, 3), "cpus": 4, "restart_count": 0, **gpus, **changes})
+
+
+def test_a_grant_survives_json() -> None:
+    assert Grant.from_json(json.loads(json.dumps(grant("n1").to_json()))) == grant("n1")
+
+
+def test_nodes_are_filled_in() -> None:
+    done, warnings = complete(allocation(), [grant("n1"), grant("n2")], 2)
+    assert warnings == ()
+    assert done.nodes[1] == Node(
+        name="n2",
+        hostname="n2.here",
+        address="10.0.0.2",
+        interface="ib0",
+        cores=(0, 1, 2, 3),
+        gpus=("GPU-a", "GPU-b"),
+        gpu_models=("P100", "P100"),
+    )
+
+
+def test_where_the_scheduler_has_said_all_nothing_changes() -> None:
+    assert complete(allocation(), [None, None], 2) == (allocation(), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpu_indices": ("0",)}, "node n2: 2 GPUs were asked of the scheduler, 1 granted"),
+        ({"gpus": ("GPU-a",), "gpu_models": ("P100",)}, "2 GPUs were asked, nvidia-smi shows 1 of this step: GPU-a"),
+        ({"gpus": (), "gpu_models": ()}, "nvidia-smi shows 0 of this step: none"),
+        ({"gpus": ("GPU-a", "GPU-b", "GPU-c"), "gpu_models": ("P100",) * 3}, "shows 3"),
+        ({"cpus": 2}, "4 CPUs were asked, 2 granted"),
+        ({"restart_count": 1}, "it was requeued"),
+        ({"node": "n1"}, "runs on n1"),
+    ],
+)
+def test_another_grant_than_asked_is_refused_by_node(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(AllocationError, match=words):
+        complete(allocation(), [grant("n1"), grant("n2", **changes)], 2)
+
+
+def test_where_no_scheduler_manages_gpus_a_node_of_our_own_may_have_more() -> None:
+    free = {"gpus": tuple(gpu.uuid for gpu in GPUS), "gpu_models": ("P100",) * 8, "gpu_indices": ()}
+    done, _ = complete(allocation(gres=0), [grant("n1", **free), grant("n2", **free)], 2)
+    assert done.nodes[0].gpus == ("GPU-0", "GPU-1")
+    with pytest.raises(AllocationError, match="shows 8"):
+        complete(allocation(gres=0, exclusive=False), [grant("n1", **free), grant("n2", **free)], 2)
+
+
+def test_different_models_are_told() -> None:
+    _, warnings = complete(allocation(), [grant("n1"), grant("n2", gpu_models=("V100", "V100"))], 2)
+    assert warnings == ("the GPUs of this run are of 2 models: 2 x P100 on n1; 2 x V100 on n2",)
+
+
+def test_more_cpus_than_cores_are_told_once_for_all_nodes() -> None:
+    done, warnings = complete(allocation(cpus_per_node=8), [grant("n1", cpus=8), grant("n2", cpus=8)], 2)
+    assert done.oversubscribed
+    assert warnings == ("n1, n2: the scheduler granted 8 CPUs, and 4 may be used: oversubscribed",)
+
+
+def test_on_the_cpu_more_processes_than_cores_are_told() -> None:
+    done, warnings = complete(allocation(device="cpu"), [grant("n1"), grant("n2")], 6)
+    assert done.oversubscribed
+    assert done.nodes[0].gpus == ()
+    assert warnings == ("n1, n2: 6 processes share 4 cores: oversubscribed",)
+
+
+def test_on_a_shared_node_without_binding_a_job_keeps_to_as_many_cores_as_it_was_granted() -> None:
+    free = {"cores": tuple(range(10)), "cpus": 4}
+    done, warnings = complete(allocation(exclusive=False), [grant("n1", **free), grant("n2", **free)], 2)
+    assert done.nodes[0].cores == (0, 1, 8, 9)
+    assert "binds to none" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("seen", "environ", "granted", "expected"),
+    [
+        (8, {"CUDA_VISIBLE_DEVICES": "GPU-3,GPU-1"}, 2, [3, 1]),
+        (2, {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "4,5"}, 2, [0, 1]),
+        (8, {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "4,5"}, 2, [4, 5]),
+        (8, {"CUDA_VISIBLE_DEVICES": "6,7"}, 2, [6, 7]),
+        (8, {}, None, list(range(8))),
+    ],
+)
+def test_of_the_gpus_that_are_seen_those_that_were_granted(
+    seen: int, environ: dict[str, str], granted: int | None, expected: list[int]
+) -> None:
+    assert [gpu.number for gpu in granted_gpus(GPUS[:seen], environ, granted)] == expected
+
+
+def test_gpus_that_nobody_names_are_refused() -> None:
+    with pytest.raises(AllocationError, match="2 GPUs were granted, nvidia-smi shows 8"):
+        granted_gpus(GPUS, {}, 2)

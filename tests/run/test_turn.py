@@ -1,0 +1,141 @@
+"""Locks of nodes, and what earlier attempts left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from workflow.run.leftovers import is_older
+from workflow.run.loop import Loop
+from workflow.run.turn import Turn
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    return [tmp_path / "job" / f"n{number}.lock" for number in range(4)]
+
+
+def take_apart(paths: Sequence[Path]) -> list[subprocess.Popen[str]]:
+    """Another program that holds these locks until its input ends."""
+    script = "import fcntl, sys; file = open(sys.argv[1], 'a'); fcntl.flock(file, 2); print('has it', flush=True); sys.stdin.read()"
+    found = []
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        one = subprocess.Popen([sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert one.stdout is not None
+        assert one.stdout.readline() == "has it\n"
+        found.append(one)
+    return found
+
+
+def end(holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.communicate()
+
+
+def free(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_runs_side_by_side_hold_different_nodes(paths: list[Path]) -> None:
+    first, second, third = Turn(Loop(), paths, 2), Turn(Loop(), paths, 2), Turn(Loop(), paths, 1)
+    assert first.try_take()
+    assert second.try_take()
+    assert (first.taken, second.taken) == ((0, 1), (2, 3))
+    first.sign("run a")
+    second.sign("run b")
+    assert not third.try_take()
+    assert third.signature() == "run a, run b"
+    second.give()
+    assert third.try_take()
+    assert third.taken == (2,)
+    first.give()
+    third.give()
+    assert all(free(path) for path in paths)
+
+
+def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[Path]) -> None:
+    holders = take_apart(paths[1:])
+    turn = Turn(loop := Loop(), paths, 3)
+    assert not turn.try_take()
+    loop.after(0.01, lambda: end(holders[0]))
+    loop.after(0.05, lambda: end(holders[2]))
+    turn.take()
+    assert turn.taken == (0, 1, 3)
+    end(holders[1])
+    assert free(paths[2])
+    turn.give()
+    assert all(free(path) for path in paths)
+
+
+def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
+    holders = take_apart(paths)
+    wide, narrow = Turn(loop := Loop(), paths, 4), Turn(Loop(), paths, 1)
+    tried: list[bool] = []
+
+    def free_one() -> None:
+        end(holders[0])
+        tried.append(narrow.try_take())
+
+    loop.after(0.05, free_one)
+    for position, holder in enumerate(holders[1:], 1):
+        loop.after(0.05 + position * 0.01, lambda holder=holder: end(holder))  # type: ignore[misc]
+    wide.take()
+    assert tried == [False]
+    wide.give()
+    assert narrow.try_take()
+    narrow.give()
+
+
+def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Path]) -> None:
+    turn = Turn(Loop(), paths, 1)
+    assert turn.try_take() or turn.try_take()
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=turn.descriptors)
+    turn.give(inherited=True)
+    assert not free(paths[0])
+    child.communicate(b"")
+    assert free(paths[0])
+
+
+@pytest.mark.parametrize(
+    ("tag", "other", "older"),
+    [
+        ("a-r1-a2-12345678", "a-r1-a1-1234ffff", True),
+        ("a-r1-a10-12345678", "a-r1-a9-1234ffff", True),
+        ("a-r1-a2-12345678", "a-r1-a2-1234ffff", False),
+        ("a-r1-a2-12345678", "a-r1-a3-1234ffff", False),
+        ("a-r1-a2-12345678", "b-r1-a1-1234ffff", False),
+        ("a-r1-a2-12345678", "a-r1-a1-9999ffff", False),
+        ("a-r1-a2-12345678", "nonsense", False),
+        ("", "a-r1-a1-1234ffff", False),
+    ],
+)
+def test_only_earlier_attempts_of_the_same_run_are_older(tag: str, other: str, older: bool) -> None:
+    assert is_older(tag, other) is older
+
+
+def test_what_an_earlier_attempt_left_on_this_node_is_ended() -> None:
+    where = f"{os.getpid() % 65536:04x}"
+    old = {"SLIPWAY_ATTEMPT": f"left-r1-a1-{where}0000", "PATH": os.environ["PATH"]}
+    left = subprocess.Popen(["sleep", "60"], env=old)
+    current = subprocess.Popen(["sleep", "60"], env={**old, "SLIPWAY_ATTEMPT": f"left-r1-a2-{where}0000"})
+    try:
+        from workflow.run.leftovers import end_older_attempts
+
+        end_older_attempts(f"left-r1-a2-{where}1111")
+        assert left.wait(10) == -9
+        assert current.poll() is None
+    finally:
+        current.kill()
+        current.wait()
