@@ -160,6 +160,8 @@ class Launch:
     """Positions in `Allocation.nodes`."""
     refusal: str | None = None
     """What it says where the scheduler does not give what was asked."""
+    silence: tuple[str, ...] = ()
+    """What it says where the scheduler does not answer now: it may be started again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from cluster.slurm.fate import job_facts as job_facts
 from cluster.slurm.fate import requeue as requeue
 from cluster.slurm.granted import read_grant
 from cluster.slurm.hostlist import expand, expand_counts
-from cluster.slurm.query import job_info, node_addresses, slurm_version
+from cluster.slurm.query import SILENCE, job_info, node_addresses, slurm_version
 from cluster.slurm.steps import srun_argv, srun_environment
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
@@ -135,7 +135,7 @@ def _addresses(names: Sequence[str]) -> dict[str, str]:
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
     """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals."""
-    return (Launch(argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes))), refusal=REFUSAL),)
+    return (Launch(argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes))), refusal=REFUSAL, silence=SILENCE),)
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -183,3 +183,35 @@ def test_a_requeued_job_whose_supervisor_was_killed_ends_what_it_left(world: Clu
     again = world.record(run_id)
     assert (again["status"], again["restart_count"]) == ("ok", 1)
     assert world.stays() == []
+
+
+def test_a_preempted_run_is_told_so_and_runs_again(world: ClusterWorld) -> None:
+    run_id = world.cell(nodes=3, measured=2000, step_s=0.05)
+    job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=3", "--ntasks-per-node=1", "--requeue", "--time=5")
+    world.wait_for(lambda: world.ranks("n3"))
+    world.cluster.exec(
+        "login", ["sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=true"], check=True
+    )
+    world.wait_for(lambda: (world.run_dir(run_id) / "attempts" / "1" / "record.json").exists())
+    assert world.record(run_id, 1)["status"] == "preempted", world.log()
+    found = world.wait_for(lambda: (said := world.job(job)) is not None and said.state == "PENDING" and said)
+    assert found.restarts == 1
+
+
+def test_a_run_begins_and_ends_while_slurmctld_is_silent(world: ClusterWorld) -> None:
+    run_id = world.cell(measured=20, step_s=0.05)
+    go = f"while [ ! -e {world.path}/go ]; do sleep 0.1; done"
+    job = world.submit(world.script(go, f"{world.supervisor(run_id)}; echo ended with $?"), "--nodes=1", "--time=5")
+    world.wait_for(lambda: (found := world.job(job)) is not None and found.state == "RUNNING")
+    try:
+        world.cluster.ctld("stop")
+        (world.path / "go").touch()
+        world.wait_for(lambda: "does not answer" in world.log())
+        world.cluster.ctld("cont")
+        world.wait_for(lambda: world.ranks("n1"))
+        world.cluster.ctld("stop")
+        world.wait_for(lambda: "ended with" in world.log())
+    finally:
+        world.cluster.ctld("cont")
+    assert "ended with 0" in world.log(), world.log()
+    assert world.record(run_id)["status"] == "ok"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ PATIENCE_S = 10.0
 
 def follow(study: Study, job: Submission) -> None:
     """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that."""
+    sys.stdout.flush()
     said = ""
     last: JobInfo | None = None
     try:
@@ -31,12 +33,18 @@ def follow(study: Study, job: Submission) -> None:
             elif not words:
                 break
             if words != said:
-                show.line(f"{time.strftime('%H:%M:%S')} job {job.job_id}: {words}")
+                _say(f"{time.strftime('%H:%M:%S')} job {job.job_id}: {words}")
                 said, pauses = words, intervals()
     except KeyboardInterrupt:
         show.line(f"job {job.job_id} goes on; `scancel {job.job_id}` ends it")
         raise
     _end(study, job, last)
+
+
+def _say(words: str) -> None:
+    """Now, also into a pipe."""
+    show.line(words)
+    sys.stdout.flush()
 
 
 def _look(job: Submission) -> tuple[JobInfo | None, str]:

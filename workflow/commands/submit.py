@@ -16,7 +16,8 @@ from cluster.slurm.batch_script import BatchJob, batch_script, clock
 from cluster.slurm.submissions import Submission, submissions_of
 from cluster.slurm.submit import submit
 from workflow.commands import show
-from workflow.study.graph import Graph, load_graph
+from workflow.study.graph import Graph
+from workflow.study.graph_loading import load_graph
 from workflow.study.site import CHECKOUT
 from workflow.study.submission import plan_submission
 from workflow.study.ways import SLURM

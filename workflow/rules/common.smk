@@ -6,7 +6,7 @@ import sys
 from base.errors import SlipwayError
 from base.logs import private_umask
 from snakemake.exceptions import WorkflowError
-from workflow.study.graph import load_graph
+from workflow.study.graph_loading import load_graph
 from workflow.study.ways import mode_of
 
 # The graph of a large study is millions of small objects that live to the end: looking for garbage among them is a quarter of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -20,9 +21,14 @@ from workflow.run.door import Door
 from workflow.run.loop import Loop
 from workflow.run.protocol import Link, new_token
 
+logger = logging.getLogger(__name__)
+
 ALIVE_EVERY_S: Final = 5.0
 AFTER_HANGING_UP_S: Final = 0.1
 SILENCE_S: Final = 30.0
+PATIENCE_S: Final = 300.0
+"""How long a launch is tried again while the scheduler is silent."""
+PAUSE_S: Final = 5.0
 CHECKOUT: Final = str(Path(__file__).resolve().parents[2])
 
 
@@ -59,6 +65,8 @@ class Nodes:
         self._token = new_token()
         self._launched: list[Launched] = []
         self._leaving = False
+        self.launched = time.monotonic()
+        """When the last launch was started, or will be: node programs are waited for from then on."""
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
         self._door = Door(loop, address, self._token, self._expects, self._admit, len(self.all))
         self.address = self._door.address
@@ -71,10 +79,15 @@ class Nodes:
         path = [CHECKOUT, *([environ["PYTHONPATH"]] if environ.get("PYTHONPATH") else [])]
         env = {**environ, "PYTHONPATH": os.pathsep.join(path)}
         for launch in launches:
-            launched = Launched(launch, self._token.hex().encode() + b"\n", env, held)
-            self._launched.append(launched)
-            self._loop.watch(launched.stderr_fd, partial(self._words, launched))
-            self._loop.watch(launched.exit_fd, partial(self._launch_ended, launched))
+            self._launch(launch, env, held, time.monotonic() + PATIENCE_S)
+
+    def _launch(self, launch: Launch, env: Mapping[str, str], held: tuple[int, ...], give_up: float) -> None:
+        launched = Launched(launch, self._token.hex().encode() + b"\n", env, held)
+        self._launched.append(launched)
+        self.launched = time.monotonic()
+        again = partial(self._launch, launch, env, held, give_up)
+        self._loop.watch(launched.stderr_fd, partial(self._words, launched))
+        self._loop.watch(launched.exit_fd, partial(self._launch_ended, launched, again, give_up))
 
     def _words(self, launched: Launched) -> None:
         words = launched.read_stderr()
@@ -142,15 +155,25 @@ class Nodes:
         self._door.left()
         self._loop.after(AFTER_HANGING_UP_S, partial(self._lose, node, why))
 
-    def _launch_ended(self, launched: Launched) -> None:
+    def _launch_ended(self, launched: Launched, again: Callable[[], None], give_up: float) -> None:
         code = launched.poll()
         if code is None:
             return
         self._loop.unwatch(launched.exit_fd)
         self._words(launched)
         words = last_lines(printable(masked(launched.last_words.decode(errors="replace"))), 5)
+        if self._was_unheard(launched, words) and time.monotonic() < give_up and not self._leaving:
+            logger.warning("the scheduler does not answer; node programs are started again in %.0f s", PAUSE_S)
+            self.launched = time.monotonic() + PAUSE_S
+            self._loop.after(PAUSE_S, lambda: None if self._leaving else again())
+            return
         for index in launched.launch.nodes:
             self._lose(self.all[index], f"its program ended with {code}{': ' if words else ''}{words}")
+
+    def _was_unheard(self, launched: Launched, words: str) -> bool:
+        """Whether a launch ended because the scheduler was silent, before anything came of it."""
+        begun = any(self.all[index].said for index in launched.launch.nodes)
+        return not begun and any(silence in words for silence in launched.launch.silence)
 
     def _lose(self, node: NodeHandle, why: str) -> None:
         if node.lost:

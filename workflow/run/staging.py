@@ -37,7 +37,9 @@ class Staging:
 
     def wait_for_nodes(self) -> None:
         """Until every node program has come up."""
-        if not self._loop.until(lambda: self._everybody("ready"), CONNECT_S):
+        while not self._loop.until(lambda: self._everybody("ready"), max(0.0, self._nodes.launched + CONNECT_S - time.monotonic())):
+            if time.monotonic() < self._nodes.launched + CONNECT_S:
+                continue
             missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said("ready"))
             self._on_end(Ending(status="node_lost", reason=f"no node program came up on {missing} within {CONNECT_S:.0f} s"))
 

@@ -7,35 +7,27 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from base.command import describe, run
-from base.errors import ConfigError, RecordError
+from base.errors import RecordError
 from base.jsonfile import canonical_json, read_json
-from base.names import choices
 from base.units import counted
 from cluster.machine import usable_cores
-from cluster.schedulers import get_scheduler
 from cluster.slurm.last_call import watch_deadline
 from cluster.slurm.patient import patient_environ
-from containers.engines import get_engine
 from data_prep.spec import DatasetSpec
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.deadline import LEAST_MARGINS, margin_of
 from workflow.study.cell import Run
-from workflow.study.cost import refuse_over_budget
 from workflow.study.job_resources import resources_of_runs, resources_of_shards, shard_threads
-from workflow.study.job_size import refuse_owned_directives
 from workflow.study.resolved import publish_resolved, resolved_study
-from workflow.study.site import refuse_foreign_scheduler
-from workflow.study.source_paths import refuse_missing_sources
-from workflow.study.study import Study, load_study
-from workflow.study.ways import Mode, refuse_too_few_nodes, refuse_wrong_executor, refuse_wrong_way
+from workflow.study.study import Study
+from workflow.study.ways import Mode, refuse_wrong_executor
 
-CONFIG_KEYS: Final = ("site", "retry")
 STATE_DIR: Final = Path(".snakemake", "slipway-slurm")
 """Where Snakemake runs, which jobs see too."""
 REPORT_TIMEOUT_S: Final = 1800.0
@@ -217,44 +209,6 @@ def _lookup(function: Callable[[Any], T]) -> Callable[[Any], T]:
 
     call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
     return call
-
-
-def load_graph(
-    config: Mapping[str, Any], configfiles: Sequence[Path | str], basedir: Path | str, environ: Mapping[str, str], mode: Mode | None = None
-) -> Graph:
-    """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
-
-    `mode`: how Snakemake runs; None: nobody runs anything now, so that the site fits any.
-    What cannot run here at all is refused here too: a scheduler or an engine that is not there, and more GPU hours than the study allows.
-    """
-    for key in config:
-        if key not in CONFIG_KEYS:
-            raise ConfigError(f"--config {key}=...: unknown key {key!r}; {choices(key, CONFIG_KEYS)}. What to run stands in the study file")
-    retry = config.get("retry", "none")
-    if retry not in ("none", "failed"):
-        raise ConfigError(f"--config retry={retry}: found {retry!r}, valid: failed")
-    if len(configfiles) > 1:
-        raise ConfigError(f"one study at a time: --configfile named {len(configfiles)} files: {', '.join(map(str, configfiles))}")
-    path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
-    site = config.get("site")
-    study = load_study(path, None if site is None else str(site), environ)
-    get_scheduler(study.site.scheduler)
-    get_engine(study.site.engine)
-    refuse_foreign_scheduler(study.site, environ)
-    refuse_owned_directives(study.site)
-    if mode is not None:
-        refuse_wrong_way(study.site, mode.way, environ)
-    if set("{}") & set(str(study.site.storage)):
-        raise ConfigError(
-            f"storage {str(study.site.storage)!r}: Snakemake takes braces in a path for wildcards; choose a path without them"
-        )
-    graph = Graph(study, retry == "failed", mode)
-    if not graph.mode.main:
-        return graph
-    refuse_over_budget(study, graph.runs_to_make)
-    refuse_missing_sources(study, {run.cell.dataset for run in graph.runs_to_make})
-    refuse_too_few_nodes(graph.mode, graph.runs_to_make)
-    return graph
 
 
 def _result(path: Path) -> dict[str, Any]:
