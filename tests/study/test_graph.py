@@ -12,7 +12,8 @@ import pytest
 
 from base.errors import ConfigError, UnsupportedRequest
 from tests.study.studies import changed, write
-from workflow.study.graph import Graph, load_graph
+from workflow.study.graph import Graph
+from workflow.study.graph_loading import load_graph
 
 SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
 

@@ -10,7 +10,8 @@ import pytest
 
 from base.errors import ConfigError
 from tests.study.studies import changed, write
-from workflow.study.graph import Graph, load_graph
+from workflow.study.graph import Graph
+from workflow.study.graph_loading import load_graph
 from workflow.study.job_resources import AllMemory, shard_threads
 from workflow.study.job_size import job_minutes, refuse_owned_directives, run_resources
 from workflow.study.submission import minutes_for, num_rounds, plan_submission
