@@ -17,7 +17,7 @@ from cluster import processes
 from cluster.addresses import resolve
 from cluster.jobs import scheduler_of
 from cluster.runtime import runtime_directory
-from cluster.slurm.environ import JOB_ID, NODE_LIST, job_environ
+from cluster.slurm.environ import JOB_ID, NODE_LIST, RESTART_COUNT, job_environ
 from cluster.slurm.fate import ended_by as ended_by
 from cluster.slurm.fate import is_running
 from cluster.slurm.fate import job_facts as job_facts
@@ -72,7 +72,7 @@ def plan_allocation(
         scheduler=NAME,
         scheduler_version=version,
         job_id=job[JOB_ID],
-        restart_count=int(job.get("SLURM_RESTART_COUNT") or 0),
+        restart_count=int(job.get(RESTART_COUNT) or 0),
         nodes=tuple(Node(name=name, hostname=name, address=address) for name, address in addresses.items()),
         device=_device(request),
         deadline=float(end) if end.isdigit() else None,
@@ -170,7 +170,7 @@ def holder_alive(holder: Holder) -> bool | None:
     """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
     in the start that it was in. None while slurmctld is silent."""
     job = job_environ(os.environ)
-    ours = (job.get(JOB_ID), int(job.get("SLURM_RESTART_COUNT") or 0))
+    ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
     if holder.job_id == ours[0] and holder.restart_count < ours[1]:
         return False
     if _is_in_sight(holder) and not processes.is_alive(holder.pid, holder.pid_start):

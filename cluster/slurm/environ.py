@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 JOB_ID: Final = "SLURM_JOB_ID"
+RESTART_COUNT: Final = "SLURM_RESTART_COUNT"
 NODE_LIST: Final = "SLURM_JOB_NODELIST"
 PREFIXES: Final = ("SLURM_", "SLURMD_")
 STEP_PREFIXES: Final = ("SLURM_STEP", "SLURM_TASK", "SLURM_SRUN_", "SLURM_LAUNCH_", "SLURM_CPU_BIND", "SLURM_MPI")

@@ -9,6 +9,7 @@ from typing import Final
 from cluster import addresses
 from cluster.gpus import granted_gpus, query_gpus
 from cluster.machine import usable_cores
+from cluster.slurm.environ import RESTART_COUNT
 from cluster.types import Grant
 
 INDICES: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
@@ -29,7 +30,7 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
         gpus=tuple(gpu.uuid for gpu in gpus),
         gpu_models=tuple(gpu.model for gpu in gpus),
         gpu_indices=gpu_indices(environ),
-        restart_count=_number(environ, "SLURM_RESTART_COUNT"),
+        restart_count=_number(environ, RESTART_COUNT),
     )
 
 

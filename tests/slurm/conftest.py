@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.minicluster import Cluster, missing_here
+from tests.minicluster.waiting import wait_until
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +21,13 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.down()
+
+
+@pytest.fixture(autouse=True)
+def empty_queue(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No job outlives its test, not even one of which a killed slurmctld has forgotten that it ended."""
+    yield
+    if "cluster" in request.fixturenames:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        cluster.exec("login", ["scancel", "--user=root"], timeout=60)
+        wait_until(lambda: not cluster.exec("login", ["squeue", "--noheader"], timeout=60).stdout.strip(), 60.0, "the queue is empty")

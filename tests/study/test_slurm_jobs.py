@@ -19,7 +19,7 @@ from workflow.study.ways import Mode, mode_of, refuse_wrong_executor, refuse_wro
 
 SITE = "storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\nqueue: main\n"
 INSIDE = {"SLURM_JOB_ID": "7"}
-JOBS, ALLOCATION = Mode(way="jobs"), Mode(way="allocation", nodes=2)
+JOBS, ALLOCATION = Mode(way="jobs"), Mode(way="allocation", nodes=2, job="7-0")
 
 
 def graph(root: Path, mode: Mode | None, site: str = SITE, environ: dict[str, str] | None = None, **changes: Any) -> Graph:
@@ -96,8 +96,29 @@ def test_in_an_allocation_only_nodes_are_counted(tmp_path: Path) -> None:
     found = graph(tmp_path, ALLOCATION, environ=INSIDE)
     assert [of(found, nodes) for nodes in (1, 2)] == [{"nodes": 1}, {"nodes": 2}]
     assert found.shard_resources == {}
+    assert found.stage_resources == {"nodes": 2}
     assert found.run_threads(1024) == 1
     assert (shard_threads("allocation", 1024, 8), shard_threads("jobs", None, 8), shard_threads("local", 4, 4)) == (128, 1, 1)
+
+
+def test_runs_in_an_allocation_wait_for_their_datasets_on_all_nodes(tmp_path: Path) -> None:
+    found = graph(tmp_path, ALLOCATION, environ=INSIDE)
+    first, *others = found.study.runs
+    names = {found.study.build_dir(run.cell.dataset).name for run in found.study.runs}
+    assert found.staged(SimpleNamespace(run=first.run_id)) == [f"{found.results_dir}/staged/7-0/{name}.json" for name in sorted(names)]
+    record = found.study.record_path(first.run_id)
+    record.parent.mkdir(parents=True)
+    record.write_text('{"status": "ok", "result_number": 1}')
+    again = graph(tmp_path, ALLOCATION, environ=INSIDE)
+    assert again.staged(SimpleNamespace(run=first.run_id)) == []
+    assert again.staged(SimpleNamespace(run=others[0].run_id))
+
+
+@pytest.mark.parametrize("mode", [Mode(), JOBS, Mode(way="allocation", nodes=1, job="7-0")])
+def test_elsewhere_each_run_stages_what_it_needs(tmp_path: Path, mode: Mode) -> None:
+    site = SITE if mode.way != "local" else "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
+    environ = INSIDE if mode.way == "allocation" else None
+    assert graph(tmp_path, mode, site, environ, axes={"nodes": [1]}).staged == []
 
 
 def test_a_shard_is_a_small_job(tmp_path: Path) -> None:
@@ -140,7 +161,7 @@ def test_other_directives_are_taken(tmp_path: Path) -> None:
     ],
 )
 def test_the_way_is_read_from_the_profile(scopes: dict[str, str], limits: dict[str, Any], mode: Mode) -> None:
-    assert mode_of(scopes, limits, main=True) == mode
+    assert mode_of(scopes, limits, True, INSIDE) == mode
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ try:
             workflow.resource_settings.overwrite_resource_scopes,
             workflow.global_resources,
             workflow.is_main_process,
+            os.environ,
         ),
     )
 except SlipwayError as error:
@@ -36,11 +37,13 @@ RESULTS = GRAPH.results_dir
 PY = f"exec {shlex.quote(sys.executable)} -m"
 BUILD = f"{PY} data_prep.build{GRAPH.group_option}"
 RUN = f"{PY} workflow.run.supervisor --results {shlex.quote(RESULTS)}"
+STAGE = f"{PY} workflow.run.warm --results {shlex.quote(RESULTS)}"
 REPORT = f"{PY} workflow.report --results {shlex.quote(RESULTS)}"
 
 
 wildcard_constraints:
     dataset=r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}",
+    job=r"\d+-\d+",
     shard=r"\d{5}",
     run=r"[a-z0-9][a-z0-9._-]*-r\d+",
 

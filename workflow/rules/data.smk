@@ -39,3 +39,18 @@ rule dataset:
     priority: GRAPH.data_priority
     shell:
         f"{BUILD} finish --build-dir $(dirname {{output:q}}) --datasets-dir {shlex.quote(DATASETS)} > {{log:q}} 2>&1"
+
+
+# Inside of one job for the whole study: on all its nodes at once, before the runs, which would each read storage otherwise.
+rule stage:
+    input:
+        ancient(rules.dataset.output),
+    output:
+        f"{RESULTS}/staged/{{job}}/{{dataset}}.json",
+    log:
+        f"{RESULTS}/logs/stage-{{job}}-{{dataset}}.log",
+    priority: GRAPH.data_priority
+    resources:
+        **GRAPH.stage_resources,
+    shell:
+        f"{STAGE} --dataset {{wildcards.dataset}} --output {{output:q}} 2> {{log:q}}"

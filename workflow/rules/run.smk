@@ -4,6 +4,7 @@
 rule stage_train_push:
     input:
         ancient(GRAPH.dataset_of),
+        ancient(GRAPH.staged),
         GRAPH.retry_marks,
     output:
         f"{RESULTS}/runs/{{run}}/record.json",

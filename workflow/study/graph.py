@@ -23,7 +23,7 @@ from data_prep.spec import DatasetSpec
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.deadline import LEAST_MARGINS, margin_of
 from workflow.study.cell import Run
-from workflow.study.job_resources import resources_of_runs, resources_of_shards, shard_threads
+from workflow.study.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
 from workflow.study.resolved import publish_resolved, resolved_study
 from workflow.study.study import Study
 from workflow.study.ways import Mode, refuse_wrong_executor
@@ -60,6 +60,7 @@ class Graph:
         self.priority_of = _lookup(self._priority_of)
         self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
         self.shard_resources = resources_of_shards(study, self.mode.way)
+        self.stage_resources = resources_of_staging(self.mode)
         self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))
         self.other_tables = self._results(name for name in TABLE_FILES if not name.endswith(".html"))
         self.plots = self._results(name for name in PLOT_FILES if name.endswith(".svg"))
@@ -99,6 +100,18 @@ class Graph:
             return self._finished.get(run_id)
         path = self.study.record_path(run_id)
         return _result(path) if path.exists() else None
+
+    @cached_property
+    def staged(self) -> Any:
+        """Nothing, or the input function of what runs inside of one job wait for: that all its nodes hold all their datasets.
+
+        All of them, because staging takes every node: a dataset that came later would wait for a moment in which no run is there.
+        """
+        if self.mode.way != "allocation" or self.mode.nodes in (None, 1) or not self.mode.main:
+            return []
+        names = sorted({self.study.build_dir(run.cell.dataset).name for run in self.runs_to_make})
+        files = self._results(f"staged/{self.mode.job}/{name}.json" for name in names)
+        return _lookup(lambda wildcards: [] if self._is_done(wildcards.run) else files)
 
     def receipts_of(self, wildcards: Any) -> list[str]:
         """The receipts of a dataset's shards, whose number the specification tells."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from workflow.study.job_size import run_resources, shard_resources
 from workflow.study.study import Study
-from workflow.study.ways import NODES, Way
+from workflow.study.ways import NODES, Mode, Way
 
 HOST_CORES: Final = 1024
 """`cores` of profiles/slurm-allocation: so many that they limit no run there, since the nodes of the allocation do."""
@@ -42,6 +42,11 @@ def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
     if way != "jobs":
         return {}
     return {name: value for name, value in with_all_memory(shard_resources(study.site)).items() if value is not None}
+
+
+def resources_of_staging(mode: Mode) -> dict[str, Any]:
+    """Of the rule that stages a dataset on all nodes of the job, which no run may stand beside."""
+    return {NODES: mode.nodes} if mode.way == "allocation" else {}
 
 
 def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:

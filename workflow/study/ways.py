@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from base.errors import ConfigError
 from cluster.jobs import scheduler_of
+from cluster.slurm.environ import JOB_ID, RESTART_COUNT
 from workflow.study.cell import Run
 from workflow.study.site import Site
 
@@ -19,14 +20,18 @@ PROFILES: Final[Mapping[Way, str]] = {"local": "profiles/local", "jobs": "profil
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """How one Snakemake runs: its way; of how many nodes it may use at once; whether it decides what to run, or makes one job's files."""
+    """How one Snakemake runs: its way; of how many nodes it may use at once; whether it decides what to run, or makes one job's files.
+
+    `job`: which job it is inside of, and the how manieth start of it; "" outside.
+    """
 
     way: Way = "local"
     nodes: int | None = None
     main: bool = True
+    job: str = ""
 
 
-def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], main: bool) -> Mode:
+def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], main: bool, environ: Mapping[str, str]) -> Mode:
     """The mode a profile means: one whose `nodes` are each job's own submits jobs, one that limits `nodes` shares an allocation out.
 
     `scopes` and `limits` are Snakemake's --set-resource-scopes and --resources: its executor is not known yet when rules are read.
@@ -35,7 +40,8 @@ def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], main: bool) ->
         return Mode(way="jobs", main=main)
     if NODES in limits:
         limit = limits[NODES]
-        return Mode(way="allocation", nodes=int(getattr(limit, "value", limit)), main=main)  # Snakemake's own values have a .value
+        job = f"{environ.get(JOB_ID, 0)}-{environ.get(RESTART_COUNT, 0)}"
+        return Mode(way="allocation", nodes=int(getattr(limit, "value", limit)), main=main, job=job)  # Snakemake's own values have a .value
     return Mode(main=main)
 
 
