@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from workflow.commands.progress import describe, progress
 
 
@@ -56,7 +58,8 @@ def test_a_title_is_safe_for_a_terminal() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_a_bar_on_a_terminal() -> None:
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")  # on a dumb terminal rich draws no bar
     for unit in ("bytes", "runs"):
         stream = Terminal()
         with progress("work", unit, stream) as callback:
