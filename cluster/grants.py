@@ -10,9 +10,12 @@ from base.errors import AllocationError
 from cluster.types import Allocation, Grant, Node
 
 
-def complete(allocation: Allocation, grants: Sequence[Grant | None], processes: int) -> tuple[Allocation, tuple[str, ...]]:
+def complete(
+    allocation: Allocation, grants: Sequence[Grant | None], processes: int, foreign_gpu: str = "record"
+) -> tuple[Allocation, tuple[str, ...]]:
     """The allocation with its nodes filled in, and warnings for the record. `grants`: one per node, in order, or None where the scheduler
-    has said all beforehand; `processes`: GPUs (on the CPU: processes) of the run per node.
+    has said all beforehand; `processes`: GPUs (on the CPU: processes) of the run per node; `foreign_gpu`: `record` processes of others on
+    these GPUs, or `refuse`.
 
     Raises AllocationError, which names the node, what was asked and what was found.
     """
@@ -24,7 +27,8 @@ def complete(allocation: Allocation, grants: Sequence[Grant | None], processes: 
     nodes = tuple(_node(allocation, node, grant, processes) for node, grant in zip(allocation.nodes, told, strict=True))
     crowded = _crowded(nodes, told, processes)
     done = dataclasses.replace(allocation, nodes=nodes, oversubscribed=allocation.oversubscribed or bool(crowded))
-    return done, (*crowded, *_unbound(allocation, told), *_different_models(nodes))
+    foreign = _foreign(allocation, nodes, told, foreign_gpu)
+    return done, (*crowded, *_unbound(allocation, told), *_different_models(nodes), *foreign)
 
 
 def _node(allocation: Allocation, node: Node, grant: Grant, processes: int) -> Node:
@@ -64,6 +68,11 @@ def _gpus(allocation: Allocation, grant: Grant, processes: int, where: str) -> t
     if found < processes or (found > processes and not spare):
         shown = ", ".join(grant.gpus) or "none"
         raise AllocationError(f"{where}: {processes} GPUs were asked, nvidia-smi shows {found} of this step: {shown}")
+    if grant.gpu_rule == "all" and found > 1 and not allocation.exclusive:
+        raise AllocationError(
+            f"{where}: {processes} GPUs were asked on a node that others may use, and nothing says which of its {found} are this job's: "
+            f"have the scheduler hand them out (gpus_per_node in the site file, its generic resources), or share_nodes: false"
+        )
     return grant.gpus[:processes], grant.gpu_models[:processes]
 
 
@@ -94,6 +103,18 @@ def _unbound(allocation: Allocation, grants: Sequence[Grant]) -> list[str]:
         for grant in grants
         if grant.cpus is not None and grant.cpus < len(grant.cores)
     )
+
+
+def _foreign(allocation: Allocation, nodes: Sequence[Node], grants: Sequence[Grant], foreign_gpu: str) -> list[str]:
+    """Of the GPUs that the run will use. Raises AllocationError where the site refuses such."""
+    found = [(node.name, use) for node, grant in zip(nodes, grants, strict=True) for use in grant.foreign if use.uuid in ("", *node.gpus)]
+    used = [(name, use) for name, use in found if use.uuid]
+    if used and foreign_gpu == "refuse":
+        raise AllocationError(
+            f"job {allocation.job_id}, node {used[0][0]}: {used[0][1].text}{f', and {len(used) - 1} more such' if len(used) > 1 else ''}; "
+            f"the site file says foreign_gpu: refuse; end that process, or exclude the node"
+        )
+    return _by_text((name, use.text) for name, use in found)
 
 
 def _by_text(found: Iterable[tuple[str, str]]) -> list[str]:

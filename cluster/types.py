@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 DEVICES = ("cpu", "cuda")
 
@@ -120,6 +120,13 @@ class Allocation:
         return cls(**{**value, "nodes": tuple(Node.from_json(node) for node in value["nodes"])})
 
 
+class ForeignUse(NamedTuple):
+    """A process that is not ours on a GPU that is. `uuid` is empty where it cannot be known whether there are such."""
+
+    uuid: str
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grant:
     """What a node got, as its node program sees it from within: the scheduler's word and the machine's."""
@@ -138,6 +145,10 @@ class Grant:
     gpu_models: tuple[str, ...] = ()
     gpu_indices: tuple[str, ...] = ()
     """As the scheduler calls them."""
+    gpu_rule: str | None = None
+    """By which rule `gpus` were found (cluster/gpus/decision.py): `all` means that nothing says that they are ours."""
+    foreign: tuple[ForeignUse, ...] = ()
+    """Who else uses `gpus`, before we do."""
     restart_count: int | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -148,7 +159,7 @@ class Grant:
     def from_json(cls, value: Mapping[str, Any]) -> Grant:
         """The inverse of `to_json`."""
         fields: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
-        return cls(**fields)
+        return cls(**{**fields, "foreign": tuple(ForeignUse(*use) for use in value.get("foreign", ()))})
 
 
 @dataclass(frozen=True, kw_only=True)

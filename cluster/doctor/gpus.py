@@ -43,7 +43,14 @@ def judge(lines: Sequence[Line], device: str, gpus_per_node: int | None, on_node
         found.append(Finding(SUBJECT, "note", "the site file says device: cpu: the GPUs are not used", "device: cuda in the site file"))
     if any(line[2] == "Enabled" for line in lines):
         text = "MIG is on: a GPU here is a slice of one; speeds of slices do not compare with whole GPUs"
-        found.append(Finding(SUBJECT, "warning", text, "another queue or constraint, or MIG off; this version grants whole GPUs only"))
+        found.append(
+            Finding(
+                SUBJECT,
+                "warning",
+                text,
+                "another queue or constraint, or MIG off; instances are granted by UUID only: `slipway gpus --explain`",
+            )
+        )
     if any(line[3] == "Disabled" for line in lines):
         text = "persistence mode is off: the driver is loaded anew for each run, some seconds each"
         found.append(Finding(SUBJECT, "note", text, "ask for nvidia-persistenced"))

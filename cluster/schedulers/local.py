@@ -12,7 +12,7 @@ from pathlib import Path
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster import processes
-from cluster.gpus import Gpu, query_gpus, split_gpus, visible_gpus
+from cluster.gpus import Gpu, granted_gpus, query_gpus, split_gpus
 from cluster.jobs import scheduler_of
 from cluster.machine import Topology, read_topology, usable_cores
 from cluster.runtime import runtime_directory
@@ -31,7 +31,7 @@ def detect(environ: Mapping[str, str]) -> bool:
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
     """This machine's cores and GPUs, divided. Raises AllocationError when GPUs are asked and missing."""
     cores = usable_cores()
-    gpus = () if request.device == "cpu" else visible_gpus(query_gpus(), environ)
+    gpus = () if request.device == "cpu" else granted_gpus(query_gpus(), environ, None, everything=True)
     return plan_allocation(request, cores, read_topology(cores), gpus, (os.uname().nodename, supervisor))
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from cluster import addresses
-from cluster.gpus import granted_gpus, query_gpus
+from cluster.gpus import Decision, accepted, decide, look, query_gpus, read_place
+from cluster.gpus.claims import said_count
 from cluster.machine import usable_cores
 from cluster.slurm.environ import RESTART_COUNT
 from cluster.types import Grant
@@ -19,7 +20,8 @@ INDICES: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant:
     """For a task of srun. `peer`: whom we must reach; `interface`: the site's, if it names one. Raises AllocationError."""
     address, found_interface = addresses.here(peer, interface)
-    gpus = () if device == "cpu" else granted_gpus(query_gpus(), environ, gpu_count(environ))
+    found = None if device == "cpu" else _gpus(environ)
+    gpus = () if found is None else found.gpus
     return Grant(
         node=environ.get("SLURMD_NODENAME") or os.uname().nodename,
         hostname=os.uname().nodename,
@@ -30,8 +32,15 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
         gpus=tuple(gpu.uuid for gpu in gpus),
         gpu_models=tuple(gpu.model for gpu in gpus),
         gpu_indices=gpu_indices(environ),
+        gpu_rule=None if found is None else found.rule,
+        foreign=look([gpu.uuid for gpu in gpus]),
         restart_count=_number(environ, RESTART_COUNT),
     )
+
+
+def _gpus(environ: Mapping[str, str]) -> Decision:
+    """Where Slurm hands out no GPUs, all that show: cluster/grants.py refuses that unless the node is the job's alone."""
+    return accepted(decide(query_gpus(), environ, gpu_count(environ), everything=True, place=read_place(environ)))
 
 
 def gpu_indices(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -44,7 +53,7 @@ def gpu_indices(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def gpu_count(environ: Mapping[str, str]) -> int | None:
     """Pure: how many GPUs were granted here; None where Slurm manages none."""
-    said = _number(environ, "SLURM_GPUS_ON_NODE")
+    said = said_count(environ, "slurm")
     return said if said is not None else (len(gpu_indices(environ)) or None)
 
 

@@ -1,38 +1,168 @@
+"""What nvidia-smi shows, read; what a container sees, compared; who else uses a GPU."""
+
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import pytest
 
 from base.errors import AllocationError
-from cluster.gpus import Gpu, parse_gpus, visible_gpus
+from cluster.gpus import Gpu, compare, foreign, foreign_use, listed_uuids, parse_gpus, query_apps, query_gpus, read_place, split_gpus
+from cluster.gpus.foreign import parse_apps
+from cluster.gpus.listing import bus_key, in_pci_order, parse_instances, short_bus, with_instances
+from tests.cluster.smi import answer, install
 
-ANSWER = "0, GPU-06aa, Tesla P100-SXM2-16GB\n1, GPU-07bb, Tesla P100-SXM2-16GB\n3, GPU-0bcc, Tesla P100-SXM2-16GB\n"
+P100 = "Tesla P100-SXM2-16GB"
+EIGHT = parse_gpus(answer("p100x8-query"))
+MIG = with_instances(parse_gpus(answer("a100-mig-query")), parse_instances(answer("a100-mig-list")))
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
 
 
 def test_the_answer_is_read() -> None:
-    assert parse_gpus(ANSWER)[2] == Gpu(3, "GPU-0bcc", "Tesla P100-SXM2-16GB")
+    assert EIGHT[3] == Gpu(3, "GPU-3c3b7a5e-9d21-4f60-8e0b-5a1f0c27d9e3", P100, "0000:0B:00.0")
     assert parse_gpus("") == ()
+    assert parse_gpus("0, GPU-1, 00000000:01:00.0, a, with a comma\n")[0].model == "a, with a comma"
 
 
-@pytest.mark.parametrize("line", ["No devices were found", "x, GPU-1, y", "0, MIG, y", "0, GPU-1"])
+@pytest.mark.parametrize(
+    "line", ["No devices were found", "x, GPU-1, 0:01:00.0, y", "0, MIG, 0:01:00.0, y", "0, GPU-1, y", "0, GPU-1, [Unknown Error], y"]
+)
 def test_another_answer_is_an_error(line: str) -> None:
     with pytest.raises(AllocationError, match="nvidia-smi answered"):
         parse_gpus(line)
 
 
+def test_bus_ids_of_old_and_new_drivers_are_the_same() -> None:
+    assert bus_key("0000:0B:00.0") == bus_key("00000000:0b:00.0") == bus_key("0B:00.0") == (0, 11, 0, 0)
+    assert [short_bus(text) for text in ("0000:0B:00.0", "00000001:0b:00.0")] == ["0B:00.0", "0001:0B:00.0"]
+    with pytest.raises(ValueError, match="no PCI bus id"):
+        bus_key("[N/A]")
+
+
+def test_the_order_is_that_of_the_bus_and_not_of_the_numbers() -> None:
+    other = parse_gpus(answer("p100x8-other-order-query"))
+    assert [gpu.number for gpu in in_pci_order(other)] == [4, 5, 6, 7, 0, 1, 2, 3]
+    assert [gpu.uuid for gpu in in_pci_order(other)] == [gpu.uuid for gpu in EIGHT]
+
+
+def test_mig_instances_stand_in_the_place_of_their_gpu() -> None:
+    assert [(gpu.number, gpu.uuid[:12], gpu.model, gpu.is_instance) for gpu in MIG] == [
+        (0, "MIG-c6d4f1ef", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", True),
+        (0, "MIG-cba663e8", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", True),
+        (1, "MIG-1e4a94a5", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", True),
+        (1, "MIG-6e0a1c52", "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", True),
+    ]
+
+
+def test_a_list_tells_what_can_be_used() -> None:
+    assert listed_uuids(answer("p100x8-list")) == tuple(gpu.uuid for gpu in EIGHT)
+    assert listed_uuids(answer("a100-mig-list")) == tuple(gpu.uuid for gpu in MIG)
+    gpu = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
+    assert listed_uuids(answer("a100-mig-r450-list"))[:2] == (f"MIG-{gpu}/1/0", f"MIG-{gpu}/9/0")
+    assert listed_uuids("") == ()
+
+
 @pytest.mark.parametrize(
-    ("environ", "expected"),
+    ("seen", "words"),
     [
-        ({}, ["GPU-06aa", "GPU-07bb", "GPU-0bcc"]),
-        ({"CUDA_VISIBLE_DEVICES": "3,1"}, ["GPU-0bcc", "GPU-07bb"]),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-07"}, ["GPU-07bb"]),
-        ({"CUDA_VISIBLE_DEVICES": ""}, []),
-        ({"NV_GPU": "1,3"}, ["GPU-07bb", "GPU-0bcc"]),
+        ("ab", None),
+        ("ba", None),
+        ("a", ["of 2 granted it shows 1", "1 missing (GPU-b)"]),
+        ("", ["it shows 0", "2 missing (GPU-a, GPU-b)"]),
+        ("abc", ["it shows 3", "1 that were not granted (GPU-c)"]),
+        ("cd", ["2 missing (GPU-a, GPU-b), 2 that were not granted (GPU-c, GPU-d)"]),
     ],
 )
-def test_the_environment_restricts(environ: dict[str, str], expected: list[str]) -> None:
-    assert [gpu.uuid for gpu in visible_gpus(parse_gpus(ANSWER), environ)] == expected
+def test_what_a_container_sees_is_compared_with_what_it_was_given(seen: str, words: list[str] | None) -> None:
+    said = compare(["GPU-a", "GPU-b"], [f"GPU-{letter}" for letter in seen])
+    assert (said is None) is (words is None)
+    assert all(word in (said or "") for word in words or [])
 
 
-def test_a_gpu_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(AllocationError, match=r"CUDA_VISIBLE_DEVICES names '2'"):
-        visible_gpus(parse_gpus(ANSWER), {"CUDA_VISIBLE_DEVICES": "2"})
+def test_split() -> None:
+    assert [[gpu.number for gpu in part] for part in split_gpus(EIGHT, 2, 3)] == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(AllocationError, match="3 nodes x 3 GPUs were asked of this machine, which shows 8"):
+        split_gpus(EIGHT, 3, 3)
+
+
+# -- other processes
+
+
+def test_processes_on_gpus_are_read() -> None:
+    apps = parse_apps(answer("compute-apps"))
+    assert [(app.pid, app.used_mib, app.name) for app in apps] == [
+        (41207, 10245, "/usr/bin/python3"),
+        (41300, 402, "./a, b.out"),
+        (977, None, "[Not Found]"),
+    ]
+    assert parse_apps(answer("compute-apps-not-supported")) == ()
+    with pytest.raises(ValueError, match="nvidia-smi answered"):
+        parse_apps("something else\n")
+
+
+def test_processes_of_others_on_our_gpus_are_found() -> None:
+    apps = [app._replace(owner="alice") if app.pid == 41207 else app for app in parse_apps(answer("compute-apps"))]
+    found = foreign_use([EIGHT[1].uuid, EIGHT[3].uuid, EIGHT[5].uuid], apps, {41300})
+    assert [use.text for use in found] == [
+        f"{EIGHT[1].uuid} is used by process 41207 (/usr/bin/python3) of alice, which holds 10245 MiB",
+        f"{EIGHT[3].uuid} is used by process 977 ([Not Found]) of another user",
+    ]
+    assert [use.uuid for use in found] == [EIGHT[1].uuid, EIGHT[3].uuid]
+    assert foreign_use([EIGHT[0].uuid], apps, ()) == ()
+
+
+def test_the_owner_of_a_process() -> None:
+    import pwd
+
+    assert foreign.owner_of(os.getpid()) == pwd.getpwuid(os.getuid()).pw_name
+    assert foreign.owner_of(2**22 + 1) is None
+
+
+# -- asking
+
+
+def test_without_nvidia_smi_there_are_no_gpus(path: Path) -> None:
+    assert query_gpus() == ()
+
+
+def test_gpus_are_asked_for(path: Path) -> None:
+    install(path, ["a100-mig-query", "a100-mig-list", "compute-apps"])
+    assert query_gpus() == MIG
+    assert len(query_apps()) == 3
+
+
+def test_where_all_are_hidden_there_are_none(path: Path) -> None:
+    install(path, ["no-devices"])
+    assert query_gpus() == ()
+
+
+def test_a_lost_gpu_is_named_with_its_node(path: Path) -> None:
+    install(path, ["gpu-lost"])
+    with pytest.raises(AllocationError, match=rf"(?s)GPUs of {os.uname().nodename} cannot be listed.*0000:0B:00.0: GPU is lost"):
+        query_gpus()
+
+
+def test_who_uses_gpus_may_not_be_known(path: Path) -> None:
+    install(path, [])
+    assert foreign.look([]) == ()
+    (found,) = foreign.look(["GPU-a"])
+    assert found.uuid == ""
+    assert "is not known" in found.text
+
+
+def test_the_place(tmp_path: Path) -> None:
+    for name in ("0000:85:00.0", "0000:06:00.0", "else"):
+        (tmp_path / name).mkdir()
+    file = tmp_path / "gpufile"
+    file.write_text("n1-gpu0\n")
+    place = read_place({"PBS_JOBID": "1.server", "PBS_GPUFILE": str(file)}, tmp_path)
+    assert (place.node_buses, place.gpu_file, place.hostname) == (("0000:06:00.0", "0000:85:00.0"), "n1-gpu0\n", os.uname().nodename)
+    assert read_place({"PBS_GPUFILE": "/nothing"}, tmp_path / "nothing").node_buses == ()
+    with pytest.raises(AllocationError, match="PBS_GPUFILE=/nothing cannot be read"):
+        read_place({"PBS_JOBID": "1.server", "PBS_GPUFILE": "/nothing"}, tmp_path)

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from base.errors import AllocationError
-from cluster.gpus import Gpu, granted_gpus
 from cluster.grants import complete
-from cluster.types import Allocation, Grant, Node
+from cluster.types import Allocation, ForeignUse, Grant, Node
 
-GPUS = tuple(Gpu(number, f"GPU-{number}", "P100") for number in range(8))
+GPUS = tuple(f"GPU-{number}" for number in range(8))
 
 
 def allocation(**changes: Any) -> Allocation:
@@ -65,7 +64,7 @@ def test_another_grant_than_asked_is_refused_by_node(changes: dict[str, Any], wo
 
 
 def test_where_no_scheduler_manages_gpus_a_node_of_our_own_may_have_more() -> None:
-    free = {"gpus": tuple(gpu.uuid for gpu in GPUS), "gpu_models": ("P100",) * 8, "gpu_indices": ()}
+    free = {"gpus": GPUS, "gpu_models": ("P100",) * 8, "gpu_indices": ()}
     done, _ = complete(allocation(gres=0), [grant("n1", **free), grant("n2", **free)], 2)
     assert done.nodes[0].gpus == ("GPU-0", "GPU-1")
     with pytest.raises(AllocationError, match="shows 8"):
@@ -97,22 +96,28 @@ def test_on_a_shared_node_without_binding_a_job_keeps_to_as_many_cores_as_it_was
     assert "binds to none" in warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("seen", "environ", "granted", "expected"),
-    [
-        (8, {"CUDA_VISIBLE_DEVICES": "GPU-3,GPU-1"}, 2, [3, 1]),
-        (2, {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "4,5"}, 2, [0, 1]),
-        (8, {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "4,5"}, 2, [4, 5]),
-        (8, {"CUDA_VISIBLE_DEVICES": "6,7"}, 2, [6, 7]),
-        (8, {}, None, list(range(8))),
-    ],
-)
-def test_of_the_gpus_that_are_seen_those_that_were_granted(
-    seen: int, environ: dict[str, str], granted: int | None, expected: list[int]
-) -> None:
-    assert [gpu.number for gpu in granted_gpus(GPUS[:seen], environ, granted)] == expected
+USED = (ForeignUse("GPU-b", "GPU-b is used by process 7 (x) of alice"), ForeignUse("GPU-z", "GPU-z is used by process 8 (x) of bob"))
 
 
-def test_gpus_that_nobody_names_are_refused() -> None:
-    with pytest.raises(AllocationError, match="2 GPUs were granted, nvidia-smi shows 8"):
-        granted_gpus(GPUS, {}, 2)
+def test_other_processes_on_our_gpus_are_told() -> None:
+    _, warnings = complete(allocation(), [grant("n1", foreign=USED), grant("n2")], 2)
+    assert warnings == ("n1: GPU-b is used by process 7 (x) of alice",)
+    told = Grant.from_json(json.loads(json.dumps(grant("n1", foreign=USED).to_json())))
+    assert told == grant("n1", foreign=USED)
+
+
+def test_where_the_site_says_so_they_are_refused() -> None:
+    with pytest.raises(
+        AllocationError, match=r"node n1: GPU-b is used by process 7 \(x\) of alice; the site file says foreign_gpu: refuse"
+    ):
+        complete(allocation(), [grant("n1", foreign=USED), grant("n2")], 2, "refuse")
+    unknown = (ForeignUse("", "whether other processes use the GPUs is not known: x"),)
+    _, warnings = complete(allocation(), [grant("n1", foreign=unknown), grant("n2", foreign=USED[1:])], 2, "refuse")
+    assert warnings == ("n1: whether other processes use the GPUs is not known: x",)
+
+
+def test_gpus_of_a_shared_node_that_nobody_handed_out_are_refused() -> None:
+    free = {"gpu_indices": (), "gpu_rule": "all"}
+    assert complete(allocation(gres=0), [grant("n1", **free), grant("n2", **free)], 2)[0].nodes[0].gpus == ("GPU-a", "GPU-b")
+    with pytest.raises(AllocationError, match="nothing says which of its 2 are this job's"):
+        complete(allocation(gres=0, exclusive=False), [grant("n1", **free), grant("n2", **free)], 2)

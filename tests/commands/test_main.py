@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 def test_help_names_every_command(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out
-    for name in ("plan", "submit", "status", "logs", "dataset", "cache", "tables", "report", "reap", "doctor"):
+    for name in ("plan", "submit", "status", "logs", "dataset", "cache", "tables", "report", "reap", "doctor", "gpus"):
         assert f"\n  {name} " in text
-    for name in ("gpus", "session", "compare"):
+    for name in ("session", "compare"):
         assert f"\n  {name} " not in text
 
 

@@ -218,6 +218,17 @@ def doctor(
 
 
 @app.command()
+def gpus(
+    explain: Annotated[bool, typer.Option("--explain", help="Say step by step how it was decided: variables, rule, result.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """This node's GPUs by UUID, which of them this process was granted, and who uses them."""
+    from workflow.commands import gpus as command
+
+    command.main(explain, as_json)
+
+
+@app.command()
 def reap(
     push: Annotated[bool, typer.Option("--push", help="Deliver them; default: only count.")] = False,
     site: SiteOption = None,

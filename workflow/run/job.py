@@ -54,7 +54,9 @@ def complete(run: Supervisor) -> None:
     found = [node.said["ready"].get("grant") for node in run.nodes.all]
     told = [None if grant is None else Grant.from_json(grant) for grant in found]
     try:
-        run.allocation, warnings = grants.complete(run.allocation, told, int(run.run["cell"]["gpus_per_node"]))
+        run.allocation, warnings = grants.complete(
+            run.allocation, told, int(run.run["cell"]["gpus_per_node"]), str(run.run["site"].get("foreign_gpu", "record"))
+        )
     except AllocationError as error:
         run.end(Ending(status="node_lost", reason=str(error), error=AllocationError))
         return

@@ -1,0 +1,27 @@
+"""Whether a container sees the GPUs it was given: pure, for the check after its start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cluster.gpus.listing import parse_instances
+
+
+def listed_uuids(text: str) -> tuple[str, ...]:
+    """The output of `nvidia-smi -L`: what programs can use there; of a GPU that is divided, its MIG instances."""
+    return tuple(uuid for gpu, instances in parse_instances(text).items() for uuid in ([each for _, each in instances] or [gpu]))
+
+
+def compare(expected: Sequence[str], seen: Sequence[str]) -> str | None:
+    """None where both name the same GPUs, in whatever order; else what is missing there, and what was never granted."""
+    missing = [uuid for uuid in dict.fromkeys(expected) if uuid not in seen]
+    foreign = [uuid for uuid in dict.fromkeys(seen) if uuid not in expected]
+    if not missing and not foreign:
+        return None
+    said = [f"{len(missing)} missing ({_names(missing)})"] if missing else []
+    said += [f"{len(foreign)} that were not granted ({_names(foreign)})"] if foreign else []
+    return f"the container sees other GPUs than it was given: of {len(set(expected))} granted it shows {len(set(seen))}: {', '.join(said)}"
+
+
+def _names(uuids: Iterable[str]) -> str:
+    return ", ".join(uuids)

@@ -1,0 +1,90 @@
+"""Who else uses the GPUs that we were granted: processes as nvidia-smi lists them, and what is said of them.
+
+It lists compute programs only, not a display's. A process of another PID namespace does not show, and those on MIG instances stand under
+the UUID of their GPU: nothing is said of either.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from base.command import describe, run
+from base.errors import SlipwayError
+from cluster import processes
+from cluster.types import ForeignUse
+
+logger = logging.getLogger(__name__)
+
+QUERY: Final = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", "--format=csv,noheader")
+TIMEOUT_S: Final = 20.0
+
+
+class App(NamedTuple):
+    """One process on one GPU. `used_mib`: None where the driver does not say; `owner`: the user's name, None where it is not known."""
+
+    gpu: str
+    pid: int
+    used_mib: int | None
+    name: str
+    owner: str | None = None
+
+
+def parse_apps(text: str) -> tuple[App, ...]:
+    """The output of `QUERY`; lines in brackets, by which old cards say that they do not know, are none. Raises ValueError."""
+    found = []
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(",", 3)]
+        if not line.strip() or line.strip().startswith(("[", "No running", "No devices")):
+            continue
+        if len(words) != 4 or not words[0].startswith(("GPU-", "MIG-")) or not words[1].isdigit():
+            raise ValueError(f"nvidia-smi answered {line!r}, expected `GPU-uuid, pid, memory, name`")
+        amount = words[2].split()[0] if words[2] else ""
+        found.append(App(words[0], int(words[1]), int(amount) if amount.isdigit() else None, words[3]))
+    return tuple(found)
+
+
+def foreign_use(uuids: Sequence[str], apps: Iterable[App], own_pids: Collection[int]) -> tuple[ForeignUse, ...]:
+    """Pure: of the processes, those that are not ours and on a GPU of ours, in the order of the GPUs."""
+    others = [app for app in apps if app.pid not in own_pids]
+    return tuple(ForeignUse(uuid, _said(app)) for uuid in uuids for app in others if app.gpu == uuid)
+
+
+def look(uuids: Sequence[str]) -> tuple[ForeignUse, ...]:
+    """Ask. That it cannot be known is said under no GPU: it harms nobody."""
+    if not uuids:
+        return ()
+    try:
+        return foreign_use(uuids, query_apps(), {os.getpid(), *processes.descendants(os.getpid())})
+    except (SlipwayError, ValueError) as error:
+        logger.debug("nvidia-smi does not list the processes on GPUs", exc_info=True)
+        return (ForeignUse("", f"whether other processes use the GPUs is not known: {error}"),)
+
+
+def query_apps() -> tuple[App, ...]:
+    """The compute processes on the GPUs that show here. Raises SlipwayError, ValueError."""
+    result = run(QUERY, timeout_s=TIMEOUT_S)
+    if result.returncode:
+        raise SlipwayError(describe(result))
+    return tuple(app._replace(owner=owner_of(app.pid)) for app in parse_apps(result.stdout))
+
+
+def owner_of(pid: int) -> str | None:
+    """The name of the user whose process that is, or the number; None once it is gone, or where /proc hides it."""
+    try:
+        uid = Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _said(app: App) -> str:
+    memory = f", which holds {app.used_mib} MiB" if app.used_mib is not None else ""
+    return f"{app.gpu} is used by process {app.pid} ({app.name}) of {app.owner or 'another user'}{memory}"

@@ -1,0 +1,27 @@
+"""Answers of nvidia-smi for tests, kept in tests/captured/nvidia-smi, and an nvidia-smi on PATH that gives them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+CAPTURED = Path(__file__).parents[1] / "captured" / "nvidia-smi"
+
+
+def answer(name: str) -> str:
+    """What nvidia-smi says on standard output in that case."""
+    return str(json.loads((CAPTURED / f"{name}.json").read_text())["stdout"])
+
+
+def install(directory: Path, names: Iterable[str]) -> Path:
+    """An executable `nvidia-smi` in `directory`, which answers each of these cases' argv, and refuses any other."""
+    branches = []
+    for name in names:
+        case = json.loads((CAPTURED / f"{name}.json").read_text())
+        branches.append(f"{shlex.quote(' '.join(case['argv'][1:]))}) printf %s {shlex.quote(case['stdout'])}; exit {case['returncode']} ;;")
+    path = directory / "nvidia-smi"
+    path.write_text('#!/bin/sh\ncase "$*" in\n' + "\n".join(branches) + '\n*) echo "not asked for in this test: $*"; exit 2 ;;\nesac\n')
+    path.chmod(0o755)
+    return path

@@ -1,0 +1,106 @@
+"""`slipway gpus`: this node's GPUs, which of them this process was granted, and how that is known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from base.errors import SlipwayError
+from base.units import counted
+from cluster.gpus import App, Decision, Gpu, accepted, decide, query_apps, query_gpus, read_place
+from cluster.gpus.listing import short_bus
+from cluster.jobs import scheduler_of
+from workflow.commands import show
+
+
+def main(explain: bool, as_json: bool) -> None:
+    """Print what is there and what was granted. Raises AllocationError where that cannot be decided, or nvidia-smi fails."""
+    gpus = query_gpus()
+    scheduler = scheduler_of(os.environ)
+    decision = decide(gpus, os.environ, None, everything=scheduler is None, place=read_place(os.environ))
+    apps, trouble = _apps() if gpus else ((), None)
+    if as_json:
+        show.json_value(_json(gpus, decision, apps, trouble))
+    else:
+        _print(gpus, decision, apps, trouble)
+        if explain:
+            _explain(decision, os.environ)
+    accepted(decision)
+
+
+def _apps() -> tuple[tuple[App, ...], str | None]:
+    """Processes on the GPUs, and why they are not known."""
+    try:
+        return query_apps(), None
+    except (SlipwayError, ValueError) as error:
+        return (), str(error)
+
+
+def _print(gpus: Sequence[Gpu], decision: Decision, apps: Sequence[App], trouble: str | None) -> None:
+    show.line(f"{os.uname().nodename}: {_count(gpus)}")
+    if gpus:
+        rows = [
+            (short_bus(gpu.bus_id), gpu.uuid, gpu.model, _granted(gpu, decision), "; ".join(map(_app, _on(gpu, apps))) or None)
+            for gpu in gpus
+        ]
+        show.table(("bus", "uuid", "model", "granted", "used by"), rows)
+    if trouble is not None:
+        show.line(f"who uses them is not known: {trouble}")
+    unlisted = [gpu.uuid for gpu in decision.gpus if gpu not in gpus]
+    if unlisted:
+        show.line(f"granted, and not listed here: {', '.join(unlisted)}")
+
+
+def _explain(decision: Decision, environ: Mapping[str, str]) -> None:
+    show.line()
+    for number, step in enumerate(decision.steps, start=1):
+        show.line(f"{number}. {step}")
+    if scheduler_of(environ) == "slurm" and "SLURMD_NODENAME" not in environ:
+        show.line("Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`")
+
+
+def _count(gpus: Sequence[Gpu]) -> str:
+    if not gpus:
+        return "no GPUs show here: nvidia-smi is not on PATH, or it lists none"
+    instances = sum(1 for gpu in gpus if gpu.is_instance)
+    said = [counted(len(gpus) - instances, "GPU")] if instances < len(gpus) else []
+    return " and ".join(said + ([counted(instances, "MIG instance")] if instances else []))
+
+
+def _granted(gpu: Gpu, decision: Decision) -> str:
+    if decision.refusal is not None:
+        return "not known"
+    return "yes" if gpu in decision.gpus else "no"
+
+
+def _on(gpu: Gpu, apps: Sequence[App]) -> list[App]:
+    return [app for app in apps if app.gpu == gpu.uuid]
+
+
+def _app(app: App) -> str:
+    memory = f", {app.used_mib} MiB" if app.used_mib is not None else ""
+    return f"process {app.pid} ({app.name}) of {app.owner or 'another user'}{memory}"
+
+
+def _json(gpus: Sequence[Gpu], decision: Decision, apps: Sequence[App], trouble: str | None) -> dict[str, Any]:
+    return {
+        "node": os.uname().nodename,
+        "scheduler": scheduler_of(os.environ),
+        "gpus": [
+            {
+                "uuid": gpu.uuid,
+                "bus_id": gpu.bus_id,
+                "model": gpu.model,
+                "number": gpu.number,
+                "granted": None if decision.refusal is not None else gpu in decision.gpus,
+                "processes": [{"pid": app.pid, "name": app.name, "owner": app.owner, "used_mib": app.used_mib} for app in _on(gpu, apps)],
+            }
+            for gpu in gpus
+        ],
+        "processes_unknown": trouble,
+        "granted": [gpu.uuid for gpu in decision.gpus],
+        "rule": decision.rule,
+        "refusal": decision.refusal,
+        "steps": list(decision.steps),
+    }
