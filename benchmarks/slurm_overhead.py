@@ -1,6 +1,6 @@
 """What Slipway adds to a one-node run on Slurm: seconds per run of many, both ways, against Slurm alone with the same program.
 
-    python -m benchmarks.slurm_overhead [--runs 100] [--ways allocation jobs srun sbatch]
+    python -m benchmarks.slurm_overhead [--runs 100] [--peer-runs 30] [--ways allocation jobs srun sbatch]
 
 On a mini-cluster of one compute node, so runs follow each other. `allocation`: `slipway submit --wait`. `jobs`: Snakemake with
 profiles/slurm. `srun`: one batch job that runs the program as a step, so many times. `sbatch`: a job each, by `sbatch --wait`. Each way is
@@ -35,8 +35,8 @@ baseline: {{nodes: 1}}
 class Bench:
     """A cluster of one node, and how the user's commands are started on its login node."""
 
-    def __init__(self, cluster: Cluster, runs: int) -> None:
-        self.cluster, self.runs = cluster, runs
+    def __init__(self, cluster: Cluster, runs: int, peer_runs: int) -> None:
+        self.cluster, self.runs, self.peer_runs = cluster, runs, peer_runs
         self.home = cluster.shared / "bench"
         self.home.mkdir()
         self.results = cluster.shared / "slipway" / "results"
@@ -91,12 +91,12 @@ class Bench:
 
     def srun(self) -> float:
         step = f"srun --nodes=1 --ntasks=1 {shlex.join(self.program())}"
-        script = self.script("steps.sh", f"for _ in $(seq {self.runs}); do\n{step}\ndone")
+        script = self.script("steps.sh", f"for _ in $(seq {self.peer_runs}); do\n{step}\ndone")
         return self.seconds(["sbatch", "--wait", "--exclusive", "--output=/dev/null", script])
 
     def sbatch(self) -> float:
         script = self.script("job.sh", shlex.join(self.program()))
-        return sum(self.seconds(["sbatch", "--wait", "--exclusive", "--output=/dev/null", script]) for _ in range(self.runs))
+        return sum(self.seconds(["sbatch", "--wait", "--exclusive", "--output=/dev/null", script]) for _ in range(self.peer_runs))
 
 
 def _bin(name: str) -> str:
@@ -107,17 +107,19 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--peer-runs", type=int, default=30, help="of srun and sbatch, of which one is like the other")
     parser.add_argument(
         "--ways", nargs="+", choices=("allocation", "jobs", "srun", "sbatch"), default=("allocation", "jobs", "srun", "sbatch")
     )
     options = parser.parse_args()
     cluster = Cluster.up(f"bench{os.getpid()}", nodes=1, gpus=2, cores=2)
     try:
-        bench = Bench(cluster, options.runs)
+        bench = Bench(cluster, options.runs, options.peer_runs)
         bench.allocation("warm", 1)
         for way in options.ways:
+            runs = options.peer_runs if way in ("srun", "sbatch") else options.runs
             total = getattr(bench, way)()
-            print(f"{way:>10}: {total / options.runs:.2f} s per run, {total:.1f} s for {options.runs}", flush=True)
+            print(f"{way:>10}: {total / runs:.2f} s per run, {total:.1f} s for {runs}", flush=True)
         for way in ("allocation", "jobs"):
             print(steps(bench.results / way))
     finally:

@@ -1,13 +1,14 @@
 """Faults at random moments of a running study, then the same command again: `python -m tests.slurm.campaign --faults 50 --seed 1`.
 
-Each round runs one small study on a mini-cluster of its own, through one of the two profiles, injects one fault, heals what is broken, and
-starts the same command until it has nothing to do. Then it looks: every run has one whole, valid record; no process of ours, no lease, no
+Each round runs one small study on a mini-cluster, through one of the two profiles, injects one fault (after some of its four runs have a
+result, and some seconds more), heals what is broken, and starts the same command until it has nothing to do. Then it looks: every run has one whole, valid record; no process of ours, no lease, no
 temporary file, no half result, no job is left. Prints one line per round and the counts; exit code 1 if any round failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -34,6 +35,7 @@ axes: {{nodes: [1, 2], seed: [0, 1]}}
 baseline: {{nodes: 1}}
 limits: {{walltime: 10m, init: 60s}}
 """
+RUNS = 4
 ROUND_S = 420.0
 AGAIN = 4
 
@@ -49,6 +51,7 @@ class Round:
         self.study = home / f"{self.name}.yaml"
         self.study.write_text(STUDY.format(name=self.name))
         self.results = cluster.shared / "slipway" / "results" / self.name
+        self.moment = "-"
         self.log = (home / f"{self.name}.log").open("ab")
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -64,6 +67,9 @@ class Round:
             ]
         )
         return self.cluster.popen("login", argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def records(self) -> int:
+        return len(list(self.results.glob("runs/*/record.json")))
 
     def jobs(self) -> list[str]:
         """Ids of all jobs in the queue."""
@@ -206,9 +212,12 @@ def play(one: Round, fault: str) -> str:
     """One round; an empty text, or what is wrong."""
     act, lasts_s = FAULTS[fault]
     process = one.start()
-    moment = one.rng.uniform(0.5, 25.0)
+    done, seconds = one.rng.randrange(RUNS), one.rng.uniform(0.0, 15.0)
+    one.moment = f"{done} runs and {seconds:4.1f} s"
+    with contextlib.suppress(TimeoutError):
+        wait_for(f"{done} runs", lambda: process.poll() is not None or one.records() >= done, ROUND_S)
     try:
-        process.wait(moment)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         heal = act(one)
         if heal is not None:
@@ -277,10 +286,11 @@ def main() -> int:
         for number in range(options.faults):
             fault, profile = names[number % len(names)], profiles[(number // len(names)) % len(profiles)]
             began = time.monotonic()
-            problem = play(Round(cluster, profile, number, random.Random(options.seed * 1000 + number)), fault)  # noqa: S311 - no secret
+            one = Round(cluster, profile, number, random.Random(options.seed * 1000 + number))  # noqa: S311 - no secret
+            problem = play(one, fault)
             counts[f"{fault}: {'wrong' if problem else 'right'}"] += 1
             seconds = time.monotonic() - began
-            sys.stdout.write(f"{number + 1:3} {profile:17} {fault:18} {seconds:6.1f} s  {problem or 'right'}\n")
+            sys.stdout.write(f"{number + 1:3} {profile:17} {fault:18} after {one.moment:20} {seconds:6.1f} s  {problem or 'right'}\n")
             sys.stdout.flush()
     finally:
         cluster.down()
