@@ -1,8 +1,9 @@
 """Faults at random moments of a running study, then the same command again: `python -m tests.slurm.campaign --faults 50 --seed 1`.
 
 Each round runs one small study on a mini-cluster, through one of the two profiles, injects one fault (after some of its four runs have a
-result, and some seconds more), heals what is broken, and starts the same command until it has nothing to do. Then it looks: every run has one whole, valid record; no process of ours, no lease, no
-temporary file, no half result, no job is left. Prints one line per round and the counts; exit code 1 if any round failed.
+result, and some seconds more), heals what is broken, and starts the same command until it has nothing to do. Then it looks: every run has
+one whole, valid record; no process of ours, no lease, no temporary file, no half result, no job is left. Prints one line per round and the
+counts; exit code 1 if any round failed.
 """
 
 from __future__ import annotations
