@@ -5,17 +5,20 @@ BIN := .venv/bin
 PACKAGES := base cluster containers data_prep workflow
 SOURCES := $(PACKAGES) tests benchmarks
 
-.PHONY: demo test check lint types slow schemas requirements clean
+.PHONY: demo image test check lint types slow schemas requirements clean
 
 demo: .venv/.run  ## run the demo study on this machine and print its speed-up table
 	@$(BIN)/snakemake --profile profiles/local --configfile $(STUDY) --quiet rules
 	@$(BIN)/slipway tables --study $(STUDY) --show
 
+image: .venv/.run  ## build a framework's container image; without a registry: BASE=an image that is here, WHEELS=a directory of wheels
+	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
+
 test: .venv/.dev  ## the pure tests: seconds, any order
 	$(BIN)/pytest -n 2
 
 slow: .venv/.dev  ## real training, kills, power cuts, a browser: minutes
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist loadgroup
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check $(SOURCES)

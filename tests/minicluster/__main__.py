@@ -41,8 +41,12 @@ def parser() -> argparse.ArgumentParser:
     ):
         up.add_argument(f"--{option}", type=int, default=default, help=f"{text} (%(default)s)")
     up.add_argument("--accounting", action="store_true", help="with slurmdbd and MariaDB, so that sacct answers")
+    up.add_argument("--docker", action="store_true", help="a dockerd per node, podman, and stand-ins for NVIDIA's tools")
     up.add_argument("--storage-mbit", type=float, help="shared storage behind one link of this speed, for all nodes together")
     up.add_argument("--link-mbit", type=float, help="speed of each node's link, each direction")
+    daemon = commands.add_parser("dockerd", parents=[named], help="what to do to a node's dockerd")
+    daemon.add_argument("node")
+    daemon.add_argument("what", choices=("stop", "cont", "kill", "start", "restart"))
     change = commands.add_parser("set", parents=[named], help="change link speeds while it runs")
     change.add_argument("--storage-mbit", type=float)
     change.add_argument("--link-mbit", type=float)
@@ -70,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 def up(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up, as for Ctrl-C
-    numbers = ("nodes", "gpus", "cores", "memory_mb", "kill_wait", "slurmd_timeout", "accounting", "storage_mbit", "link_mbit")
+    numbers = ("nodes", "gpus", "cores", "memory_mb", "kill_wait", "slurmd_timeout", "accounting", "docker", "storage_mbit", "link_mbit")
     cluster = Cluster.up(options.name, options.dir, **{field: getattr(options, field) for field in numbers})
     option = "" if options.name == DEFAULT_NAME else f" --name {options.name}"
     facts = {"directory": cluster.spec.root, "shared": cluster.shared, "site": cluster.site_file, "conf": cluster.spec.slurm_conf}
@@ -94,6 +98,7 @@ def execute(options: argparse.Namespace) -> None:
     cluster = Cluster.open(options.name)
     words = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
     argv = cluster.argv(options.node, words or ["bash"])
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what is ignored stays so in the command
     os.execve(argv[0], argv, cluster.env)
 
 
@@ -115,6 +120,8 @@ def act(options: argparse.Namespace) -> None:
             execute(options)
         case "ctld":
             Cluster.open(options.name).ctld(options.what)
+        case "dockerd":
+            Cluster.open(options.name).dockerd(options.node, options.what)
         case "set":
             Cluster.open(options.name).set_bandwidth(options.storage_mbit, options.link_mbit, options.node)
         case command:

@@ -24,12 +24,16 @@ def mount(*arguments: str, keep: tuple[int, ...] = ()) -> None:
     subprocess.run(["mount", "--no-canonicalize", *arguments], check=True, pass_fds=keep)
 
 
-def make_dev(gpus: int) -> None:
-    """A /dev of our own; the GPUs are null devices: there to be granted, of no use."""
+NVIDIA = 195
+
+
+def make_dev(gpus: int, containers: bool) -> None:
+    """A /dev of our own. The GPUs are there to be granted, of no use: null devices, or with containers such as a device cgroup can tell."""
     terminals = os.open("/dev/pts", os.O_PATH)
     mount("-t", "tmpfs", "-o", "mode=755", "none", "/dev")
     os.umask(0)
-    for name, (major, minor) in DEVICES.items() | {f"nvidia{i}": (1, 3) for i in range(gpus)}.items():
+    cards = {f"nvidia{i}": (NVIDIA, i) if containers else DEVICES["null"] for i in range(gpus)}
+    for name, (major, minor) in (DEVICES | cards).items():
         os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
     os.umask(0o022)
     for name, target in LINKS.items():
@@ -46,7 +50,9 @@ def make_mounts(spec: dict[str, str]) -> None:
     kept = {path: os.open(path, os.O_PATH) for path in (spec["state"], str(Path(__file__).resolve().parents[2]))}
     mount("-t", "proc", "none", "/proc")
     for name in ("tmp", "local"):
-        mount("--bind", f"{spec['own']}/{name}", f"/{name}")
+        disk = f"{spec['own']}/disk.img"
+        source = ["-o", "loop,noatime", disk] if name == "local" and Path(disk).exists() else ["--bind", f"{spec['own']}/{name}"]
+        mount(*source, f"/{name}")
         if name == "tmp":
             reappear(kept)
     mount("-t", "tmpfs", "-o", "mode=755", "none", "/run")
@@ -85,6 +91,24 @@ def make_cgroup(mount_point: str, cgroup: int, name: str) -> None:
     os.close(cgroup)
 
 
+def make_hierarchies(names: list[str]) -> None:
+    """/sys/fs/cgroup of the node's own: our cgroup namespace begins at the node's cgroups."""
+    mount("-t", "tmpfs", "-o", "mode=755", "none", "/sys/fs/cgroup")
+    for name in names:
+        directory = Path("/sys/fs/cgroup", name.removeprefix("name="))
+        directory.mkdir()
+        mount("-t", "cgroup", "-o", f"none,{name}" if name.startswith("name=") else name, "none", str(directory))
+
+
+def make_engines(own: str) -> None:
+    """Podman's storage on the node's own disk; the stand-ins of NVIDIA's tools, and the directory where CDI files are looked for."""
+    stand_ins = ((f"{own}/stand-ins", "/run/minicluster"), (f"{own}/stand-ins/cdi", "/run/cdi"))
+    for source, target in (("/local/podman", "/var/lib/containers"), *stand_ins):
+        Path(source).mkdir(parents=True, exist_ok=True)
+        Path(target).mkdir(parents=True, exist_ok=True)
+        mount("--bind", source, target)
+
+
 def reap() -> None:
     """Until SIGKILL. SIGCHLD is blocked, so that none is missed between waiting and asking."""
     while True:
@@ -101,8 +125,11 @@ def main() -> None:
     socket.sethostname(spec["name"])
     cgroup = os.open(spec["cgroup"], os.O_PATH)
     make_mounts(spec)
-    make_dev(spec["gpus"])
+    make_dev(spec["gpus"], bool(spec["hierarchies"]))
     make_cgroup(spec["cgroup_mount"], cgroup, spec["name"])
+    if spec["hierarchies"]:
+        make_hierarchies(spec["hierarchies"])
+        make_engines(spec["own"])
     Path("/run/lock").mkdir(0o1777)
     Path(spec["own"], "ready").touch()
     reap()

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.minicluster import accounting, daemons, hosts, network, processes, registry, slurmconf, storage
+from tests.minicluster import accounting, cgroups, daemons, dockerd, hosts, network, processes, registry, slurmconf, storage
 from tests.minicluster.spec import ClusterError, Spec, read_state, write_state
 
 START_LIMIT_S = 60.0
@@ -54,6 +54,8 @@ def switch_on(spec: Spec, names: tuple[str, ...]) -> None:
             storage.serve(spec)
         with ThreadPoolExecutor(PARALLEL) as pool:
             list(pool.map(lambda host: storage.mount(spec, host), [host for host in names if host != "storage"]))
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(lambda host: dockerd.start(spec, host), [host for host in names if host in spec.container_hosts]))
 
 
 def start_login(spec: Spec) -> None:
@@ -84,11 +86,11 @@ def remove_named(name: str) -> None:
 def remove(spec: Spec) -> None:
     """Everything that carries the cluster's names, from any state it was left in; its directory and its name last."""
     for host in spec.hosts:
+        hosts.drop_disk(spec, host)
         processes.kill_all(spec, host)
     network.remove(spec)
-    for host in spec.hosts:
-        processes.remove_cgroups(spec.cgroup(host))
-    processes.remove_cgroups(spec.cgroup("login").parent)
+    for path in cgroups.of_cluster(spec):
+        processes.remove_cgroups(path)
     shutil.rmtree(spec.root, ignore_errors=True)
     if spec.root.exists():
         raise ClusterError(f"{spec.root} could not be removed whole: look what is in it, then `down` again")

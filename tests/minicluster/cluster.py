@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.minicluster import building, daemons, hosts, network, packages, processes, registry
+from tests.minicluster import building, daemons, dockerd, gpus, hosts, network, packages, processes, registry
 from tests.minicluster.spec import ClusterError, Spec, check_mbit, read_state
 
 DEFAULT_NAME = "slipway"
@@ -27,7 +27,7 @@ class Cluster:
     @classmethod
     def up(cls, name: str = DEFAULT_NAME, directory: str | Path | None = None, **numbers: Any) -> Cluster:
         """Build it and wait until its nodes are idle. What fails leaves nothing behind."""
-        packages.check_rights()
+        packages.check_rights(bool(numbers.get("docker")))
         spec = Spec(name=name, directory=os.path.abspath(directory or default_directory(name)), **numbers)
         packages.ensure(spec)
         building.claim(spec)
@@ -97,6 +97,19 @@ class Cluster:
 
     def ctld(self, what: str) -> None:
         daemons.control(self.spec, what)
+
+    def dockerd(self, node: str, what: str) -> None:
+        """stop (it hangs), cont, kill, start or restart the node's dockerd."""
+        dockerd.control(self.spec, self.spec.known(node), what)
+
+    def gpus(self, node: str) -> tuple[gpus.Card, ...]:
+        """The node's GPUs as its nvidia-smi lists them, in this order."""
+        return gpus.cards(self.spec, self.spec.known(node))
+
+    def load_image(self, archive: str | Path, *nodes: str, engine: str = "docker") -> None:
+        """`docker load` of a file on the nodes, by default all compute nodes. The file must lie where the nodes see it: not in /tmp."""
+        for node in nodes or self.nodes:
+            daemons.command(self.spec, node, [engine, "load", "--quiet", "--input", str(archive)], dockerd.LOAD_LIMIT_S)
 
     def set_bandwidth(self, storage_mbit: float | None = None, link_mbit: float | None = None, node: str | None = None) -> None:
         """Speed of the storage's link, and of the links of all nodes or of one; from now on, also for open connections."""

@@ -8,16 +8,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.minicluster.cgroups import NEEDED_HIERARCHIES, hierarchies
 from tests.minicluster.spec import ClusterError, Spec
 
 LIST = Path(__file__).with_name("debian-packages.txt")
 ACCOUNTING = ("slurmdbd", "mariadb-server")
 SLOW_STORAGE = ("sshfs", "openssh-server")
+CONTAINERS = ("docker.io", "podman", "crun", "debootstrap")
 
 
-def needed(*, accounting: bool = False, slow_storage: bool = False) -> tuple[str, ...]:
+def needed(*, accounting: bool = False, slow_storage: bool = False, docker: bool = False) -> tuple[str, ...]:
     listed = tuple(line.strip() for line in LIST.read_text().splitlines() if line.strip())
-    skipped = (*(() if accounting else ACCOUNTING), *(() if slow_storage else SLOW_STORAGE))
+    skipped = (
+        *(() if accounting else ACCOUNTING),
+        *(() if slow_storage else SLOW_STORAGE),
+        *(() if docker else CONTAINERS),
+    )
     return tuple(name for name in listed if name not in skipped)
 
 
@@ -31,7 +37,7 @@ def missing(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def ensure(spec: Spec) -> None:
     """Install what is missing, without starting its services."""
-    absent = missing(needed(accounting=spec.accounting, slow_storage=spec.storage_mbit is not None))
+    absent = missing(needed(accounting=spec.accounting, slow_storage=spec.storage_mbit is not None, docker=spec.docker))
     if not absent:
         return
     sys.stderr.write(f"installing {', '.join(absent)}\n")
@@ -44,18 +50,23 @@ def ensure(spec: Spec) -> None:
             raise ClusterError(f"{' '.join(argv)} ended with {done.returncode}; install by hand: {' '.join(absent)}\n{words}")
 
 
-def check_rights() -> None:
+def check_rights(docker: bool = False) -> None:
     if os.geteuid() != 0:
         raise ClusterError("the mini-cluster makes network namespaces and mounts: run it as root")
     if "\nfreezer\t" not in Path("/proc/cgroups").read_text():
         raise ClusterError("this kernel has no freezer of cgroup v1, which Slurm's cgroup plugin needs")
+    if docker and not set(NEEDED_HIERARCHIES) <= {name for names in hierarchies() for name in names.split(",")}:
+        raise ClusterError(
+            f"docker on the nodes needs these controllers mounted as cgroup v1 on this machine: {', '.join(NEEDED_HIERARCHIES)}; "
+            f"found {', '.join(hierarchies()) or 'none'}"
+        )
 
 
-def missing_here() -> str | None:
-    """Why no cluster can be made here, in words; None where one can. For tests, which install nothing."""
+def missing_here(docker: bool = False) -> str | None:
+    """Why no cluster (with containers) can be made here, in words; None where one can. For tests, which install nothing."""
     try:
-        check_rights()
-        absent = missing(needed(accounting=True, slow_storage=True))
+        check_rights(docker)
+        absent = missing(needed(accounting=True, slow_storage=True, docker=docker))
     except ClusterError as error:
         return str(error)
     return f"Debian packages are missing: {' '.join(absent)}" if absent else None

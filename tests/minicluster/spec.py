@@ -32,6 +32,7 @@ class Spec:
     link_mbit: float | None = None
     kill_wait: int = 5
     slurmd_timeout: int = 60
+    docker: bool = False
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -88,9 +89,18 @@ class Spec:
     def namespaces(self) -> tuple[str, ...]:
         return tuple(self.netns(host) for host in ("switch", *self.hosts))
 
+    @property
+    def cgroup_name(self) -> str:
+        return f"slipway-minicluster-{self.name}"
+
+    @property
+    def container_hosts(self) -> tuple[str, ...]:
+        """Those with a dockerd: the compute nodes, and the login node, where images are looked up and archived."""
+        return ("login", *self.compute_nodes) if self.docker else ()
+
     def cgroup(self, host: str) -> Path:
         """All processes of the host are below it; the steps of its slurmd deeper."""
-        return freezer() / f"slipway-minicluster-{self.name}" / host
+        return freezer() / self.cgroup_name / host
 
     def address(self, host: str) -> str:
         last = {"login": 1, "storage": 2}.get(host)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import images
 from tests.minicluster import Cluster, missing_here
 from tests.minicluster.waiting import wait_until
 
@@ -31,3 +32,17 @@ def empty_queue(request: pytest.FixtureRequest) -> Iterator[None]:
         cluster: Cluster = request.getfixturevalue("cluster")
         cluster.exec("login", ["scancel", "--user=root"], timeout=60)
         wait_until(lambda: not cluster.exec("login", ["squeue", "--noheader"], timeout=60).stdout.strip(), 60.0, "the queue is empty")
+
+
+@pytest.fixture(scope="session")
+def docker_cluster() -> Iterator[Cluster]:
+    """2 nodes x 8 GPUs, a dockerd on each and on the login node, the base image of tests on all of them, and podman."""
+    if reason := missing_here(docker=True) or images.missing_here():
+        pytest.skip(reason)
+    archive = images.base_image()
+    cluster = Cluster.up(f"dock{os.getpid()}", nodes=2, gpus=8, cores=4, docker=True)
+    try:
+        cluster.load_image(archive, "login", *cluster.nodes)
+        yield cluster
+    finally:
+        cluster.down()

@@ -1,0 +1,82 @@
+"""`python -m containers.images archive|load|loaded`: one image, once on storage or on this node. One JSON object on standard output:
+what was done, or {"error": [class, message]} with the class's exit code. A process of its own, since storage and daemons may hang.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from base.errors import SlipwayError
+from base.logs import configure
+from containers.images.archiving import archive
+from containers.images.checking import check_contract
+from containers.images.loading import image_to_start, load, loaded_id, pull_pinned
+from containers.images.model import read_manifest
+from containers.images.pinning import pin
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m containers.images", description=__doc__.splitlines()[0])
+    commands = top.add_subparsers(dest="command", required=True)
+    engine = argparse.ArgumentParser(add_help=False)
+    engine.add_argument("--engine", required=True)
+    engine.add_argument("--credentials", type=Path, help="the user's own file for private registries")
+    archiving = commands.add_parser("archive", parents=[engine], help="pin a reference and archive what it is now")
+    archiving.add_argument("--reference", required=True)
+    archiving.add_argument("--storage", type=Path, required=True)
+    archiving.add_argument("--pull", choices=("missing", "always", "never"), default="missing")
+    archiving.add_argument("--again", action="store_true", help="write the archive anew, also where it is there")
+    archiving.add_argument("--python", help="the interpreter that must be in it: look whether the image can run our programs")
+    archiving.add_argument("--scratch", type=Path, help="where a SIF is built")
+    for name, text in (("load", "load an archive on this node, unless it is there"), ("loaded", "what this node would start")):
+        loading = commands.add_parser(name, parents=[engine], help=text)
+        loading.add_argument("--archive", type=Path, required=True)
+        loading.add_argument("--cache", type=Path, required=True)
+        loading.set_defaults(may_pull=False)
+        if name == "load":
+            loading.add_argument("--may-pull", action="store_true", help="try the registry, by digest, before the archive")
+    return top
+
+
+def archived(options: argparse.Namespace) -> dict[str, Any]:
+    """Pin, look inside, archive."""
+    image = pin(options.reference, options.engine, pull=options.pull, credentials=options.credentials, scratch=options.scratch)
+    if options.python:
+        check_contract(image, options.python)
+    path = archive(image, options.storage, again=options.again)
+    return {"archive": str(path), **read_manifest(path).to_json()}
+
+
+def loaded(options: argparse.Namespace) -> dict[str, Any]:
+    """`image_id` as it is on this node now, `start`: what the engine is given."""
+    entry = read_manifest(options.archive)
+    pulled = options.may_pull and pull_pinned(entry.image, options.engine, options.cache, options.credentials)
+    if options.command == "load" and not pulled:
+        load(options.archive, options.engine, options.cache)
+    found = loaded_id(entry, options.engine, options.cache)
+    return {"image_id": found, "start": image_to_start(entry, options.engine, options.cache)}
+
+
+def main() -> int:
+    """The exit code."""
+    options = _parser().parse_args()
+    configure("images")
+    logging.captureWarnings(True)
+    since = time.monotonic()
+    try:
+        answer = archived(options) if options.command == "archive" else loaded(options)
+    except SlipwayError as error:
+        sys.stdout.write(json.dumps({"error": [type(error).__name__, str(error)]}) + "\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps({**answer, "seconds": round(time.monotonic() - since, 3)}, sort_keys=True) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

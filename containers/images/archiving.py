@@ -1,0 +1,72 @@
+"""An image on storage, once, named by content: `<storage>/images/<id12>.tar.zst` (or .sif) and its manifest `<id12>.json` beside it.
+
+The manifest is written last: an archive without one is not there.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from base.errors import ContainerError, RecordError, StorageError
+from base.jsonfile import publish_json
+from base.publish import part_path, publish_file
+from containers.images.commands import save_argv
+from containers.images.model import SIF, ArchivedImage, PinnedImage, manifest_path, read_manifest
+from containers.images.space import FULL, HashingWriter, copy_hashed, not_enough, require
+from containers.images.streams import save_compressed
+
+DIRECTORY: Final = "images"
+
+
+def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
+    """Archive it unless it lies there whole; the path. `again`: also where it does. Raises NotEnoughSpace, ContainerError, StorageError.
+
+    Two at once do the work twice and publish the same content under the same name.
+    """
+    target = storage / DIRECTORY / image.file_name
+    if not again and _is_there(image, target):
+        return target
+    doing = f"archive image {image.reference!r} ({image.short}) on storage"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        require({target.parent: image.size_bytes}, doing)
+        sha256, num_bytes = _write(image, target)
+        entry = ArchivedImage(image=image, file=target.name, sha256=sha256, bytes=num_bytes)
+        publish_json(manifest_path(target), entry.to_json())
+    except OSError as error:
+        if error.errno in FULL:
+            raise not_enough(target.parent, image.size_bytes, doing) from error
+        raise StorageError(f"{doing}: {error.strerror}: {error.filename or target}") from error
+    return target
+
+
+def _is_there(image: PinnedImage, target: Path) -> bool:
+    """By its manifest and its size: an archive that was cut is made again; a changed byte is found by every node before it loads."""
+    try:
+        found = read_manifest(target)
+        return found.image.image_id == image.image_id and target.stat().st_size == found.bytes
+    except (RecordError, FileNotFoundError):
+        return False
+
+
+def _write(image: PinnedImage, target: Path) -> tuple[str, int]:
+    """The finished file under its name; SHA-256 and bytes."""
+    part = part_path(target)
+    if image.form == SIF:
+        sha256, num_bytes = copy_hashed(Path(image.source), part)
+        if f"sha256:{sha256}" != image.image_id:
+            part.unlink(missing_ok=True)
+            raise ContainerError(f"{image.source} is not the file any more that was pinned as {image.image_id}; run again")
+    else:
+        try:
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+                writer = HashingWriter(file)
+                save_compressed(save_argv(image), writer)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        sha256, num_bytes = writer.hexdigest(), writer.bytes
+    publish_file(part, target)
+    return sha256, num_bytes

@@ -1,0 +1,45 @@
+"""Can our programs run in this image at all? Asked where it is archived, in seconds, before anybody waits in a queue for it."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from base.command import CommandResult, last_lines
+from base.errors import ContainerError
+from containers.images import apptainer
+from containers.images.commands import ask
+from containers.images.model import PinnedImage
+
+RUN_S: Final = 120.0
+OLDEST: Final = (3, 6)
+PROGRAM: Final = "import sys; sys.stdout.write('slipway %d %d' % sys.version_info[:2])"
+
+
+def contract_argv(image: PinnedImage, python: str, uid: int, gid: int) -> list[str]:
+    """Run the interpreter as us, without network, rights or a writable root."""
+    if image.engine == apptainer.NAME:
+        return [apptainer.NAME, "exec", "--contain", "--cleanenv", image.source, python, "-c", PROGRAM]
+    rights = ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only", "--user", f"{uid}:{gid}", "--env", "HOME=/tmp"]
+    start = [image.engine, "run", "--rm", "--network", "none", *rights, "--entrypoint", python]
+    return [*start, image.image_id.removeprefix("sha256:"), "-c", PROGRAM]
+
+
+def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> None:
+    """Pure. Raise ContainerError unless the interpreter ran and is new enough."""
+    words = result.stdout.split()
+    if result.returncode or len(words) != 3 or words[0] != "slipway":
+        raise ContainerError(
+            f"image {image.reference!r} cannot run our programs: {python!r} in it, as our user and without rights, ended with "
+            f"{result.returncode}: {last_lines(result.stderr or result.stdout, 3)}; it needs that interpreter, on its PATH, for any user"
+        )
+    version = int(words[1]), int(words[2])
+    if version < OLDEST:
+        raise ContainerError(
+            f"image {image.reference!r} has Python {version[0]}.{version[1]} as {python!r}; 3.6 is the oldest that will do"
+        )
+
+
+def check_contract(image: PinnedImage, python: str) -> None:
+    """Run it. Raises ContainerError."""
+    judge_contract(image, python, ask(contract_argv(image, python, os.geteuid(), os.getegid()), RUN_S))

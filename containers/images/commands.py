@@ -1,0 +1,117 @@
+"""What docker and podman are asked about images: argument lists and the reading of answers, pure; and one way of asking, with a limit.
+
+By their command line: both have the same one, it reads the user's credentials and contexts as the user's own calls do, and a client that
+hangs is a process that can be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from base.command import CommandResult, describe, run
+from base.errors import ContainerError, SlipwayError
+from containers.images.model import DOCKER_ARCHIVE, OCI_ARCHIVE, PinnedImage
+
+ENGINES: Final = ("docker", "podman")
+CALL_S: Final = 10.0
+PULL_S: Final = 3600.0
+_OCI: Final = "application/vnd.oci.image.manifest.v1+json"
+_UNKNOWN: Final = ("no such image", "image not known", "no such object")
+
+
+def inspect_argv(engine: str, name: str) -> list[str]:
+    """What does the engine have under this name."""
+    return [engine, "image", "inspect", name]
+
+
+def pull_argv(engine: str, reference: str, credentials: Path | None = None) -> list[str]:
+    """`credentials`: a directory with config.json for docker, a file for podman."""
+    if engine == "docker":
+        return [engine, *(["--config", str(credentials)] if credentials else []), "pull", "--quiet", reference]
+    return [engine, "pull", "--quiet", *(["--authfile", str(credentials)] if credentials else []), reference]
+
+
+def save_argv(image: PinnedImage) -> list[str]:
+    """To standard output, by id: an archive that names no tag cannot move one where it is loaded."""
+    form = ["--format", image.form] if image.engine == "podman" else []
+    return [image.engine, "save", *form, image.image_id.removeprefix("sha256:")]
+
+
+def load_argv(engine: str) -> list[str]:
+    """From standard input."""
+    return [engine, "load", "--quiet"]
+
+
+def root_argv(engine: str) -> list[str]:
+    """Where the engine keeps its images."""
+    return [engine, "info", "--format", "{{.DockerRootDir}}" if engine == "docker" else "{{.Store.GraphRoot}}"]
+
+
+def parse_inspect(text: str, reference: str, engine: str) -> PinnedImage:
+    """Of `inspect_argv`, exit code 0. Raises ContainerError."""
+    try:
+        found: Mapping[str, Any] = json.loads(text)[0]
+        image_id = "sha256:" + str(found["Id"]).removeprefix("sha256:")
+        return PinnedImage(
+            reference=reference,
+            engine=engine,
+            digest=_digest(reference, found.get("RepoDigests") or ()) or image_id,
+            image_id=image_id,
+            platform=f"{found['Os']}/{found['Architecture']}",
+            size_bytes=int(found["Size"]),
+            form=OCI_ARCHIVE if found.get("ManifestType") == _OCI else DOCKER_ARCHIVE,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ContainerError(f"{engine} described image {reference!r} in a way that cannot be read ({error}): {text[:300]!r}") from error
+
+
+def _digest(reference: str, known: Sequence[str]) -> str | None:
+    """The one of the repository asked for, else the first; podman invents some for what came from no registry."""
+    pairs = [(name, digest) for name, _, digest in (word.partition("@") for word in known) if digest and not name.startswith("localhost/")]
+    asked = reference.partition("@")[0]
+    mine = [digest for name, digest in pairs if name.endswith(asked.rpartition(":")[0] if ":" in asked.rpartition("/")[2] else asked)]
+    return next(iter(mine or [digest for _, digest in pairs]), None)
+
+
+def is_unknown(result: CommandResult) -> bool:
+    """Whether an inspect failed because there is no such image."""
+    return result.returncode != 0 and any(word in result.stderr.lower() for word in _UNKNOWN)
+
+
+def socket_of(engine: str, environ: Mapping[str, str]) -> str:
+    """Where the engine is asked, for error messages."""
+    if engine == "docker":
+        return environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    return "no daemon; its storage, and a lock in it"
+
+
+def ask(argv: Sequence[str], timeout_s: float = CALL_S) -> CommandResult:
+    """Run it. Raises ContainerError, naming the socket, when it does not answer in time."""
+    try:
+        return run(argv, timeout_s=timeout_s)
+    except SlipwayError as error:
+        raise ContainerError(
+            f"{error} ({argv[0]}: {socket_of(argv[0], os.environ)}); is it alive, and are you allowed to use it?"
+        ) from error
+
+
+def demand(argv: Sequence[str], timeout_s: float = CALL_S) -> str:
+    """Its output. Raises ContainerError when it fails."""
+    result = ask(argv, timeout_s)
+    if result.returncode:
+        raise ContainerError(f"{describe(result)} ({argv[0]}: {socket_of(argv[0], os.environ)})")
+    return result.stdout
+
+
+def find(engine: str, name: str, reference: str | None = None) -> PinnedImage | None:
+    """What the engine has under `name`, a tag or an id; None where it has nothing. Raises ContainerError."""
+    result = ask(inspect_argv(engine, name))
+    if is_unknown(result):
+        return None
+    if result.returncode:
+        raise ContainerError(f"{describe(result)} ({engine}: {socket_of(engine, os.environ)})")
+    return parse_inspect(result.stdout, reference or name, engine)

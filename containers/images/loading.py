@@ -1,0 +1,120 @@
+"""An archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and looked at afterwards.
+
+Nothing is pulled, unless the site says that nodes may. What is there already costs one question to the engine. `<cache>/images/` holds
+the lock, for apptainer the image, and while a load runs the checked copy of the archive; storage is read once per node.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+from pathlib import Path
+from typing import Final
+
+from base.errors import ContainerError, DigestMismatch, StorageError
+from base.publish import publish_file
+from containers.images import apptainer
+from containers.images.commands import ENGINES, demand, find, load_argv, root_argv
+from containers.images.locks import locked
+from containers.images.marks import mark_used, our_tag
+from containers.images.model import SIF, ArchivedImage, PinnedImage, check_platform, read_manifest
+from containers.images.pinning import by_digest, pin
+from containers.images.space import FULL, copy_hashed, not_enough, require
+from containers.images.streams import feed_decompressed
+
+LIMIT_S: Final = 3600.0
+TAG_S: Final = 60.0
+
+
+def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S) -> str:
+    """Load it unless the engine has it; the id to start. Raises DigestMismatch, NotEnoughSpace, ContainerError, RecordError, StorageError.
+
+    May be slow, and reads storage: call it in a process of its own.
+    """
+    entry = read_manifest(archive)
+    image = entry.image
+    check_platform(image, platform.machine())
+    place = cache / "images"
+    with locked(place / f"{image.short}.lock", f"load image {image.reference!r} ({image.short})", limit_s):
+        if not _is_here(entry, engine, place):
+            for part in place.glob(f".{archive.name}.part-*"):
+                part.unlink()  # of a load that was killed: we hold its lock
+            _fetch(entry, archive, engine, place)
+        mark_used(place, image, engine)
+    return image.image_id
+
+
+def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None, *, limit_s: float = LIMIT_S) -> bool:
+    """Where the site lets nodes pull: by digest, never by tag. False where that is not how this image comes here. Raises ContainerError."""
+    reference = by_digest(image)
+    if engine not in ENGINES or reference is None:
+        return False
+    check_platform(image, platform.machine())
+    place = cache / "images"
+    with locked(place / f"{image.short}.lock", f"pull image {image.reference!r} ({image.short})", limit_s):
+        if find(engine, image.image_id) is None:
+            pin(reference, engine, pull="always", credentials=credentials)
+            if find(engine, image.image_id) is None:
+                return False
+            demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)
+        mark_used(place, image, engine)
+    return True
+
+
+def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:
+    """What an engine's command line is given: the id, or the path of the SIF on this node."""
+    return str(cache / "images" / entry.file) if engine == apptainer.NAME else entry.image.image_id
+
+
+def loaded_id(entry: ArchivedImage, engine: str, cache: Path) -> str:
+    """The id of what this node would start, asked again before a start; empty where it has nothing. Raises ContainerError."""
+    return entry.image.image_id if _is_here(entry, engine, cache / "images") else ""
+
+
+def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
+    if engine == apptainer.NAME:
+        try:
+            return (place / entry.file).stat().st_size == entry.bytes
+        except FileNotFoundError:
+            return False
+    return find(engine, entry.image.image_id) is not None
+
+
+def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path) -> None:
+    image = entry.image
+    doing = f"load image {image.reference!r} ({image.short})"
+    part = place / f".{archive.name}.part-{image.short}"
+    needs = {place: entry.bytes}
+    if engine != apptainer.NAME:
+        root = Path(demand(root_argv(engine)).strip())
+        needs[root] = 2 * image.size_bytes  # the archive unpacked, and the layers made of it
+    require(needs, doing)
+    try:
+        sha256, num_bytes = copy_hashed(archive, part)
+        if (sha256, num_bytes) != (entry.sha256, entry.bytes):
+            raise DigestMismatch(
+                f"{doing}: {archive} has {num_bytes} bytes and SHA-256 {sha256[:12]}..., its manifest promises {entry.bytes} and "
+                f"{entry.sha256[:12]}...: it was cut or changed on storage; `slipway image --again` writes it anew"
+            )
+        if image.form == SIF:
+            publish_file(part, place / entry.file)
+        else:
+            feed_decompressed(part, load_argv(engine))
+            _check_loaded(entry, engine)
+    except OSError as error:
+        if error.errno in FULL:
+            raise not_enough(place, entry.bytes, doing) from error
+        kind = StorageError if error.errno in (errno.ESTALE, errno.EIO, errno.ENOENT) else ContainerError
+        raise kind(f"{doing}: {error.strerror}: {error.filename or archive}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _check_loaded(entry: ArchivedImage, engine: str) -> None:
+    image = entry.image
+    if find(engine, image.image_id) is None:
+        raise ContainerError(
+            f"{engine} took the archive of image {image.reference!r} and does not know {image.image_id} afterwards: "
+            f"was it archived by another engine ({image.engine}, {image.form})? `slipway image` on a machine with {engine}"
+        )
+    demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)

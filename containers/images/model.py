@@ -1,0 +1,125 @@
+"""What an image is, pinned and archived: frozen values that travel as JSON from the login node to every node of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import ContainerError, RecordError
+from base.jsonfile import read_json
+
+SCHEMA: Final = "slipway.image/1"
+DOCKER_ARCHIVE: Final = "docker-archive"
+OCI_ARCHIVE: Final = "oci-archive"
+SIF: Final = "sif"
+_SUFFIXES: Final = {DOCKER_ARCHIVE: ".tar.zst", OCI_ARCHIVE: ".oci.tar.zst", SIF: ".sif"}
+_ID: Final = re.compile(r"sha256:[0-9a-f]{64}")
+MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le"}
+MAX_MANIFEST: Final = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinnedImage:
+    """What `reference` meant at one moment: from now on the study means `image_id`, wherever the tag goes."""
+
+    reference: str
+    """As the user wrote it."""
+    engine: str
+    digest: str
+    """Of the manifest in its registry; of an image that came from none, its id."""
+    image_id: str
+    """What the engine calls it, the same on every node and for every platform another; of a SIF the hash of the file."""
+    platform: str
+    """`linux/amd64`."""
+    size_bytes: int
+    """Unpacked."""
+    form: str = DOCKER_ARCHIVE
+    """How it is archived so that it keeps its id: docker-archive, oci-archive, sif."""
+    source: str = ""
+    """Of a SIF: where it lies on the machine that pinned it."""
+
+    def __post_init__(self) -> None:
+        for field in ("digest", "image_id"):
+            if not _ID.fullmatch(getattr(self, field)):
+                raise ValueError(f"{field} of image {self.reference!r} must be sha256:<64 hex digits>, found {getattr(self, field)!r}")
+        if self.form not in _SUFFIXES:
+            raise ValueError(f"form of image {self.reference!r} must be one of {', '.join(_SUFFIXES)}, found {self.form!r}")
+
+    @property
+    def short(self) -> str:
+        """Twelve digits that name it in paths and tags."""
+        return self.image_id.removeprefix("sha256:")[:12]
+
+    @property
+    def file_name(self) -> str:
+        """Of its archive."""
+        return self.short + _SUFFIXES[self.form]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivedImage:
+    """An image on storage: `file` beside its manifest."""
+
+    image: PinnedImage
+    file: str
+    sha256: str
+    """Of the file as it lies there."""
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest `<storage>/images/<short>.json`."""
+        return {"schema": SCHEMA, "image": dataclasses.asdict(self.image), "file": self.file, "sha256": self.sha256, "bytes": self.bytes}
+
+
+def manifest_path(file: Path) -> Path:
+    """Of the manifest that belongs to an archive."""
+    return file.with_name(file.name.split(".")[0] + ".json")
+
+
+def read_manifest(archive: Path) -> ArchivedImage:
+    """The manifest beside an archive. Raises RecordError."""
+    path = manifest_path(archive)
+    value = read_json(path, RecordError, MAX_MANIFEST)
+    try:
+        found = ArchivedImage(
+            image=PinnedImage(**value["image"]), file=str(value["file"]), sha256=str(value["sha256"]), bytes=int(value["bytes"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"{path} is no manifest of an image ({error}); remove it, and `slipway image` writes it again") from error
+    if found.file != archive.name or not re.fullmatch(r"[0-9a-f]{64}", found.sha256):
+        raise RecordError(
+            f"{path} speaks of {found.file!r}, asked was {archive.name!r}; remove both, and `slipway image` writes them again"
+        )
+    return found
+
+
+def check_platform(image: PinnedImage, machine: str) -> None:
+    """Pure. Raise ContainerError where the image is for another processor than `machine` (uname -m)."""
+    wanted = image.platform.split("/")[1]
+    here = MACHINES.get(machine, machine)
+    if wanted != here:
+        raise ContainerError(
+            f"image {image.reference!r} ({image.short}) is for {image.platform}, the node is {machine}; name an image for linux/{here}"
+        )
+
+
+def check_same(image: PinnedImage, loaded: Mapping[str, str]) -> None:
+    """Pure. Raise ContainerError unless every node (name -> id of the image that it will start) has the pinned image."""
+    others = {node: found for node, found in loaded.items() if found != image.image_id}
+    if others or not loaded:
+        found = "; ".join(f"{node}: {other or 'no image'}" for node, other in sorted(others.items())) or "no node answered"
+        raise ContainerError(
+            f"image {image.reference!r} is pinned to {image.image_id}, but not all {len(loaded)} nodes have it: {found}; "
+            "nothing was started: look who changed the image there, then run again"
+        )
+
+
+def moved(image: PinnedImage, now: PinnedImage) -> str | None:
+    """Pure. In words, where the tag means another image now than the study's; the study keeps its own."""
+    if now.image_id == image.image_id:
+        return None
+    return f"{image.reference!r} is {now.image_id} now; this study is pinned to {image.image_id} and keeps it"

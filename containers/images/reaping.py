@@ -1,0 +1,105 @@
+"""`slipway reap --images`: images of ours on this node that were not used lately. Deciding is pure.
+
+Only what carries our own tag, never by force: the engine itself refuses to remove what a container uses, and keeps what has another name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from base.command import last_lines
+from base.errors import ContainerError
+from base.units import parse_size
+from containers.images import apptainer
+from containers.images.commands import ENGINES, ask, demand
+from containers.images.locks import locked
+from containers.images.marks import forget, last_used, our_repository
+
+UNUSED_S: Final = 7 * 86400.0
+REMOVE_S: Final = 300.0
+LIST_S: Final = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedImage:
+    """One image of ours on this node. `used`: Unix time, None where no mark says; `handle`: what is removed, a tag or a path."""
+
+    short: str
+    handle: str
+    bytes: int
+    used: float | None
+
+
+def plan_reap_images(
+    images: Sequence[LoadedImage], now: float, *, unused_s: float = UNUSED_S, max_bytes: int | None = None
+) -> tuple[LoadedImage, ...]:
+    """Pure. Those not used for `unused_s`; then, least recently used first, as many more as it takes to be within `max_bytes`."""
+    by_use = sorted(images, key=lambda image: (image.used or 0.0, image.short))
+    left = sum(image.bytes for image in images)
+    chosen = []
+    for image in by_use:
+        if now - (image.used or 0.0) > unused_s or (max_bytes is not None and left > max_bytes):
+            chosen.append(image)
+            left -= image.bytes
+    return tuple(chosen)
+
+
+def list_argv(engine: str, uid: int) -> list[str]:
+    """The images with our tag."""
+    reference = our_repository(uid) if engine == "docker" else f"localhost/{our_repository(uid)}"
+    return [engine, "images", "--no-trunc", "--filter", f"reference={reference}", "--format", "{{.Repository}} {{.Tag}} {{.Size}}"]
+
+
+def parse_images(text: str, engine: str) -> list[tuple[str, str, int]]:
+    """(short, tag, bytes, rounded by the engine) of each. Raises ContainerError."""
+    found = []
+    for line in text.splitlines():
+        try:
+            repository, tag, size = line.split(" ", 2)
+            found.append((tag, f"{repository}:{tag}", parse_size(size)))
+        except ValueError as error:
+            raise ContainerError(f"{engine} listed an image in a way that cannot be read ({error}): {line[:300]!r}") from error
+    return found
+
+
+def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
+    """What of ours is in this node's engine, or for apptainer in the cache. Raises ContainerError."""
+    place = cache / "images"
+    if engine == apptainer.NAME:
+        rows = [(path.stem, str(path), path.stat().st_size) for path in sorted(place.glob("*.sif"))]
+    elif engine in ENGINES:
+        rows = parse_images(demand(list_argv(engine, uid), LIST_S), engine)
+    else:
+        rows = []
+    return tuple(LoadedImage(short=short, handle=handle, bytes=size, used=last_used(place, short, engine)) for short, handle, size in rows)
+
+
+def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
+    """Remove one; None, or in words why it stays: a container uses it, a load holds it."""
+    place = cache / "images"
+    try:
+        with locked(place / f"{image.short}.lock", f"remove image {image.short}", 0.0):
+            if engine == apptainer.NAME:
+                Path(image.handle).unlink(missing_ok=True)
+            else:
+                result = ask([engine, "rmi", image.handle], REMOVE_S)
+                if result.returncode:
+                    return last_lines(result.stderr, 1)
+            forget(place, image.short, engine)
+    except ContainerError as error:
+        return str(error)
+    return None
+
+
+def reap_images(
+    engine: str, cache: Path, *, act: bool, unused_s: float = UNUSED_S, max_bytes: int | None = None
+) -> list[tuple[LoadedImage, str | None]]:
+    """Plan, and with `act` remove: each image of the plan with None, or why it stays."""
+    found = find_images(engine, cache, os.geteuid())
+    chosen = plan_reap_images(found, time.time(), unused_s=unused_s, max_bytes=max_bytes)
+    return [(image, remove_image(image, engine, cache) if act else None) for image in chosen]

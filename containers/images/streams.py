@@ -1,0 +1,102 @@
+"""Pipe bytes out of an engine's command or into it, with an end when nothing moves: a hung daemon is silent, a slow one is not."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+import zstandard
+
+from base.command import CommandResult, describe
+from base.errors import ContainerError
+from containers.images.commands import socket_of
+
+STALL_S: Final = 120.0
+FINISH_S: Final = 3600.0
+"""After the last byte went in: unpacking and storing makes no sound."""
+LEVEL: Final = 3
+
+
+def save_compressed(argv: Sequence[str], target: Any, stall_s: float = STALL_S) -> None:
+    """All that `argv` prints, through zstd, into `target.write`. Raises ContainerError; OSError of the writing."""
+    compressor = zstandard.ZstdCompressor(level=LEVEL, threads=-1, write_checksum=True)
+    with tempfile.TemporaryFile() as words, _started(argv, words, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        with compressor.stream_writer(target, closefd=False) as writer:
+            while block := _read(child, child.stdout, stall_s):
+                writer.write(block)
+        _finish(child, words, stall_s)
+
+
+def feed_decompressed(archive: Path, argv: Sequence[str], stall_s: float = STALL_S, finish_s: float = FINISH_S) -> None:
+    """The archive, unpacked from zstd, into the standard input of `argv`. Raises ContainerError."""
+    with archive.open("rb") as file, tempfile.TemporaryFile() as words, _started(argv, words, stdin=subprocess.PIPE, stdout=words) as child:
+        assert child.stdin is not None
+        os.set_blocking(child.stdin.fileno(), False)
+        try:
+            for block in zstandard.ZstdDecompressor().read_to_iter(file):
+                _write(child, child.stdin, block, stall_s)
+        except zstandard.ZstdError as error:
+            raise ContainerError(f"{archive} is not what zstd writes: {error}") from error
+        except BrokenPipeError:
+            child.wait(stall_s)  # it reads no more: its own words say why
+        child.stdin.close()
+        _finish(child, words, finish_s)
+
+
+@contextmanager
+def _started(argv: Sequence[str], words: IO[bytes], **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, dead at the end of the block whatever happened in it. Without buffers: what a dead one did not take is dropped."""
+    try:
+        child = subprocess.Popen(list(argv), stderr=words, bufsize=0, **{"stdin": subprocess.DEVNULL, **streams})
+    except OSError as error:
+        raise ContainerError(f"{argv[0]!r} cannot be started: {error.strerror or error}") from error
+    try:
+        yield child
+    finally:
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                stream.close()
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+
+def _read(child: subprocess.Popen[bytes], stream: IO[bytes], stall_s: float) -> bytes:
+    if not select.select([stream], [], [], stall_s)[0]:
+        raise _stalled(child, "gave no byte", stall_s)
+    return os.read(stream.fileno(), 1 << 20)
+
+
+def _write(child: subprocess.Popen[bytes], stream: IO[bytes], block: bytes, stall_s: float) -> None:
+    view = memoryview(block)
+    while view:
+        if not select.select([], [stream], [], stall_s)[1]:
+            raise _stalled(child, "took no byte", stall_s)
+        view = view[os.write(stream.fileno(), view[: select.PIPE_BUF]) :]
+
+
+def _finish(child: subprocess.Popen[bytes], words: IO[bytes], limit_s: float) -> None:
+    try:
+        code = child.wait(limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise _stalled(child, "did not end", limit_s) from error
+    if code:
+        words.seek(0)
+        result = CommandResult(argv=_argv(child), returncode=code, stdout="", stderr=words.read().decode(errors="replace"))
+        raise ContainerError(f"{describe(result)} ({_argv(child)[0]}: {socket_of(_argv(child)[0], os.environ)})")
+
+
+def _stalled(child: subprocess.Popen[bytes], what: str, limit_s: float) -> ContainerError:
+    argv = _argv(child)
+    return ContainerError(f"{' '.join(argv)} {what} within {limit_s:g} s and was killed ({argv[0]}: {socket_of(argv[0], os.environ)})")
+
+
+def _argv(child: subprocess.Popen[bytes]) -> tuple[str, ...]:
+    return tuple(map(str, child.args)) if isinstance(child.args, list) else (str(child.args),)

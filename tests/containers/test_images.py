@@ -1,0 +1,342 @@
+"""Images without an engine: what is decided, what is read, what is written, what is said when it cannot be done."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from base.command import CommandResult
+from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSpace, RecordError, UnsupportedRequest
+from containers.frameworks import FRAMEWORKS, load_framework
+from containers.images import apptainer, commands
+from containers.images.archiving import archive
+from containers.images.build import build, build_argv
+from containers.images.checking import contract_argv, judge_contract
+from containers.images.loading import image_to_start, load, loaded_id
+from containers.images.locks import locked
+from containers.images.marks import last_used, mark_used
+from containers.images.model import PinnedImage, check_platform, check_same, manifest_path, moved, read_manifest
+from containers.images.pinning import by_digest, pin
+from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images
+from containers.images.space import free_bytes, require
+from containers.images.streams import feed_decompressed, save_compressed
+
+ID, OTHER, MANIFEST = (f"sha256:{digit * 64}" for digit in "abc")
+DOCKER = {"Id": ID, "RepoTags": ["a/b:1"], "RepoDigests": [], "Architecture": "amd64", "Os": "linux", "Size": 141936359}
+PODMAN = {
+    "Id": "a" * 64,
+    "Digest": MANIFEST,
+    "RepoDigests": [f"localhost/a/b@{MANIFEST}"],
+    "Architecture": "arm64",
+    "Os": "linux",
+    "Size": 147846327,
+    "ManifestType": "application/vnd.docker.distribution.manifest.v2+json",
+}
+
+
+def image(**changes: Any) -> PinnedImage:
+    values = {"reference": "site/pytorch:2", "engine": "docker", "digest": MANIFEST, "image_id": ID}
+    return PinnedImage(**{**values, "platform": "linux/amd64", "size_bytes": 1000, **changes})
+
+
+def test_docker_and_podman_describe_an_image() -> None:
+    found = commands.parse_inspect(json.dumps([DOCKER]), "a/b:1", "docker")
+    assert (found.image_id, found.digest, found.platform, found.form) == (ID, ID, "linux/amd64", "docker-archive")
+    found = commands.parse_inspect(json.dumps([PODMAN]), "a/b:1", "podman")
+    assert (found.image_id, found.digest, found.platform, found.size_bytes) == (ID, ID, "linux/arm64", 147846327)
+    oci = {**PODMAN, "ManifestType": "application/vnd.oci.image.manifest.v1+json"}
+    assert commands.parse_inspect(json.dumps([oci]), "a/b:1", "podman").form == "oci-archive"
+
+
+@pytest.mark.parametrize("answer", ["", "[]", "{}", "[{}]", json.dumps([{**DOCKER, "Id": "abc"}]), json.dumps([{**DOCKER, "Size": None}])])
+def test_an_answer_of_another_kind_is_an_error_that_shows_it(answer: str) -> None:
+    with pytest.raises(ContainerError, match="cannot be read"):
+        commands.parse_inspect(answer, "a/b:1", "docker")
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("host:5000/a/b:1", f"host:5000/a/b@{MANIFEST}"),
+        ("host:5000/a/b", f"host:5000/a/b@{MANIFEST}"),
+        ("b:1", f"b@{MANIFEST}"),
+        (f"b@{MANIFEST}", f"b@{MANIFEST}"),
+    ],
+)
+def test_the_digest_is_that_of_the_repository_asked_for(reference: str, expected: str) -> None:
+    name = expected.partition("@")[0]
+    known = [f"mirror/else@{OTHER}", expected if "/" in name else f"docker.io/library/{expected}"]
+    found = commands.parse_inspect(json.dumps([{**DOCKER, "RepoDigests": known}]), reference, "docker")
+    assert found.digest == MANIFEST
+    assert by_digest(found) == expected
+    assert by_digest(dataclasses.replace(found, digest=ID)) is None
+
+
+def test_argv() -> None:
+    assert commands.pull_argv("docker", "a:1", Path("/d")) == ["docker", "--config", "/d", "pull", "--quiet", "a:1"]
+    assert commands.pull_argv("podman", "a:1", Path("/f")) == ["podman", "pull", "--quiet", "--authfile", "/f", "a:1"]
+    assert commands.save_argv(image()) == ["docker", "save", "a" * 64]
+    assert commands.save_argv(image(engine="podman")) == ["podman", "save", "--format", "docker-archive", "a" * 64]
+    argv = build_argv("docker", "pytorch", "t:1", "base:1", "http://127.0.0.1:9/")
+    assert "BASE=base:1" in argv
+    assert "PIP=--no-index --find-links http://127.0.0.1:9/" in argv
+    assert argv[-1].endswith("frameworks/pytorch")
+    assert "--build-arg" not in build_argv("podman", "pytorch", "t:1", None, None)
+
+
+def test_a_reference_or_an_engine_that_is_none_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    for reference in ("", "-v/:/host", "a b", "a\nb"):
+        with pytest.raises(ConfigError, match="image: found"):
+            pin(reference, "docker")
+    with pytest.raises(UnsupportedRequest, match="did you mean 'podman'"):
+        pin("a:1", "podmann")
+    with pytest.raises(ConfigError, match="docker login"):
+        pin("a:1", "docker", credentials=tmp_path / "none.json")
+
+
+def test_every_node_must_have_the_same_image() -> None:
+    check_same(image(), {"n1": ID, "n2": ID})
+    with pytest.raises(ContainerError, match=f"n2: {OTHER}; n3: no image"):
+        check_same(image(), {"n1": ID, "n2": OTHER, "n3": ""})
+    with pytest.raises(ContainerError, match="no node answered"):
+        check_same(image(), {})
+
+
+def test_a_tag_that_moved_and_another_processor_are_named() -> None:
+    assert moved(image(), image()) is None
+    assert f"{OTHER} now" in (moved(image(), image(image_id=OTHER)) or "")
+    check_platform(image(), "x86_64")
+    with pytest.raises(ContainerError, match="is for linux/amd64, the node is aarch64"):
+        check_platform(image(), "aarch64")
+
+
+def test_an_image_that_cannot_run_us_is_refused() -> None:
+    def result(code: int, stdout: str, stderr: str = "") -> CommandResult:
+        return CommandResult(argv=(), returncode=code, stdout=stdout, stderr=stderr)
+
+    judge_contract(image(), "python3", result(0, "slipway 3 11"))
+    for found, words in ((result(127, "", "not found"), "not found"), (result(0, "slipway 2 7"), "3.6"), (result(0, ""), "ended with 0")):
+        with pytest.raises(ContainerError, match=words):
+            judge_contract(image(), "python3", found)
+    assert contract_argv(image(), "python3", 7, 8)[-3:-1] == ["a" * 64, "-c"]
+
+
+def test_reaping_takes_the_unused_first_and_no_more_than_asked() -> None:
+    day = 86400.0
+    images = [
+        LoadedImage(short=name, handle=name, bytes=10, used=used)
+        for name, used in (("a", 9 * day), ("b", None), ("c", 5 * day), ("d", 10 * day))
+    ]
+    names = [
+        [found.short for found in plan_reap_images(images, 11 * day, **options)]
+        for options in ({}, {"max_bytes": 10}, {"unused_s": 20 * day})
+    ]
+    assert names == [["b"], ["b", "c", "a"], []]
+    assert plan_reap_images([], 0.0, max_bytes=0) == ()
+
+
+def test_lists_of_both_engines_are_read() -> None:
+    text = "slipway-loaded/u0 5fd6c9bce8e8 142MB\nlocalhost/slipway-loaded/u0 0123456789ab 1.5 GB\n"
+    assert parse_images(text, "docker") == [
+        ("5fd6c9bce8e8", "slipway-loaded/u0:5fd6c9bce8e8", 142_000_000),
+        ("0123456789ab", "localhost/slipway-loaded/u0:0123456789ab", 1_500_000_000),
+    ]
+    with pytest.raises(ContainerError, match="cannot be read"):
+        parse_images("REPOSITORY\n", "docker")
+
+
+def test_room_is_asked_for_before_the_first_byte(tmp_path: Path) -> None:
+    require({tmp_path / "not" / "there": 1}, "load")
+    with pytest.raises(NotEnoughSpace, match=r"load: \d+ bytes .* are needed, .* free in .*reap --images"):
+        require({tmp_path: free_bytes(tmp_path) // 2, tmp_path / "beside": free_bytes(tmp_path) // 2 + (1 << 30)}, "load")
+
+
+def test_one_load_at_a_time(tmp_path: Path) -> None:
+    with (
+        locked(tmp_path / "x.lock", "load", 1.0),
+        pytest.raises(ContainerError, match="load: process .* holds"),
+        locked(tmp_path / "x.lock", "load", 0.0),
+    ):
+        pass
+    with locked(tmp_path / "x.lock", "load", 0.0):
+        pass
+
+
+def test_bytes_through_a_command(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4000
+    (tmp_path / "content").write_bytes(content)
+    with (tmp_path / "packed").open("wb") as file:
+        save_compressed(["cat", str(tmp_path / "content")], file)
+    with zstandard.open(tmp_path / "packed") as file:
+        assert file.read() == content
+    feed_decompressed(tmp_path / "packed", ["cp", "/dev/stdin", str(tmp_path / "again")])
+    assert (tmp_path / "again").read_bytes() == content
+
+
+def test_commands_that_fail_or_hang_are_named(tmp_path: Path) -> None:
+    (tmp_path / "packed").write_bytes(zstandard.compress(bytes(1 << 20)))
+    failing, hanging = ["sh", "-c", "echo no room >&2; exit 3"], ["sh", "-c", "exec tail -f /dev/null"]
+    with (tmp_path / "target").open("wb") as file:
+        with pytest.raises(ContainerError, match=r"ended with 3\nno room"):
+            save_compressed(failing, file)
+        with pytest.raises(ContainerError, match="gave no byte within 0.05 s"):
+            save_compressed(hanging, file, stall_s=0.05)
+        with pytest.raises(ContainerError, match="cannot be started"):
+            save_compressed([str(tmp_path / "none")], file)
+    with pytest.raises(ContainerError, match=r"ended with 3\nno room"):
+        feed_decompressed(tmp_path / "packed", failing)
+    with pytest.raises(ContainerError, match="took no byte within 0.05 s"):
+        feed_decompressed(tmp_path / "packed", hanging, stall_s=0.05)
+    (tmp_path / "packed").write_bytes(b"no zstd")
+    with pytest.raises(ContainerError, match="not what zstd writes"):
+        feed_decompressed(tmp_path / "packed", ["cat"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_disk_that_fills_is_an_os_error_for_the_caller() -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space left") as found:
+        save_compressed(["head", "-c", "3000000", "/dev/urandom"], full)
+    assert found.value.errno == errno.ENOSPC
+
+
+# With apptainer the image is a file, so the whole way can be gone without an engine. `apptainer build` is a stand-in.
+
+
+@pytest.fixture
+def sif(tmp_path: Path) -> Path:
+    path = tmp_path / "image.sif"
+    path.write_bytes(b"squashfs" * 1000)
+    return path
+
+
+def test_a_sif_is_pinned_archived_and_loaded_by_its_content(tmp_path: Path, sif: Path) -> None:
+    pinned = pin(str(sif), "apptainer")
+    assert pinned.image_id == "sha256:" + hashlib.sha256(sif.read_bytes()).hexdigest()
+    path = archive(pinned, tmp_path / "storage")
+    assert path == tmp_path / "storage" / "images" / f"{pinned.short}.sif"
+    before = path.stat().st_mtime_ns
+    assert archive(pinned, tmp_path / "storage") == path
+    assert path.stat().st_mtime_ns == before
+    entry, cache = read_manifest(path), tmp_path / "cache"
+    assert loaded_id(entry, "apptainer", cache) == ""
+    assert load(path, "apptainer", cache) == pinned.image_id == loaded_id(entry, "apptainer", cache)
+    start = Path(image_to_start(entry, "apptainer", cache))
+    assert start.read_bytes() == sif.read_bytes()
+    path.unlink()
+    assert load(path, "apptainer", cache) == pinned.image_id, "storage is read only where the image is not here"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "grow"])
+def test_a_damaged_archive_is_found_before_it_is_loaded(tmp_path: Path, sif: Path, damage: str) -> None:
+    path = archive(pin(str(sif), "apptainer"), tmp_path)
+    content = path.read_bytes()
+    changed = {"cut": content[:-1], "flip": content[:9] + b"\0" + content[10:], "grow": content + b"\0"}[damage]
+    path.write_bytes(changed)
+    with pytest.raises(DigestMismatch, match="cut or changed on storage; `slipway image --again`"):
+        load(path, "apptainer", tmp_path / "cache")
+    assert sorted(found.name.partition(".")[2] for found in (tmp_path / "cache" / "images").iterdir()) == ["lock"]
+    archive(pin(str(sif), "apptainer"), tmp_path, again=damage == "flip")
+    load(path, "apptainer", tmp_path / "cache")
+
+
+def test_an_archive_without_its_manifest_is_not_there(tmp_path: Path, sif: Path) -> None:
+    pinned = pin(str(sif), "apptainer")
+    path = archive(pinned, tmp_path)
+    manifest_path(path).unlink()
+    with pytest.raises(RecordError, match="cannot be read"):
+        load(path, "apptainer", tmp_path / "cache")
+    archive(pinned, tmp_path)
+    value = json.loads(manifest_path(path).read_text())
+    for wrong in (
+        {},
+        {**value, "file": "../../etc/passwd"},
+        {**value, "sha256": "x"},
+        {**value, "image": {**value["image"], "form": "zip"}},
+    ):
+        manifest_path(path).write_text(json.dumps(wrong))
+        with pytest.raises(RecordError):
+            read_manifest(path)
+
+
+def test_a_sif_that_changed_after_it_was_pinned_is_not_archived(tmp_path: Path, sif: Path) -> None:
+    pinned = pin(str(sif), "apptainer")
+    sif.write_bytes(b"another")
+    with pytest.raises(ContainerError, match="not the file any more"):
+        archive(pinned, tmp_path / "storage")
+    assert list((tmp_path / "storage" / "images").iterdir()) == []
+
+
+def test_a_sif_is_built_once_from_a_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "apptainer"
+    program.parent.mkdir()
+    refuse = "[ $3 != docker://site/none:1 ] || { echo FATAL: denied >&2; exit 255; }"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{refuse}\necho "$3 $$" > "$2"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    first = pin("site/pytorch:2", "apptainer", scratch=tmp_path / "scratch")
+    assert pin("site/pytorch:2", "apptainer", scratch=tmp_path / "scratch") == first
+    assert (tmp_path / "calls").read_text().count("build") == 1
+    assert pin("site/pytorch:2", "apptainer", pull="always", scratch=tmp_path / "scratch").image_id != first.image_id
+    with pytest.raises(ContainerError, match="denied"):
+        pin("site/none:1", "apptainer", scratch=tmp_path / "scratch")
+    with pytest.raises(ContainerError, match="nothing may be pulled"):
+        pin("site/none:1", "apptainer", pull="never", scratch=tmp_path / "scratch")
+    argv = apptainer.build_argv(Path("o.sif"), "oras://a/b", Path("auth.json"))
+    assert argv == ["apptainer", "build", "--authfile", "auth.json", "o.sif", "oras://a/b"]
+
+
+def test_sifs_in_the_cache_are_reaped_by_their_last_use(tmp_path: Path, sif: Path) -> None:
+    path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
+    load(path, "apptainer", cache)
+    found = find_images("apptainer", cache, 0)
+    assert [(one.short, one.bytes) for one in found] == [(path.stem, 8000)]
+    assert time.time() - (found[0].used or 0) < 60
+    assert reap_images("apptainer", cache, act=True) == []
+    assert [why for _, why in reap_images("apptainer", cache, act=False, max_bytes=0)] == [None]
+    with locked(cache / "images" / f"{path.stem}.lock", "load", 0.0):
+        assert ["holds" in (why or "") for _, why in reap_images("apptainer", cache, act=True, max_bytes=0)] == [True]
+    assert [why for _, why in reap_images("apptainer", cache, act=True, max_bytes=0)] == [None]
+    assert find_images("apptainer", cache, 0) == ()
+
+
+def test_a_torn_mark_counts_as_none(tmp_path: Path) -> None:
+    mark_used(tmp_path, image(), "docker")
+    assert last_used(tmp_path, image().short, "docker") is not None
+    for mark in tmp_path.glob("*.json"):
+        mark.write_text("{")
+    assert last_used(tmp_path, image().short, "docker") is None
+
+
+def test_a_manifest_of_another_machine_is_refused(tmp_path: Path, sif: Path) -> None:
+    other = dataclasses.replace(pin(str(sif), "apptainer"), platform="linux/" + ("arm64" if platform.machine() == "x86_64" else "amd64"))
+    with pytest.raises(ContainerError, match="name an image for"):
+        load(archive(other, tmp_path), "apptainer", tmp_path / "cache")
+
+
+def test_a_build_that_cannot_begin_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ContainerError, match="podman, which is not on PATH; ENGINE=docker or ENGINE=podman"):
+        build("podman", "pytorch")
+    (tmp_path / "docker").write_text("#!/bin/sh\nexit 7\n")
+    (tmp_path / "docker").chmod(0o755)
+    with pytest.raises(ConfigError, match=r"found no \*.whl"):
+        build("docker", "pytorch", wheels=tmp_path)
+    with pytest.raises(ContainerError, match=r"ended with 7, see above; without a registry .* WHEELS="):
+        build("docker", "pytorch")
+
+
+def test_the_dockerfile_takes_another_base_and_needs_no_root_to_run() -> None:
+    text = (FRAMEWORKS["pytorch"] / "Dockerfile").read_text()
+    assert "ARG BASE=nvidia/cuda:" in text
+    assert "FROM ${BASE}" in text
+    assert "torch==2.13.0" in text
+    assert "ARG TORCH=" + next(word for word in load_framework("pytorch").packages if word.startswith("torch")) in text

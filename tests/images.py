@@ -1,0 +1,164 @@
+"""Images for tests, made on the spot, since no registry can be reached: `python -m tests.images base|torch` prints the archive's path.
+
+Made once per machine and kept by the content of what they are made from, in $SLIPWAY_TEST_IMAGES or ~/.cache/slipway-test-images, which the
+nodes of a mini-cluster see too. base: Debian's smallest system with Python and pip. torch: the Dockerfile of the framework pytorch on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BASE = "slipway-test/base:bookworm"
+SUITE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+PACKAGES = "python3,python3-pip"
+NOT_NEEDED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "var/log")
+CONFIG = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["bash"]}
+TORCH = "slipway/pytorch:2.13.0"
+WHEELS = ["torch==2.13.0", "numpy", "lmdb>=3,<4", "simplejpeg"]
+ROOT = Path(__file__).parents[1]
+LIMIT_S = 900
+NICE = ["nice", "-n", "19"]
+
+
+def cache() -> Path:
+    directory = Path(os.environ.get("SLIPWAY_TEST_IMAGES") or Path.home() / ".cache" / "slipway-test-images")
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def missing_here() -> str | None:
+    """Why none can be made here, in words; None where they can, or are there."""
+    if archive("base", base_recipe()).exists():
+        return None
+    if os.geteuid() != 0:
+        return "images for tests are made by debootstrap, as root"
+    return None if shutil.which("debootstrap") else "debootstrap is not installed"
+
+
+def archive(name: str, recipe: str) -> Path:
+    return cache() / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar"
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    with (cache() / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def made(name: str, recipe: str, make: Callable[[Path], None]) -> Path:
+    """The archive of that recipe; made under a hidden name first."""
+    target = archive(name, recipe)
+    if not target.exists():
+        with locked():
+            if not target.exists():
+                part = target.with_name(f".{target.name}")
+                make(part)
+                part.rename(target)
+    return target
+
+
+def run(argv: list[str], **options: Any) -> str:
+    done = subprocess.run([*NICE, *argv], capture_output=True, text=True, check=False, timeout=LIMIT_S, **options)
+    if done.returncode:
+        raise RuntimeError(f"{argv} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
+    return done.stdout
+
+
+def base_recipe() -> str:
+    return json.dumps([SUITE, PACKAGES, NOT_NEEDED, CONFIG, 1])
+
+
+def base_image() -> Path:
+    """As `docker save` would write it."""
+    return made("base", base_recipe(), make_base)
+
+
+def make_base(target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=cache()) as directory:
+        root = Path(directory, "root")
+        run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), MIRROR])
+        for name in NOT_NEEDED:
+            shutil.rmtree(root / name, ignore_errors=True)
+            (root / name).mkdir()
+        layer = Path(directory, "layer.tar")
+        order = ["--sort=name", "--numeric-owner", "--mtime=@0", "--one-file-system"]
+        run(["tar", "-C", str(root), "-c", *order, "-f", str(layer), "."])
+        write_archive(target, layer, BASE, CONFIG)
+
+
+def write_archive(target: Path, layer: Path, tag: str, config: dict[str, Any]) -> str:
+    """One layer as an image that docker and podman load; its id. No daemon is asked."""
+    with layer.open("rb") as file:
+        diff = hashlib.file_digest(file, "sha256").hexdigest()
+    image: dict[str, Any] = {"architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z", "config": config}
+    image |= {"rootfs": {"type": "layers", "diff_ids": [f"sha256:{diff}"]}, "history": [{"created_by": "tests/images.py"}]}
+    text = json.dumps(image, sort_keys=True)
+    name = hashlib.sha256(text.encode()).hexdigest()
+    directory = layer.parent
+    (directory / f"{name}.json").write_text(text)
+    (directory / "manifest.json").write_text(json.dumps([{"Config": f"{name}.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]))
+    order = ["--sort=name", "--numeric-owner", "--owner=0", "--group=0", "--mtime=@0"]
+    run(["tar", "-C", str(directory), "-c", *order, "-f", str(target), "manifest.json", f"{name}.json", layer.name])
+    return f"sha256:{name}"
+
+
+def torch_recipe() -> str:
+    """Without the programs that are copied into it: runs mount the folder over them, and building takes minutes."""
+    return json.dumps([base_recipe(), WHEELS, (ROOT / "containers" / "frameworks" / "pytorch" / "Dockerfile").read_text()])
+
+
+def torch_image() -> Path:
+    """The framework's image of `make image`, with the CPU's torch."""
+    base_image()
+    return made("torch", torch_recipe(), make_torch)
+
+
+def make_torch(target: Path) -> None:
+    """On a node of a mini-cluster of one, so that nothing of the daemon stays; the wheels are those that pip finds on this machine."""
+    from tests.minicluster import Cluster
+
+    base = base_image()
+    with tempfile.TemporaryDirectory(dir=cache()) as directory:
+        run([sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", directory, *WHEELS])
+        cluster = Cluster.up(f"images{os.getpid()}", nodes=1, gpus=0, docker=True)
+        try:
+            cluster.load_image(base, "n1")
+            build = [sys.executable, "-m", "containers.images.build", "pytorch", "--base", BASE, "--wheels", directory]
+            for argv in (build, ["docker", "save", "--output", str(target), TORCH]):
+                done = cluster.exec("n1", [*NICE, *argv], cwd=ROOT, timeout=LIMIT_S)
+                if done.returncode:
+                    raise RuntimeError(f"{argv} ended with {done.returncode}: {done.stderr[-4000:]}")
+        finally:
+            cluster.down()
+
+
+def tiny_image(directory: Path, content: str, tag: str) -> Path:
+    """An image of a few bytes, which nothing can run in: for pinning, archiving and loading."""
+    (directory / "root").mkdir(parents=True)
+    (directory / "root" / "content").write_text(content)
+    run(["tar", "-C", str(directory / "root"), "-c", "--mtime=@0", "-f", str(directory / "layer.tar"), "."])
+    write_archive(directory / "image.tar", directory / "layer.tar", tag, CONFIG)
+    return directory / "image.tar"
+
+
+def main() -> None:
+    makers = {"base": base_image, "torch": torch_image}
+    for name in sys.argv[1:]:
+        sys.stdout.write(f"{makers[name]()}\n")
+
+
+if __name__ == "__main__":
+    main()

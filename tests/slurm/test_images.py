@@ -1,0 +1,230 @@
+"""Images by real daemons: pinned on the login node, archived on storage, loaded on each node, removed again."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import images, registry
+from tests.minicluster import Cluster
+from workflow.run.image import check_nodes, load_argv
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-P", "-m", "containers.images"]
+USER = "reader:canary-secret"
+OURS = "slipway-loaded/u0"
+
+
+@pytest.fixture
+def place(docker_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A directory on storage, and nodes on which no image of ours is left."""
+    directory = docker_cluster.shared / request.node.name.replace("[", "-").rstrip("]")
+    directory.mkdir()
+    yield directory
+    for node in ("login", *docker_cluster.nodes):
+        for engine, prefix in (("docker", ""), ("podman", "localhost/")):
+            filters = ["--filter", f"reference={prefix}{OURS}", "--format", "{{.Repository}}:{{.Tag}}"]
+            done = docker_cluster.exec(node, [engine, "images", *filters], timeout=60)
+            for tag in done.stdout.split():
+                docker_cluster.exec(node, [engine, "rmi", tag], timeout=60)
+        docker_cluster.exec(node, ["rm", "-rf", "/local/slipway"])
+
+
+def call(cluster: Cluster, node: str, *words: object) -> dict[str, Any]:
+    done = cluster.exec(node, [*PROGRAM, *map(str, words)], cwd=ROOT, timeout=300, env={"PYTHONPATH": str(ROOT)})
+    assert done.stdout, done
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert (done.returncode == 0) == ("error" not in answer), done
+    return answer
+
+
+def archived(cluster: Cluster, storage: Path, reference: str, *words: object, engine: str = "docker") -> dict[str, Any]:
+    return call(cluster, "login", "archive", "--engine", engine, "--reference", reference, "--storage", storage, "--pull", "never", *words)
+
+
+def loaded(cluster: Cluster, node: str, archive: str, *words: object, engine: str = "docker") -> dict[str, Any]:
+    return call(cluster, node, "load", "--engine", engine, "--archive", archive, "--cache", "/local/slipway", *words)
+
+
+def tiny(cluster: Cluster, place: Path, content: str, tag: str) -> Path:
+    """Loaded on the login node under `tag`, as a build would leave it."""
+    archive = images.tiny_image(place / f"image-{content[:8]}", content, tag)
+    cluster.load_image(archive, "login")
+    return archive
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_every_node_starts_what_the_login_node_pinned(docker_cluster: Cluster, place: Path, engine: str) -> None:
+    if engine == "podman":
+        docker_cluster.load_image(images.base_image(), "login", engine="podman")
+    for node in docker_cluster.nodes:
+        docker_cluster.exec(node, [engine, "rmi", "--force", images.BASE], timeout=60)
+    words = ("--python", "python3")
+    made = archived(docker_cluster, place, images.BASE, *words, engine=engine)
+    path = Path(made["archive"])
+    assert path.parent == place / "images"
+    before = path.stat().st_mtime_ns
+    assert archived(docker_cluster, place, images.BASE, engine=engine)["sha256"] == made["sha256"]
+    assert path.stat().st_mtime_ns == before, "once"
+    node_ids = {}
+    for node in docker_cluster.nodes:
+        argv = load_argv(sys.executable, str(path), engine, "/local/slipway")
+        done = docker_cluster.exec(node, list(argv), cwd=ROOT, timeout=300, env={"PYTHONPATH": str(ROOT)})
+        answer = json.loads(done.stdout)
+        node_ids[node] = answer["image_id"]
+        run = [engine, "run", "--rm", "--network", "host", answer["start"].removeprefix("sha256:"), "python3", "-c", "print(6 * 7)"]
+        assert docker_cluster.exec(node, run, timeout=60).stdout == "42\n"
+        path.rename(path.with_suffix(".hidden"))
+        path.symlink_to("/dev/null")
+        assert loaded(docker_cluster, node, str(path), engine=engine)["image_id"] == answer["image_id"], "it is there: no byte is read"
+        path.with_suffix(".hidden").replace(path)
+    check_nodes(made, node_ids)
+    docker_cluster.load_image(images.base_image())
+    refused = archived(docker_cluster, place, images.BASE, "--python", "python4", engine=engine)
+    assert "cannot run our programs: 'python4'" in refused["error"][1]
+
+
+def test_a_tag_that_moves_moves_no_study(docker_cluster: Cluster, place: Path) -> None:
+    tiny(docker_cluster, place, "first", "site/moving:1")
+    first = archived(docker_cluster, place, "site/moving:1")
+    tiny(docker_cluster, place, "second", "site/moving:1")
+    second = archived(docker_cluster, place, "site/moving:1")
+    assert first["image"]["image_id"] != second["image"]["image_id"]
+    docker_cluster.load_image(place / "image-second" / "image.tar", "n1")
+    assert loaded(docker_cluster, "n1", first["archive"])["image_id"] == first["image"]["image_id"]
+    named = docker_cluster.exec("n1", ["docker", "image", "inspect", "--format", "{{.Id}}", "site/moving:1"]).stdout.strip()
+    assert named == second["image"]["image_id"], "loading moves nobody's tag"
+    docker_cluster.exec("n1", ["docker", "rmi", "site/moving:1"])
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_a_damaged_archive_never_reaches_the_daemon(docker_cluster: Cluster, place: Path, damage: str) -> None:
+    tiny(docker_cluster, place, f"{damage} content", f"site/{damage}:1")
+    path = Path(archived(docker_cluster, place, f"site/{damage}:1")["archive"])
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] if damage == "cut" else content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :])
+    answer = loaded(docker_cluster, "n1", str(path))
+    assert answer["error"][0] == "DigestMismatch"
+    assert docker_cluster.exec("n1", ["docker", "images", "--quiet", "--filter", f"reference={OURS}"]).stdout == ""
+    archived(docker_cluster, place, f"site/{damage}:1", "--again")
+    assert "error" not in loaded(docker_cluster, "n1", str(path))
+
+
+def test_two_loads_at_once_are_one(docker_cluster: Cluster, place: Path) -> None:
+    made = archived(docker_cluster, place, images.BASE)
+    docker_cluster.exec("n2", ["docker", "rmi", "--force", images.BASE])
+    argv = [*PROGRAM, "load", "--engine", "docker", "--archive", made["archive"], "--cache", "/local/slipway"]
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "cwd": ROOT, "env": {"PYTHONPATH": str(ROOT)}}
+    both = [docker_cluster.popen("n2", argv, **options) for _ in range(2)]
+    answers = sorted((json.loads(child.communicate(timeout=300)[0]) for child in both), key=lambda answer: answer["seconds"])
+    assert {answer["image_id"] for answer in answers} == {made["image"]["image_id"]}
+    assert docker_cluster.exec("n2", ["sh", "-c", "ls -A /local/slipway/images | grep -c part"]).stdout.strip() == "0"
+    docker_cluster.load_image(images.base_image(), "n2")
+
+
+def test_what_does_not_fit_is_refused_with_what_is_needed(docker_cluster: Cluster, place: Path) -> None:
+    made = archived(docker_cluster, place, images.BASE)
+    small = "mkdir -p /run/small && mount -t tmpfs -o size=20m none /run/small"
+    assert docker_cluster.exec("n1", ["sh", "-c", small]).returncode == 0
+    docker_cluster.exec("n1", ["docker", "rmi", "--force", images.BASE])
+    try:
+        answer = call(docker_cluster, "n1", "load", "--engine", "docker", "--archive", made["archive"], "--cache", "/run/small")
+        assert answer["error"][0] == "NotEnoughSpace"
+        assert f"{made['bytes'] + (16 << 20)} bytes" in answer["error"][1]
+        answer = call(
+            docker_cluster, "n1", "archive", "--engine", "podman", "--reference", images.BASE, "--storage", "/run/small", "--pull", "never"
+        )
+        assert "not known to podman" in answer["error"][1]
+    finally:
+        docker_cluster.exec("n1", ["umount", "/run/small"])
+        docker_cluster.load_image(images.base_image(), "n1")
+
+
+def test_a_hung_dockerd_is_named_and_no_wait_is_for_ever(docker_cluster: Cluster, place: Path) -> None:
+    tiny(docker_cluster, place, "hung", "site/hung:1")
+    made = archived(docker_cluster, place, "site/hung:1")
+    docker_cluster.dockerd("n1", "stop")
+    try:
+        answer = loaded(docker_cluster, "n1", made["archive"])
+    finally:
+        docker_cluster.dockerd("n1", "cont")
+    assert answer["error"][0] == "ContainerError"
+    assert "did not end within 10 s" in answer["error"][1]
+    assert "unix:///var/run/docker.sock" in answer["error"][1]
+    assert "error" not in loaded(docker_cluster, "n1", made["archive"])
+
+
+def test_reaping_takes_ours_and_leaves_what_is_used_or_anothers(docker_cluster: Cluster, place: Path) -> None:
+    used, unused = archived(docker_cluster, place, images.BASE), None
+    tiny(docker_cluster, place, "unused", "site/unused:1")
+    unused = archived(docker_cluster, place, "site/unused:1")
+    docker_cluster.exec("n2", ["docker", "rmi", images.BASE])  # what is there already is not ours
+    foreign = docker_cluster.shared / place.name / "image-unused" / "image.tar"
+    for made in (used, unused):
+        loaded(docker_cluster, "n2", made["archive"])
+    docker_cluster.exec(
+        "n2", ["docker", "run", "--detach", "--network", "host", "--name", "user", used["image"]["image_id"], "sleep", "1000"]
+    )
+    code = "from pathlib import Path; from containers.images.reaping import reap_images\n"
+    code += "for image, why in reap_images('docker', Path('/local/slipway'), act=True, max_bytes=0): print(image.short, why)"
+    try:
+        done = docker_cluster.exec("n2", [sys.executable, "-c", code], cwd=ROOT, timeout=120, env={"PYTHONPATH": str(ROOT)})
+        told = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+        short = {name: made["image"]["image_id"][7:19] for name, made in (("used", used), ("unused", unused))}
+        assert told[short["unused"]] == "None", done
+        assert "using" in told[short["used"]]
+        left = docker_cluster.exec("n2", ["docker", "images", "--format", "{{.Tag}}"]).stdout.split()
+        assert short["used"] in left
+        assert short["unused"] not in left
+        docker_cluster.load_image(foreign, "n2")
+        docker_cluster.exec("n2", [sys.executable, "-c", code], cwd=ROOT, timeout=120, env={"PYTHONPATH": str(ROOT)})
+        assert docker_cluster.exec("n2", ["docker", "images", "--quiet", "site/unused"]).stdout
+    finally:
+        docker_cluster.exec("n2", ["docker", "rm", "--force", "user"], timeout=60)
+        docker_cluster.exec("n2", ["docker", "rmi", "site/unused:1"])
+        docker_cluster.load_image(images.base_image(), "n2")
+
+
+@contextmanager
+def private_registry(cluster: Cluster, node: str, *offers: str) -> Iterator[None]:
+    words = [word for offer in offers for word in ("--image", offer)]
+    argv = [sys.executable, "-P", "-m", "tests.registry", "--user", USER, *words]
+    child = cluster.popen(node, argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        yield
+    finally:
+        child.terminate()
+        child.communicate(timeout=30)
+
+
+def test_a_private_registry_by_the_users_own_credentials_and_nodes_by_digest(docker_cluster: Cluster, place: Path) -> None:
+    old, new = (images.tiny_image(place / f"image-{word}", word, f"x/{word}:1") for word in ("old", "new"))
+    reference = f"{registry.NAME}/site/private:1"
+    credentials = place / "my-logins.json"
+    credentials.write_text(json.dumps({"auths": {registry.NAME: {"auth": base64.b64encode(USER.encode()).decode()}}}))
+    words = ("archive", "--engine", "docker", "--reference", reference, "--storage", place)
+    with private_registry(docker_cluster, "login", f"site/private:1={old}"):
+        answer = call(docker_cluster, "login", *words)
+        assert "docker login" in answer["error"][1]
+        made = call(docker_cluster, "login", *words, "--credentials", credentials)
+    assert made["image"]["digest"] not in ("", made["image"]["image_id"])
+    assert "canary" not in json.dumps(made)
+    with private_registry(docker_cluster, "n1", f"site/private:1={new}", f"site/private:old={old}"):
+        pulled = loaded(docker_cluster, "n1", made["archive"], "--may-pull", "--credentials", credentials)
+        assert pulled["image_id"] == made["image"]["image_id"], "the tag is another's by now; the digest is not"
+    taken = loaded(docker_cluster, "n2", made["archive"])
+    check_nodes(made, {"n1": pulled["image_id"], "n2": taken["image_id"]})
+    docker_cluster.exec("login", ["docker", "rmi", reference])

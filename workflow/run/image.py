@@ -1,0 +1,89 @@
+"""The study's images, on the login node: `python -m workflow.run.image --results DIR --output FILE`, the command of the rule `image`.
+
+Each framework's image is pinned to what its tag means now, looked into, and archived on storage once. FILE: {"engine", "images":
+{framework: {"archive", "image": {...}, "sha256", "bytes"}}}. It is written once per study: the tag may move then, the study does not. On
+the nodes `load_argv` is the command that brings an image in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import SlipwayError
+from base.jsonfile import publish_json
+from base.logs import configure, private_umask
+from base.units import format_size
+from containers.images import archiving, checking, model, pinning
+
+logger = logging.getLogger(__name__)
+
+BARE: Final = "bare"
+
+
+def references(content: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Framework -> (reference, interpreter) of all cells of a study.json: the site's own image, or the one in framework.yaml."""
+    from workflow.run.attempt import describe_framework
+
+    site, found = content["site"], {}
+    for cell in content["cells"]:
+        if cell["framework"] not in found:
+            device = site["device"] if cell["device"] == "site" else cell["device"]
+            framework = describe_framework(cell, device)
+            reference = site["images"].get(cell["framework"]) or framework["image"]
+            found[cell["framework"]] = (reference, framework["python"] or "python3")
+    return found
+
+
+def prepare(content: Mapping[str, Any], credentials: Path | None = None) -> dict[str, Any]:
+    """Pin, look into and archive what the study's cells need; nothing for the bare engine. Raises SlipwayError."""
+    site = content["site"]
+    engine, storage, images = site["engine"], Path(site["storage"]), {}
+    if engine != BARE:
+        for framework, (reference, python) in references(content).items():
+            image = pinning.pin(reference, engine, credentials=credentials)
+            checking.check_contract(image, python)
+            path = archiving.archive(image, storage)
+            entry = model.read_manifest(path)
+            logger.info("%s: %s is %s, %s on storage", framework, reference, image.image_id, format_size(entry.bytes))
+            images[framework] = {"archive": str(path), **entry.to_json()}
+    return {"engine": engine, "images": images}
+
+
+def load_argv(python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False) -> tuple[str, ...]:
+    """Pure: what a node runs before its container starts; it prints {"image_id", "start"} or {"error": [class, message]}."""
+    argv = (python, "-P", "-m", "containers.images", "load", "--engine", engine, "--archive", archive, "--cache", cache)
+    return (*argv, "--may-pull") if may_pull else argv
+
+
+def check_nodes(entry: Mapping[str, Any], loaded: Mapping[str, str]) -> None:
+    """Pure: before training starts, every node (name -> id) has what FILE says for its framework. Raises ContainerError."""
+    model.check_same(model.PinnedImage(**entry["image"]), loaded)
+
+
+def main() -> int:
+    """The command of the rule; the exit code of the error's class."""
+    parser = argparse.ArgumentParser(prog="python -m workflow.run.image", description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--credentials", type=Path, help="the user's own file for private registries")
+    options = parser.parse_args()
+    configure("image")
+    from workflow.study.resolved import read_resolved
+
+    try:
+        content = read_resolved(options.results)
+        private_umask(content["site"]["shared"] == "group")
+        publish_json(options.output, prepare(content, options.credentials))
+    except SlipwayError as error:
+        logger.error("%s", error)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
