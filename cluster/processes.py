@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TIDYING_S = 5.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -108,17 +109,30 @@ def reap(pids: Iterable[int]) -> None:
 
 def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
     """KILL all that descends from this process, but for `spare`, until nothing is left; False if something is after `limit_s`, which means
-    uninterruptible sleep."""
-    deadline = time.monotonic() + limit_s
+    uninterruptible sleep. Those that take a container away now get a little longer, and are then killed too."""
+    began = time.monotonic()
     while True:
         left = [pid for pid in descendants(os.getpid()) if pid not in spare]
         if not left:
             return True
-        send(left, signal.SIGKILL)
+        patient = time.monotonic() < began + TIDYING_S
+        doomed = [pid for pid in left if not (patient and _is_tidying(pid))]
+        send(doomed, signal.SIGKILL)
         reap(left)
+        deadline = began + (limit_s if doomed else max(limit_s, TIDYING_S))
         if time.monotonic() > deadline:
             return False
-        _wait_for_end(left, deadline)
+        _wait_for_end(doomed or left, deadline)
+
+
+def _is_tidying(pid: int) -> bool:
+    """conmon, which ends when its container has, and the podman that it starts to remove the remains."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        state = state_of(pid) if name == "podman" else None
+        return name == "conmon" or (state is not None and Path(f"/proc/{state.parent}/comm").read_text().strip() == "conmon")
+    except OSError:
+        return False
 
 
 def _wait_for_end(pids: list[int], deadline: float) -> None:

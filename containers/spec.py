@@ -11,6 +11,10 @@ from typing import Final
 
 STOP: Final = "stop"
 CHECKPOINT: Final = "checkpoint.safetensors"
+PIDS: Final = 32768
+SHM_BYTES: Final = 16 << 30
+BEAT_S: Final = 20.0
+START_S: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +30,28 @@ class Paths:
     """A directory: `stop` appears in it when a checkpoint is wanted; `checkpoint.safetensors`, where the run goes on from one."""
     program: str
     """The framework's folder."""
+    control: str = ""
+    """A directory of ours alone, where an engine and its container meet: plan, socket, passwd, group. Bare needs none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """Who the programs are inside: the user of the job. `groups` holds (gid, name) of all groups, the first the user's own."""
+
+    uid: int
+    name: str
+    groups: tuple[tuple[int, str], ...]
+    home: str = "/tmp/home"  # noqa: S108 - inside the container, whose /tmp is its own
+    """Made inside, empty."""
+
+    @property
+    def gid(self) -> int:
+        """The user's own group."""
+        return self.groups[0][0]
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise ValueError(f"groups of user {self.name!r} must hold at least the user's own")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +96,30 @@ class ContainerSpec:
     """Whether the run goes on from the checkpoint in `paths.resume`."""
     deadline: float | None = None
     """Unix time after which the container ends itself."""
+    image_id: str | None = None
+    """What `image` was pinned to; for apptainer the path of the SIF. None: `image` as it stands, which must be on the node."""
+    user: User | None = None
+    """None: whoever runs the engine; only bare and apptainer can do with that."""
+    rootless: bool = False
+    """Whether the engine is the user's own process, in a user namespace, without root: podman of a user."""
+    memory_bytes: int | None = None
+    """What the job was granted on this node; None: all of it."""
+    pids: int = PIDS
+    """Processes and threads together."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """Resource limits by the engine's names, hard and soft; -1: none. At most the job's own, which nobody without root may raise."""
+    devices: tuple[str, ...] = ()
+    """Device files or directories of them, beside the GPUs."""
+    shm_bytes: int = SHM_BYTES
+    """Size of /dev/shm: a limit, not a reservation. Ranks of one node talk through it, and data loaders."""
+    network: str = "host"
+    cgroup_parent: str | None = None
+    """The job's cgroup, where the daemon may put containers into it; then that has the limits."""
+    cdi: bool = False
+    """Whether docker takes GPUs by CDI, as podman does, instead of `--gpus`."""
+    umask: int = 0o077
+    beat_s: float = BEAT_S
+    """How old the beat may get."""
 
     def __post_init__(self) -> None:
         ranks = [rank for process in self.processes for rank in process.ranks]
@@ -91,9 +141,32 @@ class ProcessPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ContainerPlan:
+    """The one container that holds all processes of a node: every command that will be given to the engine's client."""
+
+    where: str
+    """Whom the client talks to, for messages."""
+    run: tuple[str, ...]
+    """Stays in the foreground until the container has ended, and is removed."""
+    find: tuple[str, ...]
+    """Prints something as long as the container exists in whatever state; empty: only its processes could be left."""
+    remove: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+    """Name -> text: what is written into `Paths.control` before."""
+    hidden: tuple[str, ...] = ()
+    """Beginnings of variables that the client must not see, because it would add to the container what nobody planned."""
+    sees_all_gpus: bool = False
+    """Whether GPUs that were not granted can be seen inside, though not used by the ranks."""
+    start_s: float = START_S
+    """How long the client may take until the watchdog has come up."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnginePlan:
     """What an engine will do on one node, in order."""
 
     engine: str
     spec: ContainerSpec
     processes: tuple[ProcessPlan, ...]
+    container: ContainerPlan | None = None
+    """None: the processes are ours."""

@@ -1,11 +1,14 @@
-"""The slow tests in two rows that may run side by side: what runs on real clusters of its own, and what wants this machine."""
+"""No time decides a test. The slow tests are in two rows that may run side by side: real clusters of their own, and this machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+settings.register_profile("slipway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("slipway")
 CLUSTER = Path(__file__).parent / "slurm"
 
 

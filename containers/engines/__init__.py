@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from base.errors import UnsupportedRequest
 from base.names import choices
-from containers.engines import bare
+from containers.engines import apptainer, bare, docker, podman
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
 
@@ -20,9 +20,12 @@ class Process(Protocol):
     exit_fd: int
     output_fd: int
     """Standard output and standard error, to their end; not blocking."""
+    oom_kill: bool
+    """After the exit: whether the engine knows that the kernel killed a process beside it for want of memory."""
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal, as in subprocess."""
+        """None while it runs; negative for a signal, as in subprocess. To be asked whenever `exit_fd` is readable, and now and then: limits
+        of an engine pass. Raises ContainerError when the container failed that was to hold it, AllocationError when it holds other GPUs."""
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and to those it started in its group; nothing if it has ended."""
@@ -40,13 +43,15 @@ class Engine(Protocol):
         """Pure: all that will be executed for `spec`. `host_env` is the environment of the node program, from which a list is allowed."""
 
     def start(self, plan: EnginePlan, index: int) -> Process:
-        """Start one process of the plan. Raises ContainerError."""
+        """Start one process of the plan; a container starts with the first of its processes. Raises ContainerError, at once or by
+        `exit_code`."""
 
     def remove(self, plan: EnginePlan) -> None:
-        """After all processes have ended: take away what the engine made for them."""
+        """After all processes have ended: take away what the engine made for them, with all that still runs in it; may be called again.
+        Raises ContainerError naming what is left."""
 
 
-ENGINES: Final[dict[str, Engine]] = {"bare": bare}
+ENGINES: Final[dict[str, Engine]] = {"bare": bare, "docker": docker, "podman": podman, "apptainer": apptainer}
 
 
 def get_engine(name: str) -> Engine:

@@ -82,6 +82,7 @@ class BareProcess:
 
     def __init__(self, plan: ProcessPlan) -> None:
         self.plan = plan
+        self.oom_kill = False  # our own cgroup tells
         parent = os.getpid()
         processes.prepare_prctl()
         try:

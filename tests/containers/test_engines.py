@@ -1,4 +1,4 @@
-"""What every engine must keep to; a new one is a line in ENGINES and is tested here."""
+"""What every engine must keep to; a new one is a line in ENGINES and is tested here. Acting is slow for all but bare: see conftest.py."""
 
 from __future__ import annotations
 
@@ -12,51 +12,15 @@ from typing import Any
 import pytest
 
 from base.errors import ContainerError, UnsupportedRequest
-from containers.engines import ENGINES, Engine, Process, bare, get_engine
-from containers.spec import ContainerSpec, Paths, ProcessSpec
-
-HOST_ENV = {
-    "PATH": os.environ["PATH"],
-    "HOME": "/home/u",
-    "LC_ALL": "C.UTF-8",
-    "NCCL_DEBUG": "INFO",
-    "AWS_SECRET_ACCESS_KEY": "canary",
-    "PYTHONPATH": "/mine",
-    "CUDA_VISIBLE_DEVICES": "0,1",
-    "SLURM_JOB_ID": "3",
-}
-
-
-def spec(tmp_path: Path, *commands: tuple[str, ...], **changes: Any) -> ContainerSpec:
-    for name in ("out", "lib", "data", "folder", "resume"):
-        (tmp_path / name).mkdir(exist_ok=True)
-    paths = Paths(
-        cell=str(tmp_path / "cell.json"),
-        data=str(tmp_path / "data"),
-        lib=str(tmp_path / "lib"),
-        beat=str(tmp_path / "beat"),
-        out=str(tmp_path / "out"),
-        resume=str(tmp_path / "resume"),
-        program=str(tmp_path / "folder"),
-    )
-    processes = tuple(
-        ProcessSpec(name=f"rank-{index}", ranks=(index,), command=command, env=(("RANK", str(index)),))
-        for index, command in enumerate(commands or (("{python}", "{folder}/program.py"),))
-    )
-    fields: dict[str, Any] = {"image": "img", "python": "python3", "device": "cpu", "gpus": (), "cores": (), "env": (("A", "b"),)}
-    return ContainerSpec(name="run-a1-n0", processes=processes, paths=paths, **{**fields, **changes})
+from containers.engines import ENGINES, Engine, bare, get_engine
+from containers.node_facts import limits_here
+from containers.spec import ContainerSpec
+from tests.containers.specs import HOST_ENV, ended, make_place, output, spec
 
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
     return ENGINES[request.param]
-
-
-def ended(process: Process) -> int:
-    assert select.select([process.exit_fd], [], [], 20)[0], "it did not end"
-    code = process.exit_code()
-    assert code is not None
-    return code
 
 
 def test_it_is_listed_under_its_own_name(engine: Engine) -> None:
@@ -93,25 +57,32 @@ def test_exactly_the_granted_gpus_by_uuid(engine: Engine, tmp_path: Path) -> Non
     assert env["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
 
 
-def test_code_and_output_come_back(engine: Engine, tmp_path: Path) -> None:
-    plan = engine.plan(spec(tmp_path, ("sh", "-c", "echo to you; echo $RANK $PWD >&2; exit 7")), HOST_ENV)
-    process = engine.start(plan, 0)
+def test_code_and_output_come_back(acting: Engine, image: str, tmp_path: Path) -> None:
+    make_place(tmp_path)
+    plan = acting.plan(
+        spec(tmp_path, ("sh", "-c", "echo to you; echo $RANK $PWD $SLIPWAY_OUT >&2; exit 7"), image=image, limits=limits_here()), HOST_ENV
+    )
+    process = acting.start(plan, 0)
     try:
+        text = output(process).decode()
         assert ended(process) == 7
-        text = os.read(process.output_fd, 1000).decode()
-        assert "to you\n" in text
-        assert f"0 {tmp_path / 'out'}\n" in text
+        assert not process.oom_kill
+        rank, here, out = text.splitlines()[1].split()
+        assert text.startswith("to you\n")
+        assert rank == "0"
+        assert here == out
     finally:
         process.close()
-    engine.remove(plan)
+        acting.remove(plan)
+        acting.remove(plan)
 
 
-def test_a_signal_reaches_the_process_and_its_group(engine: Engine, tmp_path: Path) -> None:
-    plan = engine.plan(spec(tmp_path, ("sh", "-c", "sleep 100 & echo up; wait")), HOST_ENV)
-    process = engine.start(plan, 0)
+def test_a_signal_reaches_the_process_and_its_group(acting: Engine, image: str, tmp_path: Path) -> None:
+    make_place(tmp_path)
+    plan = acting.plan(spec(tmp_path, ("sh", "-c", "sleep 100 & echo up; wait"), image=image, limits=limits_here()), HOST_ENV)
+    process = acting.start(plan, 0)
     try:
-        assert select.select([process.output_fd], [], [], 20)[0]
-        assert os.read(process.output_fd, 100) == b"up\n"
+        assert output(process, lambda said: b"up\n" in said) == b"up\n"
         process.signal(signal.SIGKILL)
         assert ended(process) == -signal.SIGKILL
         assert select.select([process.output_fd], [], [], 20)[0]
@@ -119,11 +90,17 @@ def test_a_signal_reaches_the_process_and_its_group(engine: Engine, tmp_path: Pa
         process.signal(signal.SIGTERM)  # nothing is there, nothing happens
     finally:
         process.close()
+        acting.remove(plan)
 
 
-def test_a_command_that_is_not_there_is_an_error(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(ContainerError, match=r"rank-0.*/nowhere/python"):
-        engine.start(engine.plan(spec(tmp_path, ("/nowhere/python",)), HOST_ENV), 0)
+def test_a_command_that_is_not_there_is_an_error(acting: Engine, image: str, tmp_path: Path) -> None:
+    make_place(tmp_path)
+    plan = acting.plan(spec(tmp_path, ("/nowhere/python",), image=image, limits=limits_here()), HOST_ENV)
+    try:
+        with pytest.raises(ContainerError, match=r"rank-0.*/nowhere/python"):
+            ended(acting.start(plan, 0))
+    finally:
+        acting.remove(plan)
 
 
 def test_bare_fills_in_its_own_interpreter(tmp_path: Path) -> None:
@@ -133,7 +110,7 @@ def test_bare_fills_in_its_own_interpreter(tmp_path: Path) -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(UnsupportedRequest, match="'bear' is not here yet; valid: bare"):
+    with pytest.raises(UnsupportedRequest, match="'bear' is not here yet; valid: apptainer, bare, docker, podman"):
         get_engine("bear")
 
 

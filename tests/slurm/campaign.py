@@ -27,6 +27,7 @@ from workflow.run.plan import TAG
 from workflow.run.record_model import validate_record
 
 ROOT = Path(__file__).parents[2]
+BIN = ROOT / ".venv" / "bin"
 STUDY = """\
 study: {name}
 datasets:
@@ -41,11 +42,40 @@ ROUND_S = 420.0
 AGAIN = 4
 
 
+class Disk:
+    """A small file system of its own as network storage, which can be full: one loop device, mounted by every host of the cluster."""
+
+    def __init__(self, cluster: Cluster, megabytes: int = 600) -> None:
+        self.cluster, self.path = cluster, cluster.shared / "slipway"
+        image = cluster.shared / "disk.img"
+        with image.open("wb") as file:
+            file.truncate(megabytes << 20)
+        subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+        found = subprocess.run(["losetup", "--find", "--show", str(image)], check=True, capture_output=True, text=True)
+        self.device = found.stdout.strip()
+        subprocess.run(["mount", self.device, str(self.path)], check=True)
+        for host in ("login", *cluster.nodes):
+            self.mount(host)
+
+    def mount(self, host: str) -> None:
+        """A host has a /dev of its own."""
+        number = str(os.minor(Path(self.device).stat().st_rdev))
+        there = self.cluster.exec(host, ["mountpoint", "-q", str(self.path)]).returncode == 0
+        if not there:
+            self.cluster.exec(host, ["mknod", self.device, "b", "7", number])
+            self.cluster.exec(host, ["mount", self.device, str(self.path)], check=True)
+
+    def close(self) -> None:
+        """After the end of the cluster's hosts would be too late: its directory goes with them."""
+        subprocess.run(["umount", "--lazy", str(self.path)], check=False)
+        subprocess.run(["losetup", "--detach", self.device], check=False)
+
+
 class Round:
     """One study, one fault. `command` is what the user types."""
 
-    def __init__(self, cluster: Cluster, profile: str, number: int, rng: random.Random) -> None:
-        self.cluster, self.profile, self.rng = cluster, profile, rng
+    def __init__(self, cluster: Cluster, disk: Disk, profile: str, number: int, rng: random.Random) -> None:
+        self.cluster, self.disk, self.profile, self.rng = cluster, disk, profile, rng
         self.name = f"faults-{number}"
         home = cluster.shared / "campaign"
         home.mkdir(exist_ok=True)
@@ -53,21 +83,27 @@ class Round:
         self.study.write_text(STUDY.format(name=self.name))
         self.results = cluster.shared / "slipway" / "results" / self.name
         self.moment = "-"
+        self.lost: list[str] = []
+        """Nodes that lost their power or their link."""
         self.log = (home / f"{self.name}.log").open("ab")
 
     def start(self) -> subprocess.Popen[bytes]:
         """The user's command on the login node."""
-        bin_directory = ROOT / ".venv" / "bin"
         site = str(self.cluster.site_file)
         argv = (
-            [str(bin_directory / "slipway"), "submit", str(self.study), "--site", site, "--wait"]
+            [str(BIN / "slipway"), "submit", str(self.study), "--site", site, "--wait"]
             if self.profile == "slurm-allocation"
             else [
-                str(bin_directory / "snakemake"),
+                str(BIN / "snakemake"),
                 *("--profile", str(ROOT / "profiles" / "slurm"), "--configfile", str(self.study), "--config", f"site={site}"),
             ]
         )
         return self.cluster.popen("login", argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def lose(self) -> str:
+        """A node, by chance."""
+        self.lost.append(self.rng.choice(self.cluster.nodes))
+        return self.lost[-1]
 
     def records(self) -> int:
         return len(list(self.results.glob("runs/*/record.json")))
@@ -162,13 +198,18 @@ def snakemake(one: Round) -> Callable[[], None] | None:
 
 
 def kill_node(one: Round) -> Callable[[], None] | None:
-    node = one.rng.choice(one.cluster.nodes)
+    node = one.lose()
     one.cluster.kill(node)
-    return lambda: one.cluster.heal(node)
+
+    def heal() -> None:
+        one.cluster.heal(node)
+        one.disk.mount(node)
+
+    return heal
 
 
 def cut_node(one: Round) -> Callable[[], None] | None:
-    node = one.rng.choice(one.cluster.nodes)
+    node = one.lose()
     one.cluster.cut(node)
     return lambda: one.cluster.heal(node)
 
@@ -183,13 +224,26 @@ def controller_restart(one: Round) -> Callable[[], None] | None:
     return lambda: one.cluster.ctld("start")
 
 
-def storage_full(one: Round) -> Callable[[], None] | None:
+def storage_refuses(one: Round) -> Callable[[], None] | None:
     """The results' directory takes no new file (its mode is of no use against root, the attribute is)."""
     directory = one.results / "runs"
     if not directory.is_dir():
         return None
     subprocess.run(["chattr", "-R", "+i", str(directory)], check=False, capture_output=True)
     return lambda: subprocess.run(["chattr", "-R", "-i", str(directory)], check=False, capture_output=True) and None
+
+
+def storage_full(one: Round) -> Callable[[], None] | None:
+    """Somebody else's file takes all that is free, for every node alike."""
+    filler = one.disk.path / "filler"
+    with filler.open("wb") as file:
+        free = os.statvfs(one.disk.path)
+        with contextlib.suppress(OSError):
+            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+        with contextlib.suppress(OSError):
+            while file.write(bytes(1 << 16)):
+                file.flush()
+    return lambda: filler.unlink()
 
 
 FAULTS: dict[str, tuple[Callable[[Round], Callable[[], None] | None], float]] = {
@@ -204,7 +258,8 @@ FAULTS: dict[str, tuple[Callable[[Round], Callable[[], None] | None], float]] = 
     "cut node": (cut_node, 15),
     "slurmctld silent": (silent_controller, 60),
     "slurmctld restart": (controller_restart, 5),
-    "storage refuses": (storage_full, 10),
+    "storage full": (storage_full, 10),
+    "storage refuses": (storage_refuses, 10),
 }
 """Name -> what to do, and for how long it lasts."""
 
@@ -257,6 +312,8 @@ def look(one: Round) -> str:
     except TimeoutError:
         return f"processes are left: {one.tagged()}"
     wrong = []
+    for node in one.lost:  # what it had is removed by the next run there, or by hand
+        one.cluster.exec(node, [str(BIN / "slipway"), "reap", "--remove", "--site", str(one.cluster.site_file)], cwd=ROOT, check=True)
     for path in one.results.glob("runs/*/record.json"):
         record = json.loads(path.read_text())
         validate_record(record, str(path))
@@ -283,17 +340,19 @@ def main() -> int:
     names = options.only or list(FAULTS)
     cluster = Cluster.up(f"faults{os.getpid()}", nodes=options.nodes, gpus=2, cores=2, slurmd_timeout=10)
     counts: Counter[str] = Counter()
+    disk = Disk(cluster)
     try:
         for number in range(options.faults):
             fault, profile = names[number % len(names)], profiles[(number // len(names)) % len(profiles)]
             began = time.monotonic()
-            one = Round(cluster, profile, number, random.Random(options.seed * 1000 + number))  # noqa: S311 - no secret
+            one = Round(cluster, disk, profile, number, random.Random(options.seed * 1000 + number))  # noqa: S311 - no secret
             problem = play(one, fault)
             counts[f"{fault}: {'wrong' if problem else 'right'}"] += 1
             seconds = time.monotonic() - began
             sys.stdout.write(f"{number + 1:3} {profile:17} {fault:18} after {one.moment:20} {seconds:6.1f} s  {problem or 'right'}\n")
             sys.stdout.flush()
     finally:
+        disk.close()
         cluster.down()
     wrong = sum(count for name, count in counts.items() if name.endswith("wrong"))
     sys.stdout.write(f"{options.faults - wrong} of {options.faults} right, seed {options.seed}\n")

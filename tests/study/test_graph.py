@@ -187,7 +187,7 @@ def test_one_study_at_a_time(place: Place) -> None:
         place.graph(files=[place.study, place.study])
 
 
-@pytest.mark.parametrize(("line", "words"), [("scheduler: lsf", "scheduler 'lsf'"), ("engine: docker", "engine 'docker'")])
+@pytest.mark.parametrize(("line", "words"), [("scheduler: lsf", "scheduler 'lsf'")])
 def test_what_is_not_here_yet_is_refused(place: Place, line: str, words: str) -> None:
     place.site.write_text(f"{SITE}{line}\n")
     with pytest.raises(UnsupportedRequest, match=words):

@@ -15,10 +15,21 @@ from base.units import format_size
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from containers.engines import get_engine
+from containers.node_facts import facts_here, with_facts
 from containers.spec import EnginePlan
 from workflow.commands import show
 from workflow.run.attempt import describe_framework
-from workflow.run.plan import allocation_request, attempt_tag, cell_document, check_framework, container_spec, node_argv, supervisor_argv
+from workflow.run.in_container import BARE
+from workflow.run.plan import (
+    allocation_request,
+    at_site,
+    attempt_tag,
+    cell_document,
+    check_framework,
+    container_spec,
+    node_argv,
+    supervisor_argv,
+)
 from workflow.run.stage_child import Company, company_argv, stage_argv
 from workflow.run.workdir import WorkDirectory
 from workflow.study import paths
@@ -55,7 +66,13 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     needs = dataset_needs(study, cell.dataset)
     argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
     document = _document(cell, {"run_id": run_id, "repeat": 1, "attempt": attempt}, allocation, needs)
-    work = {"tag": attempt_tag(run_id, attempt, TOKEN), "framework": framework, "cell": document, "deadline": None}
+    work = {
+        "tag": attempt_tag(run_id, attempt, TOKEN),
+        "framework": at_site(framework, site.to_json()),
+        "cell": document,
+        "deadline": None,
+        "uid": os.geteuid(),
+    }
     return {
         "run_id": run_id,
         "attempt": attempt,
@@ -97,7 +114,10 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
     stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
     directory = WorkDirectory(cache, work["tag"])
     master = (allocation.head.address, UNKNOWN_PORT)
-    spec = container_spec(work, allocation, index, directory.paths(str(cache / "datasets" / name), work["framework"]["folder"]), master)
+    bare = site.engine == BARE
+    folder = work["framework"]["folder"] if bare else str(directory.program)
+    spec = container_spec(work, allocation, index, directory.paths(str(cache / "datasets" / name), folder), master)
+    spec = spec if bare else with_facts(spec, facts_here())
     return {
         "name": node.name,
         "cores": list(node.cores),
@@ -113,7 +133,11 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
     processes = [
         {"name": one.name, "ranks": list(one.ranks), "argv": list(one.argv), "env": dict(one.env), "cwd": one.cwd} for one in plan.processes
     ]
-    return {"engine": plan.engine, "name": plan.spec.name, "image": plan.spec.image, "device": plan.spec.device, "processes": processes}
+    found = {"engine": plan.engine, "name": plan.spec.name, "image": plan.spec.image, "device": plan.spec.device, "processes": processes}
+    if plan.container is None:
+        return found
+    engine = {"run": list(plan.container.run), "remove": list(plan.container.remove), "files": dict(plan.container.files)}
+    return {**found, **engine, "talks_to": plan.container.where}
 
 
 def _document(cell: Cell, run: Mapping[str, Any], allocation: Allocation, needs: DatasetNeeds) -> dict[str, Any]:
@@ -144,6 +168,9 @@ def _print(plan: Mapping[str, Any]) -> None:
         devices = f", GPUs {', '.join(node['gpus'])}" if node["gpus"] else ""
         show.line(f"\nnode {node['name']}: cores {', '.join(map(str, node['cores']))}{devices}; work directory {node['work_directory']}")
         show.line(f"stage:\n  {shlex.join(node['stage'])}")
+        if "run" in container:
+            show.line(f"container {container['name']} (limits, user and devices as on this machine; {container['talks_to']}):")
+            show.line(f"  {shlex.join(container['run'])}")
         for process in container["processes"]:
             image = "" if container["engine"] == "bare" else f", image {container['image']}"
             show.line(f"{process['name']} ({container['engine']}{image}, in {process['cwd']}):")

@@ -230,13 +230,14 @@ def gpus(
 
 @app.command()
 def reap(
-    push: Annotated[bool, typer.Option("--push", help="Deliver them; default: only count.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Deliver results that storage did not take; default: only count.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove what is of jobs and runs that are gone; default: only list.")] = False,
     site: SiteOption = None,
 ) -> None:
-    """Count, or deliver, the results that wait in this node's cache because storage did not take them."""
+    """What earlier runs left on this node: results that wait in its cache, containers and files of runs that are gone."""
     from workflow.commands import reap as command
 
-    command.main(site, push)
+    command.main(site, push, remove)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

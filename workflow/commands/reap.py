@@ -1,24 +1,81 @@
-"""`slipway reap`: the results in this node's cache that storage did not take when they were made."""
+"""`slipway reap`: what earlier runs have left on this node: results that storage did not take, containers whose job is gone, files of the
+dead."""
 
 from __future__ import annotations
 
-from base.errors import PushError
+import os
+from collections.abc import Iterator
+
+from base.errors import ContainerError, PushError
 from base.logs import private_umask
 from base.units import counted
+from containers.reaping import Decision, engines_here, job_alive, ours, plan_reap, remove
+from data_prep.cache.entries import ls as list_cache
 from data_prep.push import deliver_pending
 from workflow.commands import show
 from workflow.commands.caches import caches_here
+from workflow.run.work_locks import sweep
+from workflow.study.site import Site
 from workflow.study.site_file import load_site
 
 
-def main(site_name: str | None, push: bool) -> None:
-    """Count what waits, or deliver it. Raises PushError when something could not be delivered; it goes on waiting."""
+def main(site_name: str | None, push: bool, remove_dead: bool) -> None:
+    """Say what there is, and do what is asked: deliver, remove. Raises PushError when something could not be delivered, ContainerError when
+    a container could not be removed."""
     site = load_site(site_name)
     private_umask(group=site.shared == "group")
-    if not push:
+    failures = list(_containers(remove_dead)) if remove_dead or not push else []
+    if remove_dead or not push:
+        _work_directories(site, remove_dead)
+    if push:
+        _push(site)
+    elif not remove_dead:
         waiting = sum(1 for cache in caches_here(site) for _ in (cache / "runs").glob("*/pending.json"))
         show.line(f"{counted(waiting, 'result waits', 'results wait')} in this node's cache" + ("; --push delivers" if waiting else ""))
-        return
+    if failures and remove_dead:
+        raise failures[0]
+
+
+def _work_directories(site: Site, act: bool) -> None:
+    """Of runs whose node program is gone, and the leases of datasets that go with them."""
+    for cache in caches_here(site):
+        for name in sweep(cache / "runs", act=act):
+            show.line(f"work directory {name}: {'removed' if act else 'would be removed by --remove'}: its run is dead")
+        if act:
+            list_cache(cache)  # looking at a lease drops it where its holder is gone
+
+
+def _containers(act: bool) -> Iterator[ContainerError]:
+    """A line per container of ours, removed if `act`; what did not go."""
+    for engine in engines_here():
+        try:
+            decisions = plan_reap(ours(engine), job_alive, os.geteuid())
+        except ContainerError as error:
+            show.line(f"{engine}: {error}")
+            yield error
+            continue
+        for decision in decisions:
+            problem = _reaped(decision) if act and decision.remove else None
+            if problem is not None:
+                yield problem
+            show.line(_described(decision, act, problem))
+        show.line(f"{engine}: {counted(len(decisions), 'container', 'containers')} of Slipway")
+
+
+def _reaped(decision: Decision) -> ContainerError | None:
+    try:
+        remove(decision.container)
+    except ContainerError as error:
+        return error
+    return None
+
+
+def _described(decision: Decision, act: bool, problem: ContainerError | None) -> str:
+    what = "stays" if not decision.remove else "would be removed by --remove" if not act else "removed"
+    return f"{decision.container.engine} {decision.container.name}: {problem or what}: {decision.reason}"
+
+
+def _push(site: Site) -> None:
     deliveries = [delivery for cache in caches_here(site) for delivery in deliver_pending(cache)]
     for delivery in deliveries:
         show.line(f"{delivery.run_dir.name} -> {delivery.target}: {delivery.message}")

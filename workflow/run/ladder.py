@@ -1,14 +1,18 @@
-"""The way down: TERM, after 5 s KILL, then all that descends from us; done within 10 s."""
+"""The way down: TERM, after 5 s KILL, what the engine made, then all that descends from us; within 10 s, if the engine answers."""
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable
 from typing import Final
 
+from base.errors import ContainerError
 from cluster import processes
 from workflow.run.loop import Loop, Timer
 from workflow.run.ranks import Ranks
+
+logger = logging.getLogger(__name__)
 
 TERM_S: Final = 5.0
 END_S: Final = 9.0
@@ -49,9 +53,17 @@ class Ladder:
     def _finish(self) -> None:
         for timer in self._timers:
             timer.cancel()
-        clean = processes.kill_descendants(DESCENDANTS_S)
-        if self._ranks is not None:
-            self._ranks.close()
+        removed = self._ranks is None or self._close(self._ranks)
+        clean = processes.kill_descendants(DESCENDANTS_S) and removed
         waiting, self._then = self._then, []
         for then in waiting:
             then(clean)
+
+    def _close(self, ranks: Ranks) -> bool:
+        """The engine's client is one of our descendants, and has to be asked before they are killed."""
+        try:
+            ranks.close()
+        except ContainerError as error:
+            logger.error("%s", error)
+            return False
+        return True

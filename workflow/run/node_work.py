@@ -16,8 +16,10 @@ from base.logs import private_umask
 from cluster import processes
 from cluster.types import Allocation
 from containers.engines import get_engine
+from containers.node_facts import facts_here, with_facts
 from containers.spec import CHECKPOINT, STOP
 from workflow.run.calls import Call
+from workflow.run.in_container import BARE, PREPARE_S, prepare_container, who_we_are
 from workflow.run.ladder import Ladder
 from workflow.run.loop import Loop
 from workflow.run.outcome import RankEnd
@@ -58,9 +60,10 @@ class NodeWork:
         self.resumed = False
         """Whether the checkpoint of an earlier attempt is here."""
         self.pushing: Call | None = None
+        self.preparing: Call | None = None
         self.directory: WorkDirectory | None = None
         self.ladder: Ladder | None = None
-        self._said_overdue = False
+        self._said_overdue = self._said_failed = False
 
     def fail(self, during: str, error: str, message: str) -> None:
         """Tell the supervisor that something it asked for cannot be done."""
@@ -156,7 +159,28 @@ class NodeWork:
             self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
             return
         logger.debug("staged %s: %s of %s bytes copied", result["root"], result["copied_bytes"], result["bytes"])
-        self.say("staged", **{key: result[key] for key in STAGED})
+        self._prepare_container()
+
+    def _prepare_container(self) -> None:
+        """Where there is one, what it needs on this node; then all is here."""
+        assert self.staged is not None
+        if self.orders["engine"] == BARE:
+            self.say("staged", **{key: self.staged[key] for key in STAGED})
+            return
+        arguments = (self.orders["engine"], self.orders["cache"], self.orders["tag"], self.orders["framework"]["folder"])
+        self.preparing = Call(self.loop, "prepare the container", prepare_container, *arguments, timeout_s=PREPARE_S)
+        self.preparing.then = self._prepared
+
+    def _prepared(self, call: Call) -> None:
+        self.preparing = None
+        try:
+            for line in call.result():
+                logger.warning("%s", line)
+        except SlipwayError as error:
+            self.fail("stage", type(error).__name__, str(error))
+        else:
+            assert self.staged is not None
+            self.say("staged", **{key: self.staged[key] for key in STAGED})
 
     def do_fetch(self, message: dict[str, Any]) -> None:
         """Bring the checkpoint of an earlier attempt here."""
@@ -194,13 +218,16 @@ class NodeWork:
         """Start the ranks of this node."""
         assert self.directory is not None
         assert self.staged is not None
-        framework = self.orders["framework"]
-        paths = self.directory.paths(self.staged["root"], framework["folder"])
+        framework, bare = self.orders["framework"], self.orders["engine"] == BARE
+        paths = self.directory.paths(self.staged["root"], framework["folder"] if bare else str(self.directory.program))
         work = {"tag": self.orders["tag"], "framework": framework, "cell": self.orders["cell_document"], "deadline": message["deadline"]}
         work["resumed"] = self.resumed
+        if not bare:
+            work |= who_we_are(self.allocation)
         spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
         engine = get_engine(self.orders["engine"])
-        self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended)
+        plan = engine.plan(spec if bare else with_facts(spec, facts_here()), os.environ)
+        self.ranks = Ranks(self.loop, engine, plan, self._rank_ended, self._container_failed)
         self.ranks.start(self.directory.out, self.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
         self.say("started")
@@ -209,6 +236,14 @@ class NodeWork:
     def _rank_ended(self, end: RankEnd) -> None:
         logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
         self.say("exit", end=end._asdict(), now=time.time())
+        if self.ladder is not None:
+            self.ladder.rank_ended()
+
+    def _container_failed(self, error: SlipwayError) -> None:
+        """Said once: all processes of the node are in it."""
+        if not self._said_failed:
+            self._said_failed = True
+            self.fail("start", type(error).__name__, str(error))
         if self.ladder is not None:
             self.ladder.rank_ended()
 
@@ -261,10 +296,10 @@ class NodeWork:
         if self.staging is not None:
             self.staging.kill()
             self.staging = None
-        for call in (self.fetching, self.pushing):
+        for call in (self.fetching, self.pushing, self.preparing):
             if call is not None:
                 call.abandon()
-        self.fetching = self.pushing = None
+        self.fetching = self.pushing = self.preparing = None
         if self.reservation is not None:
             self.reservation.release()
             self.reservation = None

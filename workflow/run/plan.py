@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
+from containers.labels import labels_of
 from containers.spec import ContainerSpec, Paths, ProcessSpec
 
 TAG: Final = "SLIPWAY_ATTEMPT"
@@ -74,6 +75,11 @@ def threads_per_rank(cell: Mapping[str, Any], node: Node) -> int:
     return max(1, len(node.cores) // int(cell["gpus_per_node"]))
 
 
+def at_site(framework: Mapping[str, Any], site: Mapping[str, Any]) -> dict[str, Any]:
+    """The framework with the site's own image, where it names one."""
+    return {**framework, "image": (site.get("images") or {}).get(framework["name"]) or framework.get("image")}
+
+
 def cell_document(cell: Mapping[str, Any], run: Mapping[str, Any], allocation: Allocation, model: Mapping[str, Any]) -> dict[str, Any]:
     """cell.json: the cell, what the allocation decided, the layer list. `run`: run_id, repeat, attempt; `model`: layers, parameters,
     variant."""
@@ -107,7 +113,7 @@ def check_framework(framework: Mapping[str, Any], world_size: int) -> None:
 
 def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, paths: Paths, master: tuple[str, int]) -> ContainerSpec:
     """All that runs on node `index`. `work`: tag, framework (name, launcher, command, image, python), cell (of cell.json), deadline,
-    resumed."""
+    resumed; of the node program uid and holder, for the labels; image_id, where the image was pinned."""
     node = allocation.nodes[index]
     cell, framework = work["cell"], work["framework"]
     processes = _PROCESSES[framework["launcher"]](work, allocation, index, master)
@@ -133,7 +139,8 @@ def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, 
         gpus=node.gpus,
         cores=node.cores,
         env=tuple(sorted(env.items())),
-        labels=(("slipway.attempt", work["tag"]), ("slipway.job", allocation.job_id), ("slipway.node", node.name)),
+        labels=labels_of(allocation, node.name, work),
+        image_id=work.get("image_id"),
         resumed=bool(work.get("resumed")),
         deadline=work.get("deadline"),
     )

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from base.errors import SlipwayError
 from cluster import processes
 from cluster.machine import oom_kills
 from containers.engines import Engine, Process
@@ -97,13 +98,21 @@ def _error_time(error: dict[str, Any] | None) -> float | None:
 
 
 class Ranks:
-    """All processes of a plan. `on_exit(RankEnd)` is called in the loop for each that ends, also during `stop`."""
+    """All processes of a plan. `on_exit(RankEnd)` is called in the loop for each that ends, also during `stop`; `on_failure(error)` for
+    each that is over because its container failed."""
 
-    def __init__(self, loop: Loop, engine: Engine, plan: EnginePlan, on_exit: Callable[[RankEnd], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        engine: Engine,
+        plan: EnginePlan,
+        on_exit: Callable[[RankEnd], None],
+        on_failure: Callable[[SlipwayError], None],
+    ) -> None:
         self._loop = loop
         self._engine = engine
         self.plan = plan
-        self._on_exit = on_exit
+        self._on_exit, self._on_failure = on_exit, on_failure
         self._oom_before = oom_kills()
         self.watched: list[Watched] = []
 
@@ -120,19 +129,28 @@ class Ranks:
             self._loop.unwatch(watched.process.output_fd)
 
     def _exited(self, watched: Watched) -> None:
-        if watched.process.exit_code() is None:
-            return
+        failure = None
+        try:
+            if watched.process.exit_code() is None:
+                return
+        except SlipwayError as error:
+            failure = error
         self._loop.unwatch(watched.process.exit_fd)
         watched.ended = True
-        self._on_exit(watched.end(self._oom_count_rose()))
+        if failure is not None:
+            watched.drain()
+            self._on_failure(failure)
+        else:
+            self._on_exit(watched.end(watched.process.oom_kill or self._oom_count_rose()))
 
     def _oom_count_rose(self) -> bool:
         now = oom_kills()
         return now is not None and self._oom_before is not None and now > self._oom_before
 
     def poll(self, now: float) -> None:
-        """Read the events that have come."""
+        """Read the events that have come, and give the engine its time."""
         for watched in self.running():
+            self._exited(watched)
             for beats in watched.beats.values():
                 beats.poll(now)
 

@@ -33,7 +33,7 @@ from workflow.run.loop import Loop
 from workflow.run.nodes import SILENCE_S, NodeHandle, Nodes
 from workflow.run.outcome import Ending
 from workflow.run.parent import watch_parent
-from workflow.run.plan import TAG, cell_document, node_argv
+from workflow.run.plan import TAG, at_site, cell_document, node_argv
 from workflow.run.prepare import prepare
 from workflow.run.provenance import slipway_provenance
 from workflow.run.relay import Relay
@@ -252,7 +252,7 @@ class Supervisor:
             "tag": self.run["tag"],
             "run_id": self.run_id,
             "cell_document": cell_document(self.run["cell"], self.run, self.allocation, self.work["model"]),
-            "framework": self.work["framework"],
+            "framework": at_site(self.work["framework"], site),
             "engine": site["engine"],
             "group": site["shared"] == "group",
             "source": self.work["dataset"]["path"],

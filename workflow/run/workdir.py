@@ -2,11 +2,13 @@
 
 <cache>/runs/<run_id>-a<n>-<token8>/  out/ (events, parameters, checkpoint, logs/)  lib/slipway_reader  beat  cell.json
                                       resume/ (stop, and the checkpoint this attempt goes on from)
+for a container: program/ (the framework's folder), lib/ with copies, control/ (of engine and watchdog)
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Mapping
@@ -16,9 +18,12 @@ from typing import Any, Final
 from base.jsonfile import publish_json
 from base.publish import remove_tree
 from containers.spec import Paths
+from workflow.run.work_locks import PENDING, hold, let_go, sweep
 
-PENDING: Final = "pending.json"
+logger = logging.getLogger(__name__)
+
 READER: Final = Path(__file__).resolve().parents[2] / "data_prep" / "reader"
+WATCHDOG: Final = Path(__file__).resolve().parents[2] / "containers" / "lib" / "slipway_watchdog.py"
 
 
 class WorkDirectory:
@@ -30,9 +35,16 @@ class WorkDirectory:
         self.logs = self.out / "logs"
         self.beat = self.path / "beat"
         self.resume = self.path / "resume"
+        self.program = self.path / "program"
+        self._lock: int | None = None
 
     def create(self, cell_document: Mapping[str, Any], run_id: str) -> None:
-        """Make it, after removing what killed attempts of the same run have left: we hold the run's lease, so they are dead."""
+        """Make it, after removing what dead attempts have left here: those whose lock is free, and all others of the same run, since we
+        hold its lease."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        for name in sweep(self.path.parent):
+            logger.info("removed %s, which a dead attempt has left", name)
+        self._lock = hold(self.path)
         for other in self.path.parent.glob(f"{run_id}-a*"):
             if not (other / PENDING).exists():
                 remove_tree(other)
@@ -54,7 +66,17 @@ class WorkDirectory:
             out=str(self.out),
             resume=str(self.resume),
             program=program,
+            control=str(self.path / "control"),
         )
+
+    def bring_programs(self, folder: Path) -> None:
+        """For a container: copies of what it runs, here. The checkout may lie where root, which mounts, may not look. Reads from wherever
+        the checkout and `folder` are, so it is to be called in a child with a time limit."""
+        library = self.path / "lib"
+        (library / "slipway_reader").unlink()
+        shutil.copytree(READER, library / "slipway_reader", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copyfile(WATCHDOG, library / WATCHDOG.name)
+        shutil.copytree(folder, self.program, ignore=shutil.ignore_patterns("__pycache__"))
 
     def say_alive(self) -> None:
         """The beat file: whoever watches it ends the container when it gets old."""
@@ -79,7 +101,14 @@ class WorkDirectory:
         if pending.get("record") is not None:
             publish_json(self.out / "record.json", pending["record"])
         keep_pending(self.path, Path(pending["target"]), pending["reason"])
+        self._let_go()
 
     def remove(self) -> None:
         """Take it away."""
         remove_tree(self.path)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            let_go(self.path, self._lock)
+            self._lock = None

@@ -1,0 +1,60 @@
+"""Apptainer: a container of our own descendants, in the job's cgroup, as the user, without a daemon. The image is a SIF file.
+
+Nothing to copy from the job, then: its limits and its devices hold. --nv shows every GPU that the job's device cgroup leaves; which of
+them the ranks use, CUDA_VISIBLE_DEVICES says by UUID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from base.errors import UnsupportedRequest
+from containers.engines import container
+from containers.engines.inside import mounts, plan_processes, watchdog_argv, watchdog_plan
+from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
+
+NAME = "apptainer"
+
+HIDDEN: Final = ("APPTAINERENV_", "SINGULARITYENV_", "APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINER_MOUNT", "SINGULARITY_MOUNT")
+SCRATCH: Final = "scratch"
+
+remove = container.remove
+
+
+def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
+    """Pure. Raises UnsupportedRequest without an image.
+
+    --containall: of the host's files nothing, an own /tmp (in --workdir, for in memory it would have 64 MB), pid and IPC namespaces, an
+    empty environment.
+    """
+    if spec.image is None:
+        raise UnsupportedRequest(f"{NAME}: {spec.name!r} has no image: only bare can do without")
+    processes = plan_processes(spec, host_env)
+    run = (
+        *(NAME, "--silent", "exec", "--containall", "--no-home", "--no-privs", "--no-eval"),
+        *("--workdir", f"{spec.paths.control}/{SCRATCH}"),
+        *(("--nv",) if spec.device == "cuda" else ()),
+        *(
+            word
+            for source, target, writable in (*mounts(spec.paths), *((device, device, True) for device in spec.devices))
+            for word in ("--mount", f"type=bind,source={source},destination={target}{'' if writable else ',ro'}")
+        ),
+        *(spec.image_id or spec.image, spec.python),
+        *watchdog_argv(),
+    )
+    control = ContainerPlan(
+        where=NAME,
+        run=run,
+        find=(),
+        remove=(),
+        files=(("plan.json", watchdog_plan(spec, processes)), (f"{SCRATCH}/.made", "")),
+        hidden=HIDDEN,
+        sees_all_gpus=True,
+    )
+    return EnginePlan(engine=NAME, spec=spec, processes=processes, container=control)
+
+
+def start(plan: EnginePlan, index: int) -> container.ContainerProcess:
+    """Start the container with the first process of it; the others are in it already. Raises ContainerError."""
+    return container.start(plan, index)

@@ -1,0 +1,99 @@
+"""Calls of an engine's client: each has a time limit of its own, because a client waits for a daemon that hangs for ever."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from base.command import CommandResult, last_lines
+from base.errors import ContainerError
+
+CALL_S: Final = 10.0
+
+
+def environment(hidden: Sequence[str]) -> dict[str, str]:
+    """Ours, without the variables that begin so."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))} if hidden else dict(os.environ)
+
+
+def call(argv: Sequence[str], where: str, limit_s: float = CALL_S, env: Mapping[str, str] | None = None) -> CommandResult:
+    """Run it to its end. Raises ContainerError naming `where` when it hangs, or when the client is not here."""
+    process = spawn(argv, subprocess.PIPE, environment(()) if env is None else env)
+    try:
+        stdout, stderr = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        end(process)
+        raise ContainerError(
+            f"{where} does not answer: `{shlex.join(argv)}` had not ended after {limit_s:g} s; on this node, ask whether it hangs"
+        ) from error
+    return CommandResult(
+        argv=tuple(argv),
+        returncode=process.returncode,
+        stdout=stdout.decode(errors="replace"),
+        stderr=stderr.decode(errors="replace"),
+    )
+
+
+def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """In a session of its own: a signal to our group shall reach the ranks by the ladder. Raises ContainerError."""
+    try:
+        return subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ContainerError(
+            f"{argv[0]!r} cannot be started: {error.strerror}; is it on this node's PATH (`setup` in the site file)?"
+        ) from error
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a client with what it started, and bury it."""
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()
+        process.wait()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def is_there(find: Sequence[str], where: str) -> bool:
+    """Whether the container that `find` looks for exists. Raises ContainerError when that cannot be told."""
+    result = call(find, where)
+    if result.returncode:
+        raise ContainerError(f"{where}: `{shlex.join(find)}` ended with {result.returncode}: {last_lines(result.stderr, 3)}")
+    return bool(result.stdout.strip())
+
+
+def remove_container(name: str, find: Sequence[str], remove: Sequence[str], where: str, limit_s: float = CALL_S) -> None:
+    """Until it is gone, by whomever: the engine itself may be removing it. Raises ContainerError naming it."""
+    give_up = time.monotonic() + limit_s
+    said = ""
+    while is_there(find, where):
+        if time.monotonic() > give_up:
+            raise ContainerError(f"the container {name!r} is still there after `{shlex.join(remove)}`: {said}; {where}: remove it by hand")
+        said = last_lines(call(remove, where).stderr, 3)
+
+
+def tail(path: Path, lines: int = 5) -> str:
+    """The last words of a client, from the file it wrote them to."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            return last_lines(file.read().decode(errors="replace"), lines)
+    except OSError:
+        return ""

@@ -1,0 +1,243 @@
+"""A container that runs: its client in the foreground, its watchdog at the other end of a socket, its ranks by their pipes.
+
+Nothing here waits: the descriptors are watched by the node program's event loop, and what they bring is taken up in `exit_code`. When the
+ranks are told from outside (stop ladder), that goes to the watchdog; what the engine must do is done in `remove`, within limits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import AllocationError, ContainerError, SlipwayError
+from cluster.gpus import compare, listed_uuids
+from containers.engines import client, meeting
+from containers.spec import EnginePlan, ProcessPlan
+
+CLIENT_END_S: Final = 3.0
+LOG: Final = "engine.log"
+
+_RUNNING: Final[dict[str, Container]] = {}
+"""By name: the processes of a plan are started one after the other, and are in one container."""
+
+
+def start(plan: EnginePlan, index: int) -> ContainerProcess:
+    """One process of the plan, in the container that the first of them brings up. Raises ContainerError."""
+    name = plan.spec.name
+    if name not in _RUNNING:
+        _RUNNING[name] = Container(plan)
+    return _RUNNING[name].processes[index]
+
+
+def remove(plan: EnginePlan) -> None:
+    """End what still runs and see to it that nothing is left; may be called again. Raises ContainerError naming what cannot be removed."""
+    control = plan.container
+    assert control is not None
+    container = _RUNNING.pop(plan.spec.name, None)
+    if container is not None:
+        container.close()
+    if control.find and (container is not None or plan.processes):
+        client.remove_container(plan.spec.name, control.find, control.remove, control.where)
+
+
+class Container:
+    """From the start of the client to the end of both. `failure`: why the container, not a program in it, has failed."""
+
+    def __init__(self, plan: EnginePlan) -> None:
+        control = plan.container
+        assert control is not None
+        self.plan, self._control = plan, control
+        self._directory = Path(plan.spec.paths.control)
+        self.failure: SlipwayError | None = None
+        self._link: meeting.Link | None = None
+        self._given = self._started = self._unwanted = False
+        user = plan.spec.user
+        owner = (user.uid, user.gid) if user is not None and os.geteuid() == 0 != user.uid else None
+        meeting.prepare(self._directory, control.files, owner)
+        self._listener = meeting.listen(self._directory, owner)
+        self._start_by = time.monotonic() + control.start_s
+        try:
+            with (self._directory / LOG).open("wb") as log:
+                self._client = client.spawn(control.run, log, client.environment(control.hidden))
+        except ContainerError:
+            self._listener.close()
+            raise
+        self._client_fd = os.pidfd_open(self._client.pid)
+        self.events = select.epoll()
+        for descriptor in (self._listener.fileno(), self._client_fd):
+            self.events.register(descriptor, select.EPOLLIN)
+        self.processes = [ContainerProcess(self, index, process) for index, process in enumerate(plan.processes)]
+
+    # -- in the loop
+
+    def pump(self) -> None:
+        """Take up what has happened."""
+        if self.failure is not None or (self._link is not None and self._link.ended):
+            return
+        ended = self._client.poll()  # asked first: a container that has ended hangs up before its client does
+        if self._link is None:
+            self._answer()
+        if self._link is not None:
+            for words in self._link.read():
+                self._hear(words)
+        if self.failure is not None:
+            return
+        if self._link is not None and self._link.ended:
+            self.events.unregister(self._link.fileno())
+            if not self._given:
+                self._fail(f"its first process ended before the ranks were started{self._words()}")
+        elif ended is not None:
+            self._client_ended(ended)
+        elif not self._started and time.monotonic() > self._start_by:
+            self._fail(f"did not come up within {self._control.start_s:g} s: {self._control.where} hangs, or is very slow{self._words()}")
+
+    def _answer(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        self._link = meeting.Link(connection)
+        self.events.unregister(self._listener.fileno())
+        self.events.register(self._link.fileno(), select.EPOLLIN)
+
+    def _hear(self, words: dict[str, Any]) -> None:
+        if words["say"] == "up":
+            problem = self._wrong_gpus(words["gpus"])
+            if self._unwanted:
+                self._fail("was ended before its ranks were started")
+            elif problem is not None:
+                self._fail(problem, AllocationError)
+            else:
+                self._give()
+        elif words["say"] == "started":
+            self._started = True
+            assert self._link is not None
+            for process, pid in zip(self.processes, meeting.host_pids(self._link.pid, words["pids"]), strict=True):
+                process.pid = pid
+        elif words["say"] == "failed":
+            self._fail(words["text"])
+
+    def _give(self) -> None:
+        assert self._link is not None
+        descriptors = [descriptor for process in self.processes for descriptor in process.give()]
+        self._link.order("start", descriptors)
+        self._given = True
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _wrong_gpus(self, said: dict[str, Any] | None) -> str | None:
+        """Before anything starts in it: what the container sees against what was granted."""
+        granted = self.plan.spec.gpus
+        if said is None:
+            return None
+        if said["code"]:
+            return f"`nvidia-smi -L` in it ended with {said['code']}: {said['text'].strip()[-500:]}; granted: {', '.join(granted)}"
+        try:
+            seen = listed_uuids(said["text"])
+        except SlipwayError as error:
+            return str(error)
+        return compare(granted, [uuid for uuid in seen if uuid in granted] if self._control.sees_all_gpus else seen)
+
+    def _client_ended(self, code: int) -> None:
+        command, name = self._control.run[0], self.plan.spec.name
+        if code == -signal.SIGKILL:
+            self._fail(f"the client of {command} that held it was killed")
+        elif self._link is None:
+            self._fail(f"was not started: `{command} run` ended with {code} (`slipway plan --cell` shows it){self._words()}")
+        else:
+            self._fail(f"{self._control.where}: the daemon restarted or hung up on {name!r} while it ran{self._words()}")
+
+    def _words(self) -> str:
+        words = client.tail(self._directory / LOG)
+        return f": {words}" if words else ""
+
+    def _fail(self, why: str, kind: type[SlipwayError] = ContainerError) -> None:
+        self.failure = kind(f"container {self.plan.spec.name}: {why}")
+        if self._link is not None:
+            self._link.order("kill")
+        client.end(self._client)  # its descriptor stays readable: so every process is asked for its end
+
+    def order(self, index: int, number: int) -> None:
+        """Send a signal to a process in it. One that has not begun yet is not begun: the engine is let come so far that it can clean up."""
+        if self._given and self._link is not None:
+            self._link.order("signal", process=index, number=number)
+        elif self.failure is None and number == signal.SIGKILL:
+            self._fail("was ended before its ranks were started")
+        elif number == signal.SIGTERM:
+            self._unwanted = True
+
+    # -- the end
+
+    def close(self) -> None:
+        """Let the client end by itself where the container has; kill it where not. The watchdog ends with the link."""
+        self.pump()
+        if self._link is not None:
+            over = self._link.ended
+            if not over:
+                self._link.order("kill")
+            self._link.close()
+            if over or self.failure is None:
+                select.select([self._client_fd], [], [], CLIENT_END_S)
+        client.end(self._client)
+        self._listener.close()
+        os.close(self._client_fd)
+        self.events.close()
+
+
+class ContainerProcess:
+    """See containers.engines.Process. Both pipes are made here; the watchdog gets their other ends."""
+
+    def __init__(self, container: Container, index: int, plan: ProcessPlan) -> None:
+        self.plan = plan
+        self.pid = 0
+        self.oom_kill = False
+        self._container, self._index = container, index
+        self._code: int | None = None
+        self.output_fd, output = os.pipe2(os.O_CLOEXEC)
+        self._told, told = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.output_fd, False)
+        os.set_blocking(self._told, False)
+        self._theirs = [output, told]
+        self._events = select.epoll()
+        self._events.register(self._told, select.EPOLLIN)
+        self._events.register(container.events.fileno(), select.EPOLLIN)
+        self.exit_fd = self._events.fileno()
+
+    def give(self) -> list[int]:
+        """The ends for the watchdog: output, exit."""
+        theirs, self._theirs = self._theirs, []
+        return theirs
+
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal, KILL where the whole container was. Raises ContainerError when that has failed, or
+        AllocationError when it holds other GPUs."""
+        if self._code is None:
+            self._container.pump()
+            try:
+                told = os.read(self._told, 4096)
+            except BlockingIOError:
+                told = None
+            if told:
+                answer = json.loads(told)
+                self._code, self.oom_kill = answer["code"], answer["oom"]
+            elif self._container.failure is not None:
+                raise self._container.failure
+            elif told is not None:
+                self._code = -signal.SIGKILL
+        return self._code
+
+    def signal(self, number: int) -> None:
+        """By the watchdog, to its session's group."""
+        if self._code is None:
+            self._container.order(self._index, number)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self._events.close()
+        for descriptor in (self._told, self.output_fd, *self.give()):
+            os.close(descriptor)

@@ -1,0 +1,41 @@
+"""Docker, by its command line (see cli.py): the container is dockerd's child, and this node program's by what it watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from containers.engines import container
+from containers.engines.cli import CDI_KIND, plan_container
+from containers.spec import ContainerSpec, EnginePlan
+
+NAME = "docker"
+
+remove = container.remove
+
+
+def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
+    """Pure. Raises UnsupportedRequest."""
+    return plan_container(NAME, spec, host_env, socket_of(host_env), ("--init", *_gpus(spec)))
+
+
+def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
+    """By UUID: an index means another GPU to whoever counts from elsewhere. The quotes are part of the value: it is CSV."""
+    if spec.device != "cuda":
+        return ()
+    if spec.cdi:
+        return tuple(word for uuid in spec.gpus for word in ("--device", f"{CDI_KIND}={uuid}"))
+    return ("--gpus", f'"device={",".join(spec.gpus)}"')
+
+
+def socket_of(environ: Mapping[str, str]) -> str:
+    """Pure: where docker's client looks for the daemon, for messages."""
+    if environ.get("DOCKER_HOST"):
+        return f"dockerd at {environ['DOCKER_HOST']}"
+    if environ.get("DOCKER_CONTEXT"):
+        return f"dockerd of the context {environ['DOCKER_CONTEXT']}"
+    return "dockerd at unix:///var/run/docker.sock"
+
+
+def start(plan: EnginePlan, index: int) -> container.ContainerProcess:
+    """Start the container with the first process of it; the others are in it already. Raises ContainerError."""
+    return container.start(plan, index)

@@ -1,0 +1,34 @@
+"""Podman, by its command line (see cli.py): no daemon, but conmon, which leaves the job as dockerd's shim does.
+
+Without --init: that needs catatonit, which is a package of its own, and the watchdog buries orphans itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from containers.engines import container
+from containers.engines.cli import CDI_KIND, plan_container
+from containers.spec import ContainerSpec, EnginePlan
+
+NAME = "podman"
+
+remove = container.remove
+
+
+def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
+    """Pure. Raises UnsupportedRequest."""
+    gpus = (word for uuid in spec.gpus for word in ("--device", f"{CDI_KIND}={uuid}")) if spec.device == "cuda" else ()
+    return plan_container(NAME, spec, host_env, socket_of(host_env), tuple(gpus))
+
+
+def socket_of(environ: Mapping[str, str]) -> str:
+    """Pure: whom podman's client talks to, for messages."""
+    if environ.get("CONTAINER_HOST"):
+        return f"podman's service at {environ['CONTAINER_HOST']}"
+    return "podman's storage, whose lock another podman may hold (`podman info` shows graphRoot)"
+
+
+def start(plan: EnginePlan, index: int) -> container.ContainerProcess:
+    """Start the container with the first process of it; the others are in it already. Raises ContainerError."""
+    return container.start(plan, index)

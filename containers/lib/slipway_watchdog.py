@@ -1,0 +1,311 @@
+"""The first process of a container: it starts the ranks, tells how they end, and ends them all when nobody outside wants them any more.
+
+    python3 slipway_watchdog.py DIRECTORY
+
+DIRECTORY holds `plan.json` and the unix socket `control`, on which the node program listens. That hands over two descriptors per process,
+where its output goes and where its exit is told, and sends signals. All ends when that connection does, when the beat file has not changed
+for `beat_s`, at the `deadline`, or by TERM: TERM to every rank, after `grace_s` KILL to all that descends from here. Whoever else is
+in this pid namespace ends with its first process.
+
+Runs on the image's own interpreter: Python 3.6, standard library only.
+"""
+
+import array
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+LOOK_S = 1.0
+LIST_LIMIT_S = 30.0
+KILL_LIMIT_S = 2.0
+PR_SET_CHILD_SUBREAPER = 36
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+VICTIM = "500"
+
+
+class Watchdog:
+    """Serves one node program, until every rank has ended."""
+
+    def __init__(self, plan: Dict[str, Any], link: socket.socket) -> None:
+        self.plan = plan
+        self.link: Optional[socket.socket] = link
+        self.wakeup = on_signals()
+        self.unread = b""
+        self.descriptors: List[int] = []
+        self.pids: List[int] = []
+        self.left: Optional[Dict[int, int]] = None
+        """pid -> descriptor that its exit is told to; None before the start."""
+        self.ended = False
+        self.kill_at: Optional[float] = None
+        self.beat: Optional[float] = None
+        self.missed = 0
+        self.next_look = time.monotonic()
+        self.oom_before = oom_kills()
+
+    def run(self) -> int:
+        """The exit code: 0 if the ranks ended by themselves."""
+        self.say(say="up", pid=os.getpid(), gpus=list_gpus() if self.plan["list_gpus"] else None)
+        while not self.ended:
+            self.wait()
+            self.reap()
+            self.look()
+            if self.kill_at is not None and time.monotonic() >= self.kill_at:
+                kill_descendants()
+                self.reap()
+                self.ended = True
+            self.ended = self.ended or (not self.left and (self.left is not None or self.kill_at is not None))
+        kill_descendants()
+        return 0 if self.kill_at is None else 1
+
+    def wait(self) -> None:
+        """Until something happens, at most to the next look."""
+        sources = [self.wakeup] + ([self.link] if self.link is not None else [])
+        until = min(self.next_look, self.next_look if self.kill_at is None else self.kill_at)
+        readable = select.select(sources, [], [], max(0.0, until - time.monotonic()))[0]
+        if self.wakeup in readable:
+            for number in os.read(self.wakeup, 4096):
+                if number in SIGNALS:
+                    self.end("got signal %d" % number)
+        if self.link is not None and self.link in readable:
+            self.hear()
+
+    def hear(self) -> None:
+        """Obey the node program; its end is ours."""
+        assert self.link is not None
+        try:
+            data, ancillary, _, _ = self.link.recvmsg(1 << 16, socket.CMSG_SPACE(256 * 4))
+        except OSError:
+            data, ancillary = b"", []
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
+                self.descriptors += numbers
+        if not data:
+            self.link = None
+            self.end("the node program is gone")
+            return
+        lines = (self.unread + data).split(b"\n")
+        self.unread = lines.pop()
+        for line in lines:
+            self.obey(json.loads(line.decode()))
+
+    def obey(self, order: Dict[str, Any]) -> None:
+        """start, signal, or kill, which is the end without grace."""
+        if order["do"] == "start" and self.kill_at is None:
+            self.start()
+        elif order["do"] == "kill":
+            self.end("ended by the node program", 0.0)
+        elif order["do"] == "signal" and self.left and self.pids[order["process"]] in self.left:
+            send_group(self.pids[order["process"]], order["number"])
+
+    def say(self, **words: Any) -> None:
+        if self.link is not None:
+            try:
+                self.link.sendall(json.dumps(words).encode() + b"\n")
+            except OSError:
+                self.link = None
+                self.end("the node program is gone")
+
+    def start(self) -> None:
+        """Every rank in a session of its own. One that cannot be started is told, and ends the others."""
+        self.left = {}
+        for number, process in enumerate(self.plan["processes"]):
+            output, told = self.descriptors[2 * number : 2 * number + 2]
+            os.set_inheritable(told, False)
+            try:
+                pid = start_process(process, output)
+            except (OSError, subprocess.SubprocessError) as error:
+                self.say(say="failed", text="%s: %r cannot be started: %s" % (process["name"], process["argv"][0], error))
+                self.end("%s cannot be started" % process["name"], 0.0)
+                return
+            finally:
+                os.close(output)
+            self.pids.append(pid)
+            self.left[pid] = told
+        self.say(say="started", pids=self.pids)
+
+    def reap(self) -> None:
+        """Tell the exits of ranks; whoever else has become our child is only buried."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self.left and pid in self.left:
+                told = self.left.pop(pid)
+                code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                before, now = self.oom_before, oom_kills()
+                killed = before is not None and now is not None and now > before
+                try:
+                    os.write(told, json.dumps({"code": code, "oom": killed}).encode())
+                except OSError:
+                    self.end("the node program is gone")
+                os.close(told)
+
+    def look(self) -> None:
+        """Beat and deadline. A beat is counted by looks, so that neither a clock that is set nor a pause of this machine makes it old."""
+        if time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + LOOK_S
+        try:
+            beat: Optional[float] = os.stat(self.plan["beat"]).st_mtime
+        except OSError:
+            beat = self.beat
+        self.missed = self.missed + 1 if beat == self.beat else 0
+        self.beat = beat
+        if self.missed * LOOK_S >= self.plan["beat_s"]:
+            self.end("the node program has not shown that it lives for %g s" % self.plan["beat_s"])
+        elif self.plan["deadline"] is not None and time.time() >= self.plan["deadline"]:
+            self.end("the deadline has passed")
+
+    def end(self, reason: str, grace_s: Optional[float] = None) -> None:
+        """TERM to all, KILL when the grace is over. A second reason can only shorten it."""
+        kill_at = time.monotonic() + (self.plan["grace_s"] if grace_s is None else grace_s)
+        if self.kill_at is None:
+            sys.stderr.write("slipway watchdog: %s: ending everything here\n" % reason)
+            sys.stderr.flush()
+            for pid in self.left or ():
+                send_group(pid, signal.SIGTERM)
+                send_group(pid, signal.SIGCONT)
+        self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
+
+
+def on_signals() -> int:
+    """A descriptor that carries the numbers of the signals that come; SIGCHLD only wakes."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    for number in SIGNALS + (signal.SIGCHLD,):
+        signal.signal(number, lambda _number, _frame: None)
+    return reader
+
+
+def start_process(process: Dict[str, Any], output: int) -> int:
+    env = dict(os.environ)
+    env.update(process["env"])
+    child = subprocess.Popen(
+        process["argv"],
+        env=env,
+        cwd=process["cwd"],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=offer_as_victim,
+    )
+    child.returncode = 0  # we wait for it ourselves
+    return child.pid
+
+
+def offer_as_victim() -> None:
+    """Where memory runs out, the kernel shall take a rank and not us, who tell of it."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(VICTIM)
+    except OSError:
+        return
+
+
+def send_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except OSError:
+        return
+
+
+def kill_descendants() -> None:
+    """KILL all that descends from us, whatever session it is in, until nothing is left."""
+    give_up = time.monotonic() + KILL_LIMIT_S
+    while time.monotonic() < give_up:
+        found = descendants()
+        if not found:
+            return
+        for pid, _ in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        if all(state == "Z" for _, state in found):
+            return
+        select.select([], [], [], 0.01)
+
+
+def descendants() -> List[Tuple[int, str]]:
+    """(pid, state) of all below us."""
+    children: Dict[int, List[Tuple[int, str]]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name, "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            children.setdefault(int(fields[1]), []).append((int(name), fields[0].decode()))
+    found: List[Tuple[int, str]] = []
+    level = children.get(os.getpid(), [])
+    while level:
+        found += level
+        level = [child for pid, _ in level for child in children.get(pid, [])]
+    return found
+
+
+def oom_kills() -> Optional[int]:
+    """How many processes the kernel has killed here for want of memory; None where it does not tell."""
+    own = ""
+    with open("/proc/self/cgroup") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            if controllers in ("", "memory"):
+                own = path
+    for place in ("/sys/fs/cgroup/memory%s/memory.oom_control", "/sys/fs/cgroup%s/memory.events"):
+        for path in (own, ""):
+            try:
+                with open(place % path) as file:
+                    return int(dict(line.split()[:2] for line in file)["oom_kill"])
+            except (OSError, KeyError, ValueError):
+                continue
+    return None
+
+
+def list_gpus() -> Dict[str, Any]:
+    """What this container sees."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIST_LIMIT_S, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"code": 127, "text": str(error)}
+    return {"code": done.returncode, "text": done.stdout.decode(errors="replace")[:65536]}
+
+
+def adopt_orphans() -> None:
+    """Where no init of this container does: processes whose parent ends become our children."""
+    if os.getpid() == 1 or os.getppid() == 1:
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def main(argv: List[str]) -> int:
+    os.chdir(argv[1])
+    with open("plan.json") as file:
+        plan = json.load(file)
+    os.umask(plan["umask"])
+    os.makedirs(plan["home"], exist_ok=True)
+    adopt_orphans()
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.connect("control")
+    return Watchdog(plan, link).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,118 @@
+"""What a container is to get of the node and of the job that runs there: user, limits, memory, devices. Probes, and one pure function."""
+
+from __future__ import annotations
+
+import dataclasses
+import grp
+import os
+import pwd
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cluster.machine import memory_bytes
+from containers.spec import ContainerSpec, User
+
+NO_LIMIT: Final = -1
+STACK_BYTES: Final = 64 << 20
+OPEN_FILES: Final = 1 << 20
+INFINIBAND: Final = Path("/dev/infiniband")
+WANTED: Final = (
+    ("memlock", resource.RLIMIT_MEMLOCK, NO_LIMIT),  # what network cards read must not move
+    ("nofile", resource.RLIMIT_NOFILE, OPEN_FILES),
+    ("stack", resource.RLIMIT_STACK, STACK_BYTES),
+)
+PID_MAX: Final = Path("/proc/sys/kernel/pid_max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """As this process finds them: to be asked in the job, on the node."""
+
+    user: User
+    rootless: bool
+    umask: int
+    memory_bytes: int | None
+    """The job's limit, where it is less than the machine has."""
+    shm_bytes: int
+    limits: tuple[tuple[str, int], ...]
+    devices: tuple[str, ...]
+
+
+def with_facts(spec: ContainerSpec, facts: NodeFacts) -> ContainerSpec:
+    """Pure: the specification for this node."""
+    return dataclasses.replace(spec, **{field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)})
+
+
+def facts_here() -> NodeFacts:
+    """No network storage is touched, nothing is started."""
+    limit = memory_limit()
+    machine = memory_bytes()
+    limited = limit if limit is not None and (machine is None or limit < machine) else None
+    return NodeFacts(
+        user=user_here(),
+        rootless=os.geteuid() != 0,
+        umask=_umask(),
+        memory_bytes=limited,
+        shm_bytes=(limited or machine or 16 << 30) // 2,
+        limits=limits_here(),
+        devices=(str(INFINIBAND),) if INFINIBAND.is_dir() and any(INFINIBAND.iterdir()) else (),
+    )
+
+
+def limits_here() -> tuple[tuple[str, int], ...]:
+    """What training wants. Of processes as many as there are numbers: podman takes more for no limit, and cannot set that."""
+    wanted = (*WANTED, ("nproc", resource.RLIMIT_NPROC, _number(PID_MAX) or NO_LIMIT))
+    return tuple((name, _limit(number, value)) for name, number, value in wanted)
+
+
+def user_here() -> User:
+    """By number where this node knows no name."""
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = f"user{uid}"
+    others = sorted(set(os.getgroups()) - {gid})
+    return User(uid=uid, name=name, groups=tuple((number, _group_name(number)) for number in (gid, *others)))
+
+
+def memory_limit(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The least memory limit of our cgroup and those above it; None where there is none."""
+    found = []
+    for line in membership.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            top, name = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
+            place = top / path.lstrip("/")
+            found += [_number(directory / name) for directory in (place, *place.parents) if directory == top or top in directory.parents]
+    return min((value for value in found if value is not None), default=None)
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _limit(number: int, wanted: int) -> int:
+    """At most the hard limit of this process: without root nobody may raise it, and a job's limits hold in its containers."""
+    hard = resource.getrlimit(number)[1]
+    if hard == resource.RLIM_INFINITY:
+        return wanted
+    return hard if wanted == NO_LIMIT else min(hard, wanted)
+
+
+def _group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return f"group{gid}"
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,138 @@
+"""Containers of ours whose job is gone: the third layer. It reads our labels and asks the scheduler; what it is not sure of stays.
+
+Usable at every start of a node program, by hand, and in an epilog: `slipway reap --remove`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from base.command import last_lines
+from base.errors import ContainerError
+from cluster.schedulers import SCHEDULERS
+from cluster.types import Holder
+from containers.engines import client, docker, podman
+from containers.engines.cli import remove_argv
+from containers.labels import HOLDER, JOB, TAG, USER
+
+ENGINES: Final[dict[str, Callable[[Mapping[str, str]], str]]] = {"docker": docker.socket_of, "podman": podman.socket_of}
+"""Those whose containers can outlive a job, and how to name whom their client talks to; apptainer's are processes of the job."""
+FORMAT: Final = '{"id": {{json .ID}}, "name": {{json .Name}}, "labels": {{json .Config.Labels}}}'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A container with our labels."""
+
+    engine: str
+    id: str
+    name: str
+    labels: tuple[tuple[str, str], ...]
+
+    def label(self, name: str) -> str:
+        """Empty where it has none of that name."""
+        return dict(self.labels).get(name, "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What is to be done with one container, and why."""
+
+    container: Found
+    remove: bool
+    reason: str
+
+
+def plan_reap(
+    containers: Iterable[Found], alive: Callable[[Found], bool | None], uid: int, older: Callable[[str], bool] = lambda _tag: False
+) -> tuple[Decision, ...]:
+    """Pure but for `alive`: whether the job of a container lives, None if that cannot be known. `older`: tags of earlier attempts of a run
+    that we hold the lease of, so that whoever holds them is dead whatever their job does."""
+    return tuple(_decide(container, alive, uid, older) for container in containers)
+
+
+def _decide(container: Found, alive: Callable[[Found], bool | None], uid: int, older: Callable[[str], bool]) -> Decision:
+    job, tag = container.label(JOB), container.label(TAG)
+    if container.label(USER) != str(uid):
+        return Decision(container=container, remove=False, reason=f"of uid {container.label(USER) or '?'}, not ours")
+    if not tag or job.count(":") < 2:
+        return Decision(container=container, remove=False, reason=f"{JOB} is {job!r}: no label that we write")
+    if older(tag):
+        return Decision(container=container, remove=True, reason="of an earlier attempt of a run that is ours now")
+    lives = alive(container)
+    if lives is None:
+        return Decision(container=container, remove=False, reason=f"whether job {job} lives cannot be told now")
+    return Decision(container=container, remove=not lives, reason=f"job {job} {'lives' if lives else 'is gone'}")
+
+
+def job_alive(container: Found) -> bool | None:
+    """By the scheduler of its label: a holder that would be a process in sight, or else its job."""
+    scheduler, _, rest = container.label(JOB).partition(":")
+    job_id, _, restart = rest.rpartition(":")
+    if scheduler not in SCHEDULERS or not restart.isdigit():
+        return None
+    try:
+        holder = Holder.from_json(json.loads(container.label(HOLDER)))
+    except (ValueError, KeyError, TypeError):
+        unknown = {"host": "", "pid": 0, "pid_start": 0, "boot_id": "", "pid_namespace": ""}
+        holder = Holder.from_json({"scheduler": scheduler, "job_id": job_id, "restart_count": int(restart), **unknown})
+    if (holder.scheduler, holder.job_id, holder.restart_count) != (scheduler, job_id, int(restart)):
+        return None
+    return SCHEDULERS[scheduler].holder_alive(holder)
+
+
+def engines_here() -> tuple[str, ...]:
+    """Those whose client is on PATH."""
+    return tuple(engine for engine in ENGINES if shutil.which(engine))
+
+
+def list_argv(engine: str) -> tuple[str, ...]:
+    """Pure: every container that says it is one of ours, running or not."""
+    return (engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={TAG}")
+
+
+def ours(engine: str) -> tuple[Found, ...]:
+    """Containers with our labels, whoever's. Raises ContainerError naming whom the client talks to."""
+    where = ENGINES[engine](os.environ)
+    listed = client.call(list_argv(engine), where)
+    if listed.returncode:
+        raise ContainerError(f"{where}: containers cannot be listed: {last_lines(listed.stderr, 3)}")
+    ids = listed.stdout.split()
+    if not ids:
+        return ()
+    # One that has gone meanwhile makes the call fail, and the others are told all the same.
+    told = client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids), where)
+    return parse_found(engine, told.stdout)
+
+
+def parse_found(engine: str, text: str) -> tuple[Found, ...]:
+    """Pure: a line per container. Raises ContainerError."""
+    try:
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return tuple(
+            Found(engine=engine, id=value["id"], name=value["name"].lstrip("/"), labels=tuple(sorted((value["labels"] or {}).items())))
+            for value in values
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ContainerError(f"{engine} inspect answered {text[:200]!r}, which is not what was asked for") from error
+
+
+def reap_here(engine: str, older: Callable[[str], bool] = lambda _tag: False) -> tuple[Decision, ...]:
+    """Remove what is to be removed on this node; all decisions, as they were carried out. Raises ContainerError."""
+    decisions = plan_reap(ours(engine), job_alive, os.geteuid(), older)
+    for decision in decisions:
+        if decision.remove:
+            remove(decision.container)
+    return decisions
+
+
+def remove(container: Found) -> None:
+    """By its id, which nobody else's container has. Raises ContainerError naming it."""
+    where = ENGINES[container.engine](os.environ)
+    find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
+    client.remove_container(container.name, find, remove_argv(container.engine, container.id), where)

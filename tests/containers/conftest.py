@@ -1,0 +1,135 @@
+"""Engines that act: bare everywhere; docker, podman and a stand-in for apptainer as root, each with a place of its own on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from containers.engines import ENGINES, Engine
+from tests import images
+
+FAKES = Path(__file__).parent / "fake"
+START_LIMIT_S = 90.0
+NICE = ["nice", "-n", "19"]
+
+
+def run(*argv: str) -> str:
+    done = subprocess.run([*NICE, *argv], capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, f"{argv}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+def needs(*programs: str) -> None:
+    """Skip where the real ones cannot run."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing or os.geteuid() != 0:
+        pytest.skip(f"needs root and {', '.join(missing or programs)}")
+
+
+class Dockerd:
+    """A daemon of our own below one directory."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.host = f"unix://{place}/sock"
+        self.start()
+
+    def start(self) -> None:
+        places = [f"--data-root={self.place}/data", f"--exec-root={self.place}/exec", f"--pidfile={self.place}/pid", f"--host={self.host}"]
+        network = ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
+        with (self.place / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*NICE, "dockerd", *places, *network, "--exec-opt=native.cgroupdriver=cgroupfs", "--log-level=warn"],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        give_up = time.monotonic() + START_LIMIT_S
+        while subprocess.run(["docker", "--host", self.host, "version"], capture_output=True, check=False, timeout=60).returncode:
+            assert self.process.poll() is None, (self.place / "log").read_text()[-2000:]
+            assert time.monotonic() < give_up, "dockerd does not answer"
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def stop(self) -> None:
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+        self.process.wait(60)
+
+    def remove(self) -> None:
+        self.stop()
+        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+            where = line.split()[1]
+            if where.startswith(f"{self.place}/"):
+                subprocess.run(["umount", "-l", where], check=False, capture_output=True)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def dockerd() -> Iterator[Dockerd]:
+    needs("dockerd", "docker")
+    if (why := images.missing_here()) is not None:
+        pytest.skip(why)
+    archive = images.base_image()
+    daemon = Dockerd(Path(tempfile.mkdtemp(prefix="slipway-dockerd-")))
+    try:
+        run("docker", "--host", daemon.host, "load", "--input", str(archive))
+        yield daemon
+    finally:
+        daemon.remove()
+
+
+@pytest.fixture(scope="session")
+def podman_home() -> Iterator[dict[str, str]]:
+    """Its environment: storage of its own, and runc, because crun refuses the mixed cgroups of some machines."""
+    needs("podman", "runc")
+    if (why := images.missing_here()) is not None:
+        pytest.skip(why)
+    place = Path(tempfile.mkdtemp(prefix="slipway-podman-"))
+    (place / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n')
+    (place / "containers.conf").write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
+    env = {"CONTAINERS_STORAGE_CONF": f"{place}/storage.conf", "CONTAINERS_CONF": f"{place}/containers.conf"}
+    try:
+        subprocess.run(
+            [*NICE, "podman", "load", "--input", str(images.base_image())], env={**os.environ, **env}, check=True, capture_output=True
+        )
+        yield env
+    finally:
+        subprocess.run(["podman", "system", "reset", "--force"], env={**os.environ, **env}, check=False, capture_output=True)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+ACTING = [name if name == "bare" else pytest.param(name, marks=pytest.mark.slow) for name in ENGINES]
+
+
+@pytest.fixture(params=ACTING)
+def acting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """An engine that can be started here; the others are skipped, with the reason."""
+    name: str = request.param
+    if name == "docker":
+        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("dockerd").host)
+    elif name == "podman":
+        for key, value in request.getfixturevalue("podman_home").items():
+            monkeypatch.setenv(key, value)
+    elif name == "apptainer":
+        needs("unshare", "mount", "chroot")
+        monkeypatch.setenv("PATH", f"{FAKES}:{os.environ['PATH']}")
+    return ENGINES[name]
+
+
+@pytest.fixture
+def image(acting: Engine, tmp_path: Path) -> str:
+    """What is on this machine for it."""
+    if acting.NAME != "apptainer":
+        return images.BASE
+    (tmp_path / "image.sif").write_text("stands for this machine's own system\n")
+    return str(tmp_path / "image.sif")

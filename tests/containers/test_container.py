@@ -1,0 +1,301 @@
+"""A container from its start to its end. Without an engine: the watchdog itself as the client's command. With docker and podman, slow: what
+the kernel and the daemons do about memory, names, owners and limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import AllocationError, ContainerError, SlipwayError
+from containers.engines import Engine, Process, apptainer, container, docker
+from containers.node_facts import facts_here, limits_here, memory_limit, user_here, with_facts
+from containers.spec import ContainerPlan, EnginePlan
+from tests.containers.specs import WATCHDOG, ended, make_place, output, spec
+
+Start = Callable[..., Process]
+
+
+def plain(place: Path, *commands: tuple[str, ...], run: tuple[str, ...] | None = None, start_s: float = 30.0, **changes: Any) -> EnginePlan:
+    """Of an engine that makes no container: its client is the watchdog."""
+    make_place(place)
+    planned = apptainer.plan(spec(place, *commands, **changes), {})
+    here = tuple(dataclasses.replace(process, cwd=str(place), argv=process.argv) for process in planned.processes)
+    files = (
+        (("plan.json", dict(planned.container.files)["plan.json"].replace('"/slipway/out"', f'"{place}"')),) if planned.container else ()
+    )
+    argv = (sys.executable, "-I", "-S", "-B", str(WATCHDOG), f"{place}/control")
+    made = ContainerPlan(where="nobody", run=run or argv, find=(), remove=(), files=files, start_s=start_s)
+    return dataclasses.replace(planned, processes=here, container=made)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    plans: list[EnginePlan] = []
+    started: list[Process] = []
+
+    def start_one(plan: EnginePlan, index: int = 0) -> Process:
+        plans.append(plan)
+        started.append(container.start(plan, index))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.close()
+    for plan in plans:
+        container.remove(plan)
+
+
+def smi(place: Path, monkeypatch: pytest.MonkeyPatch, *uuids: str, code: int = 0) -> None:
+    """An nvidia-smi that lists these."""
+    lines = "".join(f"GPU {index}: Tesla P100 (UUID: {uuid})\\n" for index, uuid in enumerate(uuids))
+    program = place / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nprintf '{lines}'\nexit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+GRANTED = ("GPU-11111111-1111-1111-1111-111111111111", "GPU-22222222-2222-2222-2222-222222222222")
+OTHER = "GPU-33333333-3333-3333-3333-333333333333"
+
+
+@pytest.mark.slow
+def test_granted_gpus_are_what_is_seen(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi(tmp_path, monkeypatch, *reversed(GRANTED))
+    process = start(plain(tmp_path, ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES"), device="cuda", gpus=GRANTED))
+    assert output(process).decode().strip() == ",".join(GRANTED)
+    assert ended(process) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seen", "code", "words"),
+    [((GRANTED[0], OTHER), 0, OTHER), ((), 0, "2 missing"), ((*GRANTED, OTHER), 0, "1 that were not granted"), ((), 255, "ended with 255")],
+)
+def test_other_gpus_start_nothing(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: tuple[str, ...], code: int, words: str
+) -> None:
+    smi(tmp_path, monkeypatch, *seen, code=code)
+    process = start(plain(tmp_path, ("touch", str(tmp_path / "started")), device="cuda", gpus=GRANTED))
+    with pytest.raises(AllocationError, match=words):
+        ended(process)
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.slow
+def test_a_client_that_hangs_is_given_up_and_named(start: Start, tmp_path: Path) -> None:
+    process = start(plain(tmp_path, run=("sleep", "100"), start_s=0.0))
+    with pytest.raises(ContainerError, match="did not come up within 0 s: nobody hangs"):
+        process.exit_code()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("echo no such image >&2; exit 125", "ended with 125.*no such image"), ("kill -9 $$", "client of sh that held it was killed")],
+)
+def test_a_client_that_fails_is_cited(start: Start, tmp_path: Path, script: str, words: str) -> None:
+    with pytest.raises(ContainerError, match=words):
+        ended(start(plain(tmp_path, run=("sh", "-c", script))))
+
+
+@pytest.mark.slow
+def test_a_client_that_is_not_installed_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ContainerError, match=r"'no-such-engine' cannot be started.*PATH"):
+        container.start(plain(tmp_path, run=("no-such-engine", "run")), 0)
+
+
+@pytest.mark.slow
+def test_ended_before_it_came_up_nothing_is_started(start: Start, tmp_path: Path) -> None:
+    process = start(plain(tmp_path, ("touch", str(tmp_path / "started"))))
+    process.signal(signal.SIGTERM)
+    with pytest.raises(ContainerError, match="was ended before its ranks were started"):
+        ended(process)
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.slow
+def test_the_pid_is_the_one_of_this_machine(start: Start, tmp_path: Path) -> None:
+    process = start(plain(tmp_path, ("sh", "-c", "echo $$; exec sleep 100")))
+    inner = int(output(process, lambda said: said.endswith(b"\n")))
+    assert process.exit_code() is None
+    assert process.pid == inner
+    process.signal(signal.SIGTERM)
+    assert ended(process) == -signal.SIGTERM
+
+
+@pytest.mark.slow
+def test_files_belong_to_the_user_and_the_image_is_read_only(acting: Engine, image: str, tmp_path: Path) -> None:
+    if acting.NAME not in ("docker", "podman"):
+        pytest.skip("as whoever starts it")
+    make_place(tmp_path)
+    os.chown(tmp_path / "out", 1234, 1234)
+    tmp_path.chmod(0o700)
+    script = (
+        "id -u; id -G; id -un; echo ~; touch mine; touch ~/home /tmp/tmp; for place in /x /etc/x /slipway/data/x /slipway/lib/x; "
+        "do touch $place 2>/dev/null && echo wrote $place; done; grep -E 'CapEff|NoNewPrivs' /proc/self/status; "
+        "ulimit -n; df -k /dev/shm | tail -1 | awk '{print $2}'; echo $NVIDIA_VISIBLE_DEVICES"
+    )
+    plan = acting.plan(spec(tmp_path, ("sh", "-c", script), image=image, limits=limits_here(), shm_bytes=300 << 20), {})
+    process = acting.start(plan, 0)
+    try:
+        said = output(process).decode().splitlines()
+        assert ended(process) == 0
+    finally:
+        process.close()
+        acting.remove(plan)
+    assert said[:4] == ["1234", "1234 55 77", "ada", "/tmp/home"]
+    assert [line.split() for line in said[4:6]] == [["CapEff:", "0" * 16], ["NoNewPrivs:", "1"]]
+    assert said[6:] == [str(dict(limits_here())["nofile"]), str(300 << 10), "void"]
+    assert [(path.name, path.stat().st_uid, path.stat().st_gid) for path in (tmp_path / "out").iterdir()] == [("mine", 1234, 1234)]
+
+
+HUNGRY = "import os; food = [os.urandom(1 << 20) for _ in range(1000)]"
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_is_told_from_a_kill(acting: Engine, image: str, tmp_path: Path) -> None:
+    if acting.NAME not in ("docker", "podman"):
+        pytest.skip("the job's own limit")
+    make_place(tmp_path)
+    commands = (("python3", "-c", HUNGRY), ("sleep", "100"))
+    plan = acting.plan(spec(tmp_path, *commands, image=image, limits=limits_here(), memory_bytes=96 << 20), {})
+    processes = [acting.start(plan, index) for index in range(2)]
+    try:
+        assert ended(processes[0]) == -signal.SIGKILL
+        assert processes[0].oom_kill
+        assert processes[1].exit_code() is None
+        processes[1].signal(signal.SIGKILL)
+        assert ended(processes[1]) == -signal.SIGKILL
+    finally:
+        for process in processes:
+            process.close()
+        acting.remove(plan)
+
+
+@pytest.mark.slow
+def test_a_fork_bomb_meets_its_limit(acting: Engine, image: str, tmp_path: Path) -> None:
+    if acting.NAME not in ("docker", "podman"):
+        pytest.skip("the job's own limit")
+    make_place(tmp_path)
+    script = "for i in $(seq 200); do sleep 50 & done; echo started all"
+    plan = acting.plan(spec(tmp_path, ("sh", "-c", script), image=image, limits=limits_here(), pids=50), {})
+    process = acting.start(plan, 0)
+    try:
+        assert b"started all" not in output(process, lambda said: b"ork" in said)
+        process.signal(signal.SIGKILL)
+        assert ended(process) != 0
+    finally:
+        process.close()
+        acting.remove(plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"image": "slipway-test/none:1"}, "(?i)(no such image|not known|unable to find|does not exist)"),
+        ({"python": "/nowhere"}, "/nowhere"),
+    ],
+)
+def test_what_cannot_be_started_is_said_in_the_engine_s_words(
+    acting: Engine, image: str, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    if acting.NAME not in ("docker", "podman"):
+        pytest.skip("a stand-in has its own words")
+    make_place(tmp_path)
+    plan = acting.plan(spec(tmp_path, **{"image": image, "limits": limits_here(), **changes}), {})
+    with pytest.raises(ContainerError, match=words):
+        ended(acting.start(plan, 0))
+    acting.remove(plan)
+
+
+@pytest.mark.slow
+def test_a_source_that_is_missing_is_not_made_by_root(acting: Engine, image: str, tmp_path: Path) -> None:
+    if acting.NAME == "bare":
+        pytest.skip("mounts nothing")
+    make_place(tmp_path)
+    (tmp_path / "data").rmdir()
+    plan = acting.plan(spec(tmp_path, image=image, limits=limits_here()), {})
+    with pytest.raises(ContainerError, match="data"):
+        ended(acting.start(plan, 0))
+    acting.remove(plan)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.slow
+def test_a_container_that_is_killed_from_outside_ends_all_its_ranks(acting: Engine, image: str, tmp_path: Path) -> None:
+    if acting.NAME not in ("docker", "podman"):
+        pytest.skip("no container that could be killed")
+    make_place(tmp_path)
+    plan = acting.plan(spec(tmp_path, ("sleep", "100"), ("sleep", "100"), image=image, limits=limits_here()), {})
+    processes = [acting.start(plan, index) for index in range(2)]
+    while not processes[0].pid:
+        assert processes[0].exit_code() is None
+        time.sleep(0.01)
+    subprocess.run([acting.NAME, "kill", plan.spec.name], check=True, capture_output=True, timeout=60)
+    try:
+        assert [ended(process) for process in processes] == [-signal.SIGKILL] * 2
+    finally:
+        for process in processes:
+            process.close()
+        acting.remove(plan)
+
+
+def test_a_hung_daemon_is_named_and_costs_its_limit_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from containers.engines import client
+
+    began = time.monotonic()
+    with pytest.raises(ContainerError, match=r"dockerd at unix:///x does not answer: `sleep 9` had not ended after 0.2 s"):
+        client.call(("sleep", "9"), docker.socket_of({"DOCKER_HOST": "unix:///x"}), 0.2)
+    assert time.monotonic() - began < 5
+
+
+def test_what_does_not_go_away_is_named() -> None:
+    from containers.engines import client
+
+    with pytest.raises(ContainerError, match="the container 'it' is still there after `false`"):
+        client.remove_container("it", ("echo", "id"), ("false",), "somewhere", 0.0)
+    with pytest.raises(SlipwayError, match="somewhere: `false` ended with 1"):
+        client.is_there(("false",), "somewhere")
+
+
+def test_facts_of_this_node_fit_into_a_specification(tmp_path: Path) -> None:
+    facts = facts_here()
+    made = with_facts(spec(tmp_path), facts)
+    assert made.user == user_here()
+    assert made.user is not None
+    assert (made.user.uid, made.user.gid) == (os.geteuid(), os.getegid())
+    assert made.limits == limits_here()
+    assert [name for name, _ in made.limits] == ["memlock", "nofile", "stack", "nproc"]
+    assert os.umask(facts.umask) == facts.umask
+    hash(made)
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "limit"),
+    [
+        ("0::/job/step\n", {"memory.max": "max", "job/memory.max": "5000", "job/step/memory.max": "9000"}, 5000),
+        ("0::/job\n", {"job/memory.max": "max"}, None),
+        (
+            "4:memory:/job\n1:cpu:/x\n",
+            {"memory/job/memory.limit_in_bytes": "7000", "memory/memory.limit_in_bytes": "9223372036854771712"},
+            7000,
+        ),
+    ],
+)
+def test_the_memory_of_the_job_is_the_least_limit_above(tmp_path: Path, membership: str, files: dict[str, str], limit: int | None) -> None:
+    for name, text in files.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(text + "\n")
+    (tmp_path / "self").write_text(membership)
+    assert memory_limit(tmp_path / "self", tmp_path / "cgroup") == limit

@@ -1,0 +1,138 @@
+"""Which containers are removed: ours, whose job is gone, and no other. With docker and podman, slow: from labels to the removal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import ContainerError
+from cluster import processes
+from cluster.types import Allocation, Holder, Node
+from containers import reaping
+from containers.engines import Engine
+from containers.engines.cli import remove_argv
+from containers.labels import labels_of
+from containers.reaping import Found, plan_reap
+from tests import images
+from workflow.run.lease import holder_of
+
+NODE = Node(name="n1", hostname="n1", address="10.0.0.1")
+SLURM = Allocation(scheduler="slurm", job_id="42", restart_count=1, nodes=(NODE,), device="cpu", exclusive=True)
+LOCAL = dataclasses.replace(SLURM, scheduler="local", job_id=str(os.getpid()), restart_count=0)
+UID = 1000
+
+
+def found(allocation: Allocation = SLURM, uid: int = UID, **changes: Any) -> Found:
+    work = {"tag": "run-a1-0123abcd", "cell": {"run_id": "run", "attempt": 1}, "deadline": 17.9, "uid": uid, "holder": None, **changes}
+    return Found(engine="docker", id="1f", name="run-a1-0123abcd-n0", labels=labels_of(allocation, "n1", work))
+
+
+def test_labels_say_what_a_container_is() -> None:
+    assert dict(found().labels) == {
+        "slipway.run": "run",
+        "slipway.attempt": "1",
+        "slipway.tag": "run-a1-0123abcd",
+        "slipway.job": "slurm:42:1",
+        "slipway.user": "1000",
+        "slipway.node": "n1",
+        "slipway.deadline": "17",
+    }
+
+
+@pytest.mark.parametrize(
+    ("container", "lives", "removed", "words"),
+    [
+        (found(), False, True, "job slurm:42:1 is gone"),
+        (found(), True, False, "job slurm:42:1 lives"),
+        (found(), None, False, "cannot be told"),
+        (found(uid=1001), False, False, "of uid 1001, not ours"),
+        (dataclasses.replace(found(), labels=()), False, False, "of uid ?, not ours"),
+        (dataclasses.replace(found(), labels=(("slipway.user", "1000"), ("slipway.tag", "x"))), False, False, "no label that we write"),
+        (dataclasses.replace(found(), labels=(("slipway.user", "1000"), ("slipway.job", "a:1:0"))), False, False, "no label that we write"),
+    ],
+)
+def test_only_ours_whose_job_is_gone(container: Found, lives: bool | None, removed: bool, words: str) -> None:
+    (decision,) = plan_reap([container], lambda _container: lives, UID)
+    assert (decision.remove, decision.container) == (removed, container)
+    assert words in decision.reason
+
+
+def test_an_earlier_attempt_of_a_run_that_is_ours_goes_whatever_its_job_does() -> None:
+    (decision,) = plan_reap([found()], lambda _container: True, UID, lambda tag: tag == "run-a1-0123abcd")
+    assert decision.remove
+    (other,) = plan_reap([found(uid=7)], lambda _container: True, UID, lambda _tag: True)
+    assert not other.remove
+
+
+def ended_process() -> Holder:
+    process = subprocess.Popen(["sleep", "100"])
+    holder = holder_of(process.pid, "local", LOCAL.job_id, 0)
+    process.kill()
+    process.wait()
+    return holder
+
+
+def test_a_job_of_this_machine_lives_as_long_as_its_node_program() -> None:
+    ours = holder_of(os.getpid(), "local", LOCAL.job_id, 0).to_json()
+    assert reaping.job_alive(found(LOCAL, holder=ours)) is True
+    assert reaping.job_alive(found(LOCAL, holder=ended_process().to_json())) is False
+    elsewhere = {**ours, "pid_namespace": "pid:[1]"}
+    assert reaping.job_alive(found(LOCAL, holder=elsewhere)) is None, "its processes cannot be seen from here"
+    assert reaping.job_alive(found(LOCAL)) is None, "a pid alone names nobody"
+
+
+def test_labels_that_contradict_each_other_are_believed_by_nobody() -> None:
+    ended = ended_process().to_json()
+    assert reaping.job_alive(found(LOCAL, holder={**ended, "job_id": "7"})) is None
+    assert reaping.job_alive(found(dataclasses.replace(LOCAL, scheduler="none"))) is None
+    assert processes.boot_id() == ended["boot_id"]
+
+
+def test_what_an_engine_answers_is_read_or_refused() -> None:
+    line = json.dumps({"id": "1f", "name": "/run-n0", "labels": {"slipway.user": "0", "b": "x,y=z"}})
+    (container,) = reaping.parse_found("docker", f"{line}\n\n")
+    assert (container.name, container.label("b"), container.label("none")) == ("run-n0", "x,y=z", "")
+    for text in ("what?", "[]", '{"id": "1"}'):
+        with pytest.raises(ContainerError, match="docker inspect answered"):
+            reaping.parse_found("docker", text)
+
+
+@pytest.mark.slow
+def test_from_labels_to_the_removal(acting: Engine, tmp_path: Path) -> None:
+    """One whose node program is dead, one that lives, one of another user, a foreign one; running and only created."""
+    if acting.NAME not in reaping.ENGINES:
+        pytest.skip("has no containers that outlive a job")
+    dead, alive = ended_process().to_json(), holder_of(os.getpid(), "local", LOCAL.job_id, 0).to_json()
+    mine = os.geteuid()
+    wanted = {
+        "dead": found(LOCAL, uid=mine, holder=dead),
+        "created": found(LOCAL, uid=mine, holder=dead),
+        "alive": found(LOCAL, uid=mine, holder=alive),
+        "other": found(LOCAL, uid=mine + 1, holder=dead),
+        "foreign": None,
+    }
+    limits = ["--ulimit", "nofile=1000:1000", "--ulimit", "nproc=1000:1000", "--network", "host"]
+    try:
+        for name, container in wanted.items():
+            labels = [word for key, value in (container.labels if container else ()) for word in ("--label", f"{key}={value}")]
+            how = ["create"] if name == "created" else ["run", "--detach"]
+            subprocess.run(
+                [acting.NAME, *how, *limits, *labels, "--name", f"i5-{name}", images.BASE, "sleep", "600"], check=True, capture_output=True
+            )
+        decisions = reaping.reap_here(acting.NAME)
+        assert {decision.container.name for decision in decisions if decision.remove} == {"i5-dead", "i5-created"}
+        left = subprocess.run(
+            [acting.NAME, "ps", "-a", "--format", "{{.Names}}"], check=True, capture_output=True, text=True
+        ).stdout.split()
+        assert {"i5-alive", "i5-other", "i5-foreign"} <= set(left)
+        assert not {"i5-dead", "i5-created"} & set(left)
+        assert not any(decision.remove for decision in reaping.reap_here(acting.NAME))
+    finally:
+        for name in wanted:
+            subprocess.run(remove_argv(acting.NAME, f"i5-{name}"), check=False, capture_output=True)

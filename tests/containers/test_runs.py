@@ -1,0 +1,179 @@
+"""Whole runs in containers: supervisor, node program, engine, watchdog, ranks. What is left is looked for from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from containers.engines import Engine
+from containers.engines.cli import remove_argv
+from containers.labels import TAG
+from tests.containers.conftest import Dockerd
+from tests.run.world import World
+
+pytestmark = pytest.mark.slow
+FOREIGN = "slipway-test-foreign"
+CLEAN_S = 40.0
+
+
+@pytest.fixture
+def world(tmp_path: Path, acting: Engine, image: str) -> Iterator[World]:
+    if acting.NAME == "bare":
+        pytest.skip("tests/run is about bare")
+    world = World(tmp_path)
+    world.site |= {"engine": acting.NAME, "images": {"fake": image}}
+    yield world
+    world.close()
+
+
+def containers(engine: str) -> list[str]:
+    """Names of all with our label, in whatever state."""
+    if engine == "apptainer":
+        return []
+    argv = [engine, "ps", "--all", "--filter", f"label={TAG}", "--format", "{{.Names}}"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+
+def clean(world: World, engine: str) -> float:
+    """Seconds until nothing of ours is left: no container, no process."""
+    began = time.monotonic()
+    world.wait_for(lambda: not containers(engine) and not ranks(world), CLEAN_S)
+    return time.monotonic() - began
+
+
+def ranks(world: World) -> list[int]:
+    """Processes in containers of this world: their work directory names it."""
+    return [pid for pid in pids_of("program.py") if str(world.path) in mounts_of(pid)]
+
+
+def pids_of(word: str) -> list[int]:
+    found = subprocess.run(["pgrep", "-f", word], capture_output=True, text=True, check=False).stdout.split()
+    return [int(pid) for pid in found]
+
+
+def mounts_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/mountinfo").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.fixture
+def foreign(acting: Engine) -> Iterator[None]:
+    """Somebody else's container, which stays alive whatever we do."""
+    if acting.NAME not in ("docker", "podman"):
+        yield
+        return
+    image = "slipway-test/base:bookworm"
+    argv = [acting.NAME, "run", "--detach", "--rm", "--network", "host", "--ulimit", "nofile=1000:1000", "--ulimit", "nproc=1000:1000"]
+    subprocess.run([*argv, "--name", FOREIGN, image, "sleep", "600"], check=True, capture_output=True, timeout=120)
+    try:
+        yield
+        running = [acting.NAME, "ps", "--filter", f"name={FOREIGN}", "--format", "{{.Names}}"]
+        assert subprocess.run(running, capture_output=True, text=True, check=True, timeout=60).stdout.split() == [FOREIGN]
+    finally:
+        subprocess.run(remove_argv(acting.NAME, FOREIGN), check=False, capture_output=True, timeout=60)
+
+
+def test_a_run_of_two_nodes_and_four_ranks(world: World, acting: Engine, foreign: None) -> None:
+    run_id = world.cell(2, 2)
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    assert (record["status"], record["engine"]) == ("ok", acting.NAME)
+    assert containers(acting.NAME) == []
+    assert world.left() == []
+    attempt = world.run_dir(run_id) / "attempts" / "1"
+    assert {path.stat().st_uid for path in attempt.rglob("*")} == {os.geteuid()}
+
+
+@pytest.mark.parametrize(
+    ("action", "status"),
+    [("exit 7", "error"), ("oom", "oom"), ("child", "ok"), ("SIGSTOP", "hang")],
+    ids=["error", "oom", "child", "frozen"],
+)
+def test_ends_are_what_they_are_without_a_container(world: World, acting: Engine, action: Any, status: str) -> None:
+    world.limits |= {"beat_s": 2.0, "silence_s": 20.0}
+    run_id = world.cell(1, 2, do={"1": [3, action]})
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    assert record["status"] == status, log
+    assert clean(world, acting.NAME) < 5
+    assert world.left() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("victim", ["workflow.run.supervisor", "workflow.run.node"])
+def test_whoever_is_killed_nothing_is_left(world: World, acting: Engine, foreign: None, victim: str, number: int) -> None:
+    run_id = world.cell(1, 2, measured=100000, step_s=0.02)
+    process = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 2 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[1]
+    for pid in world.pids(victim):
+        os.kill(pid, number)
+    process.communicate(timeout=60)
+    assert clean(world, acting.NAME) < 15
+
+
+def test_a_client_that_is_killed_is_named(world: World, acting: Engine, foreign: None) -> None:
+    run_id = world.cell(1, 2, measured=100000, step_s=0.02)
+    process = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 2 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[1]
+    (client,) = [pid for pid in world.pids("slipway_watchdog.py") if is_child_of_node(world, pid)]
+    os.kill(client, signal.SIGKILL)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 16, log
+    assert f"the client of {acting.NAME} that held it was killed" in log
+    assert clean(world, acting.NAME) < 10
+
+
+def is_child_of_node(world: World, pid: int) -> bool:
+    parents = world.pids("workflow.run.node")
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) in parents
+
+
+def test_a_daemon_that_is_killed_and_comes_back_is_named(tmp_path: Path, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", dockerd.host)
+    world = World(tmp_path)
+    world.site |= {"engine": "docker", "images": {"fake": "slipway-test/base:bookworm"}}
+    try:
+        run_id = world.cell(1, 2, measured=100000, step_s=0.02)
+        process = world.start(run_id)
+        world.wait_for(lambda: world.steps(run_id) > 2)
+        dockerd.send(signal.SIGKILL)
+        dockerd.process.wait(20)
+        _, log = process.communicate(timeout=60)
+        assert process.returncode == 16, log
+        assert "daemon restarted" in log
+        assert dockerd.host in log
+        assert ranks(world) == []
+        (dockerd.place / "pid").unlink(missing_ok=True)
+        dockerd.start()
+        assert clean(world, "docker") < 20
+    finally:
+        world.close()
+
+
+def test_a_daemon_that_hangs_is_named_within_its_limit(tmp_path: Path, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", dockerd.host)
+    world = World(tmp_path)
+    world.site |= {"engine": "docker", "images": {"fake": "slipway-test/base:bookworm"}}
+    dockerd.send(signal.SIGSTOP)
+    try:
+        run_id = world.cell(1, 1)
+        code, log = world.run(run_id)
+    finally:
+        dockerd.send(signal.SIGCONT)
+        world.close()
+    assert code == 16, log
+    assert f"dockerd at {dockerd.host} does not answer" in log
+    assert clean(world, "docker") < 20

@@ -1,0 +1,214 @@
+"""The watchdog alone, as a process of this machine: what the container's first process does when the node program goes, hangs or asks."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from containers.engines import meeting
+from tests.containers.specs import WATCHDOG, alive
+
+PATIENCE_S = 20.0
+slow = pytest.mark.slow
+
+
+class Outside:
+    """The node program's end."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.mark = f"mark-{place.name}-{os.getpid()}"
+        self.processes: list[tuple[int, int]] = []
+        self.link: meeting.Link | None = None
+        self.heard: list[dict[str, Any]] = []
+        self.popen: subprocess.Popen[bytes] | None = None
+        self.beat = place / "beat"
+        self.beat.touch()
+
+    def start(self, *commands: str, **plan: Any) -> None:
+        """Shell commands as ranks."""
+        argvs = [["sh", "-c", f": {self.mark}; {command}"] for command in commands]
+        ranks = [{"name": f"rank-{index}", "argv": argv, "env": {}, "cwd": str(self.place)} for index, argv in enumerate(argvs)]
+        value = {"beat": str(self.beat), "beat_s": 20, "deadline": None, "grace_s": 0.3, "umask": 0o077, "list_gpus": False}
+        value |= {"home": str(self.place / "home"), "processes": ranks, **plan}
+        value["deadline"] = None if value["deadline"] is None else time.time() + value["deadline"]
+        meeting.prepare(self.place / "control", [("plan.json", json.dumps(value))], None)
+        listener = meeting.listen(self.place / "control", None)
+        argv = [sys.executable, "-I", "-S", "-B", str(WATCHDOG), str(self.place / "control")]
+        self.popen = subprocess.Popen(argv, stderr=subprocess.PIPE, start_new_session=True)
+        assert select.select([listener], [], [], PATIENCE_S)[0]
+        connection, _ = listener.accept()
+        listener.close()
+        self.link = meeting.Link(connection)
+        assert self.hear("up")["pid"] == self.popen.pid
+        theirs = []
+        for _ in commands:
+            pipes = [os.pipe(), os.pipe()]
+            self.processes.append((pipes[0][0], pipes[1][0]))
+            theirs += [pipes[0][1], pipes[1][1]]
+        self.link.order("start", theirs)
+        for descriptor in theirs:
+            os.close(descriptor)
+        self.pids = self.hear("started")["pids"]
+
+    def hear(self, what: str) -> dict[str, Any]:
+        assert self.link is not None
+        while not (found := [words for words in self.heard if words["say"] == what]):
+            assert not self.link.ended
+            assert select.select([self.link], [], [], PATIENCE_S)[0], what
+            self.heard += self.link.read()
+        return found[0]
+
+    def exit(self, index: int) -> int:
+        descriptor = self.processes[index][1]
+        assert select.select([descriptor], [], [], PATIENCE_S)[0]
+        return int(json.loads(os.read(descriptor, 4096))["code"])
+
+    def output(self, index: int) -> bytes:
+        said = b""
+        while data := os.read(self.processes[index][0], 1 << 16):
+            said += data
+        return said
+
+    def line(self, index: int) -> bytes:
+        assert select.select([self.processes[index][0]], [], [], PATIENCE_S)[0]
+        return os.read(self.processes[index][0], 100)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it said; nothing of it may be left."""
+        assert self.popen is not None
+        _, said = self.popen.communicate(timeout=PATIENCE_S)
+        assert alive(self.mark) == []
+        return self.popen.returncode, said.decode()
+
+    def close(self) -> None:
+        if self.popen is not None and self.popen.stderr is not None and not self.popen.stderr.closed:
+            self.popen.kill()
+            self.popen.communicate()
+        for pid in alive(self.mark):
+            os.kill(pid, signal.SIGKILL)
+        for pair in self.processes:
+            for descriptor in pair:
+                os.close(descriptor)
+        if self.link is not None:
+            self.link.close()
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Iterator[Outside]:
+    found = Outside(tmp_path)
+    yield found
+    found.close()
+
+
+@slow
+def test_exits_and_outputs_of_all_come_out(outside: Outside) -> None:
+    outside.start("echo one; exit 3", "echo two >&2; umask", "kill -SEGV $$")
+    assert [outside.exit(index) for index in range(3)] == [3, 0, -signal.SIGSEGV]
+    assert [outside.output(index) for index in range(3)] == [b"one\n", b"two\n0077\n", b""]
+    assert outside.end() == (0, "")
+
+
+@slow
+def test_much_output_is_not_lost_and_does_not_block_the_others(outside: Outside) -> None:
+    outside.start(f"{sys.executable} -c \"print('x' * 799999)\"", "exit 4")
+    assert outside.exit(1) == 4
+    assert len(outside.output(0)) == 800000
+    assert outside.exit(0) == 0
+    assert outside.end() == (0, "")
+
+
+@slow
+def test_a_rank_s_grandchildren_end_with_the_last_rank(outside: Outside) -> None:
+    outside.start(f"setsid sh -c ': {outside.mark}; sleep 100 & sleep 100' & (sleep 100 &) ; exit 0")
+    assert outside.exit(0) == 0
+    assert outside.end() == (0, "")
+
+
+@slow
+def test_a_signal_goes_to_the_one_it_is_for_and_its_group(outside: Outside) -> None:
+    outside.start("sleep 100 & echo up; wait", "echo up; sleep 100")
+    assert [outside.line(0), outside.line(1)] == [b"up\n", b"up\n"]
+    assert outside.link is not None
+    outside.link.order("signal", process=0, number=int(signal.SIGTERM))
+    assert outside.exit(0) == -signal.SIGTERM
+    assert outside.output(0) == b"", "the sleep in the background still holds the pipe"
+    assert not select.select([outside.processes[1][1]], [], [], 0.2)[0]
+    outside.link.order("signal", process=1, number=int(signal.SIGKILL))
+    assert outside.exit(1) == -signal.SIGKILL
+    assert outside.end()[0] == 0
+
+
+DEAF = "trap 'echo TERM' TERM; echo up; while true; do sleep 0.05; done"
+
+
+@slow
+@pytest.mark.parametrize(
+    ("plan", "act", "said"),
+    [
+        ({"beat_s": 1}, lambda outside: None, "has not shown that it lives for 1 s"),
+        ({"deadline": 1.5}, lambda outside: None, "the deadline has passed"),
+        ({}, lambda outside: outside.link.close(), "the node program is gone"),
+        ({}, lambda outside: outside.popen.send_signal(signal.SIGTERM), "got signal 15"),
+        ({}, lambda outside: outside.link.order("kill"), "ended by the node program"),
+    ],
+    ids=["beat", "deadline", "link", "TERM", "kill"],
+)
+def test_all_ends_by_term_then_kill(outside: Outside, plan: dict[str, Any], act: Any, said: str) -> None:
+    outside.start(DEAF, "echo up; exec sleep 100", **plan)
+    outside.line(0)
+    outside.line(1)
+    act(outside)
+    assert outside.exit(1) in (-signal.SIGTERM, -signal.SIGKILL)
+    assert outside.exit(0) == -signal.SIGKILL, "it ignores TERM"
+    code, words = outside.end()
+    assert code == 1
+    assert said in words
+
+
+@slow
+def test_a_beat_keeps_it_alive(outside: Outside) -> None:
+    outside.start("sleep 100", beat_s=1.5)
+    give_up = time.monotonic() + 3.0
+    while time.monotonic() < give_up:
+        outside.beat.touch()
+        assert not select.select([outside.processes[0][1]], [], [], 0.2)[0], "it was ended although the beat went on"
+    assert outside.exit(0) == -signal.SIGTERM
+    assert "has not shown that it lives" in outside.end()[1]
+
+
+@slow
+def test_one_that_cannot_be_started_ends_the_others(outside: Outside) -> None:
+    ranks = [{"name": f"rank-{index}", "argv": argv, "env": {}, "cwd": "/"} for index, argv in enumerate([["sleep", "100"], ["/no"]])]
+    with pytest.raises(AssertionError):
+        outside.start("x", "y", processes=ranks)
+    assert "rank-1: '/no' cannot be started" in outside.hear("failed")["text"]
+    assert outside.exit(0) in (-signal.SIGTERM, -signal.SIGKILL)
+    assert outside.end()[0] == 1
+
+
+@slow
+def test_without_a_node_program_nothing_is_started(tmp_path: Path) -> None:
+    meeting.listen(tmp_path, None).close()
+    (tmp_path / "plan.json").write_text(json.dumps({"umask": 63, "home": str(tmp_path)}))
+    done = subprocess.run([sys.executable, "-I", str(WATCHDOG), str(tmp_path)], capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == 1
+    assert "ConnectionRefusedError" in done.stderr
+
+
+def test_it_is_python_3_6_of_the_standard_library() -> None:
+    tree = ast.parse(WATCHDOG.read_text(), feature_version=(3, 6))
+    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert modules <= set(sys.stdlib_module_names)

@@ -1,0 +1,67 @@
+"""Which work directories are at work: each has a lock beside it, which ends with its node program, however that ends.
+
+A node that lost its power cleans up nothing, and the run goes on elsewhere: the next start of any run on that node, or `slipway reap`,
+takes away what is nobody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from base.publish import remove_tree
+
+PENDING: Final = "pending.json"
+
+
+def hold(directory: Path) -> int:
+    """Take the lock of a work directory that is about to be made; the descriptor that holds it."""
+    path = _lock_of(directory)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)  # a sweep took the name away between our two steps
+
+
+def let_go(directory: Path, descriptor: int) -> None:
+    """The directory is gone, or waits for storage: nobody is at work in it."""
+    _lock_of(directory).unlink(missing_ok=True)
+    os.close(descriptor)
+
+
+def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool = True) -> list[str]:
+    """Remove the work directories of ours in `runs` in which nobody is at work, but for those that wait for storage; their names.
+
+    Without `act` nothing is removed.
+    """
+    swept = []
+    for path in sorted(runs.glob(".*.lock")):
+        directory = runs / path.name[1:-5]
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except (FileNotFoundError, PermissionError):
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if directory.is_dir() and not (directory / PENDING).exists():
+                if act:
+                    remove(directory)
+                swept.append(directory.name)
+            if act:
+                path.unlink(missing_ok=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)
+    return swept
+
+
+def _lock_of(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.lock")
