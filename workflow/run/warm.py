@@ -28,6 +28,7 @@ from cluster import grants, processes
 from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation, Grant
+from containers.engines import bare
 from workflow.run.attempt import build_name, describe_dataset
 from workflow.run.calls import Call
 from workflow.run.loop import Loop
@@ -127,6 +128,7 @@ class Warm:
             "tag": self.tag,
             "run_id": self.tag,
             "cell_document": {},
+            "engine": bare.NAME,  # nothing is to run: the dataset alone
             "group": site["shared"] == "group",
             "source": work["dataset"]["path"],
             "cache_max_bytes": site["cache"]["max_bytes"],
