@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -59,6 +60,16 @@ class Dockerd:
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """With -9. Its containerd dies with it, and as long as nobody has buried that, the next dockerd would take it for alive."""
+        self.send(signal.SIGKILL)
+        self.process.wait(20)
+        pid_file = self.place / "exec" / "containerd" / "containerd.pid"
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        pid_file.unlink(missing_ok=True)
+        (self.place / "pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
         self.send(signal.SIGCONT)

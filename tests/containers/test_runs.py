@@ -149,14 +149,12 @@ def test_a_daemon_that_is_killed_and_comes_back_is_named(tmp_path: Path, dockerd
         run_id = world.cell(1, 2, measured=100000, step_s=0.02)
         process = world.start(run_id)
         world.wait_for(lambda: world.steps(run_id) > 2)
-        dockerd.send(signal.SIGKILL)
-        dockerd.process.wait(20)
+        dockerd.kill()
         _, log = process.communicate(timeout=60)
         assert process.returncode == 16, log
         assert "daemon restarted" in log
         assert dockerd.host in log
         assert ranks(world) == []
-        (dockerd.place / "pid").unlink(missing_ok=True)
         dockerd.start()
         assert clean(world, "docker") < 20
     finally:

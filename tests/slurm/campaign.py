@@ -338,6 +338,7 @@ def main() -> int:
     options = parser.parse_args()
     profiles = ("slurm-allocation", "slurm") if options.profile == "both" else (options.profile,)
     names = options.only or list(FAULTS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up then too
     cluster = Cluster.up(f"faults{os.getpid()}", nodes=options.nodes, gpus=2, cores=2, slurmd_timeout=10)
     counts: Counter[str] = Counter()
     disk = Disk(cluster)
