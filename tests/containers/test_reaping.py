@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ NODE = Node(name="n1", hostname="n1", address="10.0.0.1")
 SLURM = Allocation(scheduler="slurm", job_id="42", restart_count=1, nodes=(NODE,), device="cpu", exclusive=True)
 LOCAL = dataclasses.replace(SLURM, scheduler="local", job_id=str(os.getpid()), restart_count=0)
 UID = 1000
+SLIPWAY = [str(Path(sys.executable).parent / "slipway")]
 
 
 def found(allocation: Allocation = SLURM, uid: int = UID, **changes: Any) -> Found:
@@ -125,6 +127,9 @@ def test_from_labels_to_the_removal(acting: Engine, tmp_path: Path) -> None:
             subprocess.run(
                 [acting.NAME, *how, *limits, *labels, "--name", f"i5-{name}", images.BASE, "sleep", "600"], check=True, capture_output=True
             )
+        said = subprocess.run([*SLIPWAY, "reap"], check=True, capture_output=True, text=True, timeout=120).stdout
+        assert f"{acting.NAME} i5-dead: would be removed by --remove: job {LOCAL.scheduler}:{LOCAL.job_id}:0 is gone" in said
+        assert f"{acting.NAME} i5-alive: stays" in said
         decisions = reaping.reap_here(acting.NAME)
         assert {decision.container.name for decision in decisions if decision.remove} == {"i5-dead", "i5-created"}
         left = subprocess.run(

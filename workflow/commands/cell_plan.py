@@ -15,11 +15,10 @@ from base.units import format_size
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from containers.engines import get_engine
-from containers.node_facts import facts_here, with_facts
 from containers.spec import EnginePlan
 from workflow.commands import show
 from workflow.run.attempt import describe_framework
-from workflow.run.in_container import BARE
+from workflow.run.in_container import BARE, for_this_node
 from workflow.run.plan import (
     allocation_request,
     at_site,
@@ -117,7 +116,6 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
     bare = site.engine == BARE
     folder = work["framework"]["folder"] if bare else str(directory.program)
     spec = container_spec(work, allocation, index, directory.paths(str(cache / "datasets" / name), folder), master)
-    spec = spec if bare else with_facts(spec, facts_here())
     return {
         "name": node.name,
         "cores": list(node.cores),
@@ -125,7 +123,7 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
         "cache": str(cache),
         "work_directory": str(directory.path),
         "stage": [*stage, *company_argv(company)],
-        "container": _container(get_engine(site.engine).plan(spec, os.environ)),
+        "container": _container(get_engine(site.engine).plan(for_this_node(site.engine, spec), os.environ)),
     }
 
 

@@ -24,7 +24,7 @@ def main(site_name: str | None, push: bool, remove_dead: bool) -> None:
     a container could not be removed."""
     site = load_site(site_name)
     private_umask(group=site.shared == "group")
-    failures = list(_containers(remove_dead)) if remove_dead or not push else []
+    failures = list(_containers(site.engine, remove_dead)) if remove_dead or not push else []
     if remove_dead or not push:
         _work_directories(site, remove_dead)
     if push:
@@ -45,14 +45,15 @@ def _work_directories(site: Site, act: bool) -> None:
             list_cache(cache)  # looking at a lease drops it where its holder is gone
 
 
-def _containers(act: bool) -> Iterator[ContainerError]:
-    """A line per container of ours, removed if `act`; what did not go."""
+def _containers(wanted: str, act: bool) -> Iterator[ContainerError]:
+    """A line per container of ours, removed if `act`; what did not go. An engine that does not answer matters where it is the site's."""
     for engine in engines_here():
         try:
             decisions = plan_reap(ours(engine), job_alive, os.geteuid())
         except ContainerError as error:
             show.line(f"{engine}: {error}")
-            yield error
+            if engine == wanted:
+                yield error
             continue
         for decision in decisions:
             problem = _reaped(decision) if act and decision.remove else None

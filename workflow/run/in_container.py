@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.types import Allocation
-from workflow.run.lease import holder_of
+from containers.spec import ContainerSpec
 from workflow.run.leftovers import is_older
 from workflow.run.workdir import WorkDirectory
 
@@ -33,5 +33,16 @@ def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[st
 
 def who_we_are(allocation: Allocation) -> dict[str, Any]:
     """For the labels of a container: it belongs to this node program, in this start of the job."""
+    from workflow.run.lease import holder_of
+
     holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
     return {"uid": os.geteuid(), "holder": holder.to_json()}
+
+
+def for_this_node(engine: str, spec: ContainerSpec) -> ContainerSpec:
+    """With the user, the limits and the devices that are here; bare has them anyway, and does not pay for the question."""
+    if engine == BARE:
+        return spec
+    from containers.node_facts import facts_here, with_facts
+
+    return with_facts(spec, facts_here())

@@ -16,10 +16,9 @@ from base.logs import private_umask
 from cluster import processes
 from cluster.types import Allocation
 from containers.engines import get_engine
-from containers.node_facts import facts_here, with_facts
 from containers.spec import CHECKPOINT, STOP
 from workflow.run.calls import Call
-from workflow.run.in_container import BARE, PREPARE_S, prepare_container, who_we_are
+from workflow.run.in_container import BARE, PREPARE_S, for_this_node, prepare_container, who_we_are
 from workflow.run.ladder import Ladder
 from workflow.run.loop import Loop
 from workflow.run.outcome import RankEnd
@@ -226,7 +225,7 @@ class NodeWork:
             work |= who_we_are(self.allocation)
         spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
         engine = get_engine(self.orders["engine"])
-        plan = engine.plan(spec if bare else with_facts(spec, facts_here()), os.environ)
+        plan = engine.plan(for_this_node(engine.NAME, spec), os.environ)
         self.ranks = Ranks(self.loop, engine, plan, self._rank_ended, self._container_failed)
         self.ranks.start(self.directory.out, self.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
