@@ -92,11 +92,14 @@ class Bench:
     def srun(self) -> float:
         step = f"srun --nodes=1 --ntasks=1 {shlex.join(self.program())}"
         script = self.script("steps.sh", f"for _ in $(seq {self.peer_runs}); do\n{step}\ndone")
-        return self.seconds(["sbatch", "--wait", "--exclusive", "--output=/dev/null", script])
+        return self.seconds(["sbatch", "--wait", "--exclusive", f"--output={self.home}/peer.log", "--open-mode=append", script])
 
     def sbatch(self) -> float:
         script = self.script("job.sh", shlex.join(self.program()))
-        return sum(self.seconds(["sbatch", "--wait", "--exclusive", "--output=/dev/null", script]) for _ in range(self.peer_runs))
+        return sum(
+            self.seconds(["sbatch", "--wait", "--exclusive", f"--output={self.home}/peer.log", "--open-mode=append", script])
+            for _ in range(self.peer_runs)
+        )
 
 
 def _bin(name: str) -> str:
