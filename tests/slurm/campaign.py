@@ -60,7 +60,7 @@ class Disk:
     def mount(self, host: str) -> None:
         """A host has a /dev of its own."""
         number = str(os.minor(Path(self.device).stat().st_rdev))
-        there = self.cluster.exec(host, ["mountpoint", "-q", str(self.path)]).returncode == 0
+        there = self.cluster.exec(host, ["test", "-d", f"{self.path}/lost+found"]).returncode == 0
         if not there:
             self.cluster.exec(host, ["mknod", self.device, "b", "7", number])
             self.cluster.exec(host, ["mount", self.device, str(self.path)], check=True)
