@@ -5,7 +5,7 @@ BIN := .venv/bin
 PACKAGES := base cluster containers data_prep workflow
 SOURCES := $(PACKAGES) tests benchmarks
 
-.PHONY: demo image test check lint types slow schemas requirements clean
+.PHONY: demo image test check lint types slow long schemas requirements clean
 
 demo: .venv/.run  ## run the demo study on this machine and print its speed-up table
 	@$(BIN)/snakemake --profile profiles/local --configfile $(STUDY) --quiet rules
@@ -18,7 +18,10 @@ test: .venv/.dev  ## the pure tests: seconds, any order
 	$(BIN)/pytest -n 2
 
 slow: .venv/.dev  ## real training, kills, power cuts, a browser: minutes
-	$(BIN)/pytest -m slow -n 2 --dist loadgroup
+	$(BIN)/pytest -m "slow and not long" -n 3 --dist loadgroup
+
+long: .venv/.dev  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
+	$(BIN)/pytest -m long -n 3 --dist loadgroup
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check $(SOURCES)

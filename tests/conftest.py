@@ -1,4 +1,4 @@
-"""No time decides a test. The slow tests are in two rows that may run side by side: real clusters of their own, and this machine."""
+"""No time decides a test. The slow tests are in three rows that may run side by side, since they wait more than they work."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("slipway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("slipway")
-CLUSTER = Path(__file__).parent / "slurm"
+
+TESTS = Path(__file__).parent
+ROWS = {"slurm": "cluster", "run": "runs", "workflow": "runs", "commands": "runs", "containers/test_runs.py": "runs"}
+"""Real clusters have locks of their own; of the runs on this machine that measure, one waits for the other."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup`. On this machine one measuring run waits for the other; the nodes of a cluster have locks of their own."""
+    """For `--dist loadgroup`."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("cluster" if CLUSTER in item.path.parents else "machine"))
+        where = item.path.relative_to(TESTS)
+        row = ROWS.get(where.parts[0]) or ROWS.get(where.as_posix(), "rest")
+        item.add_marker(pytest.mark.xdist_group(row))

@@ -107,9 +107,12 @@ class Cluster:
         return gpus.cards(self.spec, self.spec.known(node))
 
     def load_image(self, archive: str | Path, *nodes: str, engine: str = "docker") -> None:
-        """`docker load` of a file on the nodes, by default all compute nodes. The file must lie where the nodes see it: not in /tmp."""
+        """`docker load` of a file on the nodes, by default all compute nodes; they need not see the file."""
         for node in nodes or self.nodes:
-            daemons.command(self.spec, node, [engine, "load", "--quiet", "--input", str(archive)], dockerd.LOAD_LIMIT_S)
+            with Path(archive).open("rb") as file:
+                done = self.exec(node, [engine, "load", "--quiet"], stdin=file, timeout=dockerd.LOAD_LIMIT_S)
+            if done.returncode:
+                raise ClusterError(f"{engine} load of {archive} on {node}: {done.stderr.strip()}")
 
     def set_bandwidth(self, storage_mbit: float | None = None, link_mbit: float | None = None, node: str | None = None) -> None:
         """Speed of the storage's link, and of the links of all nodes or of one; from now on, also for open connections."""

@@ -49,6 +49,12 @@ class ClusterWorld(World):
         )
         return found
 
+    def begin_again(self, job_id: str) -> None:
+        """Once it is back in the queue. Slurm lets it wait longer: in the second in which it revoked the credential of the first start it
+        would revoke that of the next, and call the job failed."""
+        self.wait_for(lambda: (found := self.job(job_id)) is not None and found.state == "PENDING")
+        self.cluster.exec("login", ["scontrol", "update", f"JobId={job_id}", "StartTime=now+3"], check=True)
+
     def log(self) -> str:
         return "\n".join(path.read_text() for path in sorted(self.path.glob("log-*")))
 
@@ -156,8 +162,7 @@ def test_a_requeued_job_takes_the_run_over_from_its_own_earlier_start(world: Clu
     job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=1", "--requeue", "--time=5", "--open-mode=append")
     world.wait_for(lambda: world.ranks("n1"))
     world.cluster.exec("login", ["scontrol", "requeue", job], check=True)
-    world.wait_for(lambda: (found := world.job(job)) is not None and found.state == "PENDING")
-    world.cluster.exec("login", ["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+    world.begin_again(job)
     assert world.ended(job).state == "COMPLETED", world.log()
     assert world.record(run_id, 1)["status"] == "preempted"
     assert "put back into the queue" in world.record(run_id, 1)["status_reason"]
@@ -177,8 +182,7 @@ def test_a_requeued_job_whose_supervisor_was_killed_ends_what_it_left(world: Clu
             os.kill(pid, 9)
         except ProcessLookupError:
             continue
-    world.wait_for(lambda: (found := world.job(job)) is not None and found.state == "PENDING")
-    world.cluster.exec("login", ["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+    world.begin_again(job)
     assert world.ended(job).state == "COMPLETED", world.log()
     again = world.record(run_id)
     assert (again["status"], again["restart_count"]) == ("ok", 1)
