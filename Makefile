@@ -18,10 +18,10 @@ test: .venv/.dev  ## the pure tests: seconds, any order
 	$(BIN)/pytest -n 2
 
 slow: .venv/.dev  ## real training, kills, power cuts, a browser: minutes
-	$(BIN)/pytest -m "slow and not long" -n 3 --dist loadgroup
+	$(BIN)/pytest -m "slow and not long" -n 3 --dist loadscope
 
 long: .venv/.dev  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
-	$(BIN)/pytest -m long -n 3 --dist loadgroup
+	$(BIN)/pytest -m long -n 3 --dist loadscope
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check $(SOURCES)
