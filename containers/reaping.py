@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,12 +16,10 @@ from base.command import last_lines
 from base.errors import ContainerError
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
-from containers.engines import client, docker, podman
+from containers.engines import WITH_STORE, client
 from containers.engines.cli import remove_argv
 from containers.labels import HOLDER, JOB, TAG, USER
 
-ENGINES: Final[dict[str, Callable[[Mapping[str, str]], str]]] = {"docker": docker.socket_of, "podman": podman.socket_of}
-"""Those whose containers can outlive a job, and how to name whom their client talks to; apptainer's are processes of the job."""
 FORMAT: Final = '{"id": {{json .ID}}, "name": {{json .Name}}, "labels": {{json .Config.Labels}}}'
 
 
@@ -88,7 +86,7 @@ def job_alive(container: Found) -> bool | None:
 
 def engines_here() -> tuple[str, ...]:
     """Those whose client is on PATH."""
-    return tuple(engine for engine in ENGINES if shutil.which(engine))
+    return tuple(engine for engine in WITH_STORE if shutil.which(engine))
 
 
 def list_argv(engine: str) -> tuple[str, ...]:
@@ -98,7 +96,7 @@ def list_argv(engine: str) -> tuple[str, ...]:
 
 def ours(engine: str) -> tuple[Found, ...]:
     """Containers with our labels, whoever's. Raises ContainerError naming whom the client talks to."""
-    where = ENGINES[engine](os.environ)
+    where = WITH_STORE[engine](os.environ)
     listed = client.call(list_argv(engine), where)
     if listed.returncode:
         raise ContainerError(f"{where}: containers cannot be listed: {last_lines(listed.stderr, 3)}")
@@ -133,6 +131,6 @@ def reap_here(engine: str, older: Callable[[str], bool] = lambda _tag: False) ->
 
 def remove(container: Found) -> None:
     """By its id, which nobody else's container has. Raises ContainerError naming it."""
-    where = ENGINES[container.engine](os.environ)
+    where = WITH_STORE[container.engine](os.environ)
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
     client.remove_container(container.name, find, remove_argv(container.engine, container.id), where)

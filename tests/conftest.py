@@ -12,8 +12,17 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("slipway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("slipway")
 
-ROWS = {"slurm": "cluster", "run": "runs", "workflow": "runs", "commands": "runs", "containers/test_runs.py": "runs"}
-"""Real clusters have locks of their own; of the runs on this machine that measure, one waits for the other."""
+ROWS = {
+    "slurm": "cluster",
+    "slurm/test_images.py": "rest",
+    "slurm/test_docker_nodes.py": "rest",
+    "run": "runs",
+    "workflow": "runs",
+    "commands": "runs",
+    "containers/test_runs.py": "runs",
+}
+"""A file or a directory -> its row. Real clusters have locks of their own; of the runs on this machine that measure, one waits for the
+other."""
 
 
 class Rows(LoadScopeScheduling):
@@ -21,7 +30,7 @@ class Rows(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         where = PurePath(nodeid.split("::")[0]).relative_to("tests")
-        return ROWS.get(where.parts[0]) or ROWS.get(where.as_posix(), "rest")
+        return ROWS.get(where.as_posix()) or ROWS.get(where.parts[0], "rest")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from base.errors import UnsupportedRequest
@@ -52,6 +52,9 @@ class Engine(Protocol):
 
 
 ENGINES: Final[dict[str, Engine]] = {"bare": bare, "docker": docker, "podman": podman, "apptainer": apptainer}
+WITH_STORE: Final[dict[str, Callable[[Mapping[str, str]], str]]] = {"docker": docker.socket_of, "podman": podman.socket_of}
+"""Those that keep images, and containers beyond a job's end; and how to name whom their client talks to. Apptainer's are the job's files
+and processes."""
 
 
 def get_engine(name: str) -> Engine:

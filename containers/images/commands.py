@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from base.command import CommandResult, describe, run
-from base.errors import ContainerError, SlipwayError
+from base.command import CommandResult, describe
+from base.errors import ContainerError
+from containers.engines import WITH_STORE, client
 from containers.images.model import DOCKER_ARCHIVE, OCI_ARCHIVE, PinnedImage
 
-ENGINES: Final = ("docker", "podman")
-CALL_S: Final = 10.0
 PULL_S: Final = 3600.0
 _OCI: Final = "application/vnd.oci.image.manifest.v1+json"
 _UNKNOWN: Final = ("no such image", "image not known", "no such object")
@@ -82,28 +81,21 @@ def is_unknown(result: CommandResult) -> bool:
     return result.returncode != 0 and any(word in result.stderr.lower() for word in _UNKNOWN)
 
 
-def socket_of(engine: str, environ: Mapping[str, str]) -> str:
-    """Where the engine is asked, for error messages."""
-    if engine == "docker":
-        return environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    return "no daemon; its storage, and a lock in it"
+def where(engine: str) -> str:
+    """Whom the engine's client talks to, for messages."""
+    return WITH_STORE[engine](os.environ) if engine in WITH_STORE else engine
 
 
-def ask(argv: Sequence[str], timeout_s: float = CALL_S) -> CommandResult:
-    """Run it. Raises ContainerError, naming the socket, when it does not answer in time."""
-    try:
-        return run(argv, timeout_s=timeout_s)
-    except SlipwayError as error:
-        raise ContainerError(
-            f"{error} ({argv[0]}: {socket_of(argv[0], os.environ)}); is it alive, and are you allowed to use it?"
-        ) from error
+def ask(argv: Sequence[str], timeout_s: float = client.CALL_S) -> CommandResult:
+    """Run it. Raises ContainerError, naming whom the client talks to, when it does not answer in time."""
+    return client.call(argv, where(argv[0]), timeout_s)
 
 
-def demand(argv: Sequence[str], timeout_s: float = CALL_S) -> str:
+def demand(argv: Sequence[str], timeout_s: float = client.CALL_S) -> str:
     """Its output. Raises ContainerError when it fails."""
     result = ask(argv, timeout_s)
     if result.returncode:
-        raise ContainerError(f"{describe(result)} ({argv[0]}: {socket_of(argv[0], os.environ)})")
+        raise ContainerError(f"{describe(result)} ({where(argv[0])})")
     return result.stdout
 
 
@@ -113,5 +105,5 @@ def find(engine: str, name: str, reference: str | None = None) -> PinnedImage | 
     if is_unknown(result):
         return None
     if result.returncode:
-        raise ContainerError(f"{describe(result)} ({engine}: {socket_of(engine, os.environ)})")
+        raise ContainerError(f"{describe(result)} ({where(engine)})")
     return parse_inspect(result.stdout, reference or name, engine)

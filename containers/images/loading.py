@@ -13,8 +13,9 @@ from typing import Final
 
 from base.errors import ContainerError, DigestMismatch, StorageError
 from base.publish import publish_file
+from containers.engines import WITH_STORE
 from containers.images import apptainer
-from containers.images.commands import ENGINES, demand, find, load_argv, root_argv
+from containers.images.commands import demand, find, load_argv, root_argv
 from containers.images.locks import locked
 from containers.images.marks import mark_used, our_tag
 from containers.images.model import SIF, ArchivedImage, PinnedImage, check_platform, read_manifest
@@ -47,7 +48,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S) -
 def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None, *, limit_s: float = LIMIT_S) -> bool:
     """Where the site lets nodes pull: by digest, never by tag. False where that is not how this image comes here. Raises ContainerError."""
     reference = by_digest(image)
-    if engine not in ENGINES or reference is None:
+    if engine not in WITH_STORE or reference is None:
         return False
     check_platform(image, platform.machine())
     place = cache / "images"
@@ -94,7 +95,7 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path) -> Non
         if (sha256, num_bytes) != (entry.sha256, entry.bytes):
             raise DigestMismatch(
                 f"{doing}: {archive} has {num_bytes} bytes and SHA-256 {sha256[:12]}..., its manifest promises {entry.bytes} and "
-                f"{entry.sha256[:12]}...: it was cut or changed on storage; `slipway image --again` writes it anew"
+                f"{entry.sha256[:12]}...: it was cut or changed on storage; remove both, and archive the image again"
             )
         if image.form == SIF:
             publish_file(part, place / entry.file)
@@ -115,6 +116,6 @@ def _check_loaded(entry: ArchivedImage, engine: str) -> None:
     if find(engine, image.image_id) is None:
         raise ContainerError(
             f"{engine} took the archive of image {image.reference!r} and does not know {image.image_id} afterwards: "
-            f"was it archived by another engine ({image.engine}, {image.form})? `slipway image` on a machine with {engine}"
+            f"was it archived by another engine ({image.engine}, {image.form})? archive it on a machine with {engine}"
         )
     demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)

@@ -89,11 +89,9 @@ def read_manifest(archive: Path) -> ArchivedImage:
             image=PinnedImage(**value["image"]), file=str(value["file"]), sha256=str(value["sha256"]), bytes=int(value["bytes"])
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{path} is no manifest of an image ({error}); remove it, and `slipway image` writes it again") from error
+        raise RecordError(f"{path} is no manifest of an image ({error}); remove it, and archive the image again") from error
     if found.file != archive.name or not re.fullmatch(r"[0-9a-f]{64}", found.sha256):
-        raise RecordError(
-            f"{path} speaks of {found.file!r}, asked was {archive.name!r}; remove both, and `slipway image` writes them again"
-        )
+        raise RecordError(f"{path} speaks of {found.file!r}, asked was {archive.name!r}; remove both, and archive the image again")
     return found
 
 
@@ -116,10 +114,3 @@ def check_same(image: PinnedImage, loaded: Mapping[str, str]) -> None:
             f"image {image.reference!r} is pinned to {image.image_id}, but not all {len(loaded)} nodes have it: {found}; "
             "nothing was started: look who changed the image there, then run again"
         )
-
-
-def moved(image: PinnedImage, now: PinnedImage) -> str | None:
-    """Pure. In words, where the tag means another image now than the study's; the study keeps its own."""
-    if now.image_id == image.image_id:
-        return None
-    return f"{image.reference!r} is {now.image_id} now; this study is pinned to {image.image_id} and keeps it"

@@ -11,8 +11,9 @@ from typing import Final, Literal
 from base.command import last_lines
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from base.names import choices
+from containers.engines import WITH_STORE
 from containers.images import apptainer
-from containers.images.commands import ENGINES, PULL_S, ask, find, pull_argv
+from containers.images.commands import PULL_S, ask, find, pull_argv
 from containers.images.model import PinnedImage
 
 Pull = Literal["missing", "always", "never"]
@@ -33,8 +34,8 @@ def pin(
         raise ConfigError(f"the file of registry credentials {str(credentials)!r} is not there; `{engine} login` writes one")
     if engine == apptainer.NAME:
         return apptainer.pin(reference, pull=pull, credentials=credentials, scratch=scratch)
-    if engine not in ENGINES:
-        raise UnsupportedRequest(f"engine {engine!r} has no images; {choices(engine, [*ENGINES, apptainer.NAME])}")
+    if engine not in WITH_STORE:
+        raise UnsupportedRequest(f"engine {engine!r} has no images; {choices(engine, [*WITH_STORE, apptainer.NAME])}")
     found = None if pull == "always" else find(engine, reference)
     if found is None and pull != "never":
         _fetch(reference, engine, credentials)

@@ -1,4 +1,4 @@
-"""`slipway reap --images`: images of ours on this node that were not used lately. Deciding is pure.
+"""Images of ours on this node that were not used lately. Deciding is pure.
 
 Only what carries our own tag, never by force: the engine itself refuses to remove what a container uses, and keeps what has another name.
 """
@@ -15,8 +15,9 @@ from typing import Final
 from base.command import last_lines
 from base.errors import ContainerError
 from base.units import parse_size
+from containers.engines import WITH_STORE
 from containers.images import apptainer
-from containers.images.commands import ENGINES, ask, demand
+from containers.images.commands import ask, demand
 from containers.images.locks import locked
 from containers.images.marks import forget, last_used, our_repository
 
@@ -72,7 +73,7 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
     place = cache / "images"
     if engine == apptainer.NAME:
         rows = [(path.stem, str(path), path.stat().st_size) for path in sorted(place.glob("*.sif"))]
-    elif engine in ENGINES:
+    elif engine in WITH_STORE:
         rows = parse_images(demand(list_argv(engine, uid), LIST_S), engine)
     else:
         rows = []

@@ -54,7 +54,7 @@ def not_enough(place: Path, need: int, doing: str) -> NotEnoughSpace:
     """The error, with what is free now."""
     return NotEnoughSpace(
         f"{doing}: {need} bytes ({format_size(need)}) are needed, {free_bytes(place)} ({format_size(free_bytes(place))}) are free in "
-        f"{place}; `slipway reap --images` removes images of ours that were not used lately, or make room there, then run again"
+        f"{place}; make room there, then run again"
     )
 
 

@@ -15,7 +15,7 @@ import zstandard
 
 from base.command import CommandResult, describe
 from base.errors import ContainerError
-from containers.images.commands import socket_of
+from containers.images.commands import where
 
 STALL_S: Final = 120.0
 FINISH_S: Final = 3600.0
@@ -90,12 +90,12 @@ def _finish(child: subprocess.Popen[bytes], words: IO[bytes], limit_s: float) ->
     if code:
         words.seek(0)
         result = CommandResult(argv=_argv(child), returncode=code, stdout="", stderr=words.read().decode(errors="replace"))
-        raise ContainerError(f"{describe(result)} ({_argv(child)[0]}: {socket_of(_argv(child)[0], os.environ)})")
+        raise ContainerError(f"{describe(result)} ({where(_argv(child)[0])})")
 
 
 def _stalled(child: subprocess.Popen[bytes], what: str, limit_s: float) -> ContainerError:
     argv = _argv(child)
-    return ContainerError(f"{' '.join(argv)} {what} within {limit_s:g} s and was killed ({argv[0]}: {socket_of(argv[0], os.environ)})")
+    return ContainerError(f"{' '.join(argv)} {what} within {limit_s:g} s and was killed ({where(argv[0])})")
 
 
 def _argv(child: subprocess.Popen[bytes]) -> tuple[str, ...]:

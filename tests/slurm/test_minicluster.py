@@ -133,7 +133,7 @@ def restarts(cluster: Cluster, job: str) -> str:
     return match[1]
 
 
-@pytest.mark.parametrize("how", ["cut", pytest.param("hang", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["cut", "hang"])
 def test_an_unreachable_node_keeps_its_processes(cluster: Cluster, how: str) -> None:
     sleeper = cluster.popen("n3", ["sleep", "4321"])
     try:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, seed: int, direct: bool
     options = StageOptions(stall_s=5.0, patience_s=0.0, copy=CopyOptions(sync_bytes=40_000, direct=direct))
     source = random_dataset(tmp_path / "storage", SIZES)
     whole = duration(lambda: stage(source, tmp_path / "measured", options=options))
-    kills = listed = 0
+    kills = 0
     for trial in range(TRIALS // 4):
         cache = tmp_path / f"cache-{trial}"
         for _ in range(3):
@@ -77,13 +78,38 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, seed: int, direct: bool
             time.sleep(chance.uniform(0, whole))
             os.kill(child, signal.SIGKILL)
             kills += exit_code(child) == -signal.SIGKILL
-            listed += assert_nothing_wrong(source, cache)
+            assert_nothing_wrong(source, cache)
         staged = stage(source, cache, options=options)
         assert staged.hit or staged.copied_bytes + staged.resumed_bytes == staged.bytes
         assert contents(staged.root) == contents(source)
         assert [row.kind for row in ls(cache)] == ["dataset"]
     assert kills > 0
-    assert listed > 0
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_killed_after_any_chunk_it_goes_on_from_what_the_journal_lists(tmp_path: Path, direct: bool) -> None:
+    options = StageOptions(stall_s=5.0, patience_s=0.0, copy=CopyOptions(sync_bytes=40_000, direct=direct, threads=1))
+    source = random_dataset(tmp_path / "storage", SIZES)
+    reports: list[tuple[int, int]] = []
+    stage(source, tmp_path / "measured", progress=lambda *state: reports.append(state), options=options)
+    listed = []
+    for number in range(0, len(reports) - 1, len(reports) // 12):  # the last one tells of the published dataset
+        cache = tmp_path / f"cache-{number}"
+        left = iter(range(number))
+
+        def kill_at_the_last(_done: int, _all: int, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        child = in_child(lambda cache=cache, kill=kill_at_the_last: stage(source, cache, progress=kill, options=options))
+        assert exit_code(child) == -signal.SIGKILL
+        listed.append(assert_nothing_wrong(source, cache))
+        staged = stage(source, cache, options=options)
+        assert bool(listed[-1]) == (staged.resumed_bytes > 0)
+        assert staged.copied_bytes + staged.resumed_bytes == staged.bytes
+        assert contents(staged.root) == contents(source)
+    assert listed == sorted(listed)
+    assert listed[-1] > listed[0]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

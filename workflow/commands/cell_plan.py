@@ -15,10 +15,11 @@ from base.units import format_size
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from containers.engines import get_engine
+from containers.engines.bare import NAME as BARE
 from containers.spec import EnginePlan
 from workflow.commands import show
 from workflow.run.attempt import describe_framework
-from workflow.run.in_container import BARE, for_this_node
+from workflow.run.in_container import for_this_node
 from workflow.run.plan import (
     allocation_request,
     at_site,

@@ -12,17 +12,16 @@ import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from base.errors import SlipwayError
 from base.jsonfile import publish_json
 from base.logs import configure, private_umask
 from base.units import format_size
+from containers.engines.bare import NAME as BARE
 from containers.images import archiving, checking, model, pinning
 
 logger = logging.getLogger(__name__)
-
-BARE: Final = "bare"
 
 
 def references(content: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.types import Allocation
+from containers.engines.bare import NAME as BARE
 from containers.spec import ContainerSpec
 from workflow.run.leftovers import is_older
 from workflow.run.workdir import WorkDirectory
 
-BARE: Final = "bare"
 PREPARE_S: Final = 90.0
 
 
 def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[str]:
     """In a child: copy the programs here, and take away containers whose job is gone; what was done about those, in lines. Raises
     ContainerError where the engine does not answer: before the ranks are waited for."""
-    from containers.reaping import ENGINES, reap_here
+    from containers.engines import WITH_STORE
+    from containers.reaping import reap_here
 
     WorkDirectory(Path(cache), tag).bring_programs(Path(folder))
-    if engine not in ENGINES:
+    if engine not in WITH_STORE:
         return []
     return [
         f"removed the container {decision.container.name}: {decision.reason}"

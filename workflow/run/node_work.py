@@ -16,9 +16,10 @@ from base.logs import private_umask
 from cluster import processes
 from cluster.types import Allocation
 from containers.engines import get_engine
+from containers.engines.bare import NAME as BARE
 from containers.spec import CHECKPOINT, STOP
 from workflow.run.calls import Call
-from workflow.run.in_container import BARE, PREPARE_S, for_this_node, prepare_container, who_we_are
+from workflow.run.in_container import PREPARE_S, for_this_node, prepare_container, who_we_are
 from workflow.run.ladder import Ladder
 from workflow.run.loop import Loop
 from workflow.run.outcome import RankEnd

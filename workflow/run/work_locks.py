@@ -42,15 +42,16 @@ def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool
     Without `act` nothing is removed.
     """
     swept = []
+    directories = {_lock_of(path): path for path in runs.glob("[!.]*") if path.is_dir()}
     for path in sorted(runs.glob(".*.lock")):
-        directory = runs / path.name[1:-5]
+        directory = directories.get(path)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except (FileNotFoundError, PermissionError):
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if directory.is_dir() and not (directory / PENDING).exists():
+            if directory is not None and not (directory / PENDING).exists():
                 if act:
                     remove(directory)
                 swept.append(directory.name)
