@@ -60,8 +60,10 @@ class RunEnded(Exception):
 class Supervisor:
     """The state of one run. Callbacks of the loop raise RunEnded at the first cause of an end; what comes later is noted only."""
 
-    def __init__(self, results: str, run_id: str, result_number: int, relay: int) -> None:
+    def __init__(self, results: str, run_id: str, result_number: int, relay: int, images: str | None = None) -> None:
         self.results = results
+        self.images = images
+        """The file of the rule `image`, where runs are containers."""
         self.run_id = run_id
         self.result_number = result_number
         self.relay = relay
@@ -212,7 +214,7 @@ class Supervisor:
         environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"]}
         self.launches = self.scheduler.launches(self.allocation, argv)
         self.nodes.launch(self.launches, environ, held)
-        self.work = self.call("prepare", attempt.describe_work, site["storage"], cell, self.allocation.device)
+        self.work = self.call("prepare", attempt.describe_work, site, cell, self.allocation.device, self.images)
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
 
     def _take_turn(self) -> None:
@@ -282,12 +284,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--result-number", type=int, default=1, metavar="N", help="which result of the run is wanted; more than 1 after a retry"
     )
+    parser.add_argument("--images", metavar="FILE", help="what the study's images were pinned to; without it the image's name stands")
     arguments = parser.parse_args(argv)
     private_umask()
     relay = Relay()
     configure("run")
     try:
-        return Supervisor(os.path.abspath(arguments.results), arguments.run, arguments.result_number, relay.pid).main()
+        results = os.path.abspath(arguments.results)
+        return Supervisor(results, arguments.run, arguments.result_number, relay.pid, arguments.images).main()
     except Exception:
         logger.exception("a bug in Slipway; the run is ended")
         return 1
