@@ -75,10 +75,14 @@ def prepare(content: Mapping[str, Any], credentials: Path | None = None, before:
     return {"engine": engine, "images": images}
 
 
-def load_argv(python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False) -> tuple[str, ...]:
+def load_argv(
+    python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False, credentials: str | None = None
+) -> tuple[str, ...]:
     """Pure: what a node runs before its container starts; it prints {"image_id", "start"} or {"error": [class, message]}."""
     argv = (python, "-P", "-m", "containers.images", "load", "--engine", engine, "--archive", archive, "--cache", cache)
-    return (*argv, "--may-pull") if may_pull else argv
+    if not may_pull:
+        return argv
+    return (*argv, "--may-pull", *(() if credentials is None else ("--credentials", credentials)))
 
 
 def read_entry(file: str, engine: str, framework: str) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workflow.run.image", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--credentials", type=Path, help="the user's own file for private registries")
+    parser.add_argument("--credentials", type=Path, help="the user's own file for private registries; default: the site's")
     options = parser.parse_args()
     configure("image")
     from workflow.study.resolved import read_resolved
@@ -108,8 +112,9 @@ def main() -> int:
     try:
         content = read_resolved(options.results)
         private_umask(content["site"]["shared"] == "group")
+        credentials = options.credentials or content["site"].get("registry_credentials")
         before = pinned_before(options.results, content["site"]["engine"])
-        publish_json(options.output, prepare(content, options.credentials, before))
+        publish_json(options.output, prepare(content, Path(credentials) if credentials else None, before))
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code
