@@ -18,6 +18,7 @@ localrules:
     all,
     dataset_plan,
     dataset,
+    image,
     retry,
     collect,
     tables,

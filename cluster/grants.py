@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from base.errors import AllocationError
-from cluster.types import Allocation, Grant, Node
+from cluster.types import Allocation, ForeignUse, Grant, Node
 
 
 def complete(
@@ -108,10 +108,15 @@ def _unbound(allocation: Allocation, grants: Sequence[Grant]) -> list[str]:
 def _foreign(allocation: Allocation, nodes: Sequence[Node], grants: Sequence[Grant], foreign_gpu: str) -> list[str]:
     """Of the GPUs that the run will use. Raises AllocationError where the site refuses such."""
     found = [(node.name, use) for node, grant in zip(nodes, grants, strict=True) for use in grant.foreign if use.uuid in ("", *node.gpus)]
+    return foreign_warnings(f"job {allocation.job_id}", found, foreign_gpu)
+
+
+def foreign_warnings(job: str, found: Sequence[tuple[str, ForeignUse]], foreign_gpu: str) -> list[str]:
+    """What is to be said of processes of others on GPUs of (node, ...). Raises AllocationError where the site refuses such."""
     used = [(name, use) for name, use in found if use.uuid]
     if used and foreign_gpu == "refuse":
         raise AllocationError(
-            f"job {allocation.job_id}, node {used[0][0]}: {used[0][1].text}{f', and {len(used) - 1} more such' if len(used) > 1 else ''}; "
+            f"{job}, node {used[0][0]}: {used[0][1].text}{f', and {len(used) - 1} more such' if len(used) > 1 else ''}; "
             f"the site file says foreign_gpu: refuse; end that process, or exclude the node"
         )
     return _by_text((name, use.text) for name, use in found)

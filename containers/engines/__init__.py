@@ -23,6 +23,10 @@ class Process(Protocol):
     oom_kill: bool
     """After the exit: whether the engine knows that the kernel killed a process beside it for want of memory."""
 
+    @property
+    def gpus_seen(self) -> tuple[str, ...] | None:
+        """UUIDs that `nvidia-smi` lists where the process runs; None where there is no container, or before that has come up."""
+
     def exit_code(self) -> int | None:
         """None while it runs; negative for a signal, as in subprocess. To be asked whenever `exit_fd` is readable, and now and then: limits
         of an engine pass. Raises ContainerError when the container failed that was to hold it, AllocationError when it holds other GPUs."""

@@ -83,6 +83,7 @@ class BareProcess:
     def __init__(self, plan: ProcessPlan) -> None:
         self.plan = plan
         self.oom_kill = False  # our own cgroup tells
+        self.gpus_seen = None  # what the node program sees is what it sees
         parent = os.getpid()
         processes.prepare_prctl()
         try:

@@ -54,6 +54,7 @@ class Container:
         self.plan, self._control = plan, control
         self._directory = Path(plan.spec.paths.control)
         self.failure: SlipwayError | None = None
+        self.gpus_seen: tuple[str, ...] | None = None
         self._link: meeting.Link | None = None
         self._given = self._started = self._unwanted = False
         user = plan.spec.user
@@ -141,6 +142,7 @@ class Container:
             seen = listed_uuids(said["text"])
         except SlipwayError as error:
             return str(error)
+        self.gpus_seen = tuple(seen)
         return compare(granted, [uuid for uuid in seen if uuid in granted] if self._control.sees_all_gpus else seen)
 
     def _client_ended(self, code: int) -> None:
@@ -207,6 +209,11 @@ class ContainerProcess:
         self._events.register(self._told, select.EPOLLIN)
         self._events.register(container.events.fileno(), select.EPOLLIN)
         self.exit_fd = self._events.fileno()
+
+    @property
+    def gpus_seen(self) -> tuple[str, ...] | None:
+        """What the container's own `nvidia-smi` lists."""
+        return self._container.gpus_seen
 
     def give(self) -> list[int]:
         """The ends for the watchdog: output, exit."""

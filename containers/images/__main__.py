@@ -12,13 +12,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from base.errors import SlipwayError
+from base.errors import ContainerError, SlipwayError
 from base.logs import configure
 from containers.images.archiving import archive
 from containers.images.checking import check_contract
 from containers.images.loading import image_to_start, load, loaded_id, pull_pinned
-from containers.images.model import read_manifest
+from containers.images.model import PinnedImage, read_manifest
 from containers.images.pinning import pin
+
+logger = logging.getLogger(__name__)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,11 +58,20 @@ def archived(options: argparse.Namespace) -> dict[str, Any]:
 def loaded(options: argparse.Namespace) -> dict[str, Any]:
     """`image_id` as it is on this node now, `start`: what the engine is given."""
     entry = read_manifest(options.archive)
-    pulled = options.may_pull and pull_pinned(entry.image, options.engine, options.cache, options.credentials)
+    pulled = options.may_pull and _pulled(entry.image, options)
     if options.command == "load" and not pulled:
         load(options.archive, options.engine, options.cache)
     found = loaded_id(entry, options.engine, options.cache)
     return {"image_id": found, "start": image_to_start(entry, options.engine, options.cache)}
+
+
+def _pulled(image: PinnedImage, options: argparse.Namespace) -> bool:
+    """Whether the registry had it; one that is away stops nobody, since the archive is there."""
+    try:
+        return pull_pinned(image, options.engine, options.cache, options.credentials)
+    except ContainerError as error:
+        logger.warning("%s; the archive on storage is taken", error)
+        return False
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from base.command import CommandResult, last_lines
@@ -10,18 +11,21 @@ from base.errors import ContainerError
 from containers.images import apptainer
 from containers.images.commands import ask
 from containers.images.model import PinnedImage
+from containers.node_facts import limits_here
 
 RUN_S: Final = 120.0
 OLDEST: Final = (3, 6)
 PROGRAM: Final = "import sys; sys.stdout.write('slipway %d %d' % sys.version_info[:2])"
 
 
-def contract_argv(image: PinnedImage, python: str, uid: int, gid: int) -> list[str]:
-    """Run the interpreter as us, without network, rights or a writable root."""
+def contract_argv(image: PinnedImage, python: str, uid: int, gid: int, limits: Sequence[tuple[str, int]] = ()) -> list[str]:
+    """Run the interpreter as us, without network, rights or a writable root. `limits`: as of a run; an engine's own may be more than we may
+    have."""
     if image.engine == apptainer.NAME:
-        return [apptainer.NAME, "exec", "--contain", "--cleanenv", image.source, python, "-c", PROGRAM]
+        return [apptainer.NAME, "exec", "--containall", "--cleanenv", image.source, python, "-c", PROGRAM]
     rights = ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only", "--user", f"{uid}:{gid}", "--env", "HOME=/tmp"]
-    start = [image.engine, "run", "--rm", "--network", "none", *rights, "--entrypoint", python]
+    ours = [word for name, most in limits for word in ("--ulimit", f"{name}={most}:{most}")]
+    start = [image.engine, "run", "--rm", "--network", "none", *ours, *rights, "--entrypoint", python]
     return [*start, image.image_id.removeprefix("sha256:"), "-c", PROGRAM]
 
 
@@ -42,4 +46,4 @@ def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> No
 
 def check_contract(image: PinnedImage, python: str) -> None:
     """Run it. Raises ContainerError."""
-    judge_contract(image, python, ask(contract_argv(image, python, os.geteuid(), os.getegid()), RUN_S))
+    judge_contract(image, python, ask(contract_argv(image, python, os.geteuid(), os.getegid(), limits_here()), RUN_S))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,24 @@ def test_waiting_results_are_shown_and_delivered(house: House) -> None:
     assert "1 of 1 waiting result delivered" in said.out
     assert (target / "events-0.jsonl").is_file()
     assert not work.exists()
+
+
+def test_images_that_no_run_used_are_listed_and_removed_when_asked(house: House) -> None:
+    house.site.write_text("storage: storage\ncache: {path: cache}\nengine: apptainer\n")
+    place = house.root / "cache" / "images"
+    place.mkdir(parents=True)
+    for short, used in (("0123456789ab", None), ("ba9876543210", time.time())):
+        (place / f"{short}.sif").write_bytes(b"squashfs")
+        if used is not None:
+            (place / f"{short}.apptainer.json").write_text(json.dumps({"used": used}))
+    said = house("reap", "--images")
+    assert (said.code, "0123456789ab.sif" in said.out, "ba9876543210" in said.out) == (0, True, False)
+    assert "used by no run that left a mark: would be removed by --remove" in said.out
+    assert "apptainer: 1 image of Slipway not used for 7 days" in said.out
+    assert len(list(place.glob("*.sif"))) == 2
+    assert ": removed\n" in house("reap", "--images", "--remove").out
+    assert [path.name for path in place.glob("*.sif")] == ["ba9876543210.sif"]
+    assert "apptainer: 0 images" in house("reap", "--images").out
 
 
 def test_a_result_that_cannot_be_delivered_waits_on(house: House) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,8 @@ from containers.engines import Engine
 from containers.engines.cli import remove_argv
 from containers.labels import TAG
 from tests.containers.conftest import Dockerd
-from tests.run.world import World
+from tests.run.world import ROOT, World
+from workflow.run.record_model import validate_record
 
 pytestmark = pytest.mark.slow
 FOREIGN = "slipway-test-foreign"
@@ -92,6 +94,36 @@ def test_a_run_of_two_nodes_and_four_ranks(world: World, acting: Engine, foreign
     assert world.left() == []
     attempt = world.run_dir(run_id) / "attempts" / "1"
     assert {path.stat().st_uid for path in attempt.rglob("*")} == {os.geteuid()}
+
+
+def test_a_pinned_image_is_what_runs_and_the_record_says_so(world: World, acting: Engine, image: str) -> None:
+    run_id = world.cell(2, 1)
+    done = subprocess.run(world.image_argv(), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert world.images is not None
+    (entry,) = json.loads(world.images.read_text())["images"].values()
+    world.site["images"]["fake"] = "moved/elsewhere:1"  # the id is what is started
+    world.write()
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    validate_record(record)
+    named = {key: record["provenance"][key] for key in ("image", "image_digest", "image_id")}
+    assert named == {"image": image, "image_digest": entry["image"]["digest"], "image_id": entry["image"]["image_id"]}
+    assert all(node["image_s"] is not None and node["gpus_seen"] is None for node in record["nodes"])
+    assert world.left() == []
+
+
+def test_an_archive_that_is_gone_is_named_and_nothing_starts(world: World, acting: Engine) -> None:
+    run_id = world.cell()
+    assert subprocess.run(world.image_argv(), cwd=ROOT, check=False, timeout=300).returncode == 0
+    for path in (world.storage / "images").iterdir():
+        path.unlink()
+    code, log = world.run(run_id)
+    assert code == 19, log
+    assert "load the image on local-0" in log
+    assert ".json cannot be read: No such file" in log
+    assert clean(world, acting.NAME) < 5
 
 
 @pytest.mark.parametrize(

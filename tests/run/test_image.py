@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from base.errors import ContainerError
+from base.jsonfile import publish_json
 from containers.frameworks import load_framework
 from containers.images.model import read_manifest
-from workflow.run.image import check_nodes, load_argv, prepare, references
+from workflow.run.image import check_nodes, load_argv, pinned_before, prepare, read_entry, references
 
 CELLS = [{"framework": "pytorch", "device": device, "model": "lenet"} for device in ("site", "cpu")]
 
@@ -51,6 +52,32 @@ def test_each_framework_is_archived_once_and_named_by_content(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("apptainer")
+def test_a_study_keeps_what_it_was_pinned_to(tmp_path: Path) -> None:
+    sif, results = tmp_path / "torch.sif", tmp_path / "results"
+    sif.write_bytes(b"squashfs")
+    study = content(tmp_path, "apptainer", pytorch=str(sif))
+    first = prepare(study)
+    results.mkdir()
+    publish_json(results / "images-0123456789ab.json", first)
+    sif.write_bytes(b"another squashfs")
+    assert prepare(study)["images"] != first["images"]
+    before = pinned_before(results, "apptainer")
+    assert prepare(study, None, before) == first
+    assert pinned_before(results, "docker") == {}
+    Path(first["images"]["pytorch"]["archive"]).unlink()
+    assert pinned_before(results, "apptainer") == {}, "an archive that is gone is made anew"
+
+
+def test_a_file_that_says_nothing_of_the_image_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "images-0123456789ab.json"
+    publish_json(file, {"engine": "docker", "images": {"pytorch": {"archive": "a"}}})
+    assert read_entry(str(file), "docker", "pytorch") == {"archive": "a"}
+    for engine, framework in (("docker", "jax"), ("podman", "pytorch")):
+        with pytest.raises(ContainerError, match=r"images-0123456789ab.json names no image of .* remove it"):
+            read_entry(str(file), engine, framework)
+
+
+@pytest.mark.usefixtures("apptainer")
 def test_an_image_that_cannot_run_us_is_not_archived(tmp_path: Path) -> None:
     (tmp_path / "broken.sif").write_bytes(b"squashfs")
     with pytest.raises(ContainerError, match="cannot run our programs"):
@@ -74,3 +101,5 @@ def test_what_a_node_runs(tmp_path: Path) -> None:
         "/local",
     )
     assert load_argv("py", "a", "docker", "/local", may_pull=True)[-1] == "--may-pull"
+    assert load_argv("py", "a", "docker", "/local", may_pull=True, credentials="/c")[-3:] == ("--may-pull", "--credentials", "/c")
+    assert load_argv("py", "a", "docker", "/local", credentials="/c") == load_argv("py", "a", "docker", "/local")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from data_prep.push import deliver_pending
+from tests.cluster import smi
 from tests.run.world import World
 from workflow.run.record_model import validate_record
 
@@ -287,6 +288,45 @@ def test_what_cannot_be_run_is_refused_and_nothing_stays(world: World, change: A
                 path.unlink()
     found, log = world.run(run_id)
     assert (found, words in log) == (code, True), log
+    assert world.left() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave a file of another's")
+def test_a_file_of_another_user_among_the_results_is_an_error_that_names_it(world: World) -> None:
+    run_id = world.cell(1, 2, do={"1": [3, "stranger"]})
+    record = ended(world, run_id)
+    assert record["status"] == "error"
+    assert "out/stranger of uid 65534 on local-0" in record["status_reason"]
+    assert record["status_reason"] in record["warnings"]
+
+
+@pytest.fixture
+def used_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """One GPU, on which another's process is; its UUID."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    smi.install(place, ["p100x8-query", "p100x8-list", "compute-apps"])
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    uuid = smi.answer("compute-apps").split(",")[0]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid)
+    return uuid
+
+
+@pytest.mark.parametrize("word", ["record", "refuse"])
+def test_another_s_process_on_a_gpu_of_this_machine(world: World, used_gpu: str, word: str) -> None:
+    world.site["foreign_gpu"] = word
+    run_id = world.cell()
+    world.cells[0]["device"] = "cuda"
+    world.write()
+    code, log = world.run(run_id)
+    said = f"local-0: {used_gpu} is used by process 41207 (/usr/bin/python3) of"
+    if word == "record":
+        assert code == 0, log
+        assert said in world.record(run_id)["warnings"][0]
+    else:
+        assert code == 14, log
+        assert "foreign_gpu: refuse" in world.record(run_id, 1)["status_reason"]
+        assert used_gpu in world.record(run_id, 1)["status_reason"]
     assert world.left() == []
 
 

@@ -54,6 +54,8 @@ class World:
             self.storage / "datasets", [(np.full((28, 28, 1), label, np.uint8), label % 2) for label in range(8)], name="tiny"
         )
         self.started: list[subprocess.Popen[str]] = []
+        self.images: Path | None = None
+        """What the rule `image` has written."""
 
     def cell(self, nodes: int = 1, each: int = 1, *, measured: int = 6, **fake: Any) -> str:
         """A cell of the fake framework with one repeat; its run's id."""
@@ -106,9 +108,19 @@ class World:
         }
         publish_json(self.results / "study.json", content)
 
+    def image_argv(self) -> list[str]:
+        """The command of the rule `image`; supervisors that start from now on are told of its file."""
+        self.images = self.results / "images-0123456789ab.json"
+        return [sys.executable, "-m", "workflow.run.image", "--results", str(self.results), "--output", str(self.images)]
+
+    def argv(self, run_id: str) -> list[str]:
+        """The command of the rule `stage_train_push`."""
+        argv = [sys.executable, "-m", "workflow.run.supervisor", "--results", str(self.results), "--run", run_id]
+        return argv if self.images is None else [*argv, "--images", str(self.images)]
+
     def start(self, run_id: str) -> subprocess.Popen[str]:
         """A supervisor, as the rule starts it."""
-        argv = [sys.executable, "-m", "workflow.run.supervisor", "--results", str(self.results), "--run", run_id]
+        argv = self.argv(run_id)
         env = {**os.environ, "SLIPWAY_TEST_WORLD": str(self.path)}
         process = subprocess.Popen(argv, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.started.append(process)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class ClusterWorld(World):
         return path
 
     def supervisor(self, run_id: str) -> str:
-        return f"{sys.executable} -m workflow.run.supervisor --results {self.results} --run {run_id}"
+        return shlex.join(self.argv(run_id))
 
     def submit(self, script: Path, *options: str) -> str:
         argv = ["sbatch", "--parsable", "--cpus-per-task=4", f"--output={self.path}/log-%j-%t", *options, str(script)]

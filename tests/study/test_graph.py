@@ -148,6 +148,29 @@ def test_files_of_a_dataset(place: Place) -> None:
     assert graph.receipts_of(dataset) == [f"{build_dir}/shard-{index:05d}.json" for index in range(4)]
 
 
+def test_bare_runs_wait_for_no_image_and_their_command_names_none(place: Place) -> None:
+    graph = place.graph()
+    assert (graph.images, graph.images_option, graph.images_file) == ([], "", None)
+
+
+def test_runs_in_containers_wait_for_one_file_that_is_named_by_what_is_wanted(place: Place) -> None:
+    place.site.write_text(f"{SITE}engine: docker\n")
+    first, failed, missing = run_ids(place.graph())[:3]
+    place.record(first, OK)
+    place.record(failed, OOM)
+    graph = place.graph()
+    file = graph.images_file
+    assert file is not None
+    assert file.startswith(f"{graph.results_dir}/images-")
+    assert [graph.images(of(run_id)) for run_id in (first, failed, missing)] == [[], [], file]
+    assert place.graph(retry="failed").images(of(failed)) == file
+    assert graph.images_option == f" --images {file}"
+    place.site.write_text(f"{SITE}engine: docker\nimages: {{pytorch: other/torch:2}}\n")
+    other = place.graph().images_file
+    place.site.write_text(f"{SITE}engine: podman\n")
+    assert len({file, other, place.graph().images_file}) == 3
+
+
 def test_the_digest_is_of_the_resolved_study(place: Place) -> None:
     before = place.graph().digest
     place.study = write(place.root, changed(base={"repeats": 3}))

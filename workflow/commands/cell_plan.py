@@ -34,6 +34,7 @@ from workflow.run.stage_child import Company, company_argv, stage_argv
 from workflow.run.workdir import WorkDirectory
 from workflow.study import paths
 from workflow.study.cell import Cell
+from workflow.study.image_file import images_file
 from workflow.study.needs import DatasetNeeds, dataset_needs, model_of
 from workflow.study.site import device_of
 from workflow.study.study import Study
@@ -77,7 +78,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
         "run_id": run_id,
         "attempt": attempt,
         "slurm": _slurm(study, cell, run_id),
-        "supervisor": list(supervisor_argv(sys.executable, str(study.results_dir), run_id)),
+        "supervisor": list(supervisor_argv(sys.executable, str(study.results_dir), run_id, images=images_file(study))),
         "allocation": allocation.to_json(),
         "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
         "nodes": [_node(study, allocation, index, work, needs) for index in range(len(allocation.nodes))],

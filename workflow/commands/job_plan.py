@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cluster.slurm.batch_script import sbatch_options
 from workflow.study.cell import Cell, Run
+from workflow.study.image_file import images_file
 from workflow.study.job_resources import with_all_memory
 from workflow.study.job_size import run_resources
 from workflow.study.study import Study
@@ -60,6 +61,7 @@ def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
 def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
     """What `slipway submit` would ask and execute now; its name ends in 8 digits that are drawn then."""
     names = {run.cell.dataset for run in runs}
-    built = all((study.build_dir(name) / "dataset.json").exists() for name in names)
+    images = images_file(study)
+    built = (images is None or Path(images).exists()) and all((study.build_dir(name) / "dataset.json").exists() for name in names)
     job = plan_submission(study, runs, None, TOKEN, built=built)
     return {"sbatch": [option.replace(TOKEN, "<token>") for option in sbatch_options(job)], "executes": list(job.argv)}

@@ -232,12 +232,13 @@ def gpus(
 def reap(
     push: Annotated[bool, typer.Option("--push", help="Deliver results that storage did not take; default: only count.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove what is of jobs and runs that are gone; default: only list.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="Images of ours that no run used lately, instead of what runs left.")] = False,
     site: SiteOption = None,
 ) -> None:
     """What earlier runs left on this node: results that wait in its cache, containers and files of runs that are gone."""
     from workflow.commands import reap as command
 
-    command.main(site, push, remove)
+    command.main(site, push, remove, images)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,14 +1,15 @@
 """`slipway reap`: what earlier runs have left on this node: results that storage did not take, containers whose job is gone, files of the
-dead."""
+dead, images that nobody used lately."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 from base.errors import ContainerError, PushError
 from base.logs import private_umask
-from base.units import counted
+from base.units import counted, format_duration, format_size
 from containers.reaping import Decision, engines_here, job_alive, ours, plan_reap, remove
 from data_prep.cache.entries import ls as list_cache
 from data_prep.push import deliver_pending
@@ -19,11 +20,16 @@ from workflow.study.site import Site
 from workflow.study.site_file import load_site
 
 
-def main(site_name: str | None, push: bool, remove_dead: bool) -> None:
-    """Say what there is, and do what is asked: deliver, remove. Raises PushError when something could not be delivered, ContainerError when
-    a container could not be removed."""
+def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = False) -> None:
+    """Say what there is, and do what is asked: deliver, remove; with `images` that is about images alone. Raises PushError when something
+    could not be delivered, ContainerError when a container could not be removed, or when the engine does not answer."""
     site = load_site(site_name)
     private_umask(group=site.shared == "group")
+    if images:
+        _images(site, remove_dead)
+        if push:
+            _push(site)
+        return
     failures = list(_containers(site.engine, remove_dead)) if remove_dead or not push else []
     if remove_dead or not push:
         _work_directories(site, remove_dead)
@@ -43,6 +49,19 @@ def _work_directories(site: Site, act: bool) -> None:
             show.line(f"work directory {name}: {'removed' if act else 'would be removed by --remove'}: its run is dead")
         if act:
             list_cache(cache)  # looking at a lease drops it where its holder is gone
+
+
+def _images(site: Site, act: bool) -> None:
+    """A line per image of ours that was not used lately; those that stay, with why."""
+    from containers.images.reaping import UNUSED_S, reap_images
+
+    found = reap_images(site.engine, site.cache.path, act=act)
+    for image, why in found:
+        what = f"stays: {why}" if why else "removed" if act else "would be removed by --remove"
+        used = "used by no run that left a mark" if image.used is None else f"last used {format_duration(time.time() - image.used)} ago"
+        show.line(f"image {image.short} ({image.handle}), {format_size(image.bytes)}, {used}: {what}")
+    days = UNUSED_S / 86400
+    show.line(f"{site.engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {days:g} days")
 
 
 def _containers(wanted: str, act: bool) -> Iterator[ContainerError]:

@@ -92,7 +92,8 @@ def _options(site: str | None, how: Wanted, environ: Mapping[str, str] = os.envi
 
 def _built(graph: Graph) -> bool:
     names = {run.cell.dataset for run in graph.runs_to_make}
-    return all((graph.study.build_dir(name) / "dataset.json").exists() for name in names)
+    pinned = graph.images_file is None or Path(graph.images_file).exists()
+    return pinned and all((graph.study.build_dir(name) / "dataset.json").exists() for name in names)
 
 
 def _said(graph: Graph, job: BatchJob, job_id: str) -> str:

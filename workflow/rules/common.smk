@@ -36,13 +36,15 @@ RESULTS = GRAPH.results_dir
 # Commands are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is gone.
 PY = f"exec {shlex.quote(sys.executable)} -m"
 BUILD = f"{PY} data_prep.build{GRAPH.group_option}"
-RUN = f"{PY} workflow.run.supervisor --results {shlex.quote(RESULTS)}"
+RUN = f"{PY} workflow.run.supervisor --results {shlex.quote(RESULTS)}{GRAPH.images_option}"
+IMAGE = f"{PY} workflow.run.image --results {shlex.quote(RESULTS)}"
 STAGE = f"{PY} workflow.run.warm --results {shlex.quote(RESULTS)}"
 REPORT = f"{PY} workflow.report --results {shlex.quote(RESULTS)}"
 
 
 wildcard_constraints:
     dataset=r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}",
+    images=r"[0-9a-f]{12}",
     job=r"\d+-\d+",
     shard=r"\d{5}",
     run=r"[a-z0-9][a-z0-9._-]*-r\d+",

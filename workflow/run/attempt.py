@@ -18,12 +18,24 @@ from workflow.run.record import measured
 RECORD = "record.json"
 
 
-def describe_work(storage: str, cell: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Framework, dataset and network of a cell: {framework, dataset, model}. Raises ConfigError, UnsupportedRequest, DatasetError."""
+def describe_work(site: Mapping[str, Any], cell: Mapping[str, Any], device: str, images: str | None) -> dict[str, Any]:
+    """Framework, dataset, network and pinned image of a cell: {framework, dataset, model, image}; the latter None without `images`, the
+    file of workflow.run.image. Raises ConfigError, UnsupportedRequest, DatasetError, ContainerError."""
     framework = describe_framework(cell, device)
     check_framework(framework, cell["nodes"] * cell["gpus_per_node"])
-    dataset, manifest = describe_dataset(storage, cell)
-    return {"framework": framework, "dataset": dataset, "model": describe_model(cell["model"], manifest)}
+    dataset, manifest = describe_dataset(site["storage"], cell)
+    return {
+        "framework": framework,
+        "dataset": dataset,
+        "model": describe_model(cell["model"], manifest),
+        "image": None if images is None else _pinned(images, site["engine"], cell["framework"]),
+    }
+
+
+def _pinned(images: str, engine: str, framework: str) -> dict[str, Any]:
+    from workflow.run.image import read_entry
+
+    return read_entry(images, engine, framework)
 
 
 def describe_framework(cell: Mapping[str, Any], device: str) -> dict[str, Any]:

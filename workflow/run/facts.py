@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from base.errors import SlipwayError
+from containers.engines.bare import NAME as BARE
 from workflow.run.calls import Call
 from workflow.run.clock import Clock
 from workflow.run.nodes import NodeHandle, Nodes
-from workflow.run.plan import threads_per_rank
+from workflow.run.plan import at_site, threads_per_rank
 
 if TYPE_CHECKING:
     from workflow.run.supervisor import Supervisor
@@ -38,8 +39,21 @@ def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
         "earlier": run.resumed,
         "warnings": run.warnings,
         "dataset": {key: run.work["dataset"][key] for key in ("name", "digest", "samples", "bytes")},
-        "provenance": {**_provenance(run.provenance), **{key: head.get(key) for key in ("kernel", "os", "cpu_model")}},
+        "provenance": {
+            **_provenance(run.provenance),
+            **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
+            **_image_provenance(run),
+        },
     }
+
+
+def _image_provenance(run: Supervisor) -> dict[str, Any]:
+    """What the containers were started from: as it was named, and what that was pinned to, where it was."""
+    if run.run["site"]["engine"] == BARE:
+        return {}
+    pinned = (run.work["image"] or {}).get("image", {})
+    reference = pinned.get("reference") or at_site(run.work["framework"], run.run["site"])["image"]
+    return {"image": reference, "image_digest": pinned.get("digest"), "image_id": pinned.get("image_id")}
 
 
 def _node_record(node: NodeHandle) -> dict[str, Any]:
@@ -50,8 +64,10 @@ def _node_record(node: NodeHandle) -> dict[str, Any]:
         "hostname": facts.get("hostname", node.node.hostname),
         "cores": list(node.node.cores),
         "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
+        "gpus_seen": node.said.get("gpus", {}).get("seen"),
         "cpu_model": facts.get("cpu_model"),
         "memory_bytes": facts.get("memory_bytes"),
+        "image_s": (staged or {}).get("image_s"),
         "stage": staged and {key: staged[key] for key in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "hit", "seconds")},
     }
 

@@ -105,6 +105,7 @@ class _Finish:
         self.clock.enter("result")
         self._ask("stop", "stopped", STOP_S)
         self._ask("collect", "collected", COLLECT_S)
+        self._look_at_owners()
         self._push_and_publish()
         if self.ending.requeue:
             self._requeue()
@@ -119,6 +120,18 @@ class _Finish:
         if not self.loop.until(lambda: all(node.has_said(answer) for node in self.nodes.present()), limit_s):
             late = ", ".join(node.node.name for node in self.nodes.present() if not node.has_said(answer))
             logger.warning("%s did not %s within %.0f s", late, do, limit_s)
+
+    def _look_at_owners(self) -> None:
+        """A file that is not the user's: the run was not what it should have been, however it ended."""
+        said = [(node.node.name, path) for node in self.nodes.all for path in node.said.get("collected", {}).get("strangers", [])]
+        if not said:
+            return
+        shown = ", ".join(f"{path} on {name}" for name, path in said[:3]) + (f", and {len(said) - 3} more" if len(said) > 3 else "")
+        reason = f"files of another user are among the run's own: {shown}; whatever made them ran with rights that no program of a run has"
+        self.run.warnings.append(reason)
+        if self.ending.status == "ok":
+            self.ending = Ending(status="error", reason=reason)
+        logger.error("%s", reason)
 
     def _requeue(self) -> None:
         """Last of all, since the scheduler then ends this job: put it back into the queue, to go on from the checkpoint."""

@@ -1,25 +1,28 @@
 """The study's images, on the login node: `python -m workflow.run.image --results DIR --output FILE`, the command of the rule `image`.
 
 Each framework's image is pinned to what its tag means now, looked into, and archived on storage once. FILE: {"engine", "images":
-{framework: {"archive", "image": {...}, "sha256", "bytes"}}}. It is written once per study: the tag may move then, the study does not. On
-the nodes `load_argv` is the command that brings an image in.
+{framework: {"archive", "image": {...}, "sha256", "bytes"}}}. Its name is made from what it is about, and it is written once per study: the
+tag may move then, the study does not, and what an earlier FILE of the study says of a reference holds for the next. On the nodes
+`load_argv` is the command that brings an image in.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from base.errors import SlipwayError
-from base.jsonfile import publish_json
+from base.errors import ContainerError, SlipwayError
+from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import configure, private_umask
 from base.units import format_size
 from containers.engines.bare import NAME as BARE
 from containers.images import archiving, checking, model, pinning
+from workflow.run.plan import at_site
 
 logger = logging.getLogger(__name__)
 
@@ -32,18 +35,36 @@ def references(content: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     for cell in content["cells"]:
         if cell["framework"] not in found:
             device = site["device"] if cell["device"] == "site" else cell["device"]
-            framework = describe_framework(cell, device)
-            reference = site["images"].get(cell["framework"]) or framework["image"]
-            found[cell["framework"]] = (reference, framework["python"] or "python3")
+            framework = at_site(describe_framework(cell, device), site)
+            found[cell["framework"]] = (framework["image"], framework["python"] or "python3")
     return found
 
 
-def prepare(content: Mapping[str, Any], credentials: Path | None = None) -> dict[str, Any]:
-    """Pin, look into and archive what the study's cells need; nothing for the bare engine. Raises SlipwayError."""
+def file_name(engine: str, wanted: Mapping[str, tuple[str, str]]) -> str:
+    """Pure: of FILE, from `references`. Another engine, framework or reference is another file, which runs that are done never see."""
+    return f"images-{hashlib.sha256(canonical_json([engine, wanted])).hexdigest()[:12]}.json"
+
+
+def pinned_before(results: Path, engine: str) -> dict[str, dict[str, Any]]:
+    """Reference -> what earlier files of the study say of it, as long as its archive is there. Raises RecordError."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(results.glob("images-*.json")):
+        value = read_json(path)
+        if value["engine"] == engine:
+            found |= {entry["image"]["reference"]: entry for entry in value["images"].values() if Path(entry["archive"]).exists()}
+    return found
+
+
+def prepare(content: Mapping[str, Any], credentials: Path | None = None, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Pin, look into and archive what the study's cells need and `before` does not say; nothing for the bare engine. Raises
+    SlipwayError."""
     site = content["site"]
     engine, storage, images = site["engine"], Path(site["storage"]), {}
     if engine != BARE:
         for framework, (reference, python) in references(content).items():
+            if before and reference in before:
+                images[framework] = before[reference]
+                continue
             image = pinning.pin(reference, engine, credentials=credentials)
             checking.check_contract(image, python)
             path = archiving.archive(image, storage)
@@ -53,10 +74,23 @@ def prepare(content: Mapping[str, Any], credentials: Path | None = None) -> dict
     return {"engine": engine, "images": images}
 
 
-def load_argv(python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False) -> tuple[str, ...]:
+def load_argv(
+    python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False, credentials: str | None = None
+) -> tuple[str, ...]:
     """Pure: what a node runs before its container starts; it prints {"image_id", "start"} or {"error": [class, message]}."""
     argv = (python, "-P", "-m", "containers.images", "load", "--engine", engine, "--archive", archive, "--cache", cache)
-    return (*argv, "--may-pull") if may_pull else argv
+    if not may_pull:
+        return argv
+    return (*argv, "--may-pull", *(() if credentials is None else ("--credentials", credentials)))
+
+
+def read_entry(file: str, engine: str, framework: str) -> dict[str, Any]:
+    """What FILE says of a framework's image. Raises ContainerError, RecordError."""
+    value = read_json(Path(file))
+    entry: dict[str, Any] | None = value["images"].get(framework) if value.get("engine") == engine else None
+    if entry is None:
+        raise ContainerError(f"{file} names no image of {framework!r} for engine {engine}; remove it, and snakemake writes it again")
+    return entry
 
 
 def check_nodes(entry: Mapping[str, Any], loaded: Mapping[str, str]) -> None:
@@ -69,7 +103,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workflow.run.image", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--credentials", type=Path, help="the user's own file for private registries")
+    parser.add_argument("--credentials", type=Path, help="the user's own file for private registries; default: the site's")
     options = parser.parse_args()
     configure("image")
     from workflow.study.resolved import read_resolved
@@ -77,7 +111,9 @@ def main() -> int:
     try:
         content = read_resolved(options.results)
         private_umask(content["site"]["shared"] == "group")
-        publish_json(options.output, prepare(content, options.credentials))
+        credentials = options.credentials or content["site"].get("registry_credentials")
+        before = pinned_before(options.results, content["site"]["engine"])
+        publish_json(options.output, prepare(content, Path(credentials) if credentials else None, before))
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code

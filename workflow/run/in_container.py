@@ -1,8 +1,9 @@
-"""What a node program does before its ranks start in a container, and not where the engine is bare."""
+"""What a node program does before its ranks start: in a container, and where nobody has looked yet who uses the GPUs."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +14,29 @@ from containers.spec import ContainerSpec
 from workflow.run.leftovers import is_older
 from workflow.run.workdir import WorkDirectory
 
+LOCAL: Final = "local"
 PREPARE_S: Final = 90.0
 
 
-def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[str]:
-    """In a child: copy the programs here, and take away containers whose job is gone; what was done about those, in lines. Raises
+def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
+    """Pure: on this machine as a cluster those of the node; elsewhere the node program has looked at them when it read its grant."""
+    return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
+
+
+def prepare_node(engine: str, cache: str, tag: str, folder: str, gpus: Sequence[str]) -> dict[str, Any]:
+    """In a child: what a container needs here, then who else uses the GPUs. {"removed": lines, "foreign": [(uuid, text)]}. Raises
     ContainerError where the engine does not answer: before the ranks are waited for."""
+    removed = [] if engine == BARE else prepare_container(engine, cache, tag, folder)
+    foreign: list[tuple[str, str]] = []
+    if gpus:
+        from cluster.gpus import look
+
+        foreign = [(use.uuid, use.text) for use in look(gpus)]
+    return {"removed": removed, "foreign": foreign}
+
+
+def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[str]:
+    """Copy the programs here, and take away containers whose job is gone; what was done about those, in lines. Raises ContainerError."""
     from containers.engines import WITH_STORE
     from containers.reaping import reap_here
 
@@ -30,6 +48,17 @@ def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[st
         for decision in reap_here(engine, partial(is_older, tag))
         if decision.remove
     ]
+
+
+def image_argv(python: str, orders: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Pure: what brings the pinned image here; None where there is none, so that what the engine has under its name is started."""
+    image = orders["image"]
+    if image is None:
+        return None
+    from workflow.run.image import load_argv
+
+    options = {"may_pull": image["may_pull"], "credentials": image["credentials"]}
+    return load_argv(python, image["archive"], orders["engine"], image["cache"], **options)
 
 
 def who_we_are(allocation: Allocation) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import AllocationError, SlipwayError
 from cluster import grants
-from cluster.types import Grant
+from cluster.types import ForeignUse, Grant
 from workflow.run.calls import Call
 from workflow.run.outcome import Ending
 from workflow.run.turn import Turn
@@ -62,6 +62,20 @@ def complete(run: Supervisor) -> None:
         return
     run.run["allocation"] = run.allocation.to_json()
     run.nodes.know(run.allocation.nodes)
+    for warning in warnings:
+        logger.warning("%s", warning)
+    run.warnings += warnings
+
+
+def look_at_foreign(run: Supervisor) -> None:
+    """Just before the ranks start, what nodes say of others on their GPUs, where `complete` has not heard it."""
+    assert run.nodes is not None
+    said = [(node.node.name, ForeignUse(*use)) for node in run.nodes.present() for use in node.said["staged"].get("foreign", ())]
+    try:
+        warnings = grants.foreign_warnings(f"run {run.run_id}", said, str(run.run["site"].get("foreign_gpu", "record")))
+    except AllocationError as error:
+        run.end(Ending(status="node_lost", reason=str(error), error=AllocationError))
+        return
     for warning in warnings:
         logger.warning("%s", warning)
     run.warnings += warnings

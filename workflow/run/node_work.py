@@ -19,7 +19,8 @@ from containers.engines import get_engine
 from containers.engines.bare import NAME as BARE
 from containers.spec import CHECKPOINT, STOP
 from workflow.run.calls import Call
-from workflow.run.in_container import PREPARE_S, for_this_node, prepare_container, who_we_are
+from workflow.run.image_child import Answer, ImageChild
+from workflow.run.in_container import PREPARE_S, for_this_node, gpus_to_look_at, image_argv, prepare_node, who_we_are
 from workflow.run.ladder import Ladder
 from workflow.run.loop import Loop
 from workflow.run.outcome import RankEnd
@@ -34,6 +35,7 @@ from workflow.run.workdir import WorkDirectory
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
+MOST_STRANGERS: Final = 20
 STAGED: Final = ("digest", "bytes", "copied_bytes", "storage_bytes", "peer_bytes", "lost_peers", "resumed_bytes", "hit", "seconds")
 
 
@@ -61,9 +63,14 @@ class NodeWork:
         """Whether the checkpoint of an earlier attempt is here."""
         self.pushing: Call | None = None
         self.preparing: Call | None = None
+        self.loading: ImageChild | None = None
+        self.image: Answer | None = None
+        """The pinned image as it is here: image_id, start."""
+        self.foreign: list[list[str]] = []
+        """UUID and words for each process of others on our GPUs."""
         self.directory: WorkDirectory | None = None
         self.ladder: Ladder | None = None
-        self._said_overdue = self._said_failed = False
+        self._said_overdue = self._said_failed = self._said_gpus = False
 
     def fail(self, during: str, error: str, message: str) -> None:
         """Tell the supervisor that something it asked for cannot be done."""
@@ -159,28 +166,49 @@ class NodeWork:
             self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
             return
         logger.debug("staged %s: %s of %s bytes copied", result["root"], result["copied_bytes"], result["bytes"])
-        self._prepare_container()
+        self._prepare_node()
 
-    def _prepare_container(self) -> None:
-        """Where there is one, what it needs on this node; then all is here."""
-        assert self.staged is not None
-        if self.orders["engine"] == BARE:
-            self.say("staged", **{key: self.staged[key] for key in STAGED})
+    def _prepare_node(self) -> None:
+        """What a container needs here, and a look at the GPUs; then all is here."""
+        gpus = gpus_to_look_at(self.allocation, self.index)
+        if self.orders["engine"] == BARE and not gpus:
+            self._say_staged()
             return
-        arguments = (self.orders["engine"], self.orders["cache"], self.orders["tag"], self.orders["framework"]["folder"])
-        self.preparing = Call(self.loop, "prepare the container", prepare_container, *arguments, timeout_s=PREPARE_S)
+        arguments = (self.orders["engine"], self.orders["cache"], self.orders["tag"], self.orders["framework"]["folder"], gpus)
+        self.preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=PREPARE_S)
         self.preparing.then = self._prepared
 
     def _prepared(self, call: Call) -> None:
         self.preparing = None
         try:
-            for line in call.result():
-                logger.warning("%s", line)
+            found = call.result()
         except SlipwayError as error:
             self.fail("stage", type(error).__name__, str(error))
-        else:
-            assert self.staged is not None
-            self.say("staged", **{key: self.staged[key] for key in STAGED})
+            return
+        for line in found["removed"]:
+            logger.warning("%s", line)
+        self.foreign = found["foreign"]
+        argv = image_argv(sys.executable, self.orders)
+        if argv is None:
+            self._say_staged()
+            return
+        try:
+            self.loading = ImageChild(self.loop, argv, lambda seconds: self.say("loading", seconds=seconds), self._loaded)
+        except OSError as problem:
+            self.fail("load the image", "ContainerError", f"{argv[0]} cannot be started: {problem.strerror}")
+
+    def _loaded(self, answer: Answer | None, error: tuple[str, str] | None) -> None:
+        self.loading = None
+        if error is not None:
+            self.fail("load the image", *error)
+            return
+        self.image = answer
+        self._say_staged()
+
+    def _say_staged(self) -> None:
+        assert self.staged is not None
+        image = {} if self.image is None else {"image_id": self.image["image_id"], "image_s": self.image["seconds"]}
+        self.say("staged", **{key: self.staged[key] for key in STAGED}, **image, foreign=self.foreign)
 
     def do_fetch(self, message: dict[str, Any]) -> None:
         """Bring the checkpoint of an earlier attempt here."""
@@ -224,6 +252,8 @@ class NodeWork:
         work["resumed"] = self.resumed
         if not bare:
             work |= who_we_are(self.allocation)
+        if self.image is not None:
+            work["image_id"] = self.image["start"]
         spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
         engine = get_engine(self.orders["engine"])
         plan = engine.plan(for_this_node(engine.NAME, spec), os.environ)
@@ -235,17 +265,26 @@ class NodeWork:
 
     def _rank_ended(self, end: RankEnd) -> None:
         logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
+        self._say_gpus()
         self.say("exit", end=end._asdict(), now=time.time())
         if self.ladder is not None:
             self.ladder.rank_ended()
 
     def _container_failed(self, error: SlipwayError) -> None:
         """Said once: all processes of the node are in it."""
+        self._say_gpus()
         if not self._said_failed:
             self._said_failed = True
             self.fail("start", type(error).__name__, str(error))
         if self.ladder is not None:
             self.ladder.rank_ended()
+
+    def _say_gpus(self) -> None:
+        """Once: what the container itself says that it holds."""
+        seen = self.ranks.gpus_seen() if self.ranks is not None and not self._said_gpus else None
+        if seen is not None:
+            self._said_gpus = True
+            self.say("gpus", seen=list(seen))
 
     def _tick(self) -> None:
         """Watch the ranks' events, and show that we live."""
@@ -254,6 +293,7 @@ class NodeWork:
         now = time.monotonic()
         self.directory.say_alive()
         self.ranks.poll(now)
+        self._say_gpus()
         if self.reservation is not None and self.ranks.least_step() is not None:
             self.reservation.release()
             self.reservation = None
@@ -296,6 +336,9 @@ class NodeWork:
         if self.staging is not None:
             self.staging.kill()
             self.staging = None
+        if self.loading is not None:
+            self.loading.kill()
+            self.loading = None
         for call in (self.fetching, self.pushing, self.preparing):
             if call is not None:
                 call.abandon()
@@ -315,9 +358,13 @@ class NodeWork:
 
     def do_collect(self, _message: dict[str, Any]) -> None:
         """Complete the directory that is to be pushed."""
+        strangers: list[str] = []
         if self.directory is not None and self.directory.exists():
+            strangers = self.directory.strangers()
+            for stranger in strangers:
+                logger.error("not ours: %s", stranger)
             self.directory.collect(self.index, self.log_text())
-        self.say("collected")
+        self.say("collected", strangers=strangers[:MOST_STRANGERS])
 
     def do_push(self, message: dict[str, Any]) -> None:
         """Copy what is to be pushed into the directory `part` on storage."""

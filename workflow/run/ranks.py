@@ -167,6 +167,10 @@ class Ranks:
         steps = [beats.step for watched in self.watched for beats in watched.beats.values()]
         return min((step for step in steps if step is not None), default=None)
 
+    def gpus_seen(self) -> tuple[str, ...] | None:
+        """UUIDs that the container itself lists; None where nobody has asked in it."""
+        return next((watched.process.gpus_seen for watched in self.watched if watched.process.gpus_seen is not None), None)
+
     def signal(self, number: int) -> None:
         """To every process that runs; CONT goes along, since a stopped process takes no signal but KILL."""
         for watched in self.running():

@@ -106,9 +106,11 @@ class Node(Part):
     hostname: str
     cores: list[Count]
     gpus: list[Gpu]
+    gpus_seen: list[str] | None = None
     cpu_model: str | None
     memory_bytes: Count | None
     stage: Stage | None
+    image_s: Seconds | None = None
 
 
 class Link(Part):

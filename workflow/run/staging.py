@@ -22,6 +22,8 @@ MEET_S: Final = 20.0
 """How long nodes wait for each other before those that are there begin."""
 
 SHOW_EVERY_S: Final = 5.0
+HEARD_WHILE_STAGING: Final = frozenset({"progress", "loading", "listening"})
+"""What nodes say that is told to `Staging.heard`."""
 
 
 class Staging:
@@ -68,6 +70,15 @@ class Staging:
             if said is not None:
                 self._tell_of_others(node, late=False)
 
+    def heard(self, node: NodeHandle, what: str) -> None:
+        """One of HEARD_WHILE_STAGING."""
+        if what == "listening":
+            self.listens(node)
+        elif what == "loading":
+            self.loads()
+        else:
+            self.progress()
+
     def listens(self, node: NodeHandle) -> None:
         """A node has come after the others had been told: it goes to them."""
         if self._met is not None and self._met[node.index] is None:
@@ -83,6 +94,19 @@ class Staging:
     def _everybody(self, *what: str) -> bool:
         """Whether each of the nodes that are there has said one of these."""
         return all(node.lost or any(node.has_said(one) for one in what) for node in self._nodes.all)
+
+    def loads(self) -> None:
+        """Nodes bring the image in, which makes no sound: a line for people now and then."""
+        self._heard = now = time.monotonic()
+        if now - self._shown < SHOW_EVERY_S:
+            return
+        self._shown = now
+        loading = [node for node in self._nodes.all if node.has_said("loading") and not node.has_said("staged") and not node.lost]
+        if not loading:
+            return
+        seconds = max(float(node.said["loading"]["seconds"]) for node in loading)
+        names = ", ".join(node.node.name for node in loading[:8]) + (" ..." if len(loading) > 8 else "")
+        logger.info("image: comes to %s, for %s so far", names, format_duration(seconds))
 
     def progress(self) -> None:
         """A node has told how far it is: a line for people now and then, with rate and time left."""

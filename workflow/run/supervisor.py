@@ -28,7 +28,7 @@ from workflow.run import attempt, preflight
 from workflow.run.calls import Call
 from workflow.run.clock import Clock
 from workflow.run.finish import finish, give_up
-from workflow.run.job import Job, complete, take_locks, take_nodes
+from workflow.run.job import Job, complete, look_at_foreign, take_locks, take_nodes
 from workflow.run.loop import Loop
 from workflow.run.nodes import SILENCE_S, NodeHandle, Nodes
 from workflow.run.outcome import Ending
@@ -37,7 +37,7 @@ from workflow.run.plan import TAG, at_site, cell_document, node_argv
 from workflow.run.prepare import prepare
 from workflow.run.provenance import slipway_provenance
 from workflow.run.relay import Relay
-from workflow.run.staging import Staging
+from workflow.run.staging import HEARD_WHILE_STAGING, Staging
 from workflow.run.taking_up import take_up
 from workflow.run.time_limit import TimeLimit
 from workflow.run.training import Training
@@ -60,8 +60,10 @@ class RunEnded(Exception):
 class Supervisor:
     """The state of one run. Callbacks of the loop raise RunEnded at the first cause of an end; what comes later is noted only."""
 
-    def __init__(self, results: str, run_id: str, result_number: int, relay: int) -> None:
+    def __init__(self, results: str, run_id: str, result_number: int, relay: int, images: str | None = None) -> None:
         self.results = results
+        self.images = images
+        """The file of the rule `image`, where runs are containers."""
         self.run_id = run_id
         self.result_number = result_number
         self.relay = relay
@@ -162,10 +164,8 @@ class Supervisor:
             self.training.show(node)
         elif what == "saving":
             self.time.heard_saving(message["step"])
-        elif what == "progress" and self.staging is not None:
-            self.staging.progress()
-        elif what == "listening" and self.staging is not None:
-            self.staging.listens(node)
+        elif self.staging is not None and what in HEARD_WHILE_STAGING:
+            self.staging.heard(node, what)
         elif what == "signal":
             name = signal.Signals(message["number"]).name
             self.job.ended(f"the node program of {node.node.name} got {name}")
@@ -212,7 +212,7 @@ class Supervisor:
         environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"]}
         self.launches = self.scheduler.launches(self.allocation, argv)
         self.nodes.launch(self.launches, environ, held)
-        self.work = self.call("prepare", attempt.describe_work, site["storage"], cell, self.allocation.device)
+        self.work = self.call("prepare", attempt.describe_work, site, cell, self.allocation.device, self.images)
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
 
     def _take_turn(self) -> None:
@@ -233,8 +233,22 @@ class Supervisor:
         self._test_network()
         readers = (self.run["site"].get("storage_limit") or {}).get("readers")
         self.staging.run(self._orders(), lambda node: str(self.scheduler.node_cache(cache, node)), readers)
+        self._check_images()
+        look_at_foreign(self)
         self.resumed = take_up(self)
         self.time.goes_on(self.resumed)
+
+    def _check_images(self) -> None:
+        """Before any rank starts: every node has what the study's image was pinned to."""
+        assert self.nodes is not None
+        if self.work["image"] is None:
+            return
+        from workflow.run.image import check_nodes
+
+        try:
+            check_nodes(self.work["image"], {node.node.name: node.said["staged"]["image_id"] for node in self.nodes.present()})
+        except errors.ContainerError as error:
+            self.end(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
 
     def _test_network(self) -> None:
         """Before anything is staged: an unreachable node ends the run here, a slow one is told."""
@@ -254,6 +268,7 @@ class Supervisor:
             "cell_document": cell_document(self.run["cell"], self.run, self.allocation, self.work["model"]),
             "framework": at_site(self.work["framework"], site),
             "engine": site["engine"],
+            "image": self._image(),
             "group": site["shared"] == "group",
             "source": self.work["dataset"]["path"],
             "cache_max_bytes": site["cache"]["max_bytes"],
@@ -261,6 +276,14 @@ class Supervisor:
             "beat_s": float(limits.get("beat_s", BEAT_S)),
             "init_s": float(limits["init_s"]),
         }
+
+    def _image(self) -> dict[str, Any] | None:
+        """Where nodes find the pinned image, and the place of theirs where its load is locked: one for all that share an engine."""
+        image, site = self.work["image"], self.run["site"]
+        if image is None:
+            return None
+        place = {"archive": image["archive"], "cache": site["cache"]["path"]}
+        return {**place, "may_pull": bool(site.get("nodes_may_pull")), "credentials": site.get("registry_credentials")}
 
     def _train(self) -> None:
         assert self.nodes is not None
@@ -282,12 +305,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--result-number", type=int, default=1, metavar="N", help="which result of the run is wanted; more than 1 after a retry"
     )
+    parser.add_argument("--images", metavar="FILE", help="what the study's images were pinned to; without it the image's name stands")
     arguments = parser.parse_args(argv)
     private_umask()
     relay = Relay()
     configure("run")
     try:
-        return Supervisor(os.path.abspath(arguments.results), arguments.run, arguments.result_number, relay.pid).main()
+        results = os.path.abspath(arguments.results)
+        return Supervisor(results, arguments.run, arguments.result_number, relay.pid, arguments.images).main()
     except Exception:
         logger.exception("a bug in Slipway; the run is ended")
         return 1

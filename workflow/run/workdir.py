@@ -90,6 +90,19 @@ class WorkDirectory:
         if index == 0:
             shutil.copyfile(self.path / "cell.json", self.out / "cell.json")
 
+    def strangers(self) -> list[str]:
+        """What in `out` is not ours, as `path of uid N`: something in a container ran as another. Of that, files that we cannot read are
+        taken away: they would hold up the push for ever."""
+        found = []
+        for directory, names, files in os.walk(self.out):
+            for path in (Path(directory, name) for name in (*names, *files)):
+                owner = path.lstat().st_uid
+                if owner != os.geteuid():
+                    found.append(f"{path.relative_to(self.path)} of uid {owner}")
+                    if path.is_file() and not os.access(path, os.R_OK):
+                        path.unlink()
+        return sorted(found)
+
     def exists(self) -> bool:
         """Whether `create` was called."""
         return self.out.is_dir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from data_prep.spec import DatasetSpec
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.deadline import LEAST_MARGINS, margin_of
 from workflow.study.cell import Run
+from workflow.study.image_file import images_file
 from workflow.study.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
 from workflow.study.resolved import publish_resolved, resolved_study
 from workflow.study.study import Study
@@ -112,6 +114,22 @@ class Graph:
         names = sorted({self.study.build_dir(run.cell.dataset).name for run in self.runs_to_make})
         files = self._results(f"staged/{self.mode.job}/{name}.json" for name in names)
         return _lookup(lambda wildcards: [] if self._is_done(wildcards.run) else files)
+
+    @cached_property
+    def images_file(self) -> str | None:
+        """What the study's images were pinned to; None for the bare engine."""
+        return images_file(self.study)
+
+    @cached_property
+    def images(self) -> Any:
+        """Nothing, or the input function of what runs wait for where they are containers."""
+        file = self.images_file
+        return [] if file is None else _lookup(lambda wildcards: [] if self._is_done(wildcards.run) else file)
+
+    @property
+    def images_option(self) -> str:
+        """For the supervisor's command."""
+        return "" if self.images_file is None else f" --images {shlex.quote(self.images_file)}"
 
     def receipts_of(self, wildcards: Any) -> list[str]:
         """The receipts of a dataset's shards, whose number the specification tells."""

@@ -54,6 +54,8 @@ class Site:
     share_nodes: bool = False
     setup: tuple[str, ...] = ()
     images: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    registry_credentials: Path | None = None
+    nodes_may_pull: bool = False
     network_interface: str | None = None
     storage_limit: StorageLimit | None = None
     foreign_gpu: str = "record"
@@ -67,6 +69,7 @@ class Site:
         value["directives"] = list(self.directives)
         value["setup"] = list(self.setup)
         value["images"] = dict(self.images)
+        value["registry_credentials"] = None if self.registry_credentials is None else str(self.registry_credentials)
         return value
 
     @classmethod
@@ -74,7 +77,7 @@ class Site:
         """The site in a study.json. Raises RecordError when it is not one."""
         try:
             known = {field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value}
-            limit = known.get("storage_limit")
+            limit, credentials = known.get("storage_limit"), known.get("registry_credentials")
             return cls(
                 **{
                     **known,
@@ -82,6 +85,7 @@ class Site:
                     "cache": Cache(path=Path(known["cache"]["path"]), max_bytes=known["cache"]["max_bytes"]),
                     "directives": tuple(known["directives"]),
                     "setup": tuple(known["setup"]),
+                    "registry_credentials": Path(credentials) if credentials else None,
                     "storage_limit": StorageLimit(**limit) if limit else None,
                 }
             )

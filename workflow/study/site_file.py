@@ -86,6 +86,10 @@ class SiteFile(Part):
     share_nodes: Flag = Field(default=False, description="whether runs may share a node")
     setup: tuple[TextLine, ...] = Field(default=(), description="shell lines before the node program, such as module load; trusted")
     images: dict[Name, TextLine] = Field(default={}, description="framework -> image, instead of the framework's own")
+    registry_credentials: TextLine = Field(
+        default=ABSENT, description="the file that `docker login` or `podman login` wrote, for private registries; relative to this file"
+    )
+    nodes_may_pull: Flag = Field(default=False, description="nodes ask the registry for the image by digest, before the archive on storage")
     network_interface: TextLine = Field(default=ABSENT, description="interface between the nodes, such as ib0")
     storage_limit: StorageLimitKeys = Field(default=ABSENT, description="what network storage may be asked for")
     foreign_gpu: Literal["record", "refuse"] = Field(default="record", description="what to do when a granted GPU holds memory of others")
@@ -132,6 +136,8 @@ def _site(keys: SiteFile, document: Document) -> Site:
     values = {"device": device, **{renamed.get(key, key): value for key, value in values.items()}}
     values["storage"] = _absolute(keys.storage, document)
     values["cache"] = Cache(path=_absolute(keys.cache.path, document), max_bytes=keys.cache.max_bytes)
+    if "registry_credentials" in values:
+        values["registry_credentials"] = _absolute(keys.registry_credentials, document)
     if "storage_limit" in values:
         values["storage_limit"] = StorageLimit(bytes_per_s=keys.storage_limit.bytes_per_s, readers=keys.storage_limit.readers)
     return Site(name=document.path.stem, **values)

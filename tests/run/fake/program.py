@@ -72,6 +72,13 @@ def throw():
     raise ValueError("the seed of all evil")
 
 
+def leave_another_s_file():
+    path = Path(os.environ["SLIPWAY_OUT"], "stranger")
+    path.write_text("not ours")
+    path.chmod(0o600)
+    os.chown(path, 65534, 65534)
+
+
 ACTIONS = {
     "nan": lambda: fail("nan", 42, "loss is nan at step 3"),
     "oom": lambda: fail("oom", 41, "DefaultCPUAllocator: can't allocate memory"),
@@ -81,6 +88,7 @@ ACTIONS = {
     "child": lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True),  # a grandchild that nobody waits for
     "deaf": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "sleep": lambda: time.sleep(1000),
+    "stranger": leave_another_s_file,
 }
 
 

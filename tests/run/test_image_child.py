@@ -1,0 +1,68 @@
+"""The child that brings an image in, as the node program's loop sees it: answered, failed, slow, ended."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import processes
+from workflow.run.image_child import ImageChild
+from workflow.run.loop import Loop
+
+END_S = 20.0
+
+
+def load(code: str, **options: Any) -> tuple[list[Any], list[float]]:
+    """What was told of a child that runs `code`."""
+    told: list[Any] = []
+    waits: list[float] = []
+    loop = Loop()
+    ImageChild(loop, (sys.executable, "-c", code), waits.append, lambda *end: told.append(end), **options)
+    assert loop.until(lambda: bool(told), END_S)
+    return told, waits
+
+
+def test_its_answer_is_told_once() -> None:
+    assert load('print(\'{"image_id": "sha256:1"}\')')[0] == [({"image_id": "sha256:1"}, None)]
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "words"),
+    [
+        ('print(\'{"error": ["NotEnoughSpace", "no room"]}\'); raise SystemExit(15)', "NotEnoughSpace", "no room"),
+        ("raise SystemExit(3)", "ContainerError", "ended with 3 and without an answer"),
+        ("print('{')", "ContainerError", "without an answer"),
+        ("print('{}'); raise SystemExit(1)", "ContainerError", "ended with 1"),
+    ],
+    ids=["error", "silent", "torn", "answer of a failure"],
+)
+def test_its_error_is_named(code: str, name: str, words: str) -> None:
+    ((answer, error),) = load(code)[0]
+    assert answer is None
+    assert error[0] == name
+    assert words in error[1]
+
+
+def test_one_that_takes_too_long_is_ended_and_said_to_be() -> None:
+    told, waits = load("import time; time.sleep(600)", limit_s=0.05)
+    assert told == [(None, ("ContainerError", "the image was not here after 0.05 s; its load was ended"))]
+    assert waits == []
+
+
+def test_to_kill_it_ends_what_it_started_too(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    told: list[Any] = []
+    start = f"import pathlib, signal, subprocess; pathlib.Path({str(file)!r}).write_text(str(subprocess.Popen(['sleep', '600']).pid))"
+    loop = Loop()
+    loop.every(0.02, lambda: None)
+    child = ImageChild(loop, (sys.executable, "-c", f"{start}; signal.pause()"), lambda _s: None, lambda *end: told.append(end))
+    assert loop.until(lambda: file.exists() and bool(file.read_text()) or bool(told), END_S)
+    other = processes.state_of(int(file.read_text()))
+    assert other is not None
+    child.kill()
+    assert loop.until(lambda: not processes.is_alive(other.pid, other.start), END_S)
+    child.kill()
+    assert told == []

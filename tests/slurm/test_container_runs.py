@@ -1,0 +1,141 @@
+"""Runs in containers on a real cluster: the image pinned on the login node, loaded on the nodes from storage, named in the records."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from containers.labels import TAG
+from tests import images
+from tests.minicluster import Cluster
+from tests.run.world import ROOT
+from tests.slurm.test_profiles import ROOMS
+from tests.slurm.test_scheduler import ClusterWorld
+from workflow.run.record_model import validate_record
+
+pytestmark = pytest.mark.slow
+
+
+class ContainerWorld(ClusterWorld):
+    """With an image that only the login node has, and that is another one for every world."""
+
+    def __init__(self, cluster: Cluster, name: str, engine: str) -> None:
+        super().__init__(cluster, name)
+        self.engine, self.tag = engine, f"slipway-test/{name}:1"
+        self.site |= {"engine": engine, "images": {"fake": self.tag}, "device": "cuda", "gpus_per_node": 8}
+        if engine == "podman":
+            cluster.load_image(images.base_image(), "login", engine=engine)
+        made = self.told("login", "create", "--network", "host", images.BASE, "true").strip()
+        self.told("login", "commit", "--change", f"LABEL slipway.test={name}", made, self.tag)
+        self.told("login", "rm", made)
+
+    def told(self, node: str, *words: str) -> str:
+        done = self.cluster.exec(node, [self.engine, *words], timeout=300)
+        assert done.returncode == 0, done
+        return str(done.stdout)
+
+    def pin(self) -> dict[str, str]:
+        """By the command of the rule; what it says of the image."""
+        done = self.cluster.exec("login", self.image_argv(), cwd=ROOT, timeout=300, env={"PYTHONPATH": str(ROOT)})
+        assert done.returncode == 0, done
+        assert self.images is not None
+        (entry,) = json.loads(self.images.read_text())["images"].values()
+        pinned: dict[str, str] = entry["image"]
+        return pinned
+
+    def ours(self, node: str) -> list[str]:
+        """Ids of the images that runs have loaded there."""
+        prefix = "localhost/" if self.engine == "podman" else ""
+        words = ("images", "--no-trunc", "--filter", f"reference={prefix}slipway-loaded/u{os.geteuid()}", "--format", "{{.ID}}")
+        return self.told(node, *words).split()
+
+    def remove(self) -> None:
+        for node in self.cluster.nodes:
+            for image in self.ours(node):
+                self.told(node, "rmi", "--force", image)
+            self.cluster.exec(node, ["rm", "-rf", f"/local/{self.path.name}"])
+        self.told("login", "rmi", self.tag)
+
+
+@pytest.fixture(params=["docker", "podman"])
+def world(docker_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[ContainerWorld]:
+    world = ContainerWorld(docker_cluster, f"c{os.getpid()}-{request.param}", request.param)
+    yield world
+    docker_cluster.exec("login", ["scancel", "--user", "root"])
+    world.wait_for(lambda: not docker_cluster.exec("login", ["squeue", "--noheader"]).stdout.strip())
+    world.remove()
+
+
+def test_one_study_on_one_node_and_on_two(world: ContainerWorld) -> None:
+    runs = {nodes: world.cell(nodes=nodes, each=2) for nodes in (1, 2)}
+    for cell in world.cells:
+        cell["device"] = "cuda"
+    world.write()
+    pinned = world.pin()
+    assert [world.ours(node) for node in ("n1", "n2")] == [[], []]
+    for nodes, run_id in runs.items():
+        options = (f"--nodes={nodes}", "--nodelist=n1" if nodes == 1 else "--nodelist=n1,n2", "--ntasks-per-node=1", "--gres=gpu:2")
+        job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), *options, "--time=5")
+        assert world.ended(job).state == "COMPLETED", world.log()
+        record = world.record(run_id)
+        validate_record(record)
+        assert (record["status"], record["engine"]) == ("ok", world.engine), world.log()
+        named = [record["provenance"][key] for key in ("image", "image_digest", "image_id")]
+        assert named == [world.tag, pinned["digest"], pinned["image_id"]]
+        for node in record["nodes"]:
+            assert len(node["gpus_seen"]) == 2
+            assert set(node["gpus_seen"]) == {gpu["uuid"] for gpu in node["gpus"]} <= {c.uuid for c in world.cluster.gpus(node["name"])}
+            assert node["image_s"] > 0
+    assert [len(world.ours(node)) for node in ("n1", "n2")] == [1, 1]
+    loaded = {image.removeprefix("sha256:") for node in ("n1", "n2") for image in world.ours(node)}
+    assert loaded == {pinned["image_id"].removeprefix("sha256:")}
+    for node in ("n1", "n2"):
+        assert world.told(node, "ps", "--all", "--quiet", "--filter", f"label={TAG}") == ""
+    assert {path.stat().st_uid for path in world.results.rglob("*")} == {os.geteuid()}
+
+
+STUDY = """
+study: {name}
+datasets:
+  digits: {{source: sklearn-digits, encoding: raw, size: 28, shards: 2}}
+base: {{dataset: digits, model: lenet, batch_size: 16, optimizer: {{learning_rate: 0.01}}, steps: {{warmup: 2, measured: 10}}, repeats: 1}}
+axes: {{nodes: [1, 2]}}
+baseline: {{nodes: 1}}
+limits: {{walltime: 10m, init: 120s}}
+"""
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_a_study_of_pytorch_through_snakemake(docker_cluster: Cluster, engine: str) -> None:
+    """Real training. The framework's image is on the login node, as `make image` leaves it."""
+    cluster, name = docker_cluster, f"study-{engine}"
+    if not images.archive("torch", images.torch_recipe()).exists():
+        pytest.skip("the image takes minutes to make: `python -m tests.images torch`")
+    cluster.load_image(images.torch_image(), "login", engine=engine)
+    root = cluster.shared / f"checkout-{engine}"
+    root.mkdir()
+    shutil.copy(ROOT / "Snakefile", root)
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, root / room, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "study.yaml").write_text(STUDY.format(name=name))
+    (root / "site.yaml").write_text(cluster.site_file.read_text().replace("engine: bare", f"engine: {engine}"))
+    argv = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", "--configfile", "study.yaml", "--config", "site=./site.yaml"]
+    done = cluster.exec("login", argv, cwd=root, env={"PYTHONPATH": str(root)}, timeout=900)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    results = cluster.shared / "slipway" / "results" / name
+    (file,) = results.glob("images-*.json")
+    pinned = json.loads(file.read_text())["images"]["pytorch"]["image"]
+    records = [json.loads(path.read_text()) for path in results.glob("runs/*/record.json")]
+    assert sorted(len(record["nodes"]) for record in records) == [1, 2]
+    for record in records:
+        validate_record(record)
+        assert (record["status"], record["engine"]) == ("ok", engine)
+        assert (record["provenance"]["image_id"], record["provenance"]["image_digest"]) == (pinned["image_id"], pinned["digest"])
+    assert "rule image" not in cluster.exec("login", [*argv, "-n"], cwd=root, env={"PYTHONPATH": str(root)}, timeout=300).stdout
+    for node in cluster.nodes:
+        assert cluster.exec(node, [engine, "ps", "--all", "--quiet", "--filter", f"label={TAG}"], timeout=60).stdout == ""
