@@ -22,15 +22,16 @@ from containers.images.model import SIF, ArchivedImage, PinnedImage, check_platf
 from containers.images.pinning import by_digest, pin
 from containers.images.space import FULL, copy_hashed, not_enough, require
 from containers.images.streams import feed_decompressed
+from containers.images.turns import Alone, Reading
 
 LIMIT_S: Final = 3600.0
 TAG_S: Final = 60.0
 
 
-def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S) -> str:
+def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, reading: Reading | None = None) -> str:
     """Load it unless the engine has it; the id to start. Raises DigestMismatch, NotEnoughSpace, ContainerError, RecordError, StorageError.
 
-    May be slow, and reads storage: call it in a process of its own.
+    `reading`: when storage may be read, and how fast; None: at once. May be slow, and reads storage: call it in a process of its own.
     """
     entry = read_manifest(archive)
     image = entry.image
@@ -40,7 +41,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S) -
         if not _is_here(entry, engine, place):
             for part in place.glob(f".{archive.name}.part-*"):
                 part.unlink()  # of a load that was killed: we hold its lock
-            _fetch(entry, archive, engine, place)
+            _fetch(entry, archive, engine, place, reading or Alone())
         mark_used(place, image, engine)
     return image.image_id
 
@@ -81,7 +82,7 @@ def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
     return find(engine, entry.image.image_id) is not None
 
 
-def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path) -> None:
+def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, reading: Reading) -> None:
     image = entry.image
     doing = f"load image {image.reference!r} ({image.short})"
     part = place / f".{archive.name}.part-{image.short}"
@@ -91,7 +92,9 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path) -> Non
         needs[root] = 2 * image.size_bytes  # the archive unpacked, and the layers made of it
     require(needs, doing)
     try:
-        sha256, num_bytes = copy_hashed(archive, part)
+        reading.begin(entry.bytes)
+        sha256, num_bytes = copy_hashed(archive, part, moved=reading.moved)
+        reading.end()
         if (sha256, num_bytes) != (entry.sha256, entry.bytes):
             raise DigestMismatch(
                 f"{doing}: {archive} has {num_bytes} bytes and SHA-256 {sha256[:12]}..., its manifest promises {entry.bytes} and "

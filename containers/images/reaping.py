@@ -81,10 +81,12 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
 
 
 def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
-    """Remove one; None, or in words why it stays: a container uses it, a load holds it."""
+    """Remove one; None, or in words why it stays: a container uses it, a load holds it, a run that is about to start has loaded it."""
     place = cache / "images"
     try:
         with locked(place / f"{image.short}.lock", f"remove image {image.short}", 0.0):
+            if last_used(place, image.short, engine) != image.used:
+                return "a run has loaded it since it was listed"
             if engine == apptainer.NAME:
                 Path(image.handle).unlink(missing_ok=True)
             else:

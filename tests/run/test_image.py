@@ -93,6 +93,7 @@ def test_what_a_node_runs(tmp_path: Path) -> None:
         "-m",
         "containers.images",
         "load",
+        "--in-turn",
         "--engine",
         "docker",
         "--archive",
