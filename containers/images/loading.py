@@ -56,9 +56,12 @@ def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path 
     with locked(place / f"{image.short}.lock", f"pull image {image.reference!r} ({image.short})", limit_s):
         if find(engine, image.image_id) is None:
             pin(reference, engine, pull="always", credentials=credentials)
-            if find(engine, image.image_id) is None:
+            found = find(engine, image.image_id) is not None
+            if found:
+                demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)
+            demand([engine, "rmi", reference], TAG_S)  # a second name of ours would keep the image for ever
+            if not found:
                 return False
-            demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)
         mark_used(place, image, engine)
     return True
 

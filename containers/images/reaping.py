@@ -5,6 +5,7 @@ Only what carries our own tag, never by force: the engine itself refuses to remo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -97,6 +98,18 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
     except ContainerError as error:
         return str(error)
     return None
+
+
+def reap_parts(cache: Path, *, act: bool) -> list[Path]:
+    """Copies of archives that killed loads have left; removed, if `act`. Whose lock is held, that is being written."""
+    found = []
+    for part in sorted((cache / "images").glob(".*.part-*")):
+        short = part.name.rpartition("-")[2]
+        with contextlib.suppress(ContainerError), locked(part.with_name(f"{short}.lock"), f"remove {part}", 0.0):
+            if act:
+                part.unlink(missing_ok=True)
+            found.append(part)
+    return found
 
 
 def reap_images(
