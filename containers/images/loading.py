@@ -1,12 +1,14 @@
 """An archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and looked at afterwards.
 
 Nothing is pulled, unless the site says that nodes may. What is there already costs one question to the engine. `<cache>/images/` holds
-the lock, for apptainer the image, and while a load runs the checked copy of the archive; storage is read once per node.
+the lock, for apptainer the image, and while a load runs the checked copy of the archive, beside which podman unpacks it; storage is read
+once per node.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import platform
 from pathlib import Path
 from typing import Final
@@ -14,11 +16,13 @@ from typing import Final
 from base.errors import ContainerError, DigestMismatch, StorageError
 from base.publish import publish_file
 from containers.engines import WITH_STORE
+from containers.engines.podman import NAME as PODMAN
 from containers.images import apptainer
 from containers.images.commands import demand, find, load_argv, root_argv
 from containers.images.locks import locked
 from containers.images.marks import mark_used, our_tag
 from containers.images.model import SIF, ArchivedImage, PinnedImage, check_platform, read_manifest
+from containers.images.parts import parts_of, remove_part
 from containers.images.pinning import by_digest, pin
 from containers.images.space import FULL, copy_hashed, not_enough, require
 from containers.images.streams import feed_decompressed
@@ -39,8 +43,8 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, r
     place = cache / "images"
     with locked(place / f"{image.short}.lock", f"load image {image.reference!r} ({image.short})", limit_s):
         if not _is_here(entry, engine, place):
-            for part in place.glob(f".{archive.name}.part-*"):
-                part.unlink()  # of a load that was killed: we hold its lock
+            for part in parts_of(place, image.short):
+                remove_part(part)  # of a load that was killed: we hold its lock
             _fetch(entry, archive, engine, place, reading or Alone())
         mark_used(place, image, engine)
     return image.image_id
@@ -89,10 +93,13 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, readin
     image = entry.image
     doing = f"load image {image.reference!r} ({image.short})"
     part = place / f".{archive.name}.part-{image.short}"
+    unpacked = place / f".{archive.name}.part-unpacked-{image.short}"
     needs = {place: entry.bytes}
     if engine != apptainer.NAME:
         root = Path(demand(root_argv(engine)).strip())
-        needs[root] = 2 * image.size_bytes  # the archive unpacked, and the layers made of it
+        needs[root] = image.size_bytes
+        unpacks = place if engine == PODMAN else root  # dockerd in its own place, podman where we tell it
+        needs[unpacks] = needs.get(unpacks, 0) + image.size_bytes
     require(needs, doing)
     try:
         reading.begin(entry.bytes)
@@ -106,7 +113,8 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, readin
         if image.form == SIF:
             publish_file(part, place / entry.file)
         else:
-            feed_decompressed(part, load_argv(engine))
+            unpacked.mkdir(mode=0o700)
+            feed_decompressed(part, load_argv(engine), {**os.environ, "TMPDIR": str(unpacked)})
             _check_loaded(entry, engine)
     except OSError as error:
         if error.errno in FULL:
@@ -114,7 +122,8 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, readin
         kind = StorageError if error.errno in (errno.ESTALE, errno.EIO, errno.ENOENT) else ContainerError
         raise kind(f"{doing}: {error.strerror}: {error.filename or archive}") from error
     finally:
-        part.unlink(missing_ok=True)
+        for left in (part, unpacked):
+            remove_part(left)
 
 
 def _check_loaded(entry: ArchivedImage, engine: str) -> None:

@@ -21,6 +21,7 @@ from containers.images import apptainer
 from containers.images.commands import ask, demand
 from containers.images.locks import locked
 from containers.images.marks import forget, last_used, our_repository
+from containers.images.parts import parts_of, remove_part, short_of
 
 UNUSED_S: Final = 7 * 86400.0
 REMOVE_S: Final = 300.0
@@ -103,11 +104,10 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
 def reap_parts(cache: Path, *, act: bool) -> list[Path]:
     """Copies of archives that killed loads have left; removed, if `act`. Whose lock is held, that is being written."""
     found = []
-    for part in sorted((cache / "images").glob(".*.part-*")):
-        short = part.name.rpartition("-")[2]
-        with contextlib.suppress(ContainerError), locked(part.with_name(f"{short}.lock"), f"remove {part}", 0.0):
+    for part in parts_of(cache / "images"):
+        with contextlib.suppress(ContainerError), locked(part.with_name(f"{short_of(part)}.lock"), f"remove {part}", 0.0):
             if act:
-                part.unlink(missing_ok=True)
+                remove_part(part)
             found.append(part)
     return found
 

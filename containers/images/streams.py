@@ -6,7 +6,7 @@ import os
 import select
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -39,9 +39,15 @@ def save_compressed(argv: Sequence[str], target: Any, stall_s: float = STALL_S, 
         _finish(child, words, stall_s)
 
 
-def feed_decompressed(archive: Path, argv: Sequence[str], stall_s: float = STALL_S, finish_s: float = FINISH_S) -> None:
+def feed_decompressed(
+    archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, stall_s: float = STALL_S, finish_s: float = FINISH_S
+) -> None:
     """The archive, unpacked from zstd, into the standard input of `argv`. Raises ContainerError."""
-    with archive.open("rb") as file, tempfile.TemporaryFile() as words, _started(argv, words, stdin=subprocess.PIPE, stdout=words) as child:
+    with (
+        archive.open("rb") as file,
+        tempfile.TemporaryFile() as words,
+        _started(argv, words, stdin=subprocess.PIPE, stdout=words, env=env) as child,
+    ):
         assert child.stdin is not None
         os.set_blocking(child.stdin.fileno(), False)
         try:
