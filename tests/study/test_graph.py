@@ -189,6 +189,19 @@ def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -
     place.graph().start("local")
 
 
+def test_credentials_that_are_not_there_are_refused_before_anything_runs(place: Place) -> None:
+    place.site.write_text(f"{SITE}engine: podman\nregistry_credentials: nowhere/auth.json\n")
+    with pytest.raises(ConfigError, match=r"site here: registry_credentials: .*nowhere/auth.json is no file .* `podman login` writes one"):
+        place.graph()
+    (place.root / "nowhere").mkdir()
+    (place.root / "nowhere" / "auth.json").write_text("{}")
+    graph = place.graph()
+    for run_id in run_ids(graph):
+        place.record(run_id, OK)
+    (place.root / "nowhere" / "auth.json").unlink()
+    assert not place.graph().runs_to_make
+
+
 def test_the_digest_is_of_the_resolved_study(place: Place) -> None:
     before = place.graph().digest
     place.study = write(place.root, changed(base={"repeats": 3}))
