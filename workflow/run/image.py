@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from base.errors import ContainerError, SlipwayError
+from base.errors import ContainerError, SlipwayError, StorageError
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import configure, private_umask
 from base.units import format_size
 from containers.engines.bare import NAME as BARE
 from containers.images import archiving, checking, model, pinning
+from workflow.run.image_kept import kept_entry, pinned_before
 from workflow.run.plan import at_site
 
 logger = logging.getLogger(__name__)
@@ -45,25 +46,15 @@ def file_name(engine: str, wanted: Mapping[str, tuple[str, str]]) -> str:
     return f"images-{hashlib.sha256(canonical_json([engine, wanted])).hexdigest()[:12]}.json"
 
 
-def pinned_before(results: Path, engine: str) -> dict[str, dict[str, Any]]:
-    """Reference -> what earlier files of the study say of it, as long as its archive is there. Raises RecordError."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(results.glob("images-*.json")):
-        value = read_json(path)
-        if value["engine"] == engine:
-            found |= {entry["image"]["reference"]: entry for entry in value["images"].values() if Path(entry["archive"]).exists()}
-    return found
-
-
 def prepare(content: Mapping[str, Any], credentials: Path | None = None, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Pin, look into and archive what the study's cells need and `before` does not say; nothing for the bare engine. Raises
-    SlipwayError."""
+    """Pin, look into and archive what the study's cells need and `before` (`pinned_before`) does not say; nothing for the bare engine.
+    Raises SlipwayError."""
     site = content["site"]
     engine, storage, images = site["engine"], Path(site["storage"]), {}
     if engine != BARE:
         for framework, (reference, python) in references(content).items():
             if before and reference in before:
-                images[framework] = before[reference]
+                images[framework] = kept_entry(before[reference], storage, credentials)
                 continue
             image = pinning.pin(reference, engine, credentials=credentials)
             checking.check_contract(image, python)
@@ -77,8 +68,9 @@ def prepare(content: Mapping[str, Any], credentials: Path | None = None, before:
 def load_argv(
     python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False, credentials: str | None = None
 ) -> tuple[str, ...]:
-    """Pure: what a node runs before its container starts; it prints {"image_id", "start"} or {"error": [class, message]}."""
-    argv = (python, "-P", "-m", "containers.images", "load", "--engine", engine, "--archive", archive, "--cache", cache)
+    """Pure: what a node runs before its container starts; it asks for its turn to read storage, and prints {"image_id", "start"} or
+    {"error": [class, message]} in the end."""
+    argv = (python, "-P", "-m", "containers.images", "load", "--in-turn", "--engine", engine, "--archive", archive, "--cache", cache)
     if not may_pull:
         return argv
     return (*argv, "--may-pull", *(() if credentials is None else ("--credentials", credentials)))
@@ -117,6 +109,9 @@ def main() -> int:
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code
+    except OSError as error:
+        logger.error("pin the images of the study: %s: %s", error.strerror or error, error.filename or options.output)
+        return StorageError.exit_code
     return 0
 
 
