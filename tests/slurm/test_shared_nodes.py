@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from containers.labels import TAG
+from containers.spec import PIDS
 from tests import images
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
@@ -52,6 +53,9 @@ LOOK = """
 import json, os, subprocess, time
 from pathlib import Path
 seen = {"smi": subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout}
+limits = [Path("/sys/fs/cgroup", name) for name in ("memory/memory.limit_in_bytes", "memory.max")]
+seen["memory"] = [path.read_text().strip() for path in limits if path.exists()]
+seen["cores"] = sorted(os.sched_getaffinity(0))
 seen |= {"environ": os.environ["CUDA_VISIBLE_DEVICES"], "job": os.environ["SLIPWAY_ATTEMPT"]}
 part = Path(os.environ["SLIPWAY_OUT"], f".seen-{os.environ['RANK']}")
 part.write_text(json.dumps(seen))
@@ -59,6 +63,7 @@ part.rename(Path(os.environ["SLIPWAY_OUT"], f"seen-{os.environ['RANK']}.json"))
 while not Path(os.environ["SLIPWAY_STOP"]).with_name("go").exists():
     time.sleep(0.2)
 """
+SHARE = 4_000_000_000 // 2 >> 20 << 20  # of the memory, in whole MB as Slurm is asked for it
 PATIENCE_S = 240.0
 
 
@@ -86,7 +91,7 @@ def looks(cluster: Cluster, name: str) -> dict[str, list[str]]:
     return {run: paths for run, paths in found.items() if len(paths) == 4}
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize("engine", ["docker", pytest.param("podman", marks=pytest.mark.long)])
 def test_runs_side_by_side_on_one_node_never_see_the_same_gpu(docker_cluster: Cluster, engine: str) -> None:
     cluster, name = docker_cluster, f"shared-{engine}"
     if engine == "podman":
@@ -106,8 +111,10 @@ def test_runs_side_by_side_on_one_node_never_see_the_same_gpu(docker_cluster: Cl
         wait_until(side_by_side, PATIENCE_S, "two runs are in their containers on n1")
         states = cluster.exec("login", ["squeue", "--noheader", "--states=all", "--format=%T"]).stdout.split()
         assert (states.count("RUNNING"), states.count("PENDING")) == (2, 1), "three would need 12 GPUs, and the node has 8"
-        held = [cluster.exec("n1", [engine, "ps", "--quiet", "--filter", f"label={TAG}"]).stdout.split()]
-        assert len(held[0]) == 2
+        held = cluster.exec("n1", [engine, "ps", "--quiet", "--filter", f"label={TAG}"]).stdout.split()
+        assert len(held) == 2
+        asked = cluster.exec("n1", [engine, "inspect", "--format", "{{.HostConfig.Memory}} {{.HostConfig.PidsLimit}}", *held])
+        assert asked.stdout.splitlines() == [f"{SHARE} {PIDS}"] * 2
         seen = {
             run: [json.loads(cluster.exec("n1", ["cat", path]).stdout) for path in paths] for run, paths in looks(cluster, name).items()
         }
@@ -148,6 +155,8 @@ def check_records(cluster: Cluster, results: Path, engine: str, side_by_side: di
         assert len(told) == 4
         for look in told:
             assert look["environ"].split(",") == granted
+            assert look["memory"] == [str(SHARE)], "half of the node's, as the job was granted"
+            assert look["cores"] == node["cores"]
             assert [line.split("UUID: ")[1].rstrip(")") for line in look["smi"].splitlines()] == node["gpus_seen"]
         of_tag[told[0]["job"]] = set(granted)
     first, second = (of_tag[run] for run in side_by_side)

@@ -132,6 +132,12 @@ def verdict(end: RankEnd) -> Verdict | None:
         return _signal_verdict(end, -end.exit_code)
     if end.exit_code:
         weight = 2 if SECONDARY.search(end.error_message or end.last_lines) else 1
+        if end.oom_kill:  # of a process that this one had started: torchrun's rank, a loader's worker
+            return Verdict(
+                "oom",
+                weight,
+                f"ended with exit code {end.exit_code} after the kernel had killed for want of memory beside it{_message(end)}",
+            )
         return Verdict("error", weight, f"ended with exit code {end.exit_code}{_message(end)}")
     if not end.run_stop:
         return Verdict("error", 1, "ended with exit code 0, but its events stop before run_stop: the record would be incomplete")
