@@ -62,6 +62,8 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
         (end(code=-11, oom_kill=True), "error"),
         (end(code=1, oom_kill=True, last_lines="Signal 9 (SIGKILL) received by PID 7"), "oom"),  # torchrun, of a rank of its own
         (end(code=1, oom_kill=True, error_message="DataLoader worker (pid 7) is killed by signal: Killed."), "oom"),
+        (end(code=1, oom_kill=True, error_message="RuntimeError: Connection closed by peer"), "oom"),
+        (end(code=1, oom_kill=True, error_message="ValueError: x"), "error"),
         (end(code=42, oom_kill=True), "nan"),
         (end(code=0, oom_kill=True), None),
         (end(code=-6), "error"),
