@@ -145,8 +145,7 @@ def verdict(end: RankEnd) -> Verdict | None:
 def _may_be_of_memory(end: RankEnd) -> bool:
     """Whether a process may have failed because one that it had started was killed: torchrun by its rank, a rank by a loader's worker. Not
     where it tells of an error of its own."""
-    told = end.error_message
-    return told is None or SECONDARY.search(told) is not None or OF_A_CHILD.search(told) is not None
+    return end.error_message is None or any(pattern.search(end.error_message) for pattern in (SECONDARY, OF_A_CHILD))
 
 
 def _signal_verdict(end: RankEnd, number: int) -> Verdict:
