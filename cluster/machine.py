@@ -60,20 +60,31 @@ def os_name(path: Path = Path("/etc/os-release")) -> str | None:
 
 def oom_kills(cgroups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
     """How many processes of our cgroup the kernel has killed for want of memory; None where it does not count them."""
-    for line in cgroups.read_text().splitlines():
+    return next((count for path in oom_counters(cgroups, root) if (count := read_oom_kills(path)) is not None), None)
+
+
+def oom_counters(cgroups: Path, root: Path = Path("/sys/fs/cgroup")) -> tuple[Path, ...]:
+    """The files that may hold that count for the process whose `cgroups` these are: those of cgroup v1 and v2. None if it has ended."""
+    try:
+        lines = cgroups.read_text().splitlines()
+    except OSError:
+        return ()
+    found = []
+    for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory"):
-            directory, name = (
-                (root / path.lstrip("/"), "memory.events")
-                if not controllers
-                else (root / "memory" / path.lstrip("/"), "memory.oom_control")
-            )
-            try:
-                counts = dict(entry.split()[:2] for entry in (directory / name).read_text().splitlines())
-                return int(counts["oom_kill"])
-            except (OSError, KeyError, ValueError):
-                continue
-    return None
+            where = "memory" if controllers else "."
+            found.append(root / where / path.lstrip("/") / ("memory.oom_control" if controllers else "memory.events"))
+    return tuple(found)
+
+
+def read_oom_kills(path: Path) -> int | None:
+    """The count in one of those files; None where it is not there (any more)."""
+    try:
+        counts = dict(entry.split()[:2] for entry in path.read_text().splitlines())
+        return int(counts["oom_kill"])
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def facts() -> dict[str, Any]:

@@ -29,6 +29,7 @@ class AllocationRequest:
     """GPUs per node that are asked of the scheduler; also on the CPU, where the site says that its nodes have GPUs. 0: none are asked."""
     cpus_per_node: int | None = None
     memory_per_node_bytes: int | None = None
+    """What a run may use on a node that it shares; None: all."""
     share_nodes: bool = False
 
     def __post_init__(self) -> None:
@@ -96,6 +97,8 @@ class Allocation:
     """GPUs that each node's step asks of the scheduler."""
     cpus_per_node: int | None = None
     """CPUs that each node's step asks of the scheduler; None: it is not known how many there are."""
+    memory_per_node_bytes: int | None = None
+    """What the scheduler granted on each node; None: it gives out no memory, or all of the node's."""
 
     def __post_init__(self) -> None:
         if not self.nodes:

@@ -45,10 +45,10 @@ def with_facts(spec: ContainerSpec, facts: NodeFacts) -> ContainerSpec:
     return dataclasses.replace(spec, **{field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)})
 
 
-def facts_here() -> NodeFacts:
-    """No network storage is touched, nothing is started."""
-    limit = memory_limit()
+def facts_here(granted: int | None = None) -> NodeFacts:
+    """`granted`: memory, as the scheduler says. No network storage is touched, nothing is started."""
     machine = memory_bytes()
+    limit = min((value for value in (memory_limit(), granted) if value is not None), default=None)
     limited = limit if limit is not None and (machine is None or limit < machine) else None
     return NodeFacts(
         user=user_here(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,8 @@ from containers.engines import WITH_STORE, client
 from containers.engines.cli import remove_argv
 from containers.labels import HOLDER, JOB, TAG, USER
 
+ASK_S: Final = 20.0
+"""For all questions to a scheduler: much less than a node program has for preparing its node."""
 FORMAT: Final = '{"id": {{json .ID}}, "name": {{json .Name}}, "labels": {{json .Config.Labels}}}'
 
 
@@ -46,15 +48,23 @@ class Decision:
     reason: str
 
 
+Alive = Callable[[Sequence[Found]], Sequence[bool | None]]
+
+
 def plan_reap(
-    containers: Iterable[Found], alive: Callable[[Found], bool | None], uid: int, older: Callable[[str], bool] = lambda _tag: False
+    containers: Iterable[Found], alive: Alive, uid: int, older: Callable[[str], bool] = lambda _tag: False
 ) -> tuple[Decision, ...]:
-    """Pure but for `alive`: whether the job of a container lives, None if that cannot be known. `older`: tags of earlier attempts of a run
-    that we hold the lease of, so that whoever holds them is dead whatever their job does."""
-    return tuple(_decide(container, alive, uid, older) for container in containers)
+    """Pure but for `alive`: whether the jobs of containers live, None if that cannot be known; it is asked once, for those that it decides
+    about. `older`: tags of earlier attempts of a run that we hold the lease of, so that whoever holds them is dead whatever their job
+    does."""
+    found = [(container, _decide(container, uid, older)) for container in containers]
+    open_ = [container for container, decision in found if decision is None]
+    lives = dict(zip((container.id for container in open_), alive(open_), strict=True)) if open_ else {}
+    return tuple(decision or _by_job(container, lives[container.id]) for container, decision in found)
 
 
-def _decide(container: Found, alive: Callable[[Found], bool | None], uid: int, older: Callable[[str], bool]) -> Decision:
+def _decide(container: Found, uid: int, older: Callable[[str], bool]) -> Decision | None:
+    """What needs no question to the scheduler; None: it does."""
     job, tag = container.label(JOB), container.label(TAG)
     if container.label(USER) != str(uid):
         return Decision(container=container, remove=False, reason=f"of uid {container.label(USER) or '?'}, not ours")
@@ -62,14 +72,28 @@ def _decide(container: Found, alive: Callable[[Found], bool | None], uid: int, o
         return Decision(container=container, remove=False, reason=f"{JOB} is {job!r}: no label that we write")
     if older(tag):
         return Decision(container=container, remove=True, reason="of an earlier attempt of a run that is ours now")
-    lives = alive(container)
+    return None
+
+
+def _by_job(container: Found, lives: bool | None) -> Decision:
+    job = container.label(JOB)
     if lives is None:
         return Decision(container=container, remove=False, reason=f"whether job {job} lives cannot be told now")
     return Decision(container=container, remove=not lives, reason=f"job {job} {'lives' if lives else 'is gone'}")
 
 
-def job_alive(container: Found) -> bool | None:
-    """By the scheduler of its label: a holder that would be a process in sight, or else its job."""
+def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
+    """By the schedulers of their labels: holders that would be processes in sight, or else their jobs, each asked for once."""
+    holders = [_holder(container) for container in containers]
+    alive: dict[Holder, bool | None] = {}
+    for name in sorted({holder.scheduler for holder in holders if holder is not None}):
+        wanted = list(dict.fromkeys(holder for holder in holders if holder is not None and holder.scheduler == name))
+        alive |= zip(wanted, SCHEDULERS[name].holders_alive(wanted, ASK_S), strict=True)
+    return [None if holder is None else alive[holder] for holder in holders]
+
+
+def _holder(container: Found) -> Holder | None:
+    """Who holds it, as its labels say; None where they contradict each other."""
     scheduler, _, rest = container.label(JOB).partition(":")
     job_id, _, restart = rest.rpartition(":")
     if scheduler not in SCHEDULERS or not restart.isdigit():
@@ -81,7 +105,7 @@ def job_alive(container: Found) -> bool | None:
         holder = Holder.from_json({"scheduler": scheduler, "job_id": job_id, "restart_count": int(restart), **unknown})
     if (holder.scheduler, holder.job_id, holder.restart_count) != (scheduler, job_id, int(restart)):
         return None
-    return SCHEDULERS[scheduler].holder_alive(holder)
+    return holder
 
 
 def engines_here() -> tuple[str, ...]:
@@ -122,7 +146,7 @@ def parse_found(engine: str, text: str) -> tuple[Found, ...]:
 
 def reap_here(engine: str, older: Callable[[str], bool] = lambda _tag: False) -> tuple[Decision, ...]:
     """Remove what is to be removed on this node; all decisions, as they were carried out. Raises ContainerError."""
-    decisions = plan_reap(ours(engine), job_alive, os.geteuid(), older)
+    decisions = plan_reap(ours(engine), jobs_alive, os.geteuid(), older)
     for decision in decisions:
         if decision.remove:
             remove(decision.container)

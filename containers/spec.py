@@ -114,7 +114,7 @@ class ContainerSpec:
     """Size of /dev/shm: a limit, not a reservation. Ranks of one node talk through it, and data loaders."""
     network: str = "host"
     cgroup_parent: str | None = None
-    """The job's cgroup, where the daemon may put containers into it; then that has the limits."""
+    """The job's cgroup, where the engine may put containers into it; its limits hold beside those copied."""
     cdi: bool = False
     """Whether docker takes GPUs by CDI, as podman does, instead of `--gpus`."""
     umask: int = 0o077

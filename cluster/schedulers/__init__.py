@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -51,6 +51,9 @@ class Scheduler(Protocol):
 
     def holder_alive(self, holder: Holder) -> bool | None:
         """Whether the holder of a lease still runs; None when that cannot be known."""
+
+    def holders_alive(self, holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
+        """The same of many, with one question for each job, all within about `limit_s`; who could not be asked for is None."""
 
     def describe_holder(self, holder: Holder) -> str:
         """Pure: for the message that refuses a run: who holds it, and how to end that."""

@@ -114,6 +114,11 @@ def holder_alive(holder: Holder) -> bool | None:
     return processes.is_alive(holder.pid, holder.pid_start)
 
 
+def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:  # noqa: ARG001 - nobody is asked
+    """Each by itself: it is in /proc or it is not."""
+    return tuple(holder_alive(holder) for holder in holders)
+
+
 def describe_holder(holder: Holder) -> str:
     """Pure: who holds a run, and how to end that."""
     return f"process {holder.pid} on {holder.host}; end it there (kill {holder.pid})"

@@ -24,7 +24,7 @@ from cluster.slurm.fate import job_facts as job_facts
 from cluster.slurm.fate import requeue as requeue
 from cluster.slurm.granted import read_grant
 from cluster.slurm.hostlist import expand, expand_counts
-from cluster.slurm.query import SILENCE, job_info, node_addresses, slurm_version
+from cluster.slurm.query import SILENCE, Jobs, job_info, node_addresses, slurm_version
 from cluster.slurm.steps import srun_argv, srun_environment
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
@@ -33,6 +33,8 @@ SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 """Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
 REFUSAL: Final = "Unable to create step"
 ADDRESSES_S: Final = 2.0
+MIB: Final = 1 << 20
+HOLDER_S: Final = 60.0
 
 
 def detect(environ: Mapping[str, str]) -> bool:
@@ -80,6 +82,7 @@ def plan_allocation(
         own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("ENVIRONMENT") == "BATCH",
         gres=request.gres,
         cpus_per_node=_cpus(job) or request.cpus_per_node,
+        memory_per_node_bytes=_memory(job),
     )
 
 
@@ -105,6 +108,7 @@ def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocatio
         exclusive=not request.share_nodes,
         gres=request.gres,
         cpus_per_node=request.cpus_per_node,
+        memory_per_node_bytes=request.memory_per_node_bytes,
     )
 
 
@@ -121,6 +125,14 @@ def _cpus(job: Mapping[str, str]) -> int | None:
     """CPUs of the job on each of its nodes: the least, where they differ."""
     counts = job.get("SLURM_JOB_CPUS_PER_NODE")
     return min(expand_counts(counts)) if counts else None
+
+
+def _memory(job: Mapping[str, str]) -> int | None:
+    """Of the job on each of its nodes, which Slurm says in MB; with --mem=0, which is all of the node's, it says nothing."""
+    node, cpu = job.get("SLURM_MEM_PER_NODE", ""), job.get("SLURM_MEM_PER_CPU", "")
+    if node.isdigit():
+        return int(node) * MIB or None
+    return int(cpu) * MIB * (_cpus(job) or 1) or None if cpu.isdigit() else None
 
 
 def _addresses(names: Sequence[str]) -> dict[str, str]:
@@ -169,8 +181,19 @@ def turn_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], in
 def holder_alive(holder: Holder) -> bool | None:
     """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
     in the start that it was in. None while slurmctld is silent."""
+    (alive,) = holders_alive((holder,), HOLDER_S)
+    return alive
+
+
+def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
+    """As holder_alive. A controller that is silent for one job is not asked for the others."""
     job = job_environ(os.environ)
     ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
+    jobs = Jobs(limit_s)
+    return tuple(_holder_alive(holder, ours, jobs) for holder in holders)
+
+
+def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: Jobs) -> bool | None:
     if holder.job_id == ours[0] and holder.restart_count < ours[1]:
         return False
     if _is_in_sight(holder) and not processes.is_alive(holder.pid, holder.pid_start):
@@ -178,7 +201,7 @@ def holder_alive(holder: Holder) -> bool | None:
     if holder.job_id == ours[0] and holder.restart_count == ours[1]:
         return True if _is_in_sight(holder) else None
     try:
-        info = job_info(holder.job_id)
+        info = jobs.info(holder.job_id)
     except SchedulerOutputError:
         return None
     return info is not None and is_running(info, holder.restart_count)

@@ -18,7 +18,7 @@ from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from cluster.slurm.answers import COLUMNS, JobInfo, parse_job, parse_jobs, parse_node_addresses, parse_version
 from cluster.slurm.environ import job_environ
 
-__all__ = ["JobInfo", "ask", "job_info", "jobs_named", "node_addresses", "slurm_environment", "slurm_version"]
+__all__ = ["JobInfo", "Jobs", "ask", "job_info", "jobs_named", "node_addresses", "slurm_environment", "slurm_version"]
 
 SILENCE: Final = (
     "Unable to contact slurm controller",
@@ -35,6 +35,7 @@ SILENCE: Final = (
 UNKNOWN_JOB: Final = ("Invalid job id specified", "Invalid job id")
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 15.0
+ANSWER_S: Final = 20.0
 
 
 def ask(argv: Sequence[str], patience_s: float = 60.0, timeout_s: float = 20.0) -> str:
@@ -74,10 +75,10 @@ def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def job_info(job_id: str, patience_s: float = 60.0) -> JobInfo | None:
+def job_info(job_id: str, patience_s: float = 60.0, timeout_s: float = 20.0) -> JobInfo | None:
     """What slurmctld knows of a job; None when it does not know it: it has ended, longer ago than MinJobAge, or never was."""
     try:
-        answer = ask(("scontrol", "-o", "show", "job", job_id), patience_s)
+        answer = ask(("scontrol", "-o", "show", "job", job_id), patience_s, timeout_s)
     except SchedulerSilent:
         raise
     except SchedulerOutputError as error:
@@ -85,6 +86,39 @@ def job_info(job_id: str, patience_s: float = 60.0) -> JobInfo | None:
             return None
         raise
     return parse_job(answer, job_id)
+
+
+class Jobs:
+    """What slurmctld knows of several jobs: each is asked for once, all within a limit of time."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._give_up = time.monotonic() + limit_s
+        self._known: dict[str, JobInfo | SchedulerOutputError | None] = {}
+        self._silence: SchedulerSilent | None = None
+
+    def info(self, job_id: str) -> JobInfo | None:
+        """As job_info. Raises SchedulerSilent from the first silence on, and when the time is over."""
+        if job_id not in self._known:
+            if self._silence is not None:
+                raise self._silence
+            self._known[job_id] = self._asked(job_id)
+        found = self._known[job_id]
+        if isinstance(found, SchedulerOutputError):
+            raise found
+        return found
+
+    def _asked(self, job_id: str) -> JobInfo | SchedulerOutputError | None:
+        left = self._give_up - time.monotonic()
+        if left <= 0:
+            self._silence = SchedulerSilent(f"no time is left to ask for job {job_id}")
+            return self._silence
+        try:
+            return job_info(job_id, left, max(1.0, min(left, ANSWER_S)))
+        except SchedulerSilent as error:
+            self._silence = error
+            return error
+        except SchedulerOutputError as error:
+            return error
 
 
 def jobs_named(name: str, patience_s: float = 60.0) -> tuple[JobInfo, ...]:

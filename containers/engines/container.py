@@ -17,6 +17,7 @@ from typing import Any, Final
 from base.errors import AllocationError, ContainerError, SlipwayError
 from cluster.gpus import compare, listed_uuids
 from containers.engines import client, meeting
+from containers.engines.oom import OomCount
 from containers.spec import EnginePlan, ProcessPlan
 
 CLIENT_END_S: Final = 3.0
@@ -57,6 +58,7 @@ class Container:
         self.gpus_seen: tuple[str, ...] | None = None
         self._link: meeting.Link | None = None
         self._given = self._started = self._unwanted = False
+        self._memory: OomCount | None = None
         user = plan.spec.user
         owner = (user.uid, user.gid) if user is not None and os.geteuid() == 0 != user.uid else None
         meeting.prepare(self._directory, control.files, owner)
@@ -103,6 +105,7 @@ class Container:
         except BlockingIOError:
             return
         self._link = meeting.Link(connection)
+        self._memory = OomCount(self._link.pid)
         self.events.unregister(self._listener.fileno())
         self.events.register(self._link.fileno(), select.EPOLLIN)
 
@@ -173,6 +176,11 @@ class Container:
         elif number == signal.SIGTERM:
             self._unwanted = True
 
+    def memory_ran_out(self) -> bool:
+        """Whether the kernel has killed somebody in it for want of memory. To be asked at once when its first process has ended: soon after
+        that the engine takes its cgroup away, and of a container that is removed by itself no engine tells why it ended."""
+        return self._memory is not None and self._memory.rose()
+
     # -- the end
 
     def close(self) -> None:
@@ -234,7 +242,7 @@ class ContainerProcess:
                 answer = json.loads(told)
                 self._code, self.oom_kill = answer["code"], answer["oom"]
             elif told is not None:
-                self._code = -signal.SIGKILL
+                self._code, self.oom_kill = -signal.SIGKILL, self._container.memory_ran_out()
         return self._code
 
     def _read_end(self) -> bytes | None:

@@ -66,6 +66,20 @@ def test_restart_count_and_end_are_read_where_slurm_says_them() -> None:
     assert (found.restart_count, found.deadline, found.exclusive) == (2, 1700000000.0, False)
 
 
+@pytest.mark.parametrize(
+    ("said", "mib"),
+    [
+        ({"SLURM_MEM_PER_NODE": "2000"}, 2000),
+        ({"SLURM_MEM_PER_CPU": "500"}, 4000),
+        ({"SLURM_MEM_PER_NODE": "0"}, None),
+        ({}, None),  # --mem=0
+    ],
+)
+def test_the_memory_of_the_job_on_each_node_is_read_where_slurm_says_it(said: dict[str, str], mib: int | None) -> None:
+    found = slurm.plan_allocation(request(memory_per_node_bytes=1), {}, {**JOB, **said}, ADDRESSES, None)
+    assert found.memory_per_node_bytes == (mib and mib << 20)
+
+
 def test_too_few_nodes_are_named() -> None:
     with pytest.raises(AllocationError, match=r"4 nodes were asked, 3 granted \(n\[1-3\]\); submit it with --nodes=4"):
         slurm.plan_allocation(request(nodes=4), {}, JOB, ADDRESSES, None)

@@ -10,7 +10,7 @@ import pytest
 
 from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.slurm.answers import parse_duration, parse_job, parse_jobs, parse_version
-from cluster.slurm.query import ask, job_info, jobs_named, pauses, slurm_version
+from cluster.slurm.query import Jobs, ask, job_info, jobs_named, pauses, slurm_version
 
 CAPTURED = Path(__file__).parent.parent / "captured" / "slurm-22.05"
 NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted
@@ -183,3 +183,28 @@ def test_times_are_asked_for_as_numbers(answering: Path) -> None:
     path.chmod(0o755)
     assert ask(("squeue",)) == "%s C\n"
     assert "SLURM_TIME_FORMAT" not in os.environ
+
+
+def test_each_of_several_jobs_is_asked_for_once(answering: Path) -> None:
+    answer(answering, "scontrol", "show-job-running")
+    path = answering / "scontrol"
+    path.write_text(path.read_text().replace("#!/bin/sh\n", f'#!/bin/sh\necho "$*" >> {answering}/calls\n'))
+    jobs = Jobs(20.0)
+    for job_id in ("8", "8", "9", "8"):
+        found = jobs.info(job_id)
+        assert found is not None
+        assert found.state == "RUNNING"
+    assert (answering / "calls").read_text() == "-o show job 8\n-o show job 9\n"
+
+
+def test_a_controller_that_is_silent_for_one_job_is_not_asked_for_the_others(answering: Path) -> None:
+    path = answering / "scontrol"
+    path.write_text(f'#!/bin/sh\necho "$*" >> {answering}/calls\necho Unable to contact slurm controller >&2\nexit 1\n')
+    path.chmod(0o755)
+    jobs = Jobs(0.3)
+    for job_id in ("8", "9", "8"):
+        with pytest.raises(SchedulerSilent, match="show job 8"):
+            jobs.info(job_id)
+    assert (answering / "calls").read_text() == "-o show job 8\n"
+    with pytest.raises(SchedulerSilent, match="no time is left to ask for job 8"):
+        Jobs(0.0).info("8")

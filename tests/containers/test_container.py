@@ -183,6 +183,69 @@ def test_memory_that_runs_out_is_told_from_a_kill(acting: Engine, image: str, tm
         acting.remove(plan)
 
 
+TAKES_THE_FIRST_ALONG = """
+import os
+for process, score in (("self", "0"), (os.getppid(), "1000")):
+    open(f"/proc/{process}/oom_score_adj", "w").write(score)
+food = [os.urandom(1 << 20) for _ in range(1000)]
+"""
+
+
+@pytest.mark.slow
+def test_a_first_process_that_dies_for_want_of_memory_takes_all_along_as_such(acting: Engine, image: str, tmp_path: Path) -> None:
+    """As where the cgroup's oom.group is set, or the limit is so small that nobody else is left: nobody inside can tell any more."""
+    if acting.NAME not in ("docker", "podman"):
+        pytest.skip("the job's own limit")
+    make_place(tmp_path)
+    (tmp_path / "folder" / "program.py").write_text(TAKES_THE_FIRST_ALONG)
+    commands = (("python3", "{folder}/program.py"), ("sleep", "100"))
+    plan = acting.plan(spec(tmp_path, *commands, image=image, limits=limits_here(), memory_bytes=96 << 20), {})
+    processes = [acting.start(plan, index) for index in range(2)]
+    try:
+        assert [ended(process) for process in processes] == [-signal.SIGKILL, -signal.SIGKILL]
+        assert [process.oom_kill for process in processes] == [True, True]
+    finally:
+        for process in processes:
+            process.close()
+        acting.remove(plan)
+
+
+@pytest.fixture
+def parent() -> Iterator[str]:
+    """A cgroup with 96 MiB of memory, in every hierarchy of cgroup v1."""
+    places = [path for path in Path("/sys/fs/cgroup").glob("*") if (path / "notify_on_release").exists()]
+    if not any(path.name == "memory" for path in places) or os.geteuid() != 0:
+        pytest.skip("needs root and the memory controller of cgroup v1")
+    name = f"slipway-test-parent-{os.getpid()}"
+    for path in places:
+        (path / name).mkdir()
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            if (path / file).exists():
+                (path / name / file).write_text((path / file).read_text())
+    (Path("/sys/fs/cgroup/memory") / name / "memory.limit_in_bytes").write_text(str(96 << 20))
+    yield f"/{name}"
+    for path in Path("/sys/fs/cgroup").glob(f"*/{name}"):  # dockerd has made it where we have not
+        path.rmdir()
+
+
+@pytest.mark.slow
+def test_the_limits_of_a_parent_hold_and_nothing_of_the_container_stays_in_it(
+    acting: Engine, image: str, tmp_path: Path, parent: str
+) -> None:
+    if acting.NAME != "docker":
+        pytest.skip("podman leaves a cgroup of its own below it; apptainer stays in the cgroup of who starts it")
+    make_place(tmp_path)
+    commands = (("python3", "-c", HUNGRY),)
+    plan = acting.plan(spec(tmp_path, *commands, image=image, limits=limits_here(), cgroup_parent=parent), {})
+    process = acting.start(plan, 0)
+    try:
+        assert ended(process) == -signal.SIGKILL
+        assert process.oom_kill
+    finally:
+        process.close()
+        acting.remove(plan)
+
+
 @pytest.mark.slow
 def test_a_fork_bomb_meets_its_limit(acting: Engine, image: str, tmp_path: Path) -> None:
     if acting.NAME not in ("docker", "podman"):

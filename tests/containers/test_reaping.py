@@ -60,15 +60,15 @@ def test_labels_say_what_a_container_is() -> None:
     ],
 )
 def test_only_ours_whose_job_is_gone(container: Found, lives: bool | None, removed: bool, words: str) -> None:
-    (decision,) = plan_reap([container], lambda _container: lives, UID)
+    (decision,) = plan_reap([container], lambda asked: [lives] * len(asked), UID)
     assert (decision.remove, decision.container) == (removed, container)
     assert words in decision.reason
 
 
 def test_an_earlier_attempt_of_a_run_that_is_ours_goes_whatever_its_job_does() -> None:
-    (decision,) = plan_reap([found()], lambda _container: True, UID, lambda tag: tag == "run-a1-0123abcd")
+    (decision,) = plan_reap([found()], lambda asked: [True] * len(asked), UID, lambda tag: tag == "run-a1-0123abcd")
     assert decision.remove
-    (other,) = plan_reap([found(uid=7)], lambda _container: True, UID, lambda _tag: True)
+    (other,) = plan_reap([found(uid=7)], lambda asked: [True] * len(asked), UID, lambda _tag: True)
     assert not other.remove
 
 
@@ -82,18 +82,36 @@ def ended_process() -> Holder:
 
 def test_a_job_of_this_machine_lives_as_long_as_its_node_program() -> None:
     ours = holder_of(os.getpid(), "local", LOCAL.job_id, 0).to_json()
-    assert reaping.job_alive(found(LOCAL, holder=ours)) is True
-    assert reaping.job_alive(found(LOCAL, holder=ended_process().to_json())) is False
+    assert reaping.jobs_alive([found(LOCAL, holder=ours)]) == [True]
+    assert reaping.jobs_alive([found(LOCAL, holder=ended_process().to_json())]) == [False]
     elsewhere = {**ours, "pid_namespace": "pid:[1]"}
-    assert reaping.job_alive(found(LOCAL, holder=elsewhere)) is None, "its processes cannot be seen from here"
-    assert reaping.job_alive(found(LOCAL)) is None, "a pid alone names nobody"
+    assert reaping.jobs_alive([found(LOCAL, holder=elsewhere)]) == [None], "its processes cannot be seen from here"
+    assert reaping.jobs_alive([found(LOCAL)]) == [None], "a pid alone names nobody"
 
 
 def test_labels_that_contradict_each_other_are_believed_by_nobody() -> None:
     ended = ended_process().to_json()
-    assert reaping.job_alive(found(LOCAL, holder={**ended, "job_id": "7"})) is None
-    assert reaping.job_alive(found(dataclasses.replace(LOCAL, scheduler="none"))) is None
+    assert reaping.jobs_alive([found(LOCAL, holder={**ended, "job_id": "7"})]) == [None]
+    assert reaping.jobs_alive([found(dataclasses.replace(LOCAL, scheduler="none"))]) == [None]
     assert processes.boot_id() == ended["boot_id"]
+
+
+def test_the_scheduler_is_asked_once_for_each_job_and_only_about_what_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    captured = json.loads((Path(__file__).parents[1] / "captured" / "slurm-22.05" / "show-job-running.json").read_text())
+    (tmp_path / "answer").write_text(captured["stdout"])
+    scontrol = tmp_path / "scontrol"
+    unknown = "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1"
+    scontrol.write_text(f"#!/bin/sh\necho $4 >> {tmp_path}/asked\ncase $4 in 8) cat {tmp_path}/answer;; *) {unknown};; esac\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    lives = dataclasses.replace(SLURM, job_id="8", restart_count=0)
+    others = (dataclasses.replace(lives, job_id="9"), dataclasses.replace(lives, job_id="10"))
+    wanted = [found(lives), found(others[0]), found(lives), found(others[0]), found(others[0]), found(others[1], uid=7)]
+    containers = [dataclasses.replace(container, id=str(number)) for number, container in enumerate(wanted)]
+    decisions = plan_reap(containers, reaping.jobs_alive, UID)
+    assert [decision.remove for decision in decisions] == [False, True, False, True, True, False]
+    assert (tmp_path / "asked").read_text().split() == ["8", "9"]
 
 
 def test_what_an_engine_answers_is_read_or_refused() -> None:

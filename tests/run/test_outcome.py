@@ -60,6 +60,12 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
         (end(code=-15), "killed"),
         (end(code=-11), "error"),
         (end(code=-11, oom_kill=True), "error"),
+        (end(code=1, oom_kill=True, last_lines="Signal 9 (SIGKILL) received by PID 7"), "oom"),  # torchrun, of a rank of its own
+        (end(code=1, oom_kill=True, error_message="DataLoader worker (pid 7) is killed by signal: Killed."), "oom"),
+        (end(code=1, oom_kill=True, error_message="RuntimeError: Connection closed by peer"), "oom"),
+        (end(code=1, oom_kill=True, error_message="ValueError: x"), "error"),
+        (end(code=42, oom_kill=True), "nan"),
+        (end(code=0, oom_kill=True), None),
         (end(code=-6), "error"),
         (end(code=42), "nan"),
         (end(code=1, error_kind="nan"), "nan"),
@@ -99,6 +105,7 @@ RESET = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Conn
         ([end(0, 1, 1.0), end(1, 41, 1.2)], 1),
         ([end(0, -6, 1.0, last_lines=RESET), end(1, 3, 1.5)], 1),  # abort() because of a lost peer
         ([end(0, -6, 1.0), end(1, 3, 1.5)], 0),
+        ([end(0, 1, 1.0, last_lines=RESET, oom_kill=True), end(1, -9, 2.0, oom_kill=True)], 1),  # beside one that memory failed
         ([end(0, 1, 1.0, last_lines=RESET), end(1, 1, 2.0, last_lines=RESET)], 0),  # nothing but echoes: the first
         ([end(0, 1, 1.0, last_lines="ncclRemoteError: A call failed possibly due to a network error"), end(1, -7, 2.0)], 1),
     ],

@@ -40,7 +40,7 @@ def docker_cluster() -> Iterator[Cluster]:
     if reason := missing_here(docker=True) or images.missing_here():
         pytest.skip(reason)
     archive = images.base_image()
-    cluster = Cluster.up(f"dock{os.getpid()}", nodes=2, gpus=8, cores=4, docker=True)
+    cluster = Cluster.up(f"dock{os.getpid()}", nodes=2, gpus=8, cores=8, docker=True)
     try:
         cluster.load_image(archive, "login", *cluster.nodes)
         yield cluster

@@ -125,7 +125,9 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
         "cache": str(cache),
         "work_directory": str(directory.path),
         "stage": [*stage, *company_argv(company)],
-        "container": _container(get_engine(site.engine).plan(for_this_node(site.engine, spec), os.environ)),
+        "container": _container(
+            get_engine(site.engine).plan(for_this_node(site.engine, spec, allocation.memory_per_node_bytes), os.environ)
+        ),
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from base.errors import ContainerError, PushError
 from base.logs import private_umask
 from base.units import counted, format_duration, format_size
-from containers.reaping import Decision, engines_here, job_alive, ours, plan_reap, remove
+from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap, remove
 from data_prep.cache.entries import ls as list_cache
 from data_prep.push import deliver_pending
 from workflow.commands import show
@@ -88,7 +88,7 @@ def _containers(wanted: str, act: bool) -> Iterator[ContainerError]:
     """A line per container of ours, removed if `act`; what did not go. An engine that does not answer matters where it is the site's."""
     for engine in engines_here():
         try:
-            decisions = plan_reap(ours(engine), job_alive, os.geteuid())
+            decisions = plan_reap(ours(engine), jobs_alive, os.geteuid())
         except ContainerError as error:
             show.line(f"{engine}: {error}")
             if engine == wanted:

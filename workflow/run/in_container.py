@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,16 +24,23 @@ def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
     return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
 
 
-def prepare_node(engine: str, cache: str, tag: str, folder: str, gpus: Sequence[str]) -> dict[str, Any]:
-    """In a child: what a container needs here, then who else uses the GPUs. {"removed": lines, "foreign": [(uuid, text)]}. Raises
-    ContainerError where the engine does not answer: before the ranks are waited for."""
-    removed = [] if engine == BARE else prepare_container(engine, cache, tag, folder)
+def prepare_node(engine: str, directory: tuple[str, str], folder: str, job: tuple[str, str], gpus: Sequence[str]) -> dict[str, Any]:
+    """In a child: what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler and id.
+    {"removed": lines, "parent": (cgroup or None, why), "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer:
+    before the ranks are waited for."""
+    removed = [] if engine == BARE else prepare_container(engine, *directory, folder)
+    parent: tuple[str | None, str] = (None, "bare")
+    if engine != BARE:
+        from containers.engines.parent import find_parent
+
+        found = find_parent(engine, *job)
+        parent = (found.path, found.reason)
     foreign: list[tuple[str, str]] = []
     if gpus:
         from cluster.gpus import look
 
         foreign = [(use.uuid, use.text) for use in look(gpus)]
-    return {"removed": removed, "foreign": foreign}
+    return {"removed": removed, "parent": parent, "foreign": foreign}
 
 
 def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[str]:
@@ -69,10 +77,11 @@ def who_we_are(allocation: Allocation) -> dict[str, Any]:
     return {"uid": os.geteuid(), "holder": holder.to_json()}
 
 
-def for_this_node(engine: str, spec: ContainerSpec) -> ContainerSpec:
-    """With the user, the limits and the devices that are here; bare has them anyway, and does not pay for the question."""
+def for_this_node(engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None) -> ContainerSpec:
+    """With the user, the limits and the devices that are here; bare has them anyway, and does not pay for the question. `granted`: memory,
+    as the scheduler says."""
     if engine == BARE:
         return spec
     from containers.node_facts import facts_here, with_facts
 
-    return with_facts(spec, facts_here())
+    return dataclasses.replace(with_facts(spec, facts_here(granted)), cgroup_parent=cgroup_parent)

@@ -66,6 +66,8 @@ class NodeWork:
         self.loading: ImageChild | None = None
         self.image: Answer | None = None
         """The pinned image as it is here: image_id, start."""
+        self.cgroup_parent: str | None = None
+        """The job's, where containers may be put into it."""
         self.foreign: list[list[str]] = []
         """UUID and words for each process of others on our GPUs."""
         self.directory: WorkDirectory | None = None
@@ -174,7 +176,8 @@ class NodeWork:
         if self.orders["engine"] == BARE and not gpus:
             self._say_staged()
             return
-        arguments = (self.orders["engine"], self.orders["cache"], self.orders["tag"], self.orders["framework"]["folder"], gpus)
+        directory, job = (self.orders["cache"], self.orders["tag"]), (self.allocation.scheduler, self.allocation.job_id)
+        arguments = (self.orders["engine"], directory, self.orders["framework"]["folder"], job, gpus)
         self.preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=PREPARE_S)
         self.preparing.then = self._prepared
 
@@ -187,6 +190,8 @@ class NodeWork:
             return
         for line in found["removed"]:
             logger.warning("%s", line)
+        self.cgroup_parent, why = found["parent"]
+        logger.debug("cgroup of containers: %s: %s", self.cgroup_parent or "the engine's, with the limits of the job copied", why)
         self.foreign = found["foreign"]
         argv = image_argv(sys.executable, self.orders)
         if argv is None:
@@ -262,7 +267,8 @@ class NodeWork:
             work["image_id"] = self.image["start"]
         spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
         engine = get_engine(self.orders["engine"])
-        plan = engine.plan(for_this_node(engine.NAME, spec), os.environ)
+        spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, self.cgroup_parent)
+        plan = engine.plan(spec, os.environ)
         self.ranks = Ranks(self.loop, engine, plan, self._rank_ended, self._container_failed)
         self.ranks.start(self.directory.out, self.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))

@@ -41,6 +41,7 @@ SECONDARY: Final = re.compile(
     r"|Application timeout caused pair closure",
     re.IGNORECASE,
 )
+OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
 FROZEN: Final = "Tt"
 
 
@@ -132,10 +133,19 @@ def verdict(end: RankEnd) -> Verdict | None:
         return _signal_verdict(end, -end.exit_code)
     if end.exit_code:
         weight = 2 if SECONDARY.search(end.error_message or end.last_lines) else 1
+        if end.oom_kill and _may_be_of_memory(end):
+            what = f"ended with exit code {end.exit_code}, after the kernel had killed a process beside it for want of memory"
+            return Verdict("oom", weight, f"{what}{_message(end)}")
         return Verdict("error", weight, f"ended with exit code {end.exit_code}{_message(end)}")
     if not end.run_stop:
         return Verdict("error", 1, "ended with exit code 0, but its events stop before run_stop: the record would be incomplete")
     return None
+
+
+def _may_be_of_memory(end: RankEnd) -> bool:
+    """Whether a process may have failed because one that it had started was killed: torchrun by its rank, a rank by a loader's worker. Not
+    where it tells of an error of its own."""
+    return end.error_message is None or any(pattern.search(end.error_message) for pattern in (SECONDARY, OF_A_CHILD))
 
 
 def _signal_verdict(end: RankEnd, number: int) -> Verdict:

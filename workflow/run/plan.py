@@ -64,9 +64,17 @@ def allocation_request(
         directives=tuple(site.get("directives") or ()),
         gres=cell["gpus_per_node"] if site.get("gpus_per_node") else 0,
         cpus_per_node=site.get("cpus_per_node"),
-        memory_per_node_bytes=site.get("memory_per_node_bytes"),
+        memory_per_node_bytes=_memory_share(cell, site),
         share_nodes=bool(site.get("share_nodes")),
     )
+
+
+def _memory_share(cell: Mapping[str, Any], site: Mapping[str, Any]) -> int | None:
+    """On a shared node as much as the job of the run asks for; None: all of it, or what the scheduler gives."""
+    memory, gpus = site.get("memory_per_node_bytes"), site.get("gpus_per_node")
+    if not site.get("share_nodes") or not memory or not gpus:
+        return None
+    return int(memory * min(1.0, cell["gpus_per_node"] / gpus))
 
 
 def threads_per_rank(cell: Mapping[str, Any], node: Node) -> int:

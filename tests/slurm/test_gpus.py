@@ -1,0 +1,61 @@
+"""`slipway gpus --explain` in a step of a real job says what a run in the same job gets, on every node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.minicluster import Cluster
+from tests.slurm.test_scheduler import ClusterWorld
+
+pytestmark = pytest.mark.slow
+HELD = {"n1": 3, "n2": 1}
+"""GPUs that other jobs hold, so that ours are neither the first ones nor the same on both nodes."""
+
+
+@pytest.fixture
+def world(docker_cluster: Cluster) -> Iterator[ClusterWorld]:
+    world = ClusterWorld(docker_cluster, f"g{os.getpid()}")
+    world.site |= {"device": "cuda", "gpus_per_node": 8}
+    yield world
+    docker_cluster.exec("login", ["scancel", "--user", "root"])
+    world.wait_for(lambda: not docker_cluster.exec("login", ["squeue", "--noheader"]).stdout.strip())
+    for node in docker_cluster.nodes:
+        docker_cluster.exec(node, ["rm", "-rf", f"/local/{world.path.name}"])
+
+
+def test_gpus_explain_in_a_step_names_what_the_run_of_the_job_gets(world: ClusterWorld) -> None:
+    cluster = world.cluster
+    for node, count in HELD.items():
+        wrap = ["sbatch", "--parsable", f"--nodelist={node}", f"--gres=gpu:{count}", "--output=/dev/null", "--wrap=exec sleep 600"]
+        other = cluster.exec("login", wrap, check=True).stdout.strip()
+        world.wait_for(lambda job=other: (found := world.job(job)) is not None and found.state == "RUNNING")
+    run_id = world.cell(nodes=2, each=2)
+    world.cells[0]["device"] = "cuda"
+    world.write()
+    slipway = shlex.join([sys.executable, "-m", "workflow.commands.main", "gpus"])
+    step = f"srun --overlap --nodes=2 --ntasks-per-node=1 --gres=gpu:2 --mem=0 --output={world.path}"
+    lines = (f"{step}/said-%N {slipway} --explain", f"{step}/json-%N {slipway} --json", f"exec {world.supervisor(run_id)}")
+    job = world.submit(world.script(*lines), "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2", "--time=5")
+    assert world.ended(job).state == "COMPLETED", world.log()
+    record = world.record(run_id)
+    assert record["status"] == "ok", world.log()
+    for node in record["nodes"]:
+        name, granted = node["name"], [gpu["uuid"] for gpu in node["gpus"]]
+        cards = cluster.gpus(name)
+        assert granted == [card.uuid for card in cards[HELD[name] : HELD[name] + 2]], "the next two in the order of the bus"
+        said, value = (world.path / f"said-{name}").read_text(), json.loads((world.path / f"json-{name}").read_text())
+        assert (value["node"], value["scheduler"], value["granted"], value["refusal"]) == (name, "slurm", granted, None)
+        assert [gpu["uuid"] for gpu in value["gpus"] if gpu["granted"]] == granted
+        table = [line.split() for line in said.splitlines() if " GPU-" in line and " Tesla " in line]
+        assert [row[1] for row in table if row[-2:] == ["yes", "-"]] == granted, said
+        assert len(table) == len(cards)
+        assert f"SLURM_STEP_GPUS='{HELD[name]},{HELD[name] + 1}'" in said, said
+        conclusion = said.splitlines()[-1]
+        assert "granted: 2 GPUs: " in conclusion, said
+        assert all(uuid in conclusion for uuid in granted), said
