@@ -90,6 +90,20 @@ def check_nodes(entry: Mapping[str, Any], loaded: Mapping[str, str]) -> None:
     model.check_same(model.PinnedImage(**entry["image"]), loaded)
 
 
+def pin_study(results: Path, output: Path, credentials: Path | None = None) -> None:
+    """Write FILE. `credentials`: by default those of the site. Raises SlipwayError."""
+    from workflow.study.resolved import read_resolved
+
+    content = read_resolved(results)
+    private_umask(content["site"]["shared"] == "group")
+    own = credentials or content["site"].get("registry_credentials")
+    before = pinned_before(results, content["site"]["engine"])
+    try:
+        publish_json(output, prepare(content, Path(own) if own else None, before))
+    except OSError as error:
+        raise StorageError(f"pin the images of the study: {error.strerror or error}: {error.filename or output}") from error
+
+
 def main() -> int:
     """The command of the rule; the exit code of the error's class."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.image", description=__doc__.splitlines()[0])
@@ -98,20 +112,11 @@ def main() -> int:
     parser.add_argument("--credentials", type=Path, help="the user's own file for private registries; default: the site's")
     options = parser.parse_args()
     configure("image")
-    from workflow.study.resolved import read_resolved
-
     try:
-        content = read_resolved(options.results)
-        private_umask(content["site"]["shared"] == "group")
-        credentials = options.credentials or content["site"].get("registry_credentials")
-        before = pinned_before(options.results, content["site"]["engine"])
-        publish_json(options.output, prepare(content, Path(credentials) if credentials else None, before))
+        pin_study(options.results, options.output, options.credentials)
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code
-    except OSError as error:
-        logger.error("pin the images of the study: %s: %s", error.strerror or error, error.filename or options.output)
-        return StorageError.exit_code
     return 0
 
 
