@@ -62,8 +62,8 @@ def kept_entry(entry: Mapping[str, Any], storage: Path, credentials: Path | None
             f"more, and {problem}; put the archive and its .json back, or bring that image here{_how(image)}; to go on with another image, "
             f"remove {entry['said_in']} and the results that are to be made again"
         )
+    logger.warning("the archive of image %r has gone from storage: the same image, %s, is archived again", image.reference, image.short)
     path = archiving.archive(image, storage)
-    logger.warning("the archive of image %r had gone from storage: the same image, %s, is archived again", image.reference, image.short)
     return {"archive": str(path), **read_manifest(path).to_json()}
 
 
