@@ -21,7 +21,6 @@ from typing import Any
 
 BASE = "slipway-test/base:bookworm"
 SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "python3,python3-pip"
 NOT_NEEDED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "var/log")
 CONFIG = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["bash"]}
@@ -81,6 +80,14 @@ def base_recipe() -> str:
     return json.dumps([SUITE, PACKAGES, NOT_NEEDED, CONFIG, 1])
 
 
+def mirror() -> str:
+    """Where this machine's own packages come from."""
+    found = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {SUITE}"]).splitlines()
+    if not found:
+        raise RuntimeError(f"apt knows no mirror of {SUITE}: `apt-get update`, or another SUITE in {__file__}")
+    return found[0]
+
+
 def base_image() -> Path:
     """As `docker save` would write it."""
     return made("base", base_recipe(), make_base)
@@ -89,7 +96,7 @@ def base_image() -> Path:
 def make_base(target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache()) as directory:
         root = Path(directory, "root")
-        run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), MIRROR])
+        run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), mirror()])
         for name in NOT_NEEDED:
             shutil.rmtree(root / name, ignore_errors=True)
             (root / name).mkdir()

@@ -1,7 +1,8 @@
 """A private registry, read only: as much as `docker pull` asks for.
 
 `python -m tests.registry --user NAME:SECRET --image REPOSITORY:TAG=ARCHIVE` listens on 127.0.0.1:5000 of where it is started, which docker
-takes without TLS. Images are archives of `docker save`.
+takes without TLS. Images are archives of `docker save`. REPOSITORY@DIGEST=ARCHIVE,
+after it: what is offered under a digest that is another's.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ class Store:
             entry = json.loads(member("manifest.json"))[0]
             config = self._blob(TYPE + "container.image.v1+json", member(entry["Config"]))
             layers = [self._blob(TYPE + "image.rootfs.diff.tar.gzip", gzip.compress(member(name), mtime=0)) for name in entry["Layers"]]
+        repository, _, instead = repository.partition("@")
         kind = TYPE + "distribution.manifest.v2+json"
         content = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": config, "layers": layers}).encode()
-        for name in (tag, digest(content)):
+        for name in (f"{instead}:{tag}",) if instead else (tag, digest(content)):
             self.manifests[repository, name] = kind, content
 
     def _blob(self, kind: str, content: bytes) -> dict[str, object]:

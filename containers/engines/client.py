@@ -7,12 +7,14 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
 from base.command import CommandResult, last_lines
 from base.errors import ContainerError
+from cluster.processes import die_with_parent, prepare_prctl
 
 CALL_S: Final = 10.0
 
@@ -23,8 +25,9 @@ def environment(hidden: Sequence[str]) -> dict[str, str]:
 
 
 def call(argv: Sequence[str], where: str, limit_s: float = CALL_S, env: Mapping[str, str] | None = None) -> CommandResult:
-    """Run it to its end. Raises ContainerError naming `where` when it hangs, or when the client is not here."""
-    process = spawn(argv, subprocess.PIPE, environment(()) if env is None else env)
+    """Run it to its end, or to ours, since nobody reads its answer then. Raises ContainerError naming `where` when it hangs, or when the
+    client is not here."""
+    process = spawn(argv, subprocess.PIPE, environment(()) if env is None else env, outlives_us=False)
     try:
         stdout, stderr = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired as error:
@@ -40,7 +43,7 @@ def call(argv: Sequence[str], where: str, limit_s: float = CALL_S, env: Mapping[
     )
 
 
-def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], *, outlives_us: bool = True) -> subprocess.Popen[bytes]:
     """In a session of its own: a signal to our group shall reach the ranks by the ladder. Raises ContainerError."""
     try:
         return subprocess.Popen(
@@ -51,11 +54,18 @@ def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str]) 
             stdout=output,
             stderr=output,
             start_new_session=True,
+            preexec_fn=None if outlives_us else dies_with_us(),
         )
     except OSError as error:
         raise ContainerError(
             f"{argv[0]!r} cannot be started: {error.strerror}; is it on this node's PATH (`setup` in the site file)?"
         ) from error
+
+
+def dies_with_us() -> Callable[[], None]:
+    """For `preexec_fn`: killed when we are, however: a client that waits for a daemon would stay."""
+    prepare_prctl()
+    return partial(die_with_parent, os.getpid())
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

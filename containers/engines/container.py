@@ -232,19 +232,25 @@ class ContainerProcess:
         """None while it runs; negative for a signal, KILL where the whole container was. Raises ContainerError when that has failed, or
         AllocationError when it holds other GPUs."""
         if self._code is None:
-            self._container.pump()
-            try:
-                told = os.read(self._told, 4096)
-            except BlockingIOError:
-                told = None
+            told = self._read_end() if self._container.failure is None else None
+            if not told:  # an end that is told after the container has failed is our own doing
+                self._container.pump()
+                if self._container.failure is not None:
+                    raise self._container.failure
+                told = self._read_end()
             if told:
                 answer = json.loads(told)
                 self._code, self.oom_kill = answer["code"], answer["oom"]
-            elif self._container.failure is not None:
-                raise self._container.failure
             elif told is not None:
                 self._code, self.oom_kill = -signal.SIGKILL, self._container.memory_ran_out()
         return self._code
+
+    def _read_end(self) -> bytes | None:
+        """What the watchdog says of the end; empty where the watchdog has ended without a word, None while nothing has happened."""
+        try:
+            return os.read(self._told, 4096)
+        except BlockingIOError:
+            return None
 
     def signal(self, number: int) -> None:
         """By the watchdog, to its session's group."""

@@ -1,5 +1,6 @@
-"""`python -m containers.images archive|load|loaded`: one image, once on storage or on this node. One JSON object on standard output:
-what was done, or {"error": [class, message]} with the class's exit code. A process of its own, since storage and daemons may hang.
+"""`python -m containers.images archive|load|loaded`: one image, once on storage or on this node. The last line on standard output is a
+JSON object: what was done, or {"error": [class, message]} with the class's exit code. A process of its own, since storage and daemons may
+hang.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from base.errors import ContainerError, SlipwayError
+from base.errors import ConfigError, ContainerError, SlipwayError
 from base.logs import configure
 from containers.images.archiving import archive
 from containers.images.checking import check_contract
 from containers.images.loading import image_to_start, load, loaded_id, pull_pinned
 from containers.images.model import PinnedImage, read_manifest
 from containers.images.pinning import pin
+from containers.images.turns import InTurn
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         loading.add_argument("--cache", type=Path, required=True)
         loading.set_defaults(may_pull=False)
         if name == "load":
+            loading.add_argument("--in-turn", action="store_true", help="ask for a turn to read storage: containers.images.turns")
             loading.add_argument("--may-pull", action="store_true", help="try the registry, by digest, before the archive")
     return top
 
@@ -60,16 +63,17 @@ def loaded(options: argparse.Namespace) -> dict[str, Any]:
     entry = read_manifest(options.archive)
     pulled = options.may_pull and _pulled(entry.image, options)
     if options.command == "load" and not pulled:
-        load(options.archive, options.engine, options.cache)
+        reading = InTurn(sys.stdin, sys.stdout) if options.in_turn else None
+        load(options.archive, options.engine, options.cache, reading=reading)
     found = loaded_id(entry, options.engine, options.cache)
     return {"image_id": found, "start": image_to_start(entry, options.engine, options.cache)}
 
 
 def _pulled(image: PinnedImage, options: argparse.Namespace) -> bool:
-    """Whether the registry had it; one that is away stops nobody, since the archive is there."""
+    """Whether the registry had it; one that is away, or that does not know us, stops nobody, since the archive is there."""
     try:
         return pull_pinned(image, options.engine, options.cache, options.credentials)
-    except ContainerError as error:
+    except (ConfigError, ContainerError) as error:
         logger.warning("%s; the archive on storage is taken", error)
         return False
 
@@ -83,10 +87,16 @@ def main() -> int:
     try:
         answer = archived(options) if options.command == "archive" else loaded(options)
     except SlipwayError as error:
-        sys.stdout.write(json.dumps({"error": [type(error).__name__, str(error)]}) + "\n")
-        return error.exit_code
+        return _failed(error)
+    except OSError as error:
+        return _failed(ContainerError(f"{options.command} the image: {error.strerror or error}: {error.filename or 'no file is named'}"))
     sys.stdout.write(json.dumps({**answer, "seconds": round(time.monotonic() - since, 3)}, sort_keys=True) + "\n")
     return 0
+
+
+def _failed(error: SlipwayError) -> int:
+    sys.stdout.write(json.dumps({"error": [type(error).__name__, str(error)]}) + "\n")
+    return error.exit_code
 
 
 if __name__ == "__main__":

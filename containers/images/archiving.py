@@ -5,7 +5,9 @@ The manifest is written last: an archive without one is not there.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,8 @@ from containers.images.space import FULL, HashingWriter, copy_hashed, not_enough
 from containers.images.streams import save_compressed
 
 DIRECTORY: Final = "images"
+DEAD_S: Final = 3600.0
+"""A part to which nothing was written for so long has no writer: see streams.STALL_S."""
 
 
 def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
@@ -26,11 +30,12 @@ def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
     Two at once do the work twice and publish the same content under the same name.
     """
     target = storage / DIRECTORY / image.file_name
-    if not again and _is_there(image, target):
-        return target
     doing = f"archive image {image.reference!r} ({image.short}) on storage"
     try:
+        if not again and is_there(image, target):
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
+        remove_dead_parts(target.parent)
         require({target.parent: image.size_bytes}, doing)
         sha256, num_bytes = _write(image, target)
         entry = ArchivedImage(image=image, file=target.name, sha256=sha256, bytes=num_bytes)
@@ -42,13 +47,23 @@ def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
     return target
 
 
-def _is_there(image: PinnedImage, target: Path) -> bool:
+def is_there(image: PinnedImage, target: Path) -> bool:
     """By its manifest and its size: an archive that was cut is made again; a changed byte is found by every node before it loads."""
     try:
         found = read_manifest(target)
         return found.image.image_id == image.image_id and target.stat().st_size == found.bytes
     except (RecordError, FileNotFoundError):
         return False
+
+
+def remove_dead_parts(directory: Path) -> None:
+    """Of archivers that were killed: a living one writes all the time, or gives up. By the storage's own clock."""
+    with tempfile.TemporaryFile(dir=directory) as fresh:
+        now = os.fstat(fresh.fileno()).st_mtime
+    for part in directory.glob(".*.part-*"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if now - part.lstat().st_mtime > DEAD_S:
+                part.unlink()
 
 
 def _write(image: PinnedImage, target: Path) -> tuple[str, int]:

@@ -95,8 +95,12 @@ def demand(argv: Sequence[str], timeout_s: float = client.CALL_S) -> str:
     """Its output. Raises ContainerError when it fails."""
     result = ask(argv, timeout_s)
     if result.returncode:
-        raise ContainerError(f"{describe(result)} ({where(argv[0])})")
+        raise _failed(result)
     return result.stdout
+
+
+def _failed(result: CommandResult) -> ContainerError:
+    return ContainerError(f"{describe(result)} ({where(result.argv[0])}); `slipway doctor` says which engines work here")
 
 
 def find(engine: str, name: str, reference: str | None = None) -> PinnedImage | None:
@@ -105,5 +109,5 @@ def find(engine: str, name: str, reference: str | None = None) -> PinnedImage | 
     if is_unknown(result):
         return None
     if result.returncode:
-        raise ContainerError(f"{describe(result)} ({where(engine)})")
+        raise _failed(result)
     return parse_inspect(result.stdout, reference or name, engine)

@@ -1,12 +1,14 @@
 """An archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and looked at afterwards.
 
 Nothing is pulled, unless the site says that nodes may. What is there already costs one question to the engine. `<cache>/images/` holds
-the lock, for apptainer the image, and while a load runs the checked copy of the archive; storage is read once per node.
+the lock, for apptainer the image, and while a load runs the checked copy of the archive, beside which podman unpacks it; storage is read
+once per node.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import platform
 from pathlib import Path
 from typing import Final
@@ -14,23 +16,26 @@ from typing import Final
 from base.errors import ContainerError, DigestMismatch, StorageError
 from base.publish import publish_file
 from containers.engines import WITH_STORE
+from containers.engines.podman import NAME as PODMAN
 from containers.images import apptainer
 from containers.images.commands import demand, find, load_argv, root_argv
 from containers.images.locks import locked
 from containers.images.marks import mark_used, our_tag
 from containers.images.model import SIF, ArchivedImage, PinnedImage, check_platform, read_manifest
+from containers.images.parts import parts_of, remove_part
 from containers.images.pinning import by_digest, pin
 from containers.images.space import FULL, copy_hashed, not_enough, require
 from containers.images.streams import feed_decompressed
+from containers.images.turns import Alone, Reading
 
 LIMIT_S: Final = 3600.0
 TAG_S: Final = 60.0
 
 
-def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S) -> str:
+def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, reading: Reading | None = None) -> str:
     """Load it unless the engine has it; the id to start. Raises DigestMismatch, NotEnoughSpace, ContainerError, RecordError, StorageError.
 
-    May be slow, and reads storage: call it in a process of its own.
+    `reading`: when storage may be read, and how fast; None: at once. May be slow, and reads storage: call it in a process of its own.
     """
     entry = read_manifest(archive)
     image = entry.image
@@ -38,9 +43,9 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S) -
     place = cache / "images"
     with locked(place / f"{image.short}.lock", f"load image {image.reference!r} ({image.short})", limit_s):
         if not _is_here(entry, engine, place):
-            for part in place.glob(f".{archive.name}.part-*"):
-                part.unlink()  # of a load that was killed: we hold its lock
-            _fetch(entry, archive, engine, place)
+            for part in parts_of(place, image.short):
+                remove_part(part)  # of a load that was killed: we hold its lock
+            _fetch(entry, archive, engine, place, reading or Alone())
         mark_used(place, image, engine)
     return image.image_id
 
@@ -55,9 +60,12 @@ def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path 
     with locked(place / f"{image.short}.lock", f"pull image {image.reference!r} ({image.short})", limit_s):
         if find(engine, image.image_id) is None:
             pin(reference, engine, pull="always", credentials=credentials)
-            if find(engine, image.image_id) is None:
+            found = find(engine, image.image_id) is not None
+            if found:
+                demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)
+            demand([engine, "rmi", reference], TAG_S)  # a second name of ours would keep the image for ever
+            if not found:
                 return False
-            demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)
         mark_used(place, image, engine)
     return True
 
@@ -81,17 +89,22 @@ def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
     return find(engine, entry.image.image_id) is not None
 
 
-def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path) -> None:
+def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, reading: Reading) -> None:
     image = entry.image
     doing = f"load image {image.reference!r} ({image.short})"
     part = place / f".{archive.name}.part-{image.short}"
+    unpacked = place / f".{archive.name}.part-unpacked-{image.short}"
     needs = {place: entry.bytes}
     if engine != apptainer.NAME:
         root = Path(demand(root_argv(engine)).strip())
-        needs[root] = 2 * image.size_bytes  # the archive unpacked, and the layers made of it
+        needs[root] = image.size_bytes
+        unpacks = place if engine == PODMAN else root  # dockerd in its own place, podman where we tell it
+        needs[unpacks] = needs.get(unpacks, 0) + image.size_bytes
     require(needs, doing)
     try:
-        sha256, num_bytes = copy_hashed(archive, part)
+        reading.begin(entry.bytes)
+        sha256, num_bytes = copy_hashed(archive, part, moved=reading.moved)
+        reading.end()
         if (sha256, num_bytes) != (entry.sha256, entry.bytes):
             raise DigestMismatch(
                 f"{doing}: {archive} has {num_bytes} bytes and SHA-256 {sha256[:12]}..., its manifest promises {entry.bytes} and "
@@ -100,7 +113,8 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path) -> Non
         if image.form == SIF:
             publish_file(part, place / entry.file)
         else:
-            feed_decompressed(part, load_argv(engine))
+            unpacked.mkdir(mode=0o700)
+            feed_decompressed(part, load_argv(engine), {**os.environ, "TMPDIR": str(unpacked)})
             _check_loaded(entry, engine)
     except OSError as error:
         if error.errno in FULL:
@@ -108,7 +122,8 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path) -> Non
         kind = StorageError if error.errno in (errno.ESTALE, errno.EIO, errno.ENOENT) else ContainerError
         raise kind(f"{doing}: {error.strerror}: {error.filename or archive}") from error
     finally:
-        part.unlink(missing_ok=True)
+        for left in (part, unpacked):
+            remove_part(left)
 
 
 def _check_loaded(entry: ArchivedImage, engine: str) -> None:

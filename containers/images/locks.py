@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -13,13 +14,14 @@ from typing import Final
 from base.errors import ContainerError
 
 PAUSE_S: Final = 0.2
+_NOT_OURS: Final = (errno.EACCES, errno.EPERM)
 
 
 @contextlib.contextmanager
 def locked(path: Path, what: str, limit_s: float) -> Iterator[None]:
-    """Hold the lock `path`, made where it is not there. Raises ContainerError when another holds it for longer than `limit_s`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Hold the lock `path`, made where it is not there. Raises ContainerError when another holds it for longer than `limit_s`, or when it
+    cannot be made."""
+    descriptor = _opened(path, what)
     try:
         end = time.monotonic() + limit_s
         while not _taken(descriptor):
@@ -34,6 +36,15 @@ def locked(path: Path, what: str, limit_s: float) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path, what: str) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        whose = "; is it another user's? give a place of your own in the site file" if error.errno in _NOT_OURS else ""
+        raise ContainerError(f"{what}: the lock {path} cannot be made: {error.strerror}{whose}") from error
 
 
 def _taken(descriptor: int) -> bool:

@@ -83,7 +83,15 @@ def manifest_path(file: Path) -> Path:
 def read_manifest(archive: Path) -> ArchivedImage:
     """The manifest beside an archive. Raises RecordError."""
     path = manifest_path(archive)
-    value = read_json(path, RecordError, MAX_MANIFEST)
+    try:
+        value = read_json(path, RecordError, MAX_MANIFEST)
+    except RecordError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise RecordError(
+                f"{error}: the archive of the image has gone from storage; start the study again: where Snakemake runs, the same image is "
+                "archived once more if it can be had"
+            ) from error
+        raise
     try:
         found = ArchivedImage(
             image=PinnedImage(**value["image"]), file=str(value["file"]), sha256=str(value["sha256"]), bytes=int(value["bytes"])

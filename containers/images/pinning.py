@@ -64,9 +64,14 @@ def _fetch(reference: str, engine: str, credentials: Path | None) -> None:
     if result.returncode == 0:
         return
     words = last_lines(result.stderr, 3)
-    advice = "`make image` builds ours, BASE=... from an image that is here"
+    advice = "is it the image you mean (`images` in the site file)? `make image` builds ours, BASE=... from an image that is here"
     if any(word in words.lower() for word in _DENIED):
-        advice = f"is the name right, and does the registry know you (`{engine} login`, or its file in the site file)? or {advice}"
+        how = (
+            f"by {credentials}, which `{engine} login` writes"
+            if credentials
+            else f"`{engine} login`, or `registry_credentials` in the site file"
+        )
+        advice = f"does the registry know you ({how})? {advice}"
     raise ContainerError(f"image {reference!r} is not on this machine, and {engine} cannot pull it: {words}; {advice}")
 
 

@@ -5,6 +5,7 @@ Only what carries our own tag, never by force: the engine itself refuses to remo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from containers.images import apptainer
 from containers.images.commands import ask, demand
 from containers.images.locks import locked
 from containers.images.marks import forget, last_used, our_repository
+from containers.images.parts import parts_of, remove_part, short_of
 
 UNUSED_S: Final = 7 * 86400.0
 REMOVE_S: Final = 300.0
@@ -81,10 +83,12 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
 
 
 def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
-    """Remove one; None, or in words why it stays: a container uses it, a load holds it."""
+    """Remove one; None, or in words why it stays: a container uses it, a load holds it, a run that is about to start has loaded it."""
     place = cache / "images"
     try:
         with locked(place / f"{image.short}.lock", f"remove image {image.short}", 0.0):
+            if last_used(place, image.short, engine) != image.used:
+                return "a run has loaded it since it was listed"
             if engine == apptainer.NAME:
                 Path(image.handle).unlink(missing_ok=True)
             else:
@@ -95,6 +99,17 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
     except ContainerError as error:
         return str(error)
     return None
+
+
+def reap_parts(cache: Path, *, act: bool) -> list[Path]:
+    """Copies of archives that killed loads have left; removed, if `act`. Whose lock is held, that is being written."""
+    found = []
+    for part in parts_of(cache / "images"):
+        with contextlib.suppress(ContainerError), locked(part.with_name(f"{short_of(part)}.lock"), f"remove {part}", 0.0):
+            if act:
+                remove_part(part)
+            found.append(part)
+    return found
 
 
 def reap_images(

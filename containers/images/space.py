@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
 
@@ -77,13 +78,15 @@ class HashingWriter:
         return self._hash.hexdigest()
 
 
-def copy_hashed(source: Path, target: Path, mode: int = 0o644) -> tuple[str, int]:
-    """Copy a file to the new name `target`; SHA-256 and bytes of what was written. On failure `target` is removed. Raises OSError."""
+def copy_hashed(source: Path, target: Path, mode: int = 0o644, moved: Callable[[int], None] = lambda _bytes: None) -> tuple[str, int]:
+    """Copy a file to the new name `target`; SHA-256 and bytes of what was written. `moved` is told of every block. On failure `target` is
+    removed. Raises OSError."""
     try:
         with source.open("rb") as reader, os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             writer = HashingWriter(file)
             while block := reader.read(BLOCK):
                 writer.write(block)
+                moved(len(block))
             file.flush()
     except BaseException:
         target.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import os
 import select
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -15,28 +15,39 @@ import zstandard
 
 from base.command import CommandResult, describe
 from base.errors import ContainerError
+from containers.engines.client import dies_with_us
 from containers.images.commands import where
 
 STALL_S: Final = 120.0
+FIRST_S: Final = 1800.0
+"""Until the first byte comes out: engines put the whole image together before."""
 FINISH_S: Final = 3600.0
 """After the last byte went in: unpacking and storing makes no sound."""
 LEVEL: Final = 3
 
 
-def save_compressed(argv: Sequence[str], target: Any, stall_s: float = STALL_S) -> None:
+def save_compressed(argv: Sequence[str], target: Any, stall_s: float = STALL_S, first_s: float = FIRST_S) -> None:
     """All that `argv` prints, through zstd, into `target.write`. Raises ContainerError; OSError of the writing."""
     compressor = zstandard.ZstdCompressor(level=LEVEL, threads=-1, write_checksum=True)
     with tempfile.TemporaryFile() as words, _started(argv, words, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         with compressor.stream_writer(target, closefd=False) as writer:
-            while block := _read(child, child.stdout, stall_s):
+            limit_s = first_s
+            while block := _read(child, child.stdout, limit_s):
                 writer.write(block)
+                limit_s = stall_s
         _finish(child, words, stall_s)
 
 
-def feed_decompressed(archive: Path, argv: Sequence[str], stall_s: float = STALL_S, finish_s: float = FINISH_S) -> None:
+def feed_decompressed(
+    archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, stall_s: float = STALL_S, finish_s: float = FINISH_S
+) -> None:
     """The archive, unpacked from zstd, into the standard input of `argv`. Raises ContainerError."""
-    with archive.open("rb") as file, tempfile.TemporaryFile() as words, _started(argv, words, stdin=subprocess.PIPE, stdout=words) as child:
+    with (
+        archive.open("rb") as file,
+        tempfile.TemporaryFile() as words,
+        _started(argv, words, stdin=subprocess.PIPE, stdout=words, env=env) as child,
+    ):
         assert child.stdin is not None
         os.set_blocking(child.stdin.fileno(), False)
         try:
@@ -54,7 +65,7 @@ def feed_decompressed(archive: Path, argv: Sequence[str], stall_s: float = STALL
 def _started(argv: Sequence[str], words: IO[bytes], **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
     """The command, dead at the end of the block whatever happened in it. Without buffers: what a dead one did not take is dropped."""
     try:
-        child = subprocess.Popen(list(argv), stderr=words, bufsize=0, **{"stdin": subprocess.DEVNULL, **streams})
+        child = subprocess.Popen(list(argv), stderr=words, bufsize=0, preexec_fn=dies_with_us(), **{"stdin": subprocess.DEVNULL, **streams})
     except OSError as error:
         raise ContainerError(f"{argv[0]!r} cannot be started: {error.strerror or error}") from error
     try:
@@ -79,7 +90,7 @@ def _write(child: subprocess.Popen[bytes], stream: IO[bytes], block: bytes, stal
     while view:
         if not select.select([], [stream], [], stall_s)[1]:
             raise _stalled(child, "took no byte", stall_s)
-        view = view[os.write(stream.fileno(), view[: select.PIPE_BUF]) :]
+        view = view[os.write(stream.fileno(), view) :]
 
 
 def _finish(child: subprocess.Popen[bytes], words: IO[bytes], limit_s: float) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.commands.conftest import House
 from workflow.run.lease import holder_of, new_lease
+from workflow.study.image_file import images_file
 
 
 def hold(house: House, run_id: str, pid: int = 0, attempt: int = 1, **changes: object) -> None:
@@ -136,3 +137,25 @@ def test_a_run_is_named_by_its_beginning(house: House) -> None:
     said = house("logs", "lenet-digits")
     assert said.code == 10
     assert "8 runs start so" in said.err
+
+
+def test_what_runs_wait_for_is_told_with_its_reason(house: House) -> None:
+    house.site.write_text("storage: storage\ncache: {path: cache}\nengine: docker\n")
+    study = house.load()
+    (name,) = {run.cell.dataset for run in study.runs}
+    assert house.json("status")["hindrances"] == []
+    images = Path(images_file(study) or "")
+    log = study.results_dir / "logs" / f"{images.stem}.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("20:51:03 image INFO one\n20:51:03 image ERROR image 'x:1' is not on this machine\n")
+    plan = study.build_dir(name) / "logs" / "plan.log"
+    plan.parent.mkdir(parents=True)
+    plan.write_text("20:51:03 build ERROR no such folder\n")
+    assert house.json("status")["hindrances"] == [
+        {"what": "the images", "reason": "image 'x:1' is not on this machine", "log": str(log)},
+        {"what": f"dataset {name}", "reason": "no such folder", "log": str(plan)},
+    ]
+    assert f"waits for the images: image 'x:1' is not on this machine\n  log: {log}" in house("status").out
+    images.write_text("{}")
+    (study.build_dir(name) / "dataset.json").write_text("{}")
+    assert house.json("status")["hindrances"] == []

@@ -154,3 +154,18 @@ def test_the_plan_says_what_slurm_would_be_asked(house: House, queue: Queue, sub
     cell = house.load().cells[0].cell_id
     assert "sbatch --parsable" in house.json("plan", "--cell", cell)["slurm"]["sbatch"]
     assert "sbatch --parsable" in house("plan", "--cell", cell).out
+
+
+def test_images_are_pinned_before_anything_is_queued(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    """docker's client is a stand-in: what it says is what the real one says without a daemon, and of an image that nobody has."""
+    house.site.write_text(house.site.read_text() + "engine: docker\n")
+    queue.command("docker", '[ "$1" = info ] && exit 0; echo "Error: No such image: x" >&2; exit 1')
+    refused = submit()
+    assert refused.code == 16
+    assert "is not on this machine, and docker cannot pull it" in refused.err
+    assert queue.script is None
+    queue.command("docker", 'echo "Cannot connect to the Docker daemon" >&2; exit 1')
+    left = submit()
+    assert left.code == 0, left.err
+    assert "does not answer here: Cannot connect to the Docker daemon; the first node of the job pins the images" in left.out
+    assert queue.script is not None

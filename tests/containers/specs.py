@@ -57,7 +57,7 @@ def spec(place: Path, *commands: tuple[str, ...], **changes: Any) -> ContainerSp
         for index, command in enumerate(commands or (("{python}", "{folder}/program.py"),))
     )
     fields: dict[str, Any] = {
-        "name": "run-a1-n0",
+        "name": f"run{os.getpid()}-a1-n0",  # two test runs on one machine share its daemons
         "image": "slipway/pytorch:1",
         "python": "python3",
         "device": "cpu",

@@ -6,8 +6,12 @@ import dataclasses
 import errno
 import hashlib
 import json
+import os
 import platform
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,8 @@ import pytest
 import zstandard
 
 from base.command import CommandResult
-from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSpace, RecordError, UnsupportedRequest
+from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSpace, RecordError, StorageError, UnsupportedRequest
+from cluster import processes
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.images import apptainer, commands
 from containers.images.archiving import archive
@@ -26,7 +31,7 @@ from containers.images.locks import locked
 from containers.images.marks import last_used, mark_used
 from containers.images.model import PinnedImage, check_platform, check_same, manifest_path, read_manifest
 from containers.images.pinning import by_digest, pin
-from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images
+from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
 from containers.images.space import free_bytes, require
 from containers.images.streams import feed_decompressed, save_compressed
 
@@ -187,7 +192,7 @@ def test_commands_that_fail_or_hang_are_named(tmp_path: Path) -> None:
         with pytest.raises(ContainerError, match=r"ended with 3\nno room"):
             save_compressed(failing, file)
         with pytest.raises(ContainerError, match="gave no byte within 0.05 s"):
-            save_compressed(hanging, file, stall_s=0.05)
+            save_compressed(hanging, file, first_s=0.05)
         with pytest.raises(ContainerError, match="cannot be started"):
             save_compressed([str(tmp_path / "none")], file)
     with pytest.raises(ContainerError, match=r"ended with 3\nno room"):
@@ -306,6 +311,61 @@ def test_sifs_in_the_cache_are_reaped_by_their_last_use(tmp_path: Path, sif: Pat
     assert find_images("apptainer", cache, 0) == ()
 
 
+def test_an_image_that_a_run_loads_while_images_are_listed_stays(tmp_path: Path, sif: Path) -> None:
+    path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
+    load(path, "apptainer", cache)
+    (listed,) = find_images("apptainer", cache, 0)
+    load(path, "apptainer", cache)
+    assert remove_image(listed, "apptainer", cache) == "a run has loaded it since it was listed"
+    (listed,) = find_images("apptainer", cache, 0)
+    assert remove_image(listed, "apptainer", cache) is None
+
+
+def test_parts_of_killed_archivers_go_and_those_of_living_ones_stay(tmp_path: Path, sif: Path) -> None:
+    directory = tmp_path / "storage" / "images"
+    directory.mkdir(parents=True)
+    for name, age_s in (("dead", 7200), ("living", 60)):
+        part = directory / f".0123456789ab.tar.zst.part-{name}"
+        part.write_bytes(b"half")
+        os.utime(part, (time.time() - age_s,) * 2)
+    path = archive(pin(str(sif), "apptainer"), tmp_path / "storage")
+    left = sorted(found.name for found in directory.iterdir())
+    assert left == [".0123456789ab.tar.zst.part-living", f"{path.stem}.json", path.name]
+
+
+def test_a_cache_or_a_storage_that_is_anothers_is_named(tmp_path: Path, sif: Path) -> None:
+    pinned = pin(str(sif), "apptainer")
+    (tmp_path / "storage").write_text("a file, no directory")
+    with pytest.raises(StorageError, match="archive image .* on storage: Not a directory"):
+        archive(pinned, tmp_path / "storage")
+    path = archive(pinned, tmp_path)
+    (tmp_path / "cache").write_text("a file, no directory")
+    with pytest.raises(ContainerError, match="the lock .*lock cannot be made: Not a directory"):
+        load(path, "apptainer", tmp_path / "cache")
+
+
+def test_a_client_that_is_asked_dies_with_whoever_asked(tmp_path: Path) -> None:
+    """A pull that its killed load had left behind would go on for an hour, and hold the job's node."""
+    file = tmp_path / "pid"
+    code = f"from containers.images.commands import ask; ask(['sh', '-c', 'echo $$ > {file}; exec tail -f /dev/null'], 600.0)"
+    asking = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        until(lambda: file.exists() and file.read_text().strip())
+        client = processes.state_of(int(file.read_text()))
+        assert client is not None
+    finally:
+        asking.kill()
+        asking.wait()
+    until(lambda: not processes.is_alive(client.pid, client.start))
+
+
+def until(condition: Callable[[], Any], limit_s: float = 30.0) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "nothing came of it"
+        time.sleep(0.01)
+
+
 def test_a_torn_mark_counts_as_none(tmp_path: Path) -> None:
     mark_used(tmp_path, image(), "docker")
     assert last_used(tmp_path, image().short, "docker") is not None
@@ -334,7 +394,7 @@ def test_a_build_that_cannot_begin_says_why(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_dockerfile_takes_another_base_and_needs_no_root_to_run() -> None:
     text = (FRAMEWORKS["pytorch"] / "Dockerfile").read_text()
-    assert "ARG BASE=nvidia/cuda:" in text
+    assert "ARG BASE=docker.io/nvidia/cuda:" in text, "podman knows no short names"
     assert "FROM ${BASE}" in text
     assert "torch==2.13.0" in text
     assert "ARG TORCH=" + next(word for word in load_framework("pytorch").packages if word.startswith("torch")) in text

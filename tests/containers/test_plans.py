@@ -34,7 +34,7 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 
 def container(engine: str, **changes: Any) -> ContainerPlan:
-    found = ENGINES[engine].plan(spec(PLACE, **changes), HOST_ENV).container
+    found = ENGINES[engine].plan(spec(PLACE, name=PLACE.name, **changes), HOST_ENV).container
     assert found is not None
     return found
 
@@ -61,7 +61,7 @@ def test_a_secret_is_nowhere_and_the_ranks_environment_in_no_command(engine: str
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "apptainer"])
 def test_inside_no_number_of_a_gpu_of_the_host_is_left(engine: str) -> None:
-    env = dict(ENGINES[engine].plan(spec(PLACE, **CUDA), HOST_ENV).processes[0].env)
+    env = dict(ENGINES[engine].plan(spec(PLACE, name=PLACE.name, **CUDA), HOST_ENV).processes[0].env)
     assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "GPU-8f1a,MIG-77c2"
     assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert "PATH" not in env, "the image's own"

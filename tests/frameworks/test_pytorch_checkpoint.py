@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -178,22 +177,3 @@ def test_a_kill_while_it_is_written_leaves_no_file_or_a_whole_one(run_program: R
     else:
         assert not done.of("checkpoint")
     shutil.rmtree(out)
-
-
-def test_the_look_for_the_request_costs_nothing_that_shows(run_program: Run, tmp_path: Path) -> None:
-    """In a program of its own, so that nothing else is timed."""
-    code = (
-        "import sys, timeit, os; sys.path[:0] = sys.argv[1:3]; os.environ['SLIPWAY_STOP'] = sys.argv[3];"
-        "from slipway_pytorch.checkpoint import Request; r = Request(0);"
-        "print(min(timeit.repeat(r.is_there, number=10000, repeat=5)) / 1e4)"
-    )
-    import sys
-
-    from containers.frameworks import FRAMEWORKS
-
-    lib = tmp_path / "lib"
-    lib.mkdir()
-    (lib / "slipway_reader").symlink_to(Path(__file__).parents[2] / "data_prep" / "reader")
-    argv = [sys.executable, "-c", code, str(FRAMEWORKS["pytorch"]), str(lib), str(tmp_path / "stop")]
-    seconds = float(json.loads(subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout))
-    assert seconds < 20e-6

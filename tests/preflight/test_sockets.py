@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Mapping
 
 import pytest
@@ -45,10 +44,8 @@ def test_an_address_where_nobody_listens_is_told_at_once() -> None:
 def test_a_listener_that_is_not_ours_is_told() -> None:
     with children_of(2) as children, socket.create_server(("127.0.0.3", 0)) as stranger:
         children.peers[1] = list(stranger.getsockname())
-        begun = time.monotonic()
         answer, _ = children.reach()
         assert answer["reached"][1] == [None, "it connects, but the other end says nothing within 4 s"]
-        assert time.monotonic() - begun < 8
 
 
 def test_who_does_not_know_the_token_is_not_let_in() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from base.errors import ContainerError
+from base.errors import ContainerError, RecordError
 from base.jsonfile import publish_json
 from containers.frameworks import load_framework
 from containers.images.model import read_manifest
-from workflow.run.image import check_nodes, load_argv, pinned_before, prepare, read_entry, references
+from workflow.run.image import check_nodes, load_argv, prepare, read_entry, references
+from workflow.run.image_kept import keep_archives, pinned_before
 
 CELLS = [{"framework": "pytorch", "device": device, "model": "lenet"} for device in ("site", "cpu")]
 
@@ -64,8 +65,56 @@ def test_a_study_keeps_what_it_was_pinned_to(tmp_path: Path) -> None:
     before = pinned_before(results, "apptainer")
     assert prepare(study, None, before) == first
     assert pinned_before(results, "docker") == {}
-    Path(first["images"]["pytorch"]["archive"]).unlink()
-    assert pinned_before(results, "apptainer") == {}, "an archive that is gone is made anew"
+
+
+@pytest.mark.usefixtures("apptainer")
+def test_an_archive_that_is_gone_is_made_again_from_the_same_image_and_from_no_other(tmp_path: Path) -> None:
+    sif, results = tmp_path / "torch.sif", tmp_path / "results"
+    sif.write_bytes(b"squashfs")
+    study, file = content(tmp_path, "apptainer", pytorch=str(sif)), results / "images-0123456789ab.json"
+    keep_archives(file, tmp_path)
+    first = prepare(study)
+    results.mkdir()
+    publish_json(file, first)
+    archived = Path(first["images"]["pytorch"]["archive"])
+    for gone in (archived, archived.with_suffix(".json")):
+        gone.unlink()
+        keep_archives(file, tmp_path)
+        assert archived.read_bytes() == b"squashfs"
+        assert json.loads(file.read_text()) == first
+    archived.unlink()
+    assert prepare(study, None, pinned_before(results, "apptainer")) == first
+    sif.write_bytes(b"another squashfs")
+    keep_archives(file, tmp_path)
+    archived.unlink()
+    for again in (lambda: keep_archives(file, tmp_path), lambda: prepare(study, None, pinned_before(results, "apptainer"))):
+        with pytest.raises(ContainerError, match=r"another file by now; put the archive .* back, .* remove .*images-0123") as told:
+            again()
+        assert str(archived) in str(told.value)
+    sif.unlink()
+    with pytest.raises(ContainerError, match=r"torch.sif cannot be read: No such file .*; put the archive"):
+        keep_archives(file, tmp_path)
+    assert json.loads(file.read_text()) == first
+
+
+@pytest.mark.usefixtures("apptainer")
+def test_a_storage_that_has_moved_still_has_its_archives(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "torch.sif").write_bytes(b"squashfs")
+    file = tmp_path / "images-0123456789ab.json"
+    publish_json(file, prepare(content(tmp_path / "old", "apptainer", pytorch=str(tmp_path / "torch.sif"))))
+    (tmp_path / "old").rename(tmp_path / "new")
+    (tmp_path / "torch.sif").unlink()
+    keep_archives(file, tmp_path / "new")
+    (entry,) = json.loads(file.read_text())["images"].values()
+    assert Path(entry["archive"]).parent == tmp_path / "new" / "images"
+
+
+@pytest.mark.parametrize("text", ["[]", '{"engine": "docker"}', '{"engine": "docker", "images": {"pytorch": {"archive": "a"}}}'])
+def test_a_file_of_pins_that_was_edited_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "images-0123456789ab.json").write_text(text)
+    with pytest.raises(RecordError, match="images-0123456789ab.json does not say what images were pinned to"):
+        pinned_before(tmp_path, "docker")
 
 
 def test_a_file_that_says_nothing_of_the_image_is_named(tmp_path: Path) -> None:
@@ -93,6 +142,7 @@ def test_what_a_node_runs(tmp_path: Path) -> None:
         "-m",
         "containers.images",
         "load",
+        "--in-turn",
         "--engine",
         "docker",
         "--archive",

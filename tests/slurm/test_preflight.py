@@ -39,7 +39,6 @@ def netns(cluster: Cluster, node: str, *argv: str) -> None:
 def test_healthy_nodes_are_not_named(preflight: Direct) -> None:
     preflight.run()
     assert preflight.record["findings"] == []
-    assert preflight.record["seconds"] < 5
 
 
 @pytest.mark.parametrize("mbit", [20, 200])
@@ -54,7 +53,6 @@ def test_a_node_with_a_slow_link_is_named_and_the_run_goes_on(cluster: Cluster, 
     assert finding.nodes == (1,)
     assert finding.text.startswith("n2 is slow on the network over eth0: it sends at ")
     assert mbit / 10 < preflight.record["rate_mbit_min"] < 2 * mbit  # with losses, less than the link could
-    assert preflight.record["seconds"] < 20
     assert "n2" in preflight.record["slowest"].values()
 
 
@@ -71,7 +69,6 @@ def test_a_pair_that_is_cut_is_named_and_ends_the_run(cluster: Cluster, prefligh
     assert re.search(r"n2 \(10\.77\.1\.2 over eth0\) to n3 \(10\.77\.1\.3 port \d+\): no answer within 4 s", text)
     assert re.search(r"n3 \(10\.77\.1\.3 over eth0\) to n2 \(10\.77\.1\.2 port \d+\): no answer within 4 s", text)
     assert "n1" not in text
-    assert preflight.record["seconds"] < 10
 
 
 def test_a_node_whose_cable_is_out_is_the_accused(cluster: Cluster, preflight: Direct) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from base.errors import ConfigError, UnsupportedRequest
+from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from tests.study.studies import changed, write
 from workflow.study.graph import Graph
 from workflow.study.graph_loading import load_graph
@@ -169,6 +169,37 @@ def test_runs_in_containers_wait_for_one_file_that_is_named_by_what_is_wanted(pl
     other = place.graph().images_file
     place.site.write_text(f"{SITE}engine: podman\n")
     assert len({file, other, place.graph().images_file}) == 3
+
+
+def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -> None:
+    place.site.write_text(f"{SITE}engine: apptainer\nimages: {{pytorch: {place.root}/torch.sif}}\n")
+    graph = place.graph()
+    graph.start("local")
+    assert graph.images_file is not None
+    image = {"reference": "t.sif", "engine": "apptainer", "digest": f"sha256:{'a' * 64}", "image_id": f"sha256:{'a' * 64}"}
+    image |= {"platform": "linux/amd64", "size_bytes": 1, "form": "sif", "source": f"{place.root}/t.sif"}
+    entry = {"archive": f"{place.root}/storage/images/{'a' * 12}.sif", "image": image}
+    Path(graph.images_file).write_text(json.dumps({"engine": "apptainer", "images": {"pytorch": entry}}))
+    with pytest.raises(
+        ContainerError, match=r"its archive .*aaa.sif is not on storage any more, and image .*t.sif cannot be read: No such file"
+    ):
+        graph.start("local")
+    for run_id in run_ids(graph):
+        place.record(run_id, OK)
+    place.graph().start("local")
+
+
+def test_credentials_that_are_not_there_are_refused_before_anything_runs(place: Place) -> None:
+    place.site.write_text(f"{SITE}engine: podman\nregistry_credentials: nowhere/auth.json\n")
+    with pytest.raises(ConfigError, match=r"site here: registry_credentials: .*nowhere/auth.json is no file .* `podman login` writes one"):
+        place.graph()
+    (place.root / "nowhere").mkdir()
+    (place.root / "nowhere" / "auth.json").write_text("{}")
+    graph = place.graph()
+    for run_id in run_ids(graph):
+        place.record(run_id, OK)
+    (place.root / "nowhere" / "auth.json").unlink()
+    assert not place.graph().runs_to_make
 
 
 def test_the_digest_is_of_the_resolved_study(place: Place) -> None:

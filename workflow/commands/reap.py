@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from base.errors import ContainerError, PushError
 from base.logs import private_umask
@@ -19,6 +20,9 @@ from workflow.run.work_locks import sweep
 from workflow.study.site import Site
 from workflow.study.site_file import load_site
 
+if TYPE_CHECKING:
+    from containers.images.reaping import LoadedImage
+
 
 def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = False) -> None:
     """Say what there is, and do what is asked: deliver, remove; with `images` that is about images alone. Raises PushError when something
@@ -26,9 +30,11 @@ def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = Fa
     site = load_site(site_name)
     private_umask(group=site.shared == "group")
     if images:
-        _images(site, remove_dead)
+        problems = list(_images(site, remove_dead))
         if push:
             _push(site)
+        if problems:
+            raise problems[0]
         return
     failures = list(_containers(site.engine, remove_dead)) if remove_dead or not push else []
     if remove_dead or not push:
@@ -51,17 +57,31 @@ def _work_directories(site: Site, act: bool) -> None:
             list_cache(cache)  # looking at a lease drops it where its holder is gone
 
 
-def _images(site: Site, act: bool) -> None:
-    """A line per image of ours that was not used lately; those that stay, with why."""
-    from containers.images.reaping import UNUSED_S, reap_images
+def _images(site: Site, act: bool) -> Iterator[ContainerError]:
+    """A line per image of ours that was not used lately, in every engine that is here; those that stay, with why. An engine that does not
+    answer matters where it is the site's."""
+    from containers.images.apptainer import NAME as APPTAINER
+    from containers.images.reaping import UNUSED_S, reap_images, reap_parts
 
-    found = reap_images(site.engine, site.cache.path, act=act)
-    for image, why in found:
-        what = f"stays: {why}" if why else "removed" if act else "would be removed by --remove"
-        used = "used by no run that left a mark" if image.used is None else f"last used {format_duration(time.time() - image.used)} ago"
-        show.line(f"image {image.short} ({image.handle}), {format_size(image.bytes)}, {used}: {what}")
-    days = UNUSED_S / 86400
-    show.line(f"{site.engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {days:g} days")
+    for engine in (*engines_here(), APPTAINER):
+        try:
+            found = reap_images(engine, site.cache.path, act=act)
+        except ContainerError as error:
+            show.line(f"{engine}: {error}")
+            if engine == site.engine:
+                yield error
+            continue
+        for image, why in found:
+            show.line(_described_image(image, why, act))
+        show.line(f"{engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {UNUSED_S / 86400:g} days")
+    for part in reap_parts(site.cache.path, act=act):
+        show.line(f"{part}, half an archive: {'removed' if act else 'would be removed by --remove'}: its load was killed")
+
+
+def _described_image(image: LoadedImage, why: str | None, act: bool) -> str:
+    what = f"stays: {why}" if why else "removed" if act else "would be removed by --remove"
+    used = "used by no run that left a mark" if image.used is None else f"last used {format_duration(time.time() - image.used)} ago"
+    return f"image {image.short} ({image.handle}), {format_size(image.bytes)}, {used}: {what}"
 
 
 def _containers(wanted: str, act: bool) -> Iterator[ContainerError]:

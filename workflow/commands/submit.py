@@ -16,6 +16,7 @@ from cluster.slurm.batch_script import BatchJob, batch_script, clock
 from cluster.slurm.submissions import Submission, submissions_of
 from cluster.slurm.submit import submit
 from workflow.commands import show
+from workflow.commands.pin_images import pin_here
 from workflow.study.graph import Graph
 from workflow.study.graph_loading import load_graph
 from workflow.study.site import CHECKOUT
@@ -62,6 +63,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
 def _submit(graph: Graph, job: BatchJob, script: str) -> str:
     _refuse_second(graph)
     private_umask(group=graph.shared_by_group)
+    pin_here(graph)
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
     return submit(script, job.name)
 

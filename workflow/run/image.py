@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from base.errors import ContainerError, SlipwayError
+from base.errors import ContainerError, SlipwayError, StorageError
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import configure, private_umask
 from base.units import format_size
 from containers.engines.bare import NAME as BARE
 from containers.images import archiving, checking, model, pinning
+from workflow.run.image_kept import kept_entry, pinned_before
 from workflow.run.plan import at_site
 
 logger = logging.getLogger(__name__)
@@ -45,25 +46,15 @@ def file_name(engine: str, wanted: Mapping[str, tuple[str, str]]) -> str:
     return f"images-{hashlib.sha256(canonical_json([engine, wanted])).hexdigest()[:12]}.json"
 
 
-def pinned_before(results: Path, engine: str) -> dict[str, dict[str, Any]]:
-    """Reference -> what earlier files of the study say of it, as long as its archive is there. Raises RecordError."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(results.glob("images-*.json")):
-        value = read_json(path)
-        if value["engine"] == engine:
-            found |= {entry["image"]["reference"]: entry for entry in value["images"].values() if Path(entry["archive"]).exists()}
-    return found
-
-
 def prepare(content: Mapping[str, Any], credentials: Path | None = None, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Pin, look into and archive what the study's cells need and `before` does not say; nothing for the bare engine. Raises
-    SlipwayError."""
+    """Pin, look into and archive what the study's cells need and `before` (`pinned_before`) does not say; nothing for the bare engine.
+    Raises SlipwayError."""
     site = content["site"]
     engine, storage, images = site["engine"], Path(site["storage"]), {}
     if engine != BARE:
         for framework, (reference, python) in references(content).items():
             if before and reference in before:
-                images[framework] = before[reference]
+                images[framework] = kept_entry(before[reference], storage, credentials)
                 continue
             image = pinning.pin(reference, engine, credentials=credentials)
             checking.check_contract(image, python)
@@ -77,8 +68,9 @@ def prepare(content: Mapping[str, Any], credentials: Path | None = None, before:
 def load_argv(
     python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False, credentials: str | None = None
 ) -> tuple[str, ...]:
-    """Pure: what a node runs before its container starts; it prints {"image_id", "start"} or {"error": [class, message]}."""
-    argv = (python, "-P", "-m", "containers.images", "load", "--engine", engine, "--archive", archive, "--cache", cache)
+    """Pure: what a node runs before its container starts; it asks for its turn to read storage, and prints {"image_id", "start"} or
+    {"error": [class, message]} in the end."""
+    argv = (python, "-P", "-m", "containers.images", "load", "--in-turn", "--engine", engine, "--archive", archive, "--cache", cache)
     if not may_pull:
         return argv
     return (*argv, "--may-pull", *(() if credentials is None else ("--credentials", credentials)))
@@ -98,6 +90,20 @@ def check_nodes(entry: Mapping[str, Any], loaded: Mapping[str, str]) -> None:
     model.check_same(model.PinnedImage(**entry["image"]), loaded)
 
 
+def pin_study(results: Path, output: Path, credentials: Path | None = None) -> None:
+    """Write FILE. `credentials`: by default those of the site. Raises SlipwayError."""
+    from workflow.study.resolved import read_resolved
+
+    content = read_resolved(results)
+    private_umask(content["site"]["shared"] == "group")
+    own = credentials or content["site"].get("registry_credentials")
+    before = pinned_before(results, content["site"]["engine"])
+    try:
+        publish_json(output, prepare(content, Path(own) if own else None, before))
+    except OSError as error:
+        raise StorageError(f"pin the images of the study: {error.strerror or error}: {error.filename or output}") from error
+
+
 def main() -> int:
     """The command of the rule; the exit code of the error's class."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.image", description=__doc__.splitlines()[0])
@@ -106,14 +112,8 @@ def main() -> int:
     parser.add_argument("--credentials", type=Path, help="the user's own file for private registries; default: the site's")
     options = parser.parse_args()
     configure("image")
-    from workflow.study.resolved import read_resolved
-
     try:
-        content = read_resolved(options.results)
-        private_umask(content["site"]["shared"] == "group")
-        credentials = options.credentials or content["site"].get("registry_credentials")
-        before = pinned_before(options.results, content["site"]["engine"])
-        publish_json(options.output, prepare(content, Path(credentials) if credentials else None, before))
+        pin_study(options.results, options.output, options.credentials)
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code

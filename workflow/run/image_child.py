@@ -1,84 +1,129 @@
-"""`python -m containers.images load` as a child of the node program: its answer, its error, how long it has taken, its end in any case."""
+"""`python -m containers.images load` as a child of the node program: its turn, its answer, its error, its end in any case."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from base.units import format_duration
 from cluster.processes import die_with_parent, prepare_prctl
 from workflow.run.events import parse_line
+from workflow.run.feeder import Feeder
 from workflow.run.loop import Loop
 
 LOAD_S: Final = 5400.0
-"""Longer than what it limits itself: another's load of the same image, then its own."""
+"""From the start, and again from the turn to read storage, for which there is no limit: with these two another's load of the same image,
+and our own."""
+STALL_S: Final = 300.0
+"""Without a byte of the archive, once it is read."""
 SAY_EVERY_S: Final = 5.0
 
 Answer = dict[str, Any]
 
 
+class Say(Protocol):
+    """Tells of `loading` with seconds now and then, of `image_wanted` and `image_read` with bytes."""
+
+    def __call__(self, what: str, **fields: Any) -> None: ...
+
+
 class ImageChild:
-    """A running load. `waits(seconds)` is called in the loop now and then, `then(answer, error)` once: one of them is None, `error` is
-    (class name, message)."""
+    """A running load. `say` is called in the loop, `then(answer, error)` once: one of them is None, `error` is (class name, message)."""
 
     def __init__(
         self,
         loop: Loop,
         argv: tuple[str, ...],
-        waits: Callable[[float], None],
+        say: Say,
         then: Callable[[Answer | None, tuple[str, str] | None], None],
         limit_s: float = LOAD_S,
+        stall_s: float = STALL_S,
     ) -> None:
-        self._loop, self._waits, self._then, self._limit_s = loop, waits, then, limit_s
-        self._since = time.monotonic()
-        self._said = b""
+        self._loop, self._say, self._then, self._limit_s, self._stall_s = loop, say, then, limit_s, stall_s
+        self._since = self._limited_from = self._moved = time.monotonic()
+        self._phase = "before"
+        """before, waiting (for a turn), reading (storage), after."""
+        self._answer: Answer | None = None
+        self._rest = b""
         self._closed = False
         parent = os.getpid()
         prepare_prctl()
         self._process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=sys.stderr,
-            start_new_session=True,  # with the engine's client that it starts, it is ended as one
+            start_new_session=True,  # with the engine's client that it feeds, it is ended as one; clients that it asks end with it
             preexec_fn=lambda: die_with_parent(parent),
         )
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._orders = Feeder(loop, self._process.stdin)
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
         loop.watch(self._output, self._readable)
-        self._timer = loop.after(min(SAY_EVERY_S, limit_s), self._look)
+        self._timer = loop.after(self._next_look_s(), self._look)
+
+    def _next_look_s(self) -> float:
+        return min(SAY_EVERY_S, self._limit_s, self._stall_s)
 
     def _look(self) -> None:
-        passed = time.monotonic() - self._since
-        if passed >= self._limit_s:
-            self.kill()
-            self._then(None, ("ContainerError", f"the image was not here after {format_duration(self._limit_s)}; its load was ended"))
-            return
-        self._timer = self._loop.after(min(SAY_EVERY_S, self._limit_s), self._look)
-        self._waits(passed)
+        now = time.monotonic()
+        if self._phase == "reading" and now - self._moved >= self._stall_s:
+            self._give_up("StorageError", f"the image's archive on storage gave no byte for {format_duration(self._stall_s)}")
+        elif self._phase != "waiting" and now - self._limited_from >= self._limit_s:
+            self._give_up("ContainerError", f"the image was not here after {format_duration(self._limit_s)}")
+        else:
+            self._timer = self._loop.after(self._next_look_s(), self._look)
+            self._say("loading", seconds=now - self._since)
+
+    def _give_up(self, error: str, why: str) -> None:
+        self.kill()
+        self._then(None, (error, f"{why}; its load was ended"))
+
+    def read(self, bytes_per_s: float | None) -> None:
+        """Its turn has come."""
+        self._phase = "reading"
+        self._limited_from = self._moved = time.monotonic()
+        self._orders.feed(json.dumps({"bytes_per_s": bytes_per_s}).encode() + b"\n")
 
     def _readable(self) -> None:
         try:
             data = os.read(self._output, 1 << 16)
         except BlockingIOError:
             return
-        self._said += data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(parse_line(line))
         if not data:
             self._finish()
 
+    def _take(self, value: Any) -> None:
+        self._moved = time.monotonic()
+        if not isinstance(value, dict):
+            return
+        if "image_id" in value or "error" in value:
+            self._answer = value
+        if "wants" in value:
+            self._phase = "waiting"
+            self._say("image_wanted", bytes=value["wants"])
+        elif "read" in value:
+            self._phase = "after"
+            self._say("image_read", bytes=value["read"])
+
     def _finish(self) -> None:
         code = self._close()
-        answer = parse_line(self._said)
-        if isinstance(answer, dict) and "error" in answer:
+        answer = self._answer
+        if answer is not None and "error" in answer:
             name, message = answer["error"]
             self._then(None, (str(name), str(message)))
-        elif isinstance(answer, dict) and code == 0:
+        elif answer is not None and code == 0:
             self._then(answer, None)
         else:
             self._then(
@@ -89,6 +134,7 @@ class ImageChild:
         self._closed = True
         self._timer.cancel()
         self._loop.unwatch(self._output)
+        self._orders.close()
         code = self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()

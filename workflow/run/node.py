@@ -117,6 +117,7 @@ _ORDERS: Final[dict[str, Callable[[NodeWork, dict[str, Any]], None]]] = {
     "stage": NodeWork.do_stage,
     "peers": NodeWork.do_peers,
     "staged_all": NodeWork.do_staged_all,
+    "read_image": NodeWork.do_read_image,
     "reserve": NodeWork.do_reserve,
     "fetch": NodeWork.do_fetch,
     "forget": NodeWork.do_forget,

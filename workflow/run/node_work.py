@@ -197,10 +197,16 @@ class NodeWork:
         if argv is None:
             self._say_staged()
             return
+        self.say("dataset")
         try:
-            self.loading = ImageChild(self.loop, argv, lambda seconds: self.say("loading", seconds=seconds), self._loaded)
+            self.loading = ImageChild(self.loop, argv, self.say, self._loaded)
         except OSError as problem:
             self.fail("load the image", "ContainerError", f"{argv[0]} cannot be started: {problem.strerror}")
+
+    def do_read_image(self, message: dict[str, Any]) -> None:
+        """It is our turn to read the image's archive."""
+        if self.loading is not None:
+            self.loading.read(message["bytes_per_s"])
 
     def _loaded(self, answer: Answer | None, error: tuple[str, str] | None) -> None:
         self.loading = None

@@ -10,6 +10,7 @@ from typing import Any, Final
 from base.errors import StagingError
 from base.units import format_duration, format_size
 from cluster.types import Node
+from workflow.run.image_turns import ImageTurns
 from workflow.run.loop import Loop
 from workflow.run.nodes import NodeHandle, Nodes
 from workflow.run.outcome import Ending
@@ -22,7 +23,7 @@ MEET_S: Final = 20.0
 """How long nodes wait for each other before those that are there begin."""
 
 SHOW_EVERY_S: Final = 5.0
-HEARD_WHILE_STAGING: Final = frozenset({"progress", "loading", "listening"})
+HEARD_WHILE_STAGING: Final = frozenset({"progress", "listening", "loading", "dataset", "image_wanted", "image_read"})
 """What nodes say that is told to `Staging.heard`."""
 
 
@@ -36,6 +37,7 @@ class Staging:
         self._met: list[dict[str, Any] | None] | None = None
         """What each node said of where it listens; None before they were told of each other."""
         self._appointed: tuple[int, ...] = ()
+        self._turns: ImageTurns | None = None
 
     def wait_for_nodes(self) -> None:
         """Until every node program has come up."""
@@ -48,6 +50,7 @@ class Staging:
     def run(self, orders: Mapping[str, Any], cache_of: Callable[[Node], str], readers: int | None) -> None:
         """Until every node has the dataset, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all may."""
         self._readers = readers
+        self._turns = ImageTurns(self._nodes.all, self._nodes.send, readers, orders["bytes_per_s"])
         for node in self._nodes.all:
             self._nodes.send(node, "plan", **orders, cache=cache_of(node.node))
             self._nodes.send(node, "stage")
@@ -60,6 +63,7 @@ class Staging:
         while not self._loop.until(lambda: self._everybody("staged", "failed") and (head.lost or head.has_said("reserved")), 1.0):
             if time.monotonic() - self._heard > STALL_S:
                 self._on_end(Ending(status="storage", reason=f"staging made no progress for {STALL_S:.0f} s", error=StagingError))
+            self._turns.give()
         self._nodes.tell("staged_all")
 
     def _introduce(self) -> None:
@@ -74,10 +78,10 @@ class Staging:
         """One of HEARD_WHILE_STAGING."""
         if what == "listening":
             self.listens(node)
-        elif what == "loading":
-            self.loads()
-        else:
+        elif what == "progress":
             self.progress()
+        else:
+            self.loads()
 
     def listens(self, node: NodeHandle) -> None:
         """A node has come after the others had been told: it goes to them."""
@@ -96,8 +100,10 @@ class Staging:
         return all(node.lost or any(node.has_said(one) for one in what) for node in self._nodes.all)
 
     def loads(self) -> None:
-        """Nodes bring the image in, which makes no sound: a line for people now and then."""
+        """Nodes bring the image in: those whose turn it is read storage. A line for people now and then."""
         self._heard = now = time.monotonic()
+        if self._turns is not None:
+            self._turns.give()
         if now - self._shown < SHOW_EVERY_S:
             return
         self._shown = now

@@ -24,7 +24,7 @@ from data_prep.spec import DatasetSpec
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.deadline import LEAST_MARGINS, margin_of
 from workflow.study.cell import Run
-from workflow.study.image_file import images_file
+from workflow.study.image_file import images_file, keep_images
 from workflow.study.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
 from workflow.study.resolved import publish_resolved, resolved_study
 from workflow.study.study import Study
@@ -198,9 +198,11 @@ class Graph:
 
     def start(self, executor: str) -> None:
         """Before the first job: refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables
-        read, and look at the clock of the job we are in."""
+        read, see that storage has the images that runs load, and look at the clock of the job we are in."""
         refuse_wrong_executor(self.mode.way, executor)
         publish_resolved(self.study)
+        if self.images_file is not None and self.runs_to_make:
+            keep_images(self.study, self.images_file)
         if self.mode.way == "allocation":
             site = self.study.site
             watch_deadline(os.environ, LEAST_MARGINS * margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s))

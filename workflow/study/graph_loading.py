@@ -12,6 +12,7 @@ from cluster.schedulers import get_scheduler
 from containers.engines import get_engine
 from workflow.study.cost import refuse_over_budget
 from workflow.study.graph import Graph
+from workflow.study.image_file import refuse_missing_credentials
 from workflow.study.job_size import refuse_owned_directives
 from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.source_paths import refuse_missing_sources
@@ -54,6 +55,8 @@ def load_graph(
     if not graph.mode.main:
         return graph
     refuse_over_budget(study, graph.runs_to_make)
+    if graph.runs_to_make:
+        refuse_missing_credentials(study.site)
     refuse_missing_sources(study, {run.cell.dataset for run in graph.runs_to_make})
     refuse_too_few_nodes(graph.mode, graph.runs_to_make)
     return graph

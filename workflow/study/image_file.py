@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from base.errors import ConfigError
+from workflow.study.site import Site
 from workflow.study.study import Study
 
 
@@ -15,3 +19,20 @@ def images_file(study: Study) -> str | None:
     cells = {cell.framework: cell for cell in reversed(study.cells)}
     wanted = references({"site": site.to_json(), "cells": [cells[name].to_json() for name in sorted(cells)]})
     return str(study.results_dir / file_name(site.engine, wanted))
+
+
+def refuse_missing_credentials(site: Site) -> None:
+    """Raise ConfigError where runs are containers and the file for private registries is not there: found now, not when it is needed."""
+    path = site.registry_credentials
+    if path is not None and site.engine != "bare" and not path.is_file():
+        raise ConfigError(
+            f"site {site.name}: registry_credentials: {path} is no file on this machine; `{site.engine} login` writes one; a relative path "
+            "begins at the site file; without the key the engine uses what it finds itself"
+        )
+
+
+def keep_images(study: Study, file: str) -> None:
+    """Before runs start: what `file` names is on storage, archived again if need be. Raises SlipwayError."""
+    from workflow.run.image_kept import keep_archives
+
+    keep_archives(Path(file), study.site.storage, study.site.registry_credentials)

@@ -1,0 +1,47 @@
+"""What a study's runs wait for, and why it is not there: the logs of datasets and images, read for who asks what became of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from workflow.study.image_file import images_file
+from workflow.study.study import Study
+
+ERROR: Final = " ERROR "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hindrance:
+    """Something that all runs, or those of one dataset, cannot begin without."""
+
+    what: str
+    reason: str
+    log: str
+
+
+def hindrances(study: Study) -> tuple[Hindrance, ...]:
+    """Pinned images and datasets that are not there and whose last attempt failed. Reads only."""
+    return tuple(Hindrance(what=what, reason=reason, log=str(log)) for what, log in _waited_for(study) if (reason := _last_error(log)))
+
+
+def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
+    """What is not there, with each log that may say why."""
+    images = images_file(study)
+    if images is not None and not Path(images).exists():
+        yield "the images", study.results_dir / "logs" / Path(images).with_suffix(".log").name
+    for name in sorted({run.cell.dataset for run in study.runs}):
+        build = study.build_dir(name)
+        if not (build / "dataset.json").exists():
+            yield from ((f"dataset {name}", log) for log in sorted((build / "logs").glob("*.log")))
+
+
+def _last_error(log: Path) -> str | None:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return None
+    errors = [line.partition(ERROR)[2] for line in lines if ERROR in line]
+    return errors[-1] if errors else None

@@ -1,0 +1,45 @@
+"""The images of a study on the login node, before its job is submitted: a queue is a long way to learn of a wrong name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from base.errors import ContainerError
+from base.logs import configure
+from containers.engines import WITH_STORE, client
+from workflow.commands import show
+from workflow.study.graph import Graph
+from workflow.study.resolved import publish_resolved
+
+
+def pin_here(graph: Graph) -> None:
+    """What the job's first rule would do, where this machine's engine answers; where not, the first node of the job does it. Raises
+    SlipwayError."""
+    file, engine = graph.images_file, graph.study.site.engine
+    if file is None or Path(file).exists():
+        return
+    if why := _silent(engine):
+        show.line(f"{why}; the first node of the job pins the images")
+        return
+    from workflow.run.image import pin_study
+
+    configure("image")
+    publish_resolved(graph.study)
+    show.line("pinning the study's images, once; a new one is archived on storage, which takes a while")
+    pin_study(Path(graph.results_dir), Path(file))
+
+
+def _silent(engine: str) -> str | None:
+    """Why the engine cannot be asked on this machine; None where it answers."""
+    if shutil.which(engine) is None:
+        return f"{engine} is not on this machine's PATH"
+    if engine not in WITH_STORE:
+        return None
+    where = WITH_STORE[engine](os.environ)
+    try:
+        result = client.call([engine, "info"], where)
+    except ContainerError as error:
+        return str(error)
+    return f"{where} does not answer here: {result.stderr.strip() or result.stdout.strip()}" if result.returncode else None
