@@ -34,6 +34,19 @@ def empty_queue(request: pytest.FixtureRequest) -> Iterator[None]:
         wait_until(lambda: not cluster.exec("login", ["squeue", "--noheader"], timeout=60).stdout.strip(), 60.0, "the queue is empty")
 
 
+@pytest.fixture(autouse=True)
+def no_loaded_images(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a run has loaded on a node is not there for the next test, which looks whether its own brings it."""
+    yield
+    if "docker_cluster" in request.fixturenames:
+        cluster: Cluster = request.getfixturevalue("docker_cluster")
+        for node in cluster.nodes:
+            for engine, prefix in (("docker", ""), ("podman", "localhost/")):
+                argv = [engine, "images", "--filter", f"reference={prefix}slipway-loaded/u0", "--format", "{{.Repository}}:{{.Tag}}"]
+                for tag in cluster.exec(node, argv, timeout=60).stdout.split():
+                    cluster.exec(node, [engine, "rmi", "--force", tag], timeout=60)
+
+
 @pytest.fixture(scope="session")
 def docker_cluster() -> Iterator[Cluster]:
     """2 nodes x 8 GPUs, a dockerd on each and on the login node, the base image of tests on all of them, and podman."""

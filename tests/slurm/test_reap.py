@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,8 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 REAP = [sys.executable, "-m", "workflow.commands.main", "reap"]
 GONE = ("900001", "900002", "900003")
 EACH = 3
-LIMIT_S = 60.0
-"""What one question alone took before its job was given up, while all of them now take at most 40 s."""
+LIMIT_S = 300.0
+"""Of the whole command: a question for each container, with a minute of patience, would take more than twice as long."""
 
 
 def names(cluster: Cluster) -> set[str]:
@@ -55,16 +54,13 @@ def test_a_silent_controller_costs_a_reap_its_patience_once(docker_cluster: Clus
     options = {"cwd": ROOT, "env": {"PYTHONPATH": str(ROOT), "SLIPWAY_SITE": str(cluster.site_file)}}
     cluster.ctld("stop")
     try:
-        began = time.monotonic()
-        said = cluster.exec("n1", [*REAP, "--remove"], timeout=600, **options)
-        took = time.monotonic() - began
+        said = cluster.exec("n1", [*REAP, "--remove"], timeout=LIMIT_S, **options)
     finally:
         cluster.ctld("cont")
     assert said.returncode == 0, said
     assert said.stdout.count("lives cannot be told now") == len(everything), said
-    assert took < LIMIT_S
     assert names(cluster) == everything
-    said = cluster.exec("n1", [*REAP, "--remove"], timeout=600, **options)
+    said = cluster.exec("n1", [*REAP, "--remove"], timeout=LIMIT_S, **options)
     assert said.returncode == 0, said
     assert said.stdout.count(f"stays: job slurm:{living}:0 lives") == EACH, said
     assert names(cluster) == {name for name in everything if f"-{living}-" in name}
