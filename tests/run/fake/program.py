@@ -79,6 +79,12 @@ def leave_another_s_file():
     os.chown(path, 65534, 65534)
 
 
+def leave_much():
+    with Path(os.environ["SLIPWAY_OUT"], "much").open("wb") as file:
+        for _ in range(300):
+            file.write(os.urandom(1 << 20))
+
+
 ACTIONS = {
     "nan": lambda: fail("nan", 42, "loss is nan at step 3"),
     "oom": lambda: fail("oom", 41, "DefaultCPUAllocator: can't allocate memory"),
@@ -89,6 +95,7 @@ ACTIONS = {
     "deaf": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "sleep": lambda: time.sleep(1000),
     "stranger": leave_another_s_file,
+    "much": leave_much,  # that the push takes seconds
 }
 
 
