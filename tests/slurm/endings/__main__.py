@@ -8,6 +8,7 @@ must be the same before and after. Prints a line per ending, then count and long
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import signal
@@ -32,15 +33,17 @@ def say(text: str) -> None:
 
 
 def kinds_of(options: argparse.Namespace) -> list[str]:
-    kinds = options.only or list(FAULTS)
-    return [kind for kind in kinds if options.engine == "docker" or not FAULTS[kind].daemon]
+    """One per ending, in rounds; those that take long are not in every round."""
+    names = [kind for kind in options.only or FAULTS if options.engine == "docker" or not FAULTS[kind].daemon]
+    rounds = ((kind for kind in names if options.only or turn % FAULTS[kind].every == 0) for turn in itertools.count())
+    return list(itertools.islice(itertools.chain.from_iterable(rounds), options.endings))
 
 
 def line_of(number: int, kind: str, result: Result, took_s: float) -> str:
     seconds = "     -" if result.seconds is None else f"{result.seconds:6.1f}"
     verdict = "; ".join(result.problems) or "right"
     notes = f"  ({', '.join(result.notes)})" if result.notes else ""
-    return f"{number:3} {kind:18} {result.way:6} {result.nodes} nodes {result.moment:14} {seconds} s of {took_s:5.1f}  {verdict}{notes}"
+    return f"{number:3} {kind:18} {result.way:6} {result.nodes} node{'s' if result.nodes > 1 else ' '} {result.moment:14} {seconds} s of {took_s:5.1f}  {verdict}{notes}"
 
 
 def campaign(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[Result]]:
@@ -49,8 +52,7 @@ def campaign(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[Re
     if any(FAULTS[kind].submitted for kind in kinds):
         place.prepare_submissions()
     others = Others(place)
-    for number in range(1, options.endings + 1):
-        kind = kinds[(number - 1) % len(kinds)]
+    for number, kind in enumerate(kinds, 1):
         rng = random.Random(options.seed * 1000 + number)  # noqa: S311 - no secret
         submitted = FAULTS[kind].submitted and len(results[kind]) % SUBMIT_EVERY == 1
         began = time.monotonic()

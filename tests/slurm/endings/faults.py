@@ -20,7 +20,7 @@ OVER_S = 180.0
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """`moments`: when it can strike. `bound_s`: until nothing is left. `daemon`: it ends dockerd of the struck node. `own_time`: the fault
-    waits for its own moment, in `act`. `submitted`: through `slipway submit` too."""
+    waits for its own moment, in `act`. `submitted`: through `slipway submit` too. `every`: in one of so many rounds of all kinds."""
 
     act: Act
     moments: tuple[str, ...] = LATE
@@ -28,6 +28,7 @@ class Fault:
     daemon: bool = False
     submitted: bool = False
     own_time: bool = False
+    every: int = 1
 
 
 def _strike(one: One, pids: list[int]) -> None:
@@ -133,5 +134,5 @@ FAULTS: dict[str, Fault] = {
     "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
     "slurmstepd of step": Fault(act=slurmstepd_of_step),
     "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=35.0),
-    "walltime": Fault(act=walltime, moments=("train",), submitted=True),
+    "walltime": Fault(act=walltime, moments=("train",), submitted=True, every=2),
 }

@@ -26,6 +26,7 @@ class One:
         self.struck = ""
         """The node that the fault is done to, where it is done to one."""
         self.began = time.time()
+        self.files_before = place.files_left()
 
     def start(self, *, submitted: bool, much: bool, walltime_s: float, nodes: int) -> None:
         if submitted:

@@ -72,6 +72,7 @@ class Place(ContainerWorld):
         program = (FAKE / "program.py").read_text()
         (framework / "program.py").write_text(program.replace('FAKE.get("step_s", 0.001)', f'FAKE.get("step_s", {STEP_S})'))
         site = self.cluster.site_file.read_text().replace("engine: bare", f"engine: {self.engine}").replace("device: cpu", "device: cuda")
+        site = re.sub(r"cpus_per_node: .*\nmemory_per_node: .*\n", "cpus_per_node: 4\nmemory_per_node: 1500MB\nshare_nodes: true\n", site)
         (self.checkout / "site.yaml").write_text(site.replace("/local/slipway", f"/local/{self.path.name}"))
         for node in self.cluster.nodes:
             self.make_image(node)
@@ -114,11 +115,11 @@ class Place(ContainerWorld):
         """Records of submitted studies, whose storage is the cluster's own."""
         return list((Path(self.cluster.shared) / "slipway" / "results").glob("*/runs/*/attempts/*/record.json"))
 
-    def files_left(self) -> list[str]:
+    def files_left(self) -> set[str]:
         """Work directories and leases of datasets, whoever holds them."""
         name = self.path.name
         patterns = (f"local/{name}/runs/*", f"local/{name}/leases/*/*.json")
-        return [f"{node}:{path.name}" for node in self.cluster.nodes for path in self.node_files(node, *patterns)]
+        return {f"{node}:{path.name}" for node in self.cluster.nodes for path in self.node_files(node, *patterns)}
 
     def node_files(self, node: str, *patterns: str) -> list[Path]:
         """As the node sees its own disk."""

@@ -105,5 +105,5 @@ def _tidy(one: One, result: Result) -> None:
         if state.rstrip("*") not in ("idle", "mixed", "allocated"):
             result.notes.append(f"{node} {state}")
             one.cluster.heal(node)
-    if files := one.place.files_left():
+    if files := one.place.files_left() - one.files_before:
         result.notes.append(f"{len(files)} files for the next start")
