@@ -43,7 +43,8 @@ def line_of(number: int, kind: str, result: Result, took_s: float) -> str:
     seconds = "     -" if result.seconds is None else f"{result.seconds:6.1f}"
     verdict = "; ".join(result.problems) or "right"
     notes = f"  ({', '.join(result.notes)})" if result.notes else ""
-    return f"{number:3} {kind:18} {result.way:6} {result.nodes} node{'s' if result.nodes > 1 else ' '} {result.moment:14} {seconds} s of {took_s:5.1f}  {verdict}{notes}"
+    where = f"{result.way:6} {result.nodes} {'node' if result.nodes == 1 else 'nodes':5} {result.moment:14}"
+    return f"{number:3} {kind:18} {where} {seconds} s of {took_s:5.1f}  {verdict}{notes}"
 
 
 def campaign(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[Result]]:

@@ -19,16 +19,23 @@ OVER_S = 180.0
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """`moments`: when it can strike. `bound_s`: until nothing is left. `daemon`: it ends dockerd of the struck node. `own_time`: the fault
-    waits for its own moment, in `act`. `submitted`: through `slipway submit` too. `every`: in one of so many rounds of all kinds."""
+    """`moments`: when it can strike. `bound_s`: until nothing is left."""
 
     act: Act
     moments: tuple[str, ...] = LATE
     bound_s: float = 15.0
     daemon: bool = False
+    """It ends dockerd of the struck node."""
     submitted: bool = False
+    """To runs of `slipway submit` too."""
     own_time: bool = False
+    """The moment is the run's own, which gets a short walltime."""
+    waits: bool = False
+    """`act` waits until the run is being ended: measured from there."""
+    stills: bool = False
+    """The job stands still and does not end: only containers and ranks go, the rest when it goes on."""
     every: int = 1
+    """In one of so many rounds of all kinds."""
 
 
 def _strike(one: One, pids: list[int]) -> None:
@@ -129,10 +136,10 @@ FAULTS: dict[str, Fault] = {
     "client": Fault(act=client, moments=("start", "train")),
     "dockerd restart": Fault(act=dockerd_restart, daemon=True, bound_s=30.0),
     "node program": Fault(act=node_program),
-    "deadline": Fault(act=deadline, moments=("before",), own_time=True),
+    "deadline": Fault(act=deadline, moments=("before",), own_time=True, waits=True),
     "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, submitted=True),
     "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
     "slurmstepd of step": Fault(act=slurmstepd_of_step),
-    "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=35.0),
-    "walltime": Fault(act=walltime, moments=("train",), submitted=True, every=2),
+    "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=35.0, stills=True),
+    "walltime": Fault(act=walltime, moments=("train",), submitted=True, waits=True, every=2),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from containers.engines.cli import remove_argv
 from containers.labels import JOB, TAG, USER
 from tests import images
 from tests.slurm.endings.place import Place
@@ -33,6 +34,12 @@ class Others:
                 options = ["--detach", "--network", "host", *restart, *(["--init"] if restart else []), "--name", f"others-{name}", *words]
                 place.told(node, "run", *options, images.BASE, "sleep", "100000")
             self.started[node] = self.look(node)
+
+    def remove(self) -> None:
+        """By id."""
+        for node, found in self.started.items():
+            self.place.told(node, *remove_argv(self.place.engine, "")[1:-1], *found)
+        self.place.cluster.exec("login", ["scancel", self.job])
 
     @property
     def ids(self) -> set[str]:

@@ -16,7 +16,8 @@ from tests.slurm.test_container_runs import ContainerWorld
 from tests.slurm.test_profiles import ROOMS
 
 STEP_S = 0.05
-STEPS = 1200
+STEPS = 4000
+"""More than any fault waits for."""
 PUSHED_AFTER = 10
 """Steps of a run that shall be caught while it pushes."""
 GPUS = 2
@@ -25,7 +26,7 @@ STUDY = """
 study: {name}
 datasets:
   noise: {{source: synthetic, samples: 40, size: 28, channels: grey, shards: 2}}
-base: {{dataset: noise, model: lenet, batch_size: 8, gpus_per_node: 2, steps: {{warmup: 2, measured: 1200}}, repeats: 1, device: cuda}}
+base: {{dataset: noise, model: lenet, batch_size: 8, gpus_per_node: 2, steps: {{warmup: 2, measured: 4000}}, repeats: 1, device: cuda}}
 axes: {{nodes: [2]}}
 baseline: {{nodes: 2}}
 limits: {{walltime: 10m, init: 120s}}
@@ -56,8 +57,9 @@ class Place(ContainerWorld):
 
     def batch(self, run_id: str, nodelist: tuple[str, ...]) -> str:
         """The job that profiles/slurm makes of a run, without the Snakemake in it; its id."""
-        options = (f"--nodes={len(nodelist)}", f"--nodelist={','.join(nodelist)}", "--ntasks-per-node=1", f"--gres=gpu:{GPUS}", "--time=5")
-        return self.submit(self.script(f"exec {self.supervisor(run_id)}"), *options)
+        options = ("--ntasks-per-node=1", "--cpus-per-task=2", f"--gres=gpu:{GPUS}", "--time=5")
+        nodes = (f"--nodes={len(nodelist)}", f"--nodelist={','.join(nodelist)}")
+        return self.submit(self.script(f"exec {self.supervisor(run_id)}"), *nodes, *options)
 
     def prepare_submissions(self) -> None:
         """A checkout whose framework pytorch is the fake one, and its image on the nodes, where the job looks for it."""

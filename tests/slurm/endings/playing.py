@@ -48,7 +48,10 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
         result.problems.append(str(error))
     _tidy(one, result)
     result.problems += one.others.wrong(one.struck if fault.daemon else None)
-    result.notes += one.place.statuses(one.began)
+    statuses = one.place.statuses(one.began)
+    if "ok" in statuses and name != "push":
+        result.problems.append("the run ended by itself")
+    result.notes += statuses
     return result
 
 
@@ -56,19 +59,22 @@ def _strike(one: One, fault: Fault, result: Result) -> None:
     one.struck = one.rng.choice(one.nodes)
     began = time.monotonic()
     then = fault.act(one)
-    if fault.own_time or fault.act.__name__ == "walltime":
+    if fault.waits:
         began = time.monotonic()
-    if fault.act.__name__ == "suspend":
-        result.seconds = _measure(one, began, lambda: one.containers_left() + [f"rank {pid}" for pid in one.ranks()], result, lives=True)
-        if then is not None:
-            then()
-        _measure(one, time.monotonic(), lambda: _left(one), result)
+    if fault.stills:
+        result.seconds = _measure(one, began, lambda: _in_containers(one), result, lives=True)
     else:
         result.seconds = _measure(one, began, lambda: _left(one), result)
-        if then is not None:
-            then()
+    if then is not None:
+        then()
+    if fault.stills:
+        _measure(one, time.monotonic(), lambda: _left(one), result)
     if result.seconds is not None and result.seconds > fault.bound_s:
         result.problems.append(f"took {result.seconds:.1f} s, longer than {fault.bound_s:g} s")
+
+
+def _in_containers(one: One) -> list[str]:
+    return [f"rank {pid}" for pid in one.ranks()] or one.containers_left()
 
 
 def _left(one: One) -> list[str]:
