@@ -15,6 +15,7 @@ Act = Callable[[One], Callable[[], None] | None]
 ALL = ("before", "load", "start", "train", "push")
 LATE = ALL[1:]
 OVER_S = 180.0
+COMES_UP_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,9 @@ class Fault:
     act: Act
     moments: tuple[str, ...] = LATE
     bound_s: float = 15.0
+    submitted_bound_s: float = 15.0
+    """The same, of a submitted study. Slurm does not reach a Snakemake whose slurmstepd was killed: when its runs have ended, it tries them
+    once more, which the ended job refuses, and writes tables and report before it goes."""
     daemon: bool = False
     """It ends dockerd of the struck node."""
     submitted: bool = False
@@ -38,10 +42,15 @@ class Fault:
     """In one of so many rounds of all kinds."""
 
 
-def _strike(one: One, pids: list[int]) -> None:
-    if not pids:
-        raise TimeoutError(f"nobody to strike on {', '.join(one.nodes)}: it is over already")
-    processes.send([one.rng.choice(pids)], signal.SIGKILL)
+def _strike(one: One, find: Callable[[], list[int]]) -> None:
+    """Kill one of those found, who may have to come up first."""
+    found: list[int] = []
+    give_up = time.monotonic() + COMES_UP_S
+    while not (found := find()):
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"nobody to strike on {', '.join(one.nodes)}: it is over already; it said: {one.log()[-500:]}")
+        time.sleep(0.02)
+    processes.send([one.rng.choice(found)], signal.SIGKILL)
 
 
 def scancel(one: One) -> None:
@@ -60,23 +69,23 @@ def deadline(one: One) -> None:
 
 
 def supervisor(one: One) -> None:
-    _strike(one, one.programs("-m", "workflow.run.supervisor"))
+    _strike(one, lambda: one.programs("-m", "workflow.run.supervisor"))
 
 
 def slurmstepd_of_job(one: One) -> None:
-    _strike(one, one.pids(f"slurmstepd: [{one.job}.batch]"))
+    _strike(one, lambda: one.pids(f"slurmstepd: [{one.job}.batch]"))
 
 
 def slurmstepd_of_step(one: One) -> None:
-    _strike(one, one.pids(f"slurmstepd: [{one.job}.0]"))
+    _strike(one, lambda: one.pids(f"slurmstepd: [{one.job}.0]"))
 
 
 def node_program(one: One) -> None:
-    _strike(one, one.programs("-m", "workflow.run.node"))
+    _strike(one, lambda: one.programs("-m", "workflow.run.node"))
 
 
 def client(one: One) -> None:
-    _strike(one, one.pids(one.place.engine, "run"))
+    _strike(one, lambda: one.pids(one.place.engine, "run"))
 
 
 def suspend(one: One) -> Callable[[], None]:
@@ -137,7 +146,7 @@ FAULTS: dict[str, Fault] = {
     "dockerd restart": Fault(act=dockerd_restart, daemon=True, bound_s=30.0),
     "node program": Fault(act=node_program),
     "deadline": Fault(act=deadline, moments=("before",), own_time=True, waits=True),
-    "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, submitted=True),
+    "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, submitted=True, submitted_bound_s=60.0),
     "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
     "slurmstepd of step": Fault(act=slurmstepd_of_step),
     "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=35.0, stills=True),

@@ -28,13 +28,13 @@ class One:
         self.began = time.time()
         self.files_before = place.files_left()
 
-    def start(self, *, submitted: bool, much: bool, walltime_s: float, nodes: int) -> None:
+    def start(self, *, submitted: bool, much: bool, deaf: bool, walltime_s: float, nodes: int) -> None:
         if submitted:
             self.nodes = self.cluster.nodes
             self.job = self.place.submit_study(f"{self.place.engine}-{self.number}")
             return
         self.nodes = self.cluster.nodes if nodes == len(self.cluster.nodes) else (self.rng.choice(self.cluster.nodes),)
-        self.run_id = self.place.one_run(nodes, walltime_s, much=much)
+        self.run_id = self.place.one_run(nodes, walltime_s, much=much, deaf=deaf)
         self.job = self.place.batch(self.run_id, self.nodes)
 
     def state(self) -> str:

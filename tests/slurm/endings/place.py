@@ -46,11 +46,11 @@ class Place(ContainerWorld):
         self.cell()  # pinning wants a cell
         self.pin()
 
-    def one_run(self, nodes: int, walltime_s: float, *, much: bool) -> str:
-        """A run of the fake framework, in study.json; with `much`, soon over and long pushed."""
+    def one_run(self, nodes: int, walltime_s: float, *, much: bool, deaf: bool) -> str:
+        """A run of the fake framework, in study.json; with `much`, soon over and long pushed; with `deaf`, rank 0 ignores TERM."""
         self.limits = {**self.user_limits, "walltime_s": walltime_s, "init_s": 60.0}
-        fake = {"do": {"0": [PUSHED_AFTER, "much"]}} if much else {}
-        run_id = self.cell(nodes=nodes, each=GPUS, measured=PUSHED_AFTER if much else STEPS, step_s=STEP_S, **fake)
+        do = {"0": [PUSHED_AFTER, "much"]} if much else {"0": [1, "deaf"]} if deaf else {}
+        run_id = self.cell(nodes=nodes, each=GPUS, measured=PUSHED_AFTER if much else STEPS, step_s=STEP_S, do=do)
         self.cells[-1]["device"] = "cuda"
         self.write()
         return run_id

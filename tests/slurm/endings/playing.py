@@ -15,7 +15,10 @@ LIVES_S = 15.0
 """A fault that does not end the job (a slurmstepd is not the run): the job is cancelled after so long, and measured from there."""
 GIVE_UP_S = 120.0
 QUEUE_S = 90.0
+SUBMIT = "submit"
 OWN_TIME_S = (6.0, 16.0)
+DEAF = 0.4
+"""In so many of the runs that are ended while they train, a rank ignores TERM."""
 
 
 @dataclass
@@ -37,10 +40,11 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
     try:
         if name == "load" or one.rng.random() < 0.2:
             one.place.forget_images()
-        one.start(
-            submitted=submitted, much=name == "push", walltime_s=one.rng.uniform(*OWN_TIME_S) if fault.own_time else 120.0, nodes=nodes
-        )
-        result.way, result.nodes = "submit" if submitted else "batch", len(one.nodes)
+        walltime_s = one.rng.uniform(*OWN_TIME_S) if fault.own_time else 120.0
+        deaf = not submitted and name == "train" and one.rng.random() < DEAF
+        one.start(submitted=submitted, much=name == "push", deaf=deaf, walltime_s=walltime_s, nodes=nodes)
+        result.notes += ["rank 0 deaf to TERM"] if deaf else []
+        result.way, result.nodes = SUBMIT if submitted else "batch", len(one.nodes)
         after = 0.0 if fault.own_time else await_moment(one, name)
         result.moment = "own" if fault.own_time else f"{name} +{after:.1f} s"
         _strike(one, fault, result)
@@ -69,8 +73,9 @@ def _strike(one: One, fault: Fault, result: Result) -> None:
         then()
     if fault.stills:
         _measure(one, time.monotonic(), lambda: _left(one), result)
-    if result.seconds is not None and result.seconds > fault.bound_s:
-        result.problems.append(f"took {result.seconds:.1f} s, longer than {fault.bound_s:g} s")
+    bound_s = fault.submitted_bound_s if result.way == SUBMIT else fault.bound_s
+    if result.seconds is not None and result.seconds > bound_s:
+        result.problems.append(f"took {result.seconds:.1f} s, longer than {bound_s:g} s")
 
 
 def _in_containers(one: One) -> list[str]:
