@@ -27,10 +27,15 @@ def inside(spec: Spec, host: str) -> list[int]:
 
 def cgroup_pids(spec: Spec, host: str) -> list[int]:
     pids: list[int] = []
-    for path in spec.cgroup(host).rglob("cgroup.procs"):
+    for path in files_below(spec.cgroup(host), "cgroup.procs"):
         with contextlib.suppress(OSError):
             pids += [int(line) for line in path.read_text().split()]
     return [pid for pid in pids if state_of(pid) not in ("Z", "")]
+
+
+def files_below(directory: Path, name: str) -> list[Path]:
+    """Those of that name in all directories. Containers come and go: unlike rglob, a directory that vanishes meanwhile is no error."""
+    return [Path(found, name) for found, _, names in os.walk(directory) if name in names]
 
 
 def state_of(pid: int) -> str:
@@ -80,7 +85,7 @@ def kill_all(spec: Spec, host: str, limit_s: float = 20.0) -> None:
 
 def set_frozen(spec: Spec, host: str, *, frozen: bool) -> None:
     """Freeze the whole host, or thaw it and every step that Slurm froze: a frozen process does not die."""
-    paths = [spec.cgroup(host) / "freezer.state", *([] if frozen else spec.cgroup(host).rglob("freezer.state"))]
+    paths = [spec.cgroup(host) / "freezer.state", *([] if frozen else files_below(spec.cgroup(host), "freezer.state"))]
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             path.write_text("FROZEN" if frozen else "THAWED")
@@ -90,7 +95,7 @@ def remove_cgroups(directory: Path) -> None:
     """The cgroup directories from the innermost outwards; whoever joined late is killed."""
 
     def removed() -> bool:
-        for path in directory.rglob("cgroup.procs"):
+        for path in files_below(directory, "cgroup.procs"):
             with contextlib.suppress(OSError):
                 send([int(line) for line in path.read_text().split()], signal.SIGKILL)
         for name, _, _ in os.walk(directory, topdown=False):

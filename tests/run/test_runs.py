@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from base.errors import NodeLost
 from data_prep.push import deliver_pending
 from tests.cluster import smi
 from tests.run.world import World
@@ -436,6 +437,24 @@ def test_read_only_storage_is_told_as_such(world: World) -> None:
         assert process.returncode == 22, log
         assert "Read-only file system" in log
         assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+    assert world.processes() == []
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it(world: World, nodes: int) -> None:
+    run_id = world.cell(nodes, do={"0": [3, "much"]})
+    process = world.start(run_id)
+    (part,) = world.wait_for(lambda: list(world.run_dir(run_id).glob("attempts/.1.part-*/much")))
+    os.kill(min(pid for pid in world.pids("workflow.run.node") if b"--node\x000\0" in Path(f"/proc/{pid}/cmdline").read_bytes()), 9)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == NodeLost.exit_code, log
+    record = world.record(run_id, 1)
+    assert record["status"] == "node_lost", log
+    assert "the run ended ok, and local-0 was lost before its files were on network storage" in record["status_reason"]
+    assert not part.parent.exists()
+    assert not (world.run_dir(run_id) / "record.json").exists()
+    logs = world.run_dir(run_id) / "attempts" / "1" / "logs"
+    assert [path.name for path in sorted(logs.glob("node-*"))] == [f"node-{index}.log" for index in range(1, nodes)]
     assert world.processes() == []
 
 

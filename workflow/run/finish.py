@@ -36,6 +36,8 @@ CANCELLED_PUSH_S: Final = 10.0
 LEAST_PUSH_S: Final = 10.0
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
+NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
+"""Results that are made of every node's files: measurements, a checkpoint."""
 
 
 def give_up(run: Supervisor, ending: Ending) -> int:
@@ -189,6 +191,7 @@ class _Finish:
     def _push(self, left_s: float) -> None:
         """Every node copies its files into the attempt's part directory; what the events say is read from there."""
         run = self.run
+        self._judge_lost()
         if self.part is None:
             self.part = run.call("push", attempt.make_part, run.run["run_dir"], run.run["attempt"], timeout_s=left_s)
         self.nodes.forget("pushed", "failed")
@@ -200,11 +203,28 @@ class _Finish:
         for node in missing:
             if node.has_said("pushed"):
                 self.files[node.index] = node.said["pushed"]["files"]
-            elif not node.lost:
+            elif node.lost:
+                self._begin_again()
+                raise PushError(f"{node.node.name} was lost while it pushed")
+            else:
                 problems.append(_push_error(node))
         if problems:
             raise problems[0]
         self.found = run.call("push", attempt.read_measured, self.part, run.run["cell"], timeout_s=left_s)
+
+    def _judge_lost(self) -> None:
+        """A node that went after its ranks had ended well, and before its files were on storage, took them along: no result is whole then."""
+        gone = [node.node.name for node in self.nodes.all if node.lost and node.index not in self.files]
+        if gone and self.ending.status in NEED_ALL_FILES:
+            reason = f"the run ended {self.ending.status}, and {', '.join(gone)} was lost before its files were on network storage"
+            self.ending = Ending(status="node_lost", reason=reason)
+            logger.error("%s", reason)
+
+    def _begin_again(self) -> None:
+        """Half of a lost node's files are in the part directory: the others push into a new one."""
+        assert self.part is not None
+        _try(self.run, "removal of the half-pushed attempt", attempt.remove_part, self.part)
+        self.part, self.files = None, {}
 
     def _publish(self, left_s: float) -> None:
         files = [file for node_files in self.files.values() for file in node_files]

@@ -86,6 +86,12 @@ def eat(first=False):
     return [os.urandom(1 << 20) for _ in range(1000)]
 
 
+def leave_much():
+    with Path(os.environ["SLIPWAY_OUT"], "much").open("wb") as file:
+        for _ in range(300):
+            file.write(os.urandom(1 << 20))
+
+
 ACTIONS = {
     "eat": eat,
     "eat-with-the-first": lambda: eat(first=True),
@@ -98,6 +104,7 @@ ACTIONS = {
     "deaf": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "sleep": lambda: time.sleep(1000),
     "stranger": leave_another_s_file,
+    "much": leave_much,  # that the push takes seconds
 }
 
 

@@ -1,0 +1,1 @@
+"""Random faults in a running study on a real Slurm: `python -m tests.slurm.campaign`."""

@@ -1,0 +1,101 @@
+"""Endings at random moments of runs in containers: `python -m tests.slurm.endings --endings 100 --seed 1 --engine docker`.
+
+Each starts a run on a mini-cluster whose nodes have container daemons and GPUs, ends it in one of eleven ways at a random moment of one of
+its steps, and looks from outside until no container, process, lock or lease of ours is left on any node. Containers of others beside it
+must be the same before and after. Prints a line per ending, then count and longest time per kind; exit code 1 if any was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import signal
+import sys
+import time
+from collections import defaultdict
+
+from tests.minicluster import Cluster
+from tests.slurm.endings.faults import FAULTS
+from tests.slurm.endings.one import One
+from tests.slurm.endings.others import Others
+from tests.slurm.endings.place import Place
+from tests.slurm.endings.playing import Result, play
+
+SUBMIT_EVERY = 3
+"""Of the endings of kinds that can be done to a submitted study, one in so many is."""
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def kinds_of(options: argparse.Namespace) -> list[str]:
+    """One per ending, in rounds; those that take long are not in every round."""
+    names = [kind for kind in options.only or FAULTS if options.engine == "docker" or not FAULTS[kind].daemon]
+    rounds = ((kind for kind in names if options.only or turn % FAULTS[kind].every == 0) for turn in itertools.count())
+    return list(itertools.islice(itertools.chain.from_iterable(rounds), options.endings))
+
+
+def line_of(number: int, kind: str, result: Result, took_s: float) -> str:
+    seconds = "     -" if result.seconds is None else f"{result.seconds:6.1f}"
+    verdict = "; ".join(result.problems) or "right"
+    notes = f"  ({', '.join(result.notes)})" if result.notes else ""
+    where = f"{result.way:6} {result.nodes} {'node' if result.nodes == 1 else 'nodes':5} {result.moment:14}"
+    return f"{number:3} {kind:18} {where} {seconds} s of {took_s:5.1f}  {verdict}{notes}"
+
+
+def campaign(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[Result]]:
+    place = Place(cluster, "endings", options.engine)
+    kinds, results = kinds_of(options), defaultdict[str, list[Result]](list)
+    if any(FAULTS[kind].submitted for kind in kinds):
+        place.prepare_submissions()
+    others = Others(place)
+    for number, kind in enumerate(kinds, 1):
+        rng = random.Random(options.seed * 1000 + number)  # noqa: S311 - no secret
+        submitted = FAULTS[kind].submitted and len(results[kind]) % SUBMIT_EVERY == 1
+        began = time.monotonic()
+        result = play(One(place, others, rng, number), kind, submitted=submitted)
+        results[kind].append(result)
+        say(line_of(number, kind, result, time.monotonic() - began))
+    if place.checkout.exists():
+        say(reaped(place))
+    return results
+
+
+def reaped(place: Place) -> str:
+    """What `slipway reap --remove` leaves of the files of runs whose node program was killed."""
+    for node in place.cluster.nodes:
+        place.slipway(node, "reap", "--remove")
+    files = place.files_left()
+    return f"after `slipway reap --remove` {len(files)} files of runs are left {files or ''}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.slurm.endings", description=__doc__)
+    parser.add_argument("--endings", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", choices=("docker", "podman"), default="docker")
+    parser.add_argument("--only", choices=sorted(FAULTS), nargs="+", metavar="KIND", help=", ".join(FAULTS))
+    parser.add_argument("--name", default=f"endings{os.getpid()}", help="of the mini-cluster")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up then too
+    cluster = Cluster.up(options.name, nodes=2, gpus=4, cores=8, docker=True, slurmd_timeout=30)
+    try:
+        results = campaign(cluster, options)
+    finally:
+        cluster.down()
+    for kind, found in results.items():
+        times = [result.seconds for result in found if result.seconds is not None]
+        right = sum(not result.problems for result in found)
+        longest = f"longest {max(times):.1f} s" if times else "no time"
+        say(f"{kind:18} {right:3} of {len(found):3} right, {longest}, bound {FAULTS[kind].bound_s:g} s")
+    wrong = sum(bool(result.problems) for found in results.values() for result in found)
+    say(f"{options.endings - wrong} of {options.endings} right, {options.engine}, seed {options.seed}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""The endings: each is done to a run; what it returns is to be done when the containers are gone, or is None."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster import processes
+from tests.slurm.endings.one import One
+
+Act = Callable[[One], Callable[[], None] | None]
+ALL = ("before", "load", "start", "train", "push")
+LATE = ALL[1:]
+OVER_S = 180.0
+COMES_UP_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """`moments`: when it can strike. `bound_s`: until nothing is left."""
+
+    act: Act
+    moments: tuple[str, ...] = LATE
+    bound_s: float = 15.0
+    submitted_bound_s: float = 15.0
+    """The same, of a submitted study. Slurm does not reach a Snakemake whose slurmstepd was killed: when its runs have ended, it tries them
+    once more, which the ended job refuses, and writes tables and report before it goes."""
+    daemon: bool = False
+    """It ends dockerd of the struck node."""
+    submitted: bool = False
+    """To runs of `slipway submit` too."""
+    own_time: bool = False
+    """The moment is the run's own, which gets a short walltime."""
+    waits: bool = False
+    """`act` waits until the run is being ended: measured from there."""
+    stills: bool = False
+    """The job stands still and does not end: only containers and ranks go, the rest when it goes on."""
+    every: int = 1
+    """In one of so many rounds of all kinds."""
+
+
+def _strike(one: One, find: Callable[[], list[int]]) -> None:
+    """Kill one of those found, who may have to come up first."""
+    found: list[int] = []
+    give_up = time.monotonic() + COMES_UP_S
+    while not (found := find()):
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"nobody to strike on {', '.join(one.nodes)}: it is over already; it said: {one.log()[-500:]}")
+        time.sleep(0.02)
+    processes.send([one.rng.choice(found)], signal.SIGKILL)
+
+
+def scancel(one: One) -> None:
+    one.cluster.exec("login", ["scancel", one.job], check=True)
+
+
+def walltime(one: One) -> None:
+    """Slurm looks every 30 s which jobs are over their limit. The supervisor knows only the limit that it began with."""
+    one.cluster.exec("login", ["scontrol", "update", f"JobId={one.job}", "TimeLimit=1"], check=True)
+    _until(lambda: one.state() != "RUNNING", "Slurm to end the job", 0.2)
+
+
+def deadline(one: One) -> None:
+    """The run's own: the supervisor says when it begins to end it."""
+    _until(lambda: " left: a checkpoint is wanted" in one.log() or "timeout:" in one.log(), "the run's time to be over", 0.05)
+
+
+def supervisor(one: One) -> None:
+    _strike(one, lambda: one.programs("-m", "workflow.run.supervisor"))
+
+
+def slurmstepd_of_job(one: One) -> None:
+    _strike(one, lambda: one.pids(f"slurmstepd: [{one.job}.batch]"))
+
+
+def slurmstepd_of_step(one: One) -> None:
+    _strike(one, lambda: one.pids(f"slurmstepd: [{one.job}.0]"))
+
+
+def node_program(one: One) -> None:
+    _strike(one, lambda: one.programs("-m", "workflow.run.node"))
+
+
+def client(one: One) -> None:
+    _strike(one, lambda: one.pids(one.place.engine, "run"))
+
+
+def suspend(one: One) -> Callable[[], None]:
+    """All that Slurm knows of stands still; what is left of that when the containers are gone ends after it goes on."""
+    one.cluster.exec("login", ["scontrol", "suspend", one.job], check=True)
+
+    def go_on() -> None:
+        one.cluster.exec("login", ["scontrol", "resume", one.job], check=True)
+
+    return go_on
+
+
+def dockerd_restart(one: One) -> Callable[[], None]:
+    return _meanwhile(lambda: one.cluster.dockerd(one.struck, "restart"))
+
+
+def dockerd_kill(one: One) -> Callable[[], None]:
+    def again() -> None:
+        one.cluster.dockerd(one.struck, "kill")
+        one.cluster.dockerd(one.struck, "start")
+
+    return _meanwhile(again)
+
+
+def _meanwhile(act: Callable[[], None]) -> Callable[[], None]:
+    """Begin it; what is returned waits for its end."""
+    problems: list[Exception] = []
+
+    def guarded() -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - raised again in `finish`
+            problems.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+
+    def finish() -> None:
+        thread.join()
+        if problems:
+            raise problems[0]
+
+    return finish
+
+
+def _until(condition: Callable[[], bool], what: str, pause_s: float) -> None:
+    give_up = time.monotonic() + OVER_S
+    while not condition():
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"waited {OVER_S:g} s for {what}")
+        time.sleep(pause_s)
+
+
+FAULTS: dict[str, Fault] = {
+    "scancel": Fault(act=scancel, moments=ALL, submitted=True),
+    "supervisor": Fault(act=supervisor, moments=ALL),
+    "client": Fault(act=client, moments=("start", "train")),
+    "dockerd restart": Fault(act=dockerd_restart, daemon=True, bound_s=30.0),
+    "node program": Fault(act=node_program),
+    "deadline": Fault(act=deadline, moments=("before",), own_time=True, waits=True),
+    "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, submitted=True, submitted_bound_s=60.0),
+    "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
+    "slurmstepd of step": Fault(act=slurmstepd_of_step),
+    "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=35.0, stills=True),
+    "walltime": Fault(act=walltime, moments=("train",), submitted=True, waits=True, every=2),
+}

@@ -1,0 +1,116 @@
+"""One run in containers that is to be ended, and what of it can be seen on the nodes."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+from cluster.processes import state_of
+from tests.slurm.endings.others import Others
+from tests.slurm.endings.place import GPUS, Place
+from workflow.run.plan import TAG
+
+_ID = re.compile(rb"[0-9a-f]{64}")
+
+
+class One:
+    """A job with one run. `submitted`: through `slipway submit`, Snakemake and all; else by the batch script alone."""
+
+    def __init__(self, place: Place, others: Others, rng: random.Random, number: int) -> None:
+        self.place, self.others, self.rng, self.number = place, others, rng, number
+        self.cluster = place.cluster
+        self.nodes: tuple[str, ...] = ()
+        self.job = self.run_id = ""
+        self.struck = ""
+        """The node that the fault is done to, where it is done to one."""
+        self.began = time.time()
+        self.files_before = place.files_left()
+
+    def start(self, *, submitted: bool, much: bool, deaf: bool, walltime_s: float, nodes: int) -> None:
+        if submitted:
+            self.nodes = self.cluster.nodes
+            self.job = self.place.submit_study(f"{self.place.engine}-{self.number}")
+            return
+        self.nodes = self.cluster.nodes if nodes == len(self.cluster.nodes) else (self.rng.choice(self.cluster.nodes),)
+        self.run_id = self.place.one_run(nodes, walltime_s, much=much, deaf=deaf)
+        self.job = self.place.batch(self.run_id, self.nodes)
+
+    def state(self) -> str:
+        """Of the job, as Slurm says; empty when it has left the queue."""
+        return self.cluster.exec("login", ["squeue", "-h", "-j", self.job, "-o", "%T"]).stdout.strip()
+
+    def log(self) -> str:
+        """What the supervisor said; a submitted one says it elsewhere."""
+        return "".join(path.read_text(errors="replace") for path in self.place.path.glob(f"log-{self.job}-*"))
+
+    # -- processes
+
+    def pids(self, *words: str, node: str | None = None) -> list[int]:
+        """Those on our nodes (or one) whose command line has these words, one after the other."""
+        sought = b"\0".join(word.encode() for word in words)
+        return [pid for host in ((node,) if node else self.nodes) for pid in self.cluster.processes(host) if sought in read(pid, "cmdline")]
+
+    def programs(self, *words: str) -> list[int]:
+        """Those of `pids` that are Python, without the children that they fork and the srun that started them."""
+        found = [pid for pid in self.pids(*words) if Path(read(pid, "cmdline").split(b"\0")[0].decode()).name.startswith("python")]
+        return [pid for pid in found if (state := state_of(pid)) is not None and state.parent not in found]
+
+    def ranks(self) -> list[int]:
+        return [pid for host in self.nodes for pid in self.cluster.processes(host) if is_rank(read(pid, "environ"))]
+
+    @property
+    def all_ranks(self) -> int:
+        return GPUS * len(self.nodes)
+
+    def processes_left(self) -> list[str]:
+        """On any node: of an attempt, of this place, of the job, or in a container that is not one of the others'."""
+        path, theirs = str(self.place.path).encode(), {found.encode() for found in self.others.ids}
+        steps = re.compile(rf"slurmstepd: \[{self.job}\.".encode())
+        found = []
+        for node in self.cluster.nodes:
+            for pid in self.cluster.processes(node):
+                line, environ = read(pid, "cmdline"), read(pid, "environ")
+                containers = set(_ID.findall(line) + _ID.findall(read(pid, "cgroup"))) - theirs
+                if f"{TAG}=".encode() in environ or path in line or path in environ or steps.match(line) or containers:
+                    found.append(f"{node}:{pid} {line[:100].replace(bytes(1), b' ').decode(errors='replace')}")
+        return found
+
+    # -- what else is left
+
+    def containers_left(self) -> list[str]:
+        """In whatever state, of whatever name; an engine that does not answer is no proof."""
+        found = []
+        for node in self.cluster.nodes:
+            done = self.cluster.exec(node, [self.place.engine, "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.Status}}"])
+            if done.returncode:
+                found.append(f"{node}: {self.place.engine} does not answer")
+            found += [f"{node}: {line}" for line in done.stdout.splitlines() if line.split()[0] not in self.others.ids]
+        return found
+
+    def locks_held(self) -> list[str]:
+        """Leases and locks of ours that a process holds: of work directories, of images, of a shared job's nodes."""
+        held = {tuple(line.split()[5].split(":")[:3]) for line in Path("/proc/locks").read_text().splitlines() if "->" not in line}
+        found = []
+        for node in self.cluster.nodes:
+            for path in self.place.node_files(node, f"local/{self.place.path.name}/**/*.lock", f"tmp/slipway-*/slurm-{self.job}-*/*.lock"):
+                try:
+                    stat = path.stat()
+                except OSError:
+                    continue
+                number = (f"{stat.st_dev >> 8 & 0xFFF:02x}", f"{stat.st_dev & 0xFF:02x}", str(stat.st_ino))
+                found += [f"{node}: lock {path.name}"] if number in held else []
+        return found
+
+
+def read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_rank(environ: bytes) -> bool:
+    """A rank has its number, a node program has not."""
+    return b"LOCAL_RANK=" in environ and f"{TAG}=".encode() in environ

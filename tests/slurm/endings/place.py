@@ -1,0 +1,129 @@
+"""A cluster with container daemons as a user of one engine finds it: storage, an image, and the checkout that `slipway submit` is of."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from tests import images
+from tests.minicluster import Cluster
+from tests.minicluster.processes import init_of
+from tests.run.world import FAKE, ROOT
+from tests.slurm.test_container_runs import ContainerWorld
+from tests.slurm.test_profiles import ROOMS
+
+STEP_S = 0.05
+STEPS = 4000
+"""More than any fault waits for."""
+PUSHED_AFTER = 10
+"""Steps of a run that shall be caught while it pushes."""
+GPUS = 2
+"""Of a run on each of its nodes."""
+STUDY = """
+study: {name}
+datasets:
+  noise: {{source: synthetic, samples: 40, size: 28, channels: grey, shards: 2}}
+base: {{dataset: noise, model: lenet, batch_size: 8, gpus_per_node: 2, steps: {{warmup: 2, measured: 4000}}, repeats: 1, device: cuda}}
+axes: {{nodes: [2]}}
+baseline: {{nodes: 2}}
+limits: {{walltime: 10m, init: 120s}}
+"""
+
+
+class Place(ContainerWorld):
+    """Every node has the base image, from which others start theirs; the image of runs comes to them by the runs themselves."""
+
+    def __init__(self, cluster: Cluster, name: str, engine: str) -> None:
+        for host in ("login", *cluster.nodes):
+            cluster.load_image(images.base_image(), host, engine=engine)
+        super().__init__(cluster, name, engine)
+        self.site |= {"gpus_per_node": cluster.spec.gpus}
+        self.user_limits = dict(self.limits)
+        self.checkout = self.path / "checkout"
+        self.cell()  # pinning wants a cell
+        self.pin()
+
+    def one_run(self, nodes: int, walltime_s: float, *, much: bool, deaf: bool) -> str:
+        """A run of the fake framework, in study.json; with `much`, soon over and long pushed; with `deaf`, rank 0 ignores TERM."""
+        self.limits = {**self.user_limits, "walltime_s": walltime_s, "init_s": 60.0}
+        do = {"0": [PUSHED_AFTER, "much"]} if much else {"0": [1, "deaf"]} if deaf else {}
+        run_id = self.cell(nodes=nodes, each=GPUS, measured=PUSHED_AFTER if much else STEPS, step_s=STEP_S, do=do)
+        self.cells[-1]["device"] = "cuda"
+        self.write()
+        return run_id
+
+    def batch(self, run_id: str, nodelist: tuple[str, ...]) -> str:
+        """The job that profiles/slurm makes of a run, without the Snakemake in it; its id."""
+        options = ("--ntasks-per-node=1", "--cpus-per-task=2", f"--gres=gpu:{GPUS}", "--time=5")
+        nodes = (f"--nodes={len(nodelist)}", f"--nodelist={','.join(nodelist)}")
+        return self.submit(self.script(f"exec {self.supervisor(run_id)}"), *nodes, *options)
+
+    def prepare_submissions(self) -> None:
+        """A checkout whose framework pytorch is the fake one, and its image on the nodes, where the job looks for it."""
+        self.checkout.mkdir()
+        shutil.copy(ROOT / "Snakefile", self.checkout)
+        for room in ROOMS:
+            shutil.copytree(ROOT / room, self.checkout / room, ignore=shutil.ignore_patterns("__pycache__"))
+        framework = self.checkout / "containers" / "frameworks" / "pytorch"
+        (framework / "framework.yaml").write_text(
+            (FAKE / "framework.yaml").read_text().replace("name: fake", "name: pytorch").replace("image: none", f"image: {self.tag}")
+        )
+        program = (FAKE / "program.py").read_text()
+        (framework / "program.py").write_text(program.replace('FAKE.get("step_s", 0.001)', f'FAKE.get("step_s", {STEP_S})'))
+        site = self.cluster.site_file.read_text().replace("engine: bare", f"engine: {self.engine}").replace("device: cpu", "device: cuda")
+        site = re.sub(r"cpus_per_node: .*\nmemory_per_node: .*\n", "cpus_per_node: 4\nmemory_per_node: 1500MB\nshare_nodes: true\n", site)
+        (self.checkout / "site.yaml").write_text(site.replace("/local/slipway", f"/local/{self.path.name}"))
+        for node in self.cluster.nodes:
+            self.make_image(node)
+
+    def make_image(self, node: str) -> None:
+        made = self.told(node, "create", "--network", "host", images.BASE, "true").strip()
+        self.told(node, "commit", "--change", f"LABEL slipway.test={self.path.name}", made, self.tag)
+        self.told(node, "rm", made)
+
+    def slipway(self, host: str, *words: str) -> str:
+        """What the command prints, as a user types it in that checkout."""
+        argv = [sys.executable, "-m", "workflow.commands.main", *words, "--site", str(self.checkout / "site.yaml")]
+        done = self.cluster.exec(host, argv, cwd=self.checkout, env={"PYTHONPATH": str(self.checkout)}, timeout=120)
+        if done.returncode:
+            raise RuntimeError(f"{argv} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        return str(done.stdout)
+
+    def submit_study(self, name: str) -> str:
+        """`slipway submit` of a study of one run on two nodes; the job's id."""
+        study = self.checkout / f"{name}.yaml"
+        study.write_text(STUDY.format(name=name))
+        said = self.slipway("login", "submit", str(study))
+        found = re.search(r"job (\d+)", said)
+        if found is None:
+            raise RuntimeError(f"slipway submit said {said!r}")
+        return found[1]
+
+    def forget_images(self) -> None:
+        """The nodes load the pinned image again, whatever they had."""
+        for node in self.cluster.nodes:
+            for image in self.ours(node):
+                self.told(node, "rmi", "--force", image)
+
+    def statuses(self, since: float) -> list[str]:
+        """Of the attempts that were recorded since that moment."""
+        paths = [*self.storage.glob("results/*/runs/*/attempts/*/record.json"), *self.shared_results()]
+        return [json.loads(path.read_text())["status"] for path in paths if path.stat().st_mtime >= since]
+
+    def shared_results(self) -> list[Path]:
+        """Records of submitted studies, whose storage is the cluster's own."""
+        return list((Path(self.cluster.shared) / "slipway" / "results").glob("*/runs/*/attempts/*/record.json"))
+
+    def files_left(self) -> set[str]:
+        """Work directories and leases of datasets, whoever holds them."""
+        name = self.path.name
+        patterns = (f"local/{name}/runs/*", f"local/{name}/leases/*/*.json")
+        return {f"{node}:{path.name}" for node in self.cluster.nodes for path in self.node_files(node, *patterns)}
+
+    def node_files(self, node: str, *patterns: str) -> list[Path]:
+        """As the node sees its own disk."""
+        root = Path(f"/proc/{init_of(self.cluster.spec, node)}/root")
+        return [path for pattern in patterns for path in root.glob(pattern)]

@@ -1,0 +1,38 @@
+"""A few of the endings of `python -m tests.slurm.endings`, each once."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.minicluster import Cluster
+from tests.minicluster.waiting import wait_until
+from tests.slurm.endings.one import One
+from tests.slurm.endings.others import Others
+from tests.slurm.endings.place import Place
+from tests.slurm.endings.playing import play
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def beside(docker_cluster: Cluster) -> Iterator[Others]:
+    """With containers of others on every node."""
+    place = Place(docker_cluster, f"endings{os.getpid()}", "docker")
+    others = Others(place)
+    yield others
+    others.remove()
+    docker_cluster.exec("login", ["scancel", "--user", "root"])
+    wait_until(lambda: not docker_cluster.exec("login", ["squeue", "--noheader"]).stdout.strip(), 60.0, "the queue is empty")
+    place.remove()
+
+
+@pytest.mark.parametrize("kind", ["scancel", "supervisor", "node program", "slurmstepd of job"])
+def test_nothing_is_left_and_containers_of_others_live(beside: Others, kind: str) -> None:
+    seed = random.randrange(1 << 30)
+    one = One(beside.place, beside, random.Random(seed), 0)
+    result = play(one, kind, submitted=False)
+    assert result.problems == [], f"seed {seed}: {result}, it said: {one.log()}"
