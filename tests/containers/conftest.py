@@ -101,13 +101,15 @@ def dockerd() -> Iterator[Dockerd]:
 
 @pytest.fixture(scope="session")
 def podman_home() -> Iterator[dict[str, str]]:
-    """Its environment: storage of its own, and runc, because crun refuses the mixed cgroups of some machines."""
+    """Its environment: storage of its own, with locks of its own (those in shared memory are the machine's, whatever storage they are for:
+    two podmans with a storage each would wait for each other), and runc, because crun refuses the mixed cgroups of some machines."""
     needs("podman", "runc")
     if (why := images.missing_here()) is not None:
         pytest.skip(why)
     place = Path(tempfile.mkdtemp(prefix="slipway-podman-"))
     (place / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n')
-    (place / "containers.conf").write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
+    own = f'lock_type = "file"\ntmp_dir = "{place}/tmp"\n'
+    (place / "containers.conf").write_text(f'[engine]\n{own}runtime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
     env = {"CONTAINERS_STORAGE_CONF": f"{place}/storage.conf", "CONTAINERS_CONF": f"{place}/containers.conf"}
     try:
         subprocess.run(
@@ -115,7 +117,7 @@ def podman_home() -> Iterator[dict[str, str]]:
         )
         yield env
     finally:
-        subprocess.run(["podman", "system", "reset", "--force"], env={**os.environ, **env}, check=False, capture_output=True)
+        subprocess.run(["podman", "system", "reset", "--force"], env={**os.environ, **env}, check=False, capture_output=True, timeout=120)
         shutil.rmtree(place, ignore_errors=True)
 
 
