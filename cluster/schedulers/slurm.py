@@ -7,26 +7,26 @@ slurmctld is silent, a run starts all the same.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from base.errors import AllocationError, SchedulerOutputError
-from cluster import processes
+from base.errors import AllocationError
 from cluster.addresses import resolve
 from cluster.jobs import scheduler_of
 from cluster.runtime import runtime_directory
 from cluster.slurm.environ import JOB_ID, NODE_LIST, RESTART_COUNT, job_environ
 from cluster.slurm.fate import ended_by as ended_by
-from cluster.slurm.fate import is_running
 from cluster.slurm.fate import job_facts as job_facts
 from cluster.slurm.fate import requeue as requeue
 from cluster.slurm.granted import read_grant
+from cluster.slurm.holders import describe_holder as describe_holder
+from cluster.slurm.holders import holder_alive as holder_alive
+from cluster.slurm.holders import holders_alive as holders_alive
 from cluster.slurm.hostlist import expand, expand_counts
-from cluster.slurm.query import SILENCE, Jobs, job_info, node_addresses, slurm_version
+from cluster.slurm.query import SILENCE, job_info, node_addresses, slurm_version
 from cluster.slurm.steps import srun_argv, srun_environment
-from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
+from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "slurm"
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
@@ -34,7 +34,6 @@ SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 REFUSAL: Final = "Unable to create step"
 ADDRESSES_S: Final = 2.0
 MIB: Final = 1 << 20
-HOLDER_S: Final = 60.0
 
 
 def detect(environ: Mapping[str, str]) -> bool:
@@ -173,45 +172,3 @@ def turn_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], in
     directory = runtime_directory() / f"slurm-{allocation.job_id}-{allocation.restart_count}"
     directory.mkdir(mode=0o700, exist_ok=True)
     return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes
-
-
-# -- who holds a run
-
-
-def holder_alive(holder: Holder) -> bool | None:
-    """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
-    in the start that it was in. None while slurmctld is silent."""
-    (alive,) = holders_alive((holder,), HOLDER_S)
-    return alive
-
-
-def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-    """As holder_alive. A controller that is silent for one job is not asked for the others."""
-    job = job_environ(os.environ)
-    ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
-    jobs = Jobs(limit_s)
-    return tuple(_holder_alive(holder, ours, jobs) for holder in holders)
-
-
-def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: Jobs) -> bool | None:
-    if holder.job_id == ours[0] and holder.restart_count < ours[1]:
-        return False
-    if _is_in_sight(holder) and not processes.is_alive(holder.pid, holder.pid_start):
-        return False
-    if holder.job_id == ours[0] and holder.restart_count == ours[1]:
-        return True if _is_in_sight(holder) else None
-    try:
-        info = jobs.info(holder.job_id)
-    except SchedulerOutputError:
-        return None
-    return info is not None and is_running(info, holder.restart_count)
-
-
-def describe_holder(holder: Holder) -> str:
-    """Pure: who holds a run, and how to end that."""
-    return f"Slurm job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `scancel {holder.job_id}`"
-
-
-def _is_in_sight(holder: Holder) -> bool:
-    here_ = (os.uname().nodename, processes.boot_id(), processes.pid_namespace())
-    return (holder.host, holder.boot_id, holder.pid_namespace) == here_

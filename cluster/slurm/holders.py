@@ -1,0 +1,55 @@
+"""Who holds a run, and whether that still lives: a process in sight, or else its job in the start that it was in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from base.errors import SchedulerOutputError
+from cluster import processes
+from cluster.slurm.environ import JOB_ID, RESTART_COUNT, job_environ
+from cluster.slurm.fate import is_running
+from cluster.slurm.query import Jobs
+from cluster.types import Holder
+
+HOLDER_S: Final = 60.0
+
+
+def holder_alive(holder: Holder) -> bool | None:
+    """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
+    in the start that it was in. None while slurmctld is silent."""
+    (alive,) = holders_alive((holder,), HOLDER_S)
+    return alive
+
+
+def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
+    """As holder_alive. A controller that is silent for one job is not asked for the others."""
+    job = job_environ(os.environ)
+    ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
+    jobs = Jobs(limit_s)
+    return tuple(_holder_alive(holder, ours, jobs) for holder in holders)
+
+
+def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: Jobs) -> bool | None:
+    if holder.job_id == ours[0] and holder.restart_count < ours[1]:
+        return False
+    if _is_in_sight(holder) and not processes.is_alive(holder.pid, holder.pid_start):
+        return False
+    if holder.job_id == ours[0] and holder.restart_count == ours[1]:
+        return True if _is_in_sight(holder) else None
+    try:
+        info = jobs.info(holder.job_id)
+    except SchedulerOutputError:
+        return None
+    return info is not None and is_running(info, holder.restart_count)
+
+
+def describe_holder(holder: Holder) -> str:
+    """Pure: who holds a run, and how to end that."""
+    return f"Slurm job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `scancel {holder.job_id}`"
+
+
+def _is_in_sight(holder: Holder) -> bool:
+    here_ = (os.uname().nodename, processes.boot_id(), processes.pid_namespace())
+    return (holder.host, holder.boot_id, holder.pid_namespace) == here_
