@@ -25,6 +25,7 @@ from cluster.types import DEVICES, Grant
 from workflow.run.channel import Channel
 from workflow.run.leftovers import end_older_attempts
 from workflow.run.loop import Loop
+from workflow.run.node_needs import Needs
 from workflow.run.node_work import NodeWork
 from workflow.run.plan import TAG
 from workflow.run.protocol import Link, ProtocolError, connect
@@ -111,16 +112,26 @@ class NodeProgram:
         self.work.end(None)
 
 
+def _of_needs(obey: Callable[[Needs, dict[str, Any]], None]) -> Callable[[NodeWork, dict[str, Any]], None]:
+    """An order for what the ranks need; they are known once there is a plan."""
+
+    def on(work: NodeWork, message: dict[str, Any]) -> None:
+        if work.needs is not None:
+            obey(work.needs, message)
+
+    return on
+
+
 _ORDERS: Final[dict[str, Callable[[NodeWork, dict[str, Any]], None]]] = {
     "preflight": NodeWork.do_preflight,
     "plan": NodeWork.do_plan,
-    "stage": NodeWork.do_stage,
-    "peers": NodeWork.do_peers,
-    "staged_all": NodeWork.do_staged_all,
-    "read_image": NodeWork.do_read_image,
+    "stage": _of_needs(lambda needs, _message: needs.stage()),
+    "peers": _of_needs(lambda needs, message: needs.meet(message["peers"])),
+    "staged_all": _of_needs(lambda needs, _message: needs.staged_all()),
+    "read_image": _of_needs(lambda needs, message: needs.read_image(message["bytes_per_s"])),
     "reserve": NodeWork.do_reserve,
-    "fetch": NodeWork.do_fetch,
-    "forget": NodeWork.do_forget,
+    "fetch": _of_needs(Needs.fetch),
+    "forget": _of_needs(lambda needs, _message: needs.forget()),
     "start": NodeWork.do_start,
     "checkpoint": NodeWork.do_checkpoint,
     "look": NodeWork.do_look,
