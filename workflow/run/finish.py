@@ -213,7 +213,7 @@ class _Finish:
         self.found = run.call("push", attempt.read_measured, self.part, run.run["cell"], timeout_s=left_s)
 
     def _judge_lost(self) -> None:
-        """A node that went after its ranks had ended well and before its files were on storage took them along: no result is whole then."""
+        """A node that went after its ranks had ended well, and before its files were on storage, took them along: no result is whole."""
         gone = [node.node.name for node in self.nodes.all if node.lost and node.index not in self.files]
         if gone and self.ending.status in NEED_ALL_FILES:
             reason = f"the run ended {self.ending.status}, and {', '.join(gone)} was lost before its files were on network storage"

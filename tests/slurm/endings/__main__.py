@@ -47,9 +47,9 @@ def line_of(number: int, kind: str, result: Result, took_s: float) -> str:
     return f"{number:3} {kind:18} {where} {seconds} s of {took_s:5.1f}  {verdict}{notes}"
 
 
-def campaign(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[Result]]:
+def campaign(cluster: Cluster, options: argparse.Namespace, results: dict[str, list[Result]]) -> None:
     place = Place(cluster, "endings", options.engine)
-    kinds, results = kinds_of(options), defaultdict[str, list[Result]](list)
+    kinds = kinds_of(options)
     if any(FAULTS[kind].submitted for kind in kinds):
         place.prepare_submissions()
     others = Others(place)
@@ -62,7 +62,6 @@ def campaign(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[Re
         say(line_of(number, kind, result, time.monotonic() - began))
     if place.checkout.exists():
         say(reaped(place))
-    return results
 
 
 def reaped(place: Place) -> str:
@@ -82,19 +81,27 @@ def main() -> int:
     parser.add_argument("--name", default=f"endings{os.getpid()}", help="of the mini-cluster")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up then too
+    results: dict[str, list[Result]] = defaultdict(list)
     cluster = Cluster.up(options.name, nodes=2, gpus=4, cores=8, docker=True, slurmd_timeout=30)
     try:
-        results = campaign(cluster, options)
+        campaign(cluster, options, results)
     finally:
+        wrong = summary(results, options)
         cluster.down()
+    return 1 if wrong else 0
+
+
+def summary(results: dict[str, list[Result]], options: argparse.Namespace) -> int:
+    """Said also when it was told to end; how many were wrong."""
     for kind, found in results.items():
         times = [result.seconds for result in found if result.seconds is not None]
         right = sum(not result.problems for result in found)
         longest = f"longest {max(times):.1f} s" if times else "no time"
         say(f"{kind:18} {right:3} of {len(found):3} right, {longest}, bound {FAULTS[kind].bound_s:g} s")
-    wrong = sum(bool(result.problems) for found in results.values() for result in found)
-    say(f"{options.endings - wrong} of {options.endings} right, {options.engine}, seed {options.seed}")
-    return 1 if wrong else 0
+    endings = [result for found in results.values() for result in found]
+    wrong = sum(bool(result.problems) for result in endings)
+    say(f"{len(endings) - wrong} of {len(endings)} right, {options.engine}, seed {options.seed}")
+    return wrong
 
 
 if __name__ == "__main__":

@@ -149,6 +149,6 @@ FAULTS: dict[str, Fault] = {
     "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, submitted=True, submitted_bound_s=60.0),
     "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
     "slurmstepd of step": Fault(act=slurmstepd_of_step),
-    "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=35.0, stills=True),
+    "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=30.0, stills=True),
     "walltime": Fault(act=walltime, moments=("train",), submitted=True, waits=True, every=2),
 }

@@ -47,9 +47,9 @@ class Place(ContainerWorld):
         self.pin()
 
     def one_run(self, nodes: int, walltime_s: float, *, much: bool, deaf: bool) -> str:
-        """A run of the fake framework, in study.json; with `much`, soon over and long pushed; with `deaf`, rank 0 ignores TERM."""
+        """A run of the fake framework, in study.json; with `much`, soon over and long pushed; with `deaf`, its ranks ignore TERM."""
         self.limits = {**self.user_limits, "walltime_s": walltime_s, "init_s": 60.0}
-        do = {"0": [PUSHED_AFTER, "much"]} if much else {"0": [1, "deaf"]} if deaf else {}
+        do = {"0": [PUSHED_AFTER, "much"]} if much else {str(rank): [1, "deaf"] for rank in range(nodes * GPUS)} if deaf else {}
         run_id = self.cell(nodes=nodes, each=GPUS, measured=PUSHED_AFTER if much else STEPS, step_s=STEP_S, do=do)
         self.cells[-1]["device"] = "cuda"
         self.write()

@@ -18,7 +18,7 @@ QUEUE_S = 90.0
 SUBMIT = "submit"
 OWN_TIME_S = (6.0, 16.0)
 DEAF = 0.4
-"""In so many of the runs that are ended while they train, a rank ignores TERM."""
+"""In so many of the runs that are ended while they train, the ranks ignore TERM."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
         walltime_s = one.rng.uniform(*OWN_TIME_S) if fault.own_time else 120.0
         deaf = not submitted and name == "train" and one.rng.random() < DEAF
         one.start(submitted=submitted, much=name == "push", deaf=deaf, walltime_s=walltime_s, nodes=nodes)
-        result.notes += ["rank 0 deaf to TERM"] if deaf else []
+        result.notes += ["deaf to TERM"] if deaf else []
         result.way, result.nodes = SUBMIT if submitted else "batch", len(one.nodes)
         after = 0.0 if fault.own_time else await_moment(one, name)
         result.moment = "own" if fault.own_time else f"{name} +{after:.1f} s"
