@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -303,11 +302,9 @@ def test_a_container_that_is_killed_from_outside_ends_all_its_ranks(acting: Engi
     make_place(tmp_path)
     plan = acting.plan(spec(tmp_path, ("sleep", "100"), ("sleep", "100"), image=image, limits=limits_here()), {})
     processes = [acting.start(plan, index) for index in range(2)]
-    while not processes[0].pid:
-        assert processes[0].exit_code() is None
-        time.sleep(0.01)
-    subprocess.run([acting.NAME, "kill", plan.spec.name], check=True, capture_output=True, timeout=60)
     try:
+        wait_until(lambda: processes[0].exit_code() is not None or processes[0].pid != 0, 60.0, "the pid is told")
+        subprocess.run([acting.NAME, "kill", plan.spec.name], check=True, capture_output=True, timeout=60)
         assert [ended(process) for process in processes] == [-signal.SIGKILL] * 2
     finally:
         for process in processes:
