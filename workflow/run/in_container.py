@@ -24,23 +24,28 @@ def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
     return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
 
 
-def prepare_node(engine: str, directory: tuple[str, str], folder: str, job: tuple[str, str], gpus: Sequence[str]) -> dict[str, Any]:
-    """In a child: what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler and id.
-    {"removed": lines, "parent": (cgroup or None, why), "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer:
-    before the ranks are waited for."""
+def prepare_node(
+    engine: str, directory: tuple[str, str], folder: str, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
+) -> dict[str, Any]:
+    """In a child: what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler and id;
+    `granted`: GPUs for the container; `gpus`: those to look at. {"removed": lines, "parent": (cgroup or None, why), "cdi": (whether, why),
+    "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer: before the ranks are waited for."""
     removed = [] if engine == BARE else prepare_container(engine, *directory, folder)
     parent: tuple[str | None, str] = (None, "bare")
+    cdi: tuple[bool, str] = (False, "bare")
     if engine != BARE:
+        from containers.engines.cdi import find_cdi
         from containers.engines.parent import find_parent
 
         found = find_parent(engine, *job)
         parent = (found.path, found.reason)
+        cdi = find_cdi(engine, granted)
     foreign: list[tuple[str, str]] = []
     if gpus:
         from cluster.gpus import look
 
         foreign = [(use.uuid, use.text) for use in look(gpus)]
-    return {"removed": removed, "parent": parent, "foreign": foreign}
+    return {"removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign}
 
 
 def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[str]:
@@ -77,11 +82,13 @@ def who_we_are(allocation: Allocation) -> dict[str, Any]:
     return {"uid": os.geteuid(), "holder": holder.to_json()}
 
 
-def for_this_node(engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None) -> ContainerSpec:
+def for_this_node(
+    engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None, cdi: bool = False
+) -> ContainerSpec:
     """With the user, the limits and the devices that are here; bare has them anyway, and does not pay for the question. `granted`: memory,
     as the scheduler says."""
     if engine == BARE:
         return spec
     from containers.node_facts import facts_here, with_facts
 
-    return dataclasses.replace(with_facts(spec, facts_here(granted)), cgroup_parent=cgroup_parent)
+    return dataclasses.replace(with_facts(spec, facts_here(granted)), cgroup_parent=cgroup_parent, cdi=cdi)

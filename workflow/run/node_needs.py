@@ -51,6 +51,8 @@ class Needs:
         """The pinned image as it is here: image_id, start."""
         self.cgroup_parent: str | None = None
         """The job's, where containers may be put into it."""
+        self.cdi = False
+        """Whether docker takes GPUs by CDI."""
         self.foreign: list[list[str]] = []
         """UUID and words for each process of others on our GPUs."""
         self.resumed = False
@@ -123,8 +125,9 @@ class Needs:
         if self.orders["engine"] == BARE and not gpus:
             self._say_staged()
             return
+        granted = self.allocation.nodes[self.index].gpus
         directory, job = (self.orders["cache"], self.orders["tag"]), (self.allocation.scheduler, self.allocation.job_id)
-        arguments = (self.orders["engine"], directory, self.orders["framework"]["folder"], job, gpus)
+        arguments = (self.orders["engine"], directory, self.orders["framework"]["folder"], job, granted, gpus)
         self._preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=PREPARE_S)
         self._preparing.then = self._prepared
 
@@ -137,6 +140,8 @@ class Needs:
             return
         for line in found["removed"]:
             logger.warning("%s", line)
+        self.cdi, why = found["cdi"]
+        logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
         self.cgroup_parent, why = found["parent"]
         logger.debug("cgroup of containers: %s: %s", self.cgroup_parent or "the engine's, with the limits of the job copied", why)
         self.foreign = found["foreign"]

@@ -114,7 +114,7 @@ class NodeWork:
             work["image_id"] = needs.image["start"]
         spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
         engine = get_engine(self.orders["engine"])
-        spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, needs.cgroup_parent)
+        spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
         plan = engine.plan(spec, os.environ)
         self.ranks = Ranks(self.loop, engine, plan, self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, self.node.name)

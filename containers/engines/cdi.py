@@ -1,0 +1,68 @@
+"""Whether dockerd hands out GPUs by CDI, asked in the child that prepares the node. Where it does, `--gpus` may not work: NVIDIA's runtime
+refuses it in its CDI mode (cmd/nvidia-container-runtime/README.md), and a node with nothing but the specification has no hook for it.
+
+Docker only. Podman takes GPUs in no other way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from containers.engines import client, docker
+from containers.engines.cli import CDI_KIND
+
+DIRECTORIES: Final = (docker.NAME, "info", "--format", "{{json .CDISpecDirs}}")
+"""From Docker 25 on; empty where CDI is off (Engine API, SystemInfo). Older ones do not know the field, and the client fails."""
+SUFFIXES: Final = (".json", ".yaml")
+
+
+class Cdi(NamedTuple):
+    """Whether to use it, and why."""
+
+    use: bool
+    reason: str
+
+
+def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
+    """For the GPUs that are granted here, by UUID. Raises ContainerError where the daemon does not answer."""
+    if engine != docker.NAME or not gpus:
+        return Cdi(use=False, reason="no GPUs for docker")
+    answer = client.call(DIRECTORIES, docker.socket_of(os.environ))
+    directories = _parsed(answer.stdout) if answer.returncode == 0 else None
+    if not isinstance(directories, list) or not directories:
+        return Cdi(use=False, reason="dockerd does no CDI")
+    there = set(_device_names(Path(directory) for directory in directories))
+    missing = [uuid for uuid in gpus if uuid not in there]
+    if missing:
+        return Cdi(use=False, reason=f"no specification in {', '.join(map(str, directories))} names {CDI_KIND}={missing[0]}")
+    return Cdi(use=True, reason=f"dockerd does CDI, and {', '.join(map(str, directories))} names them all")
+
+
+def _device_names(directories: Iterator[Path]) -> Iterator[str]:
+    """Of every GPU that a specification names (CDI specification, 0.5.0 to 1.0.0: kind, devices[].name)."""
+    for directory in directories:
+        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            content = _specification(path) if path.suffix in SUFFIXES else None
+            if isinstance(content, dict) and content.get("kind") == CDI_KIND:
+                yield from (str(device["name"]) for device in content.get("devices") or () if "name" in device)
+
+
+def _specification(path: Path) -> Any:
+    """None for a file that is none: the daemon passes over it as well."""
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
