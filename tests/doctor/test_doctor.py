@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import random
 import re
 import signal
 import time
@@ -20,6 +21,7 @@ from workflow.commands import main
 from workflow.doctor import candidates, node, nodes, software, surroundings
 from workflow.doctor.candidates import Value
 from workflow.doctor.guard import Check, guarded
+from workflow.doctor.pieces import to_lines
 from workflow.doctor.surroundings import Surroundings
 from workflow.doctor.write_site import site_text, target_of
 from workflow.study.site_file import read_site
@@ -189,8 +191,11 @@ def test_where_it_runs() -> None:
 
 
 def test_answers_of_the_nodes() -> None:
-    answer = {"node": "n1", "clock": 1.0, "facts": {}, "findings": [Finding("a", "ok", "fine").to_json()]}
-    text = f"noise\n{node.MARK}{json.dumps(answer)}\n{node.MARK}{{torn\n{node.MARK}{{}}\n"
+    answer = {"node": "n1", "clock": 1.0, "facts": {"long": " x" * 2000}, "findings": [Finding("a", "ok", "fine").to_json()]}
+    lines = [*to_lines("n7", json.dumps(answer)), *to_lines("n8", "{torn"), *to_lines("n9", "{}"), *list(to_lines("n5", "x" * 2000))[1:]]
+    random.Random(1).shuffle(lines)
+    assert max(map(len, lines)) < 1024
+    text = "noise\n" + "".join(lines) + "slipway-doctor n6 1\n"
     (found,) = nodes.parse_answers(text)
     assert (found.node, found.findings) == ("n1", (Finding("a", "ok", "fine"),))
     result = CommandResult(argv=("srun",), returncode=2, stdout="", stderr="slurmstepd: error: execve(): python: No such file\n")
@@ -219,7 +224,7 @@ def test_whether_a_node_sees_what_was_made(tmp_path: Path, monkeypatch: pytest.M
     assert worst(node.check_seen(str(tmp_path / "no" / "seen"), "token")) == "error"
 
 
-def test_the_node_program_says_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_node_program_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     orders = node.Orders(
         cache=str(tmp_path / "cache"), max_bytes=None, private_tmp=False, device="cpu", gpus_per_node=None, engine="bare", interface=None
     )

@@ -1,6 +1,6 @@
 """The part of `slipway doctor` that runs once on every node of an allocation: no pydantic, no YAML, so that it starts fast.
 
-One argument, a JSON object (see `Orders`); one line on standard output that starts with `MARK`, then a JSON object.
+One argument, a JSON object (see `Orders`); on standard output a JSON object in pieces (see workflow.doctor.pieces).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from containers.doctor import check_engines
 from data_prep.doctor.cache import check_cache
 from data_prep.doctor.places import local_places
 from workflow.doctor.guard import Check, guarded
+from workflow.doctor.pieces import to_lines
 from workflow.run.rendezvous import FIRST_PORT, LAST_PORT
 
-MARK: Final = "slipway-doctor "
 SEEN_S: Final = 15.0
 
 
@@ -107,7 +107,7 @@ def facts() -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """One line of JSON."""
+    """Print the answer."""
     clock = time.time()
     given = json.loads(arguments[0])
     orders = Orders(**{**given, "nodes": tuple(given["nodes"])})
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     checks = [] if orders.facts_only else local_checks(orders, name, alone=False)
     findings = [replace(finding, nodes=(name,)) for check in checks for finding in guarded(check)]
     answer = {"node": name, "clock": clock, "facts": facts(), "findings": [finding.to_json() for finding in findings]}
-    sys.stdout.write(f"{MARK}{json.dumps(answer)}\n")
+    sys.stdout.writelines(to_lines(name, json.dumps(answer)))
     return 0
 
 

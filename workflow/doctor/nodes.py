@@ -17,7 +17,8 @@ from base.finding import Finding
 from cluster.doctor.launcher import run_step
 from data_prep.doctor.mounts import place_of
 from data_prep.doctor.trial import own_directory
-from workflow.doctor.node import MARK, Orders, to_argument
+from workflow.doctor.node import Orders, to_argument
+from workflow.doctor.pieces import from_lines
 from workflow.study.site import CHECKOUT
 
 TIMEOUT_S: Final = 150.0
@@ -35,13 +36,11 @@ class NodeAnswer:
 
 
 def parse_answers(text: str) -> tuple[NodeAnswer, ...]:
-    """The marked lines of a step's output; one that is torn is left out."""
+    """Of a step's output; one that is torn is left out."""
     found = []
-    for line in text.splitlines():
-        if not line.startswith(MARK):
-            continue
+    for answer in from_lines(text).values():
         try:
-            value = json.loads(line.removeprefix(MARK))
+            value = json.loads(answer)
             findings = tuple(map(Finding.from_json, value["findings"]))
             found.append(NodeAnswer(node=value["node"], clock=value["clock"], facts=value["facts"], findings=findings))
         except (ValueError, KeyError, TypeError):
