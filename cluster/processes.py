@@ -5,8 +5,10 @@ A pid alone names nobody, because it is used again: a process is known by pid an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -15,6 +17,7 @@ from typing import NamedTuple
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 TIDYING_S = 5.0
+BURY_S = 1.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -221,3 +224,9 @@ def wait_for_ends(pids: Iterable[int], limit_s: float) -> bool:
         finally:
             os.close(descriptor)
     return True
+
+
+def bury(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a child that was killed, and not for ever: one that hangs in a file system dies when that answers, which may be after us."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(BURY_S)

@@ -45,10 +45,18 @@ def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
 def _device_names(directories: Iterator[Path]) -> Iterator[str]:
     """Of every GPU that a specification names (CDI specification, 0.5.0 to 1.0.0: kind, devices[].name)."""
     for directory in directories:
-        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        for path in _files(directory):
             content = _specification(path) if path.suffix in SUFFIXES else None
-            if isinstance(content, dict) and content.get("kind") == CDI_KIND:
-                yield from (str(device["name"]) for device in content.get("devices") or () if "name" in device)
+            devices = content.get("devices") if isinstance(content, dict) and content.get("kind") == CDI_KIND else None
+            yield from (str(device.get("name")) for device in devices or () if isinstance(device, dict))
+
+
+def _files(directory: Path) -> list[Path]:
+    """Of a directory that may be the administrator's alone, or not there: then it names nothing."""
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
 
 
 def _specification(path: Path) -> Any:

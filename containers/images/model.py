@@ -71,13 +71,13 @@ class ArchivedImage:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest `<storage>/images/<short>.json`."""
+        """The manifest `<storage>/images/<file>.json`."""
         return {"schema": SCHEMA, "image": dataclasses.asdict(self.image), "file": self.file, "sha256": self.sha256, "bytes": self.bytes}
 
 
 def manifest_path(file: Path) -> Path:
     """Of the manifest that belongs to an archive."""
-    return file.with_name(file.name.split(".")[0] + ".json")
+    return file.with_name(f"{file.name}.json")
 
 
 def read_manifest(archive: Path) -> ArchivedImage:

@@ -55,8 +55,8 @@ def feed_decompressed(
                 _write(child, child.stdin, block, stall_s)
         except zstandard.ZstdError as error:
             raise ContainerError(f"{archive} is not what zstd writes: {error}") from error
-        except BrokenPipeError:
-            child.wait(stall_s)  # it reads no more: its own words say why
+        except BrokenPipeError:  # it reads no more: its own words say why
+            finish_s = stall_s
         child.stdin.close()
         _finish(child, words, finish_s)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from base.errors import ConfigError, SlipwayError, StorageError
-from base.logs import configure, printable, private_umask
+from base.logs import configure, private_umask
 from base.names import NAME, is_name
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 
@@ -31,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _failed(error: SlipwayError) -> int:
-    sys.stderr.write("".join(printable(line) + "\n" for line in str(error).splitlines()))
+    logger.error("%s", error)
     return error.exit_code
 
 

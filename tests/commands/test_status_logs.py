@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from tests.commands.conftest import House
 from workflow.run.lease import holder_of, new_lease
 from workflow.study.image_file import images_file
+
+ROOT = Path(__file__).parents[2]
 
 
 def hold(house: House, run_id: str, pid: int = 0, attempt: int = 1, **changes: object) -> None:
@@ -139,7 +143,7 @@ def test_a_run_is_named_by_its_beginning(house: House) -> None:
     assert "8 runs start so" in said.err
 
 
-def test_what_runs_wait_for_is_told_with_its_reason(house: House) -> None:
+def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path) -> None:
     house.site.write_text("storage: storage\ncache: {path: cache}\nengine: docker\n")
     study = house.load()
     (name,) = {run.cell.dataset for run in study.runs}
@@ -150,10 +154,28 @@ def test_what_runs_wait_for_is_told_with_its_reason(house: House) -> None:
     log.write_text("20:51:03 image INFO one\n20:51:03 image ERROR image 'x:1' is not on this machine\n")
     plan = study.build_dir(name) / "logs" / "plan.log"
     plan.parent.mkdir(parents=True)
-    plan.write_text("20:51:03 build ERROR no such folder\n")
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps({"source": "folder", "path": str(tmp_path / "nowhere")}))
+    argv = [
+        sys.executable,
+        "-m",
+        "data_prep.build",
+        "plan",
+        "--name",
+        name,
+        "--spec-file",
+        str(spec),
+        "--build-dir",
+        str(study.build_dir(name)),
+    ]
+    failed = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert failed.returncode != 0
+    plan.write_text(failed.stderr)
+    reason = failed.stderr.splitlines()[0].partition(" ERROR ")[2]
+    assert str(tmp_path / "nowhere") in reason
     assert house.json("status")["hindrances"] == [
         {"what": "the images", "reason": "image 'x:1' is not on this machine", "log": str(log)},
-        {"what": f"dataset {name}", "reason": "no such folder", "log": str(plan)},
+        {"what": f"dataset {name}", "reason": reason, "log": str(plan)},
     ]
     assert f"waits for the images: image 'x:1' is not on this machine\n  log: {log}" in house("status").out
     images.write_text("{}")

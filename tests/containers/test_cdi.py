@@ -52,6 +52,8 @@ def test_another_kind_and_what_is_no_specification_are_passed_over(docker: Path)
     specify(docker / "run" / "vendor.json", kind="vendor.com/net")
     (docker / "run" / "torn.json").write_text('{"kind": "nvidia.com/gpu", "devices": [')
     (docker / "run" / "list.yaml").write_text("- 1\n")
+    (docker / "run" / "odd.json").write_text('{"kind": "nvidia.com/gpu", "devices": [null, 3]}')
+    (docker / "etc").write_text("a file, no directory")
     specify(docker / "run" / "nvidia.txt")
     assert not find_cdi("docker", UUIDS).use
     specify(docker / "run" / "one.json", UUIDS[:1])

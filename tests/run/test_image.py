@@ -11,7 +11,7 @@ import pytest
 from base.errors import ContainerError, RecordError
 from base.jsonfile import publish_json
 from containers.frameworks import load_framework
-from containers.images.model import read_manifest
+from containers.images.model import manifest_path, read_manifest
 from workflow.run.image import check_nodes, load_argv, prepare, read_entry, references
 from workflow.run.image_kept import keep_archives, pinned_before
 
@@ -77,7 +77,7 @@ def test_an_archive_that_is_gone_is_made_again_from_the_same_image_and_from_no_o
     results.mkdir()
     publish_json(file, first)
     archived = Path(first["images"]["pytorch"]["archive"])
-    for gone in (archived, archived.with_suffix(".json")):
+    for gone in (archived, manifest_path(archived)):
         gone.unlink()
         keep_archives(file, tmp_path)
         assert archived.read_bytes() == b"squashfs"
@@ -95,6 +95,22 @@ def test_an_archive_that_is_gone_is_made_again_from_the_same_image_and_from_no_o
     with pytest.raises(ContainerError, match=r"torch.sif cannot be read: No such file .*; put the archive"):
         keep_archives(file, tmp_path)
     assert json.loads(file.read_text()) == first
+
+
+@pytest.mark.usefixtures("apptainer")
+def test_a_study_names_its_image_as_it_asked_for_it_whoever_archived_that_first(tmp_path: Path) -> None:
+    for name in ("theirs", "ours"):
+        (tmp_path / f"{name}.sif").write_bytes(b"squashfs")
+    (theirs,) = prepare(content(tmp_path, "apptainer", pytorch=str(tmp_path / "theirs.sif")))["images"].values()
+    value = prepare(content(tmp_path, "apptainer", pytorch=str(tmp_path / "ours.sif")))
+    (ours,) = value["images"].values()
+    assert ours["archive"] == theirs["archive"]
+    assert [entry["image"]["reference"] for entry in (theirs, ours)] == [str(tmp_path / f"{name}.sif") for name in ("theirs", "ours")]
+    file = tmp_path / "images-0123456789ab.json"
+    publish_json(file, value)
+    keep_archives(file, tmp_path)
+    assert json.loads(file.read_text()) == value
+    assert list(pinned_before(tmp_path, "apptainer")) == [str(tmp_path / "ours.sif")]
 
 
 @pytest.mark.usefixtures("apptainer")

@@ -68,6 +68,30 @@ def test_it_reads_storage_in_its_turn() -> None:
     assert told == [({"image_id": 1e9}, None)]
 
 
+def test_reading_as_slowly_as_the_site_asks_has_no_limit_but_that_something_comes() -> None:
+    """The child says `progress` until it is told to stop, after the limit of all else has passed several times over."""
+    told: list[Any] = []
+    waits: list[str] = []
+    code = (
+        f"{WANTS}; import select\n"
+        "while not select.select([0], [], [], 0.01)[0]: print('{\"progress\": [1, 2]}', flush=True)\n"
+        "print('{\"image_id\": 1}')"
+    )
+
+    def say(what: str, **_fields: Any) -> None:
+        waits.append(what)
+        if what == "image_wanted":
+            child.read(None)
+
+    loop = Loop()
+    child = ImageChild(loop, (sys.executable, "-c", code), say, lambda *end: told.append(end), limit_s=0.5, stall_s=END_S)
+    assert loop.until(lambda: waits.count("loading") > 4 or bool(told), END_S)
+    assert told == []
+    child.read(None)
+    assert loop.until(lambda: bool(told), END_S)
+    assert told == [({"image_id": 1}, None)]
+
+
 def test_storage_that_gives_nothing_is_named_and_waiting_for_a_turn_is_not_that() -> None:
     told, said = load(f"{WANTS}; sys.stdin.readline()", stall_s=0.05)
     assert "image_read" not in said

@@ -54,6 +54,14 @@ def test_no_more_read_at_once_than_the_site_allows() -> None:
     assert sorted(company.told) == list(range(64))
 
 
+def test_who_waits_for_its_turn_makes_no_progress() -> None:
+    company = Company(2, readers=1)
+    company.say("image_wanted", 0, 1)
+    assert [company.turns.waits(node) for node in company.nodes] == [False, True]
+    company.say("image_read", 0)
+    assert [company.turns.waits(node) for node in company.nodes] == [False, False]
+
+
 def test_without_a_limit_of_the_site_there_is_one() -> None:
     assert len(Company(64).say("image_wanted", *range(64))) == MOST_READERS
     assert Company(2, readers=1, bytes_per_s=None).turns is not None

@@ -7,28 +7,27 @@ import shutil
 from pathlib import Path
 
 from base.errors import ContainerError
-from base.logs import configure
 from containers.engines import WITH_STORE, client
 from workflow.commands import show
 from workflow.study.graph import Graph
 from workflow.study.resolved import publish_resolved
 
 
-def pin_here(graph: Graph) -> None:
-    """What the job's first rule would do, where this machine's engine answers; where not, the first node of the job does it. Raises
-    SlipwayError."""
+def pin_here(graph: Graph) -> bool:
+    """What the job's first rule would do, where this machine's engine answers; where not, the first node of the job does it. Whether it
+    was done. Raises SlipwayError."""
     file, engine = graph.images_file, graph.study.site.engine
     if file is None or Path(file).exists():
-        return
+        return False
     if why := _silent(engine):
         show.line(f"{why}; the first node of the job pins the images")
-        return
+        return False
     from workflow.run.image import pin_study
 
-    configure("image")
     publish_resolved(graph.study)
     show.line("pinning the study's images, once; a new one is archived on storage, which takes a while")
     pin_study(Path(graph.results_dir), Path(file))
+    return True
 
 
 def _silent(engine: str) -> str | None:

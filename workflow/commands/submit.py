@@ -46,26 +46,24 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     if not runs:
         show.line(f"nothing is left to do: {graph.closing_line()}")
         return
-    job = plan_submission(graph.study, runs, how.nodes, secrets.token_hex(4), _options(site, how), built=_built(graph))
-    script = batch_script(job)
+    token = secrets.token_hex(4)
+    job = plan_submission(graph.study, runs, how.nodes, token, _options(site, how), built=_built(graph))
     if how.only_print:
-        for text in script.splitlines():
+        for text in batch_script(job).splitlines():
             show.line(text)
         return
-    job_id = _submit(graph, job, script)
+    _refuse_second(graph)
+    private_umask(group=graph.shared_by_group)
+    if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
+        _refuse_second(graph)
+        job = plan_submission(graph.study, runs, how.nodes, token, _options(site, how), built=_built(graph))
+    Path(job.output).parent.mkdir(parents=True, exist_ok=True)
+    job_id = submit(batch_script(job), job.name)
     show.line(_said(graph, job, job_id))
     if how.wait:
         from workflow.commands.follow import follow
 
         follow(graph.study, Submission(job_id=job_id, name=job.name, state="PENDING"))
-
-
-def _submit(graph: Graph, job: BatchJob, script: str) -> str:
-    _refuse_second(graph)
-    private_umask(group=graph.shared_by_group)
-    pin_here(graph)
-    Path(job.output).parent.mkdir(parents=True, exist_ok=True)
-    return submit(script, job.name)
 
 
 def _refuse_second(graph: Graph) -> None:

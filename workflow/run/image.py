@@ -9,6 +9,7 @@ tag may move then, the study does not, and what an earlier FILE of the study say
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import logging
 import sys
@@ -59,7 +60,7 @@ def prepare(content: Mapping[str, Any], credentials: Path | None = None, before:
             image = pinning.pin(reference, engine, credentials=credentials)
             checking.check_contract(image, python)
             path = archiving.archive(image, storage)
-            entry = model.read_manifest(path)
+            entry = dataclasses.replace(model.read_manifest(path), image=image)  # another study may have archived it, under its own name
             logger.info("%s: %s is %s, %s on storage", framework, reference, image.image_id, format_size(entry.bytes))
             images[framework] = {"archive": str(path), **entry.to_json()}
     return {"engine": engine, "images": images}

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from base.units import format_duration
-from cluster.processes import die_with_parent, prepare_prctl
+from cluster.processes import bury, die_with_parent, prepare_prctl
 from workflow.run.events import parse_line
 from workflow.run.feeder import Feeder
 from workflow.run.loop import Loop
 
 LOAD_S: Final = 5400.0
-"""From the start, and again from the turn to read storage, for which there is no limit: with these two another's load of the same image,
-and our own."""
+"""From the start to the turn to read storage, and again from the archive's last byte to the end: with these two another's load of the same
+image, and our own. The turn and the reading, which the site may slow down, have no limit but STALL_S."""
 STALL_S: Final = 300.0
 """Without a byte of the archive, once it is read."""
 SAY_EVERY_S: Final = 5.0
@@ -77,7 +77,7 @@ class ImageChild:
         now = time.monotonic()
         if self._phase == "reading" and now - self._moved >= self._stall_s:
             self._give_up("StorageError", f"the image's archive on storage gave no byte for {format_duration(self._stall_s)}")
-        elif self._phase != "waiting" and now - self._limited_from >= self._limit_s:
+        elif self._phase in ("before", "after") and now - self._limited_from >= self._limit_s:
             self._give_up("ContainerError", f"the image was not here after {format_duration(self._limit_s)}")
         else:
             self._timer = self._loop.after(self._next_look_s(), self._look)
@@ -90,7 +90,7 @@ class ImageChild:
     def read(self, bytes_per_s: float | None) -> None:
         """Its turn has come."""
         self._phase = "reading"
-        self._limited_from = self._moved = time.monotonic()
+        self._moved = time.monotonic()
         self._orders.feed(json.dumps({"bytes_per_s": bytes_per_s}).encode() + b"\n")
 
     def _readable(self) -> None:
@@ -114,11 +114,12 @@ class ImageChild:
             self._phase = "waiting"
             self._say("image_wanted", bytes=value["wants"])
         elif "read" in value:
-            self._phase = "after"
+            self._phase, self._limited_from = "after", self._moved
             self._say("image_read", bytes=value["read"])
 
     def _finish(self) -> None:
-        code = self._close()
+        self._close()
+        code = self._process.wait()
         answer = self._answer
         if answer is not None and "error" in answer:
             name, message = answer["error"]
@@ -130,18 +131,17 @@ class ImageChild:
                 None, ("ContainerError", f"the load of the image ended with {code} and without an answer; the run's log has its words")
             )
 
-    def _close(self) -> int:
+    def _close(self) -> None:
         self._closed = True
         self._timer.cancel()
         self._loop.unwatch(self._output)
         self._orders.close()
-        code = self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        return code
 
     def kill(self) -> None:
         """End it now, with the client that feeds the engine; what the engine has got so far is its own to drop. `then` is not called."""
         if not self._closed:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._close()
+            bury(self._process)

@@ -3,6 +3,7 @@ nothing goes on; never another under the same study."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +55,7 @@ def kept_entry(entry: Mapping[str, Any], storage: Path, credentials: Path | None
     image = PinnedImage(**entry["image"])
     for path in (Path(entry["archive"]), storage / archiving.DIRECTORY / image.file_name):
         if archiving.is_there(image, path):
-            return {"archive": str(path), **read_manifest(path).to_json()}
+            return _entry(image, path)
     problem = _problem_of_the_same(image, credentials)
     if problem:
         raise ContainerError(
@@ -63,8 +64,12 @@ def kept_entry(entry: Mapping[str, Any], storage: Path, credentials: Path | None
             f"remove {entry['said_in']} and the results that are to be made again"
         )
     logger.warning("the archive of image %r has gone from storage: the same image, %s, is archived again", image.reference, image.short)
-    path = archiving.archive(image, storage)
-    return {"archive": str(path), **read_manifest(path).to_json()}
+    return _entry(image, archiving.archive(image, storage))
+
+
+def _entry(image: PinnedImage, path: Path) -> dict[str, Any]:
+    """With what the study calls the image: whoever archived it first may call it otherwise."""
+    return {"archive": str(path), **dataclasses.replace(read_manifest(path), image=image).to_json()}
 
 
 def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:

@@ -33,6 +33,10 @@ class ImageTurns:
             self._given.add(node.index)
             self._send(node, "read_image", bytes_per_s=self._share())
 
+    def waits(self, node: NodeHandle) -> bool:
+        """Whether it could read, and may not yet: that it says so is no progress."""
+        return node.has_said("image_wanted") and node.index not in self._given and not _is_over(node)
+
     def _share(self) -> Any:
         return self._bytes_per_s and self._bytes_per_s / min(self._most, len(self._nodes))
 

@@ -94,6 +94,11 @@ class Job:
         """Whether somebody was told to end, and we ask why: all that happens meanwhile is a consequence."""
         return self._why is not None
 
+    def wait_if_ending(self) -> None:
+        """Go no further then: the scheduler's word, or its silence, ends the run."""
+        if self.is_ending:
+            self._run.loop.until(lambda: False)
+
     def ask(self) -> None:
         """For its end, and how long it waited; not where that is known and the job is not ours alone."""
         allocation = self._run.allocation

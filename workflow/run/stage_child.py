@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cluster.processes import die_with_parent, prepare_prctl
+from cluster.processes import bury, die_with_parent, prepare_prctl
 from workflow.run.events import parse_line
 from workflow.run.feeder import Feeder
 from workflow.run.loop import Loop
@@ -114,7 +114,8 @@ class StageChild:
             self._orders.feed(json.dumps(order, separators=(",", ":")).encode() + b"\n")
 
     def _finish(self) -> None:
-        code = self._close()
+        self._close()
+        code = self._process.wait()
         if self._ended:
             return
         if "result" in self._answer and code == 0:
@@ -128,18 +129,17 @@ class StageChild:
         self._ended = True
         self._hearer.stage_ended(result, error)
 
-    def _close(self) -> int:
+    def _close(self) -> None:
         self._closed = True
         self._loop.unwatch(self._output)
         if self._orders is not None:
             self._orders.close()
-        code = self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        return code
 
     def kill(self) -> None:
         """End it now; an unfinished copy stays, and the next stager goes on with it. `stage_ended` is not called."""
         if not self._closed:
             self._process.kill()
             self._close()
+            bury(self._process)

@@ -81,7 +81,7 @@ class Staging:
         elif what == "progress":
             self.progress()
         else:
-            self.loads()
+            self.loads(node)
 
     def listens(self, node: NodeHandle) -> None:
         """A node has come after the others had been told: it goes to them."""
@@ -99,11 +99,13 @@ class Staging:
         """Whether each of the nodes that are there has said one of these."""
         return all(node.lost or any(node.has_said(one) for one in what) for node in self._nodes.all)
 
-    def loads(self) -> None:
-        """Nodes bring the image in: those whose turn it is read storage. A line for people now and then."""
-        self._heard = now = time.monotonic()
+    def loads(self, node: NodeHandle) -> None:
+        """A node brings the image in, or waits for its turn to read storage. A line for people now and then."""
+        now = time.monotonic()
         if self._turns is not None:
             self._turns.give()
+        if self._turns is None or not self._turns.waits(node):
+            self._heard = now
         if now - self._shown < SHOW_EVERY_S:
             return
         self._shown = now

@@ -233,6 +233,7 @@ class Supervisor:
         self._test_network()
         readers = (self.run["site"].get("storage_limit") or {}).get("readers")
         self.staging.run(self._orders(), lambda node: str(self.scheduler.node_cache(cache, node)), readers)
+        self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that
         self._check_images()
         look_at_foreign(self)
         self.resumed = take_up(self)
