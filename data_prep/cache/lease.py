@@ -54,6 +54,15 @@ def release(cache_dir: Path, lease_id: str) -> None:
     (Path(cache_dir) / "leases" / dataset_name(Path(dataset)) / f"{token}.json").unlink(missing_ok=True)
 
 
+def release_all(cache_dir: Path, dataset: str, holder: Mapping[str, Any]) -> None:
+    """Give back what `holder` holds of it, also what it was never told of: a stager that is killed may have written a lease and not said
+    so. Those of the dead go with them."""
+    cache, name = Cache(root=Path(cache_dir), shared=False), dataset_name(Path(dataset))
+    for lease in live_leases(cache, name):
+        if dict(lease.holder) == dict(holder):
+            release(cache.root, lease.id)
+
+
 def write_lease(cache: Cache, name: str, holder: Mapping[str, Any]) -> str:
     """The lease itself; the caller holds the lock of the dataset."""
     token = secrets.token_hex(8)

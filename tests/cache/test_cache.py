@@ -12,6 +12,7 @@ import pytest
 from base.errors import LeaseError, StagingError
 from data_prep.cache import acquire, evict, ls, open_cache, release, rm, this_process
 from data_prep.cache.holder import describe, is_alive, start_time
+from data_prep.cache.lease import live_leases, release_all
 from data_prep.cache.lock import Lock
 from data_prep.staging import StageOptions, stage
 from tests.reader.small import random_dataset
@@ -57,6 +58,17 @@ def test_what_cannot_be_judged_counts_as_alive() -> None:
 
 def staged(tmp_path: Path, name: str = "bytes", size: int = 20_000) -> str:
     return stage(random_dataset(tmp_path / "storage", [size], name=name), tmp_path / "cache", options=QUICK).root.name
+
+
+def test_all_that_a_holder_has_is_given_back_and_what_the_dead_had(tmp_path: Path) -> None:
+    name, cache = staged(tmp_path), tmp_path / "cache"
+    ours, other = {**this_process("ours")}, {"scheduler": "slurm", "job_id": "17"}
+    for holder in (ours, ours, other, {**ours, "run_id": "dead", "pid": 2**22 - 1}):
+        acquire(cache, name, holder)
+    release_all(cache, name, ours)
+    assert [dict(lease.holder) for lease in live_leases(open_cache(cache), name)] == [other]
+    assert len(list((cache / "leases" / name).iterdir())) == 1
+    release_all(tmp_path / "nowhere", name, ours)
 
 
 def test_what_is_in_use_is_not_removed_unless_forced(tmp_path: Path) -> None:

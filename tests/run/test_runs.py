@@ -131,7 +131,7 @@ def test_a_prevented_attempt_is_followed_by_the_next(world: World) -> None:
 
 
 def test_a_frozen_rank_hangs_and_is_named(world: World) -> None:
-    world.limits["beat_s"] = 0.5
+    world.limits["beat_s"] = 2.0
     run_id = world.cell(2, do={"1": [4, "SIGSTOP"]}, step_s=0.001)
     record = ended(world, run_id)
     assert record["status"] == "hang"
@@ -141,14 +141,14 @@ def test_a_frozen_rank_hangs_and_is_named(world: World) -> None:
 
 
 def test_a_rank_that_never_speaks_hangs_by_the_init_limit(world: World) -> None:
-    world.limits |= {"beat_s": 0.5, "init_s": 1.0}
+    world.limits |= {"beat_s": 0.5, "init_s": 4.0}
     record = ended(world, world.cell(do={"0": [0, "sleep"]}))
     assert record["status"] == "hang"
-    assert "in phase warmup, limit 1 s" in record["status_reason"]
+    assert "in phase warmup, limit 4 s" in record["status_reason"]
 
 
 def test_a_program_that_ignores_term_is_killed_and_its_children_too(world: World) -> None:
-    world.limits["beat_s"] = 0.5
+    world.limits["beat_s"] = 5.0
     run_id = world.cell(2, do={"0": [3, "child"], "1": [1, "deaf"]}, step_s=0.01, measured=4000, sync=False)
     process = world.start(run_id)
     world.wait_for(lambda: world.pids("sleep") and world.steps(run_id, 1) > 3)

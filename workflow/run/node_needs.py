@@ -57,6 +57,8 @@ class Needs:
         """UUID and words for each process of others on our GPUs."""
         self.resumed = False
         """Whether the checkpoint of an earlier attempt is here."""
+        self._holder: dict[str, Any] | None = None
+        """Of the dataset's lease, from the moment in which a stager may write it."""
         self._staging: StageChild | None = None
         self._preparing: Call | None = None
         self._loading: ImageChild | None = None
@@ -65,7 +67,7 @@ class Needs:
     def stage(self) -> None:
         """Bring the dataset here, under a lease that names this process."""
         state = processes.state_of(os.getpid())
-        holder = {
+        self._holder = {
             "run_id": self.orders["run_id"],
             "pid": os.getpid(),
             "start_time": state.start if state else None,
@@ -75,7 +77,7 @@ class Needs:
             "scheduler": self.allocation.scheduler,
         }
         orders = self.orders
-        argv = stage_argv(sys.executable, orders["source"], orders["cache"], holder, orders["cache_max_bytes"], orders["bytes_per_s"])
+        argv = stage_argv(sys.executable, orders["source"], orders["cache"], self._holder, orders["cache_max_bytes"], orders["bytes_per_s"])
         nodes = len(self.allocation.nodes)
         company = None
         if nodes > 1:
@@ -198,15 +200,11 @@ class Needs:
 
     def release(self) -> None:
         """The dataset may go from here on, as far as we are concerned; leases of the dead go with ours."""
-        lease = (self.staged or {}).get("lease")
-        if lease:
-            from data_prep.cache.layout import open_cache
-            from data_prep.cache.lease import live_leases, release
+        if self._holder is not None:
+            from data_prep.cache.lease import release_all
 
-            cache = Path(self.orders["cache"])
-            release(cache, lease)
-            live_leases(open_cache(cache), lease.partition("/")[0])
-            self.staged = None
+            release_all(Path(self.orders["cache"]), Path(self.orders["source"]).name, self._holder)
+            self._holder = self.staged = None
 
     def stop(self) -> None:
         """End what is under way."""
