@@ -32,13 +32,25 @@ def tmpfs(place: Path, num_bytes: int, num_inodes: int = 0) -> Iterator[Path]:
 
 
 class Disk:
-    """An ext4 on a loop device, the same one for every mount: of two on one file, the older may still have something to write."""
+    """An ext4 in a file, on a loop device."""
 
-    def __init__(self, device: str, place: Path) -> None:
-        self.device, self.place = device, place
+    def __init__(self, image: Path, place: Path) -> None:
+        self.image, self.place = image, place
+        self._device: str | None = None
 
     def mount(self) -> None:
-        _mount([self.device, str(self.place)])
+        """Of the file as it is now. From the second time on a copy of it: a mount namespace that was made meanwhile, for a node of a
+        mini-cluster, has our mount too and keeps it, and to mount its device again is to get that file system, which has no power."""
+        if self._device is not None:
+            copy = self.image.with_name(f"{self.image.name}-next")
+            _run(["cp", "--sparse=always", str(self.image), str(copy)])
+            copy.replace(self.image)
+            _run(["losetup", "--detach", self._device])
+        found = subprocess.run(["losetup", "--find", "--show", str(self.image)], capture_output=True, text=True, check=False, timeout=30)
+        if found.returncode:
+            pytest.skip(f"no loop device can be had here: {found.stderr.strip()}")
+        self._device = found.stdout.strip()
+        _mount([self._device, str(self.place)])
 
     def cut_power(self) -> None:
         """Everything that is not on the disk at this moment is lost, and nothing more gets there."""
@@ -51,26 +63,27 @@ class Disk:
     def unmount(self) -> None:
         _run(["umount", str(self.place)])
 
+    def remove(self) -> None:
+        """Unmounted, also where somebody is in it still."""
+        if os.path.ismount(self.place):
+            _run(["umount", "-l", str(self.place)])
+        if self._device is not None:
+            _run(["losetup", "--detach", self._device])
+
 
 @contextmanager
 def ext4(directory: Path, num_bytes: int = 64 << 20) -> Iterator[Disk]:
     """A fresh, mounted ext4. Skips the test where nothing can be mounted."""
-    image = directory / "disk.img"
-    with image.open("wb") as file:
-        file.truncate(num_bytes)
-    _run(["mkfs.ext4", "-q", "-F", str(image)])
-    found = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=False, timeout=30)
-    if found.returncode:
-        pytest.skip(f"no loop device can be had here: {found.stderr.strip()}")
-    disk = Disk(found.stdout.strip(), directory / "disk")
+    disk = Disk(directory / "disk.img", directory / "disk")
     disk.place.mkdir()
+    with disk.image.open("wb") as file:
+        file.truncate(num_bytes)
+    _run(["mkfs.ext4", "-q", "-F", str(disk.image)])
     try:
         disk.mount()
         yield disk
     finally:
-        if os.path.ismount(disk.place):
-            _run(["umount", "-l", str(disk.place)])
-        _run(["losetup", "--detach", disk.device])
+        disk.remove()
 
 
 @contextmanager
