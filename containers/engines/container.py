@@ -91,13 +91,18 @@ class Container:
         if self.failure is not None:
             return
         if self._link is not None and self._link.ended:
-            self.events.unregister(self._link.fileno())
-            if not self._given:
-                self._fail(f"its first process ended before the ranks were started{self._words()}")
+            self._hung_up(self._link)
         elif ended is not None:
             self._client_ended(ended)
         elif not self._started and time.monotonic() > self._start_by:
             self._fail(f"did not come up within {self._control.start_s:g} s: {self._control.where} hangs, or is very slow{self._words()}")
+
+    def _hung_up(self, link: meeting.Link) -> None:
+        self.events.unregister(link.fileno())
+        if not self._given:
+            self._fail(f"its first process ended before the ranks were started{self._words()}")
+        elif self._client.poll() == -signal.SIGKILL:  # a client whose container was killed ends by itself, with 137
+            self._client_ended(-signal.SIGKILL)
 
     def _answer(self) -> None:
         try:

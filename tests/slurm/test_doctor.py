@@ -90,7 +90,7 @@ def test_a_dead_node_of_the_allocation_is_named(cluster: Cluster) -> None:
     ready, go = cluster.shared / "ready", cluster.shared / "go"
     wait = f'touch {ready}; until [ -e {go} ]; do sleep 0.1; done; exec "$@"'
     words = [*SLIPWAY, "doctor", "--site", str(cluster.spec.site_file), "--json"]
-    argv = ["salloc", "--nodes=2", "--nodelist=n1,n3", "--time=5", "sh", "-c", wait, "sh", *words]
+    argv = ["salloc", "--no-kill", "--nodes=2", "--nodelist=n1,n3", "--time=5", "sh", "-c", wait, "sh", *words]
     process = cluster.popen("login", argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         wait_until(ready.exists, 30, "the allocation")

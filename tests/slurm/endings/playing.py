@@ -116,5 +116,7 @@ def _tidy(one: One, result: Result) -> None:
         if state.rstrip("*") not in ("idle", "mixed", "allocated"):
             result.notes.append(f"{node} {state}")
             one.cluster.heal(node)
+    if created := one.take_created():
+        result.notes.append(f"{len(created)} created, never started, for the next start")
     if files := one.place.files_left() - one.files_before:
         result.notes.append(f"{len(files)} files for the next start")
