@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.overhead import ROOT, STUDY, seconds
+from benchmarks.overhead import STUDY, prepared, seconds
 from containers.engines import WITH_STORE
 from data_prep.build.dataset import build_dataset
 from workflow.run.plan import supervisor_argv
@@ -89,13 +88,7 @@ def record(study: Study, index: int) -> dict[str, Any]:
 
 def by_hand(study: Study, engine: str, place: Path) -> float:
     """Seconds of the same image and program, with the first run's cell and dataset."""
-    attempt = study.results_dir / "runs" / study.runs[0].run_id / "attempts" / "1"
-    out, lib = place / "out", place / "lib"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
-    if not lib.exists():
-        lib.mkdir()
-        shutil.copytree(ROOT / "data_prep" / "reader", lib / "slipway_reader")
+    attempt, out, lib = prepared(study, place)
     data = next((place / engine / "cache" / "local-0" / "datasets").glob("digits-*"))
     environment = {
         "PYTHONPATH": "/lib-of-slipway",

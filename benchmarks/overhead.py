@@ -65,13 +65,7 @@ def slipway(study: Study, index: int) -> float:
 
 def by_hand(study: Study, place: Path, way: str) -> float:
     """Seconds of the same program with the first run's cell and dataset."""
-    attempt = study.results_dir / "runs" / study.runs[0].run_id / "attempts" / "1"
-    out, lib = place / "out", place / "lib"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
-    if not lib.exists():
-        lib.mkdir()
-        (lib / "slipway_reader").symlink_to(ROOT / "data_prep" / "reader")
+    attempt, out, lib = prepared(study, place)
     threads = str(json.loads((attempt / "cell.json").read_text())["threads"])
     data = next((place / "cache" / "local-0" / "datasets").glob("digits-*"))
     environment = {**os.environ, "PYTHONPATH": str(lib), "OMP_NUM_THREADS": threads, "SLIPWAY_CELL": str(attempt / "cell.json")}
@@ -83,6 +77,16 @@ def by_hand(study: Study, place: Path, way: str) -> float:
         return seconds([str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc_per_node", "1", *program[1:]], environment)
     environment |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": "0"}
     return seconds(program, environment | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "61999"})
+
+
+def prepared(study: Study, place: Path) -> tuple[Path, Path, Path]:
+    """The first run's attempt, an empty directory for results, and one with the reader."""
+    out, lib = place / "out", place / "lib"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    if not lib.exists():
+        shutil.copytree(ROOT / "data_prep" / "reader", lib / "slipway_reader")
+    return study.results_dir / "runs" / study.runs[0].run_id / "attempts" / "1", out, lib
 
 
 def seconds(argv: list[str], environment: dict[str, str]) -> float:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -62,13 +63,22 @@ class ContainerWorld(ClusterWorld):
         self.told("login", "rmi", self.tag)
 
 
+@contextmanager
+def container_world(cluster: Cluster, name: str, engine: str) -> Iterator[ContainerWorld]:
+    """No job and no image of it stays."""
+    world = ContainerWorld(cluster, name, engine)
+    try:
+        yield world
+    finally:
+        cluster.exec("login", ["scancel", "--user", "root"])
+        world.wait_for(lambda: not cluster.exec("login", ["squeue", "--noheader"]).stdout.strip())
+        world.remove()
+
+
 @pytest.fixture(params=["docker", "podman"])
 def world(docker_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[ContainerWorld]:
-    world = ContainerWorld(docker_cluster, f"c{os.getpid()}-{request.param}", request.param)
-    yield world
-    docker_cluster.exec("login", ["scancel", "--user", "root"])
-    world.wait_for(lambda: not docker_cluster.exec("login", ["squeue", "--noheader"]).stdout.strip())
-    world.remove()
+    with container_world(docker_cluster, f"c{os.getpid()}-{request.param}", request.param) as world:
+        yield world
 
 
 def test_one_study_on_one_node_and_on_two(world: ContainerWorld) -> None:

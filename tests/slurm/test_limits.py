@@ -9,18 +9,15 @@ import pytest
 
 from containers.labels import TAG
 from tests.minicluster import Cluster
-from tests.slurm.test_container_runs import ContainerWorld
+from tests.slurm.test_container_runs import ContainerWorld, container_world
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["docker", pytest.param("podman", marks=pytest.mark.long)])
 def world(docker_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[ContainerWorld]:
-    world = ContainerWorld(docker_cluster, f"m{os.getpid()}-{request.param}", request.param)
-    yield world
-    docker_cluster.exec("login", ["scancel", "--user", "root"])
-    world.wait_for(lambda: not docker_cluster.exec("login", ["squeue", "--noheader"]).stdout.strip())
-    world.remove()
+    with container_world(docker_cluster, f"m{os.getpid()}-{request.param}", request.param) as world:
+        yield world
 
 
 def test_memory_beyond_the_grant_ends_a_run_as_oom_whoever_is_killed(world: ContainerWorld) -> None:

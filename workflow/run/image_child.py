@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from base.units import format_duration
 from cluster.processes import bury, die_with_parent, prepare_prctl
-from workflow.run.events import parse_line
+from workflow.run.child_lines import read_values
 from workflow.run.feeder import Feeder
 from workflow.run.loop import Loop
 
@@ -94,14 +94,10 @@ class ImageChild:
         self._orders.feed(json.dumps({"bytes_per_s": bytes_per_s}).encode() + b"\n")
 
     def _readable(self) -> None:
-        try:
-            data = os.read(self._output, 1 << 16)
-        except BlockingIOError:
-            return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._take(parse_line(line))
-        if not data:
+        values, self._rest, ended = read_values(self._output, self._rest)
+        for value in values:
+            self._take(value)
+        if ended:
             self._finish()
 
     def _take(self, value: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from base.errors import NodeLost
 from cluster.processes import die_with_parent, prepare_prctl
-from workflow.run.events import parse_line
+from workflow.run.child_lines import read_values
 from workflow.run.loop import Loop
 
 ARGV: Final = ("-P", "-m", "cluster.preflight")
@@ -49,16 +49,11 @@ class PreflightChild:
             raise NodeLost(f"the preflight of this node takes {written} bytes of an order of {len(line)}: too many nodes for one pipe")
 
     def _readable(self) -> None:
-        try:
-            data = os.read(self._stdout.fileno(), 1 << 18)
-        except BlockingIOError:
-            return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            answer = parse_line(line)
+        answers, self._rest, ended = read_values(self._stdout.fileno(), self._rest)
+        for answer in answers:
             if isinstance(answer, dict) and not self._closing:
                 self._on_answer(answer)
-        if not data:
+        if ended:
             code = self._reap()
             if not self._closing:
                 self._on_end(f"the probes of this node ended with {code}; the run's log has their last words")

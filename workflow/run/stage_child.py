@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cluster.processes import bury, die_with_parent, prepare_prctl
-from workflow.run.events import parse_line
+from workflow.run.child_lines import read_values
 from workflow.run.feeder import Feeder
 from workflow.run.loop import Loop
 
@@ -85,14 +85,10 @@ class StageChild:
         loop.watch(self._output, self._readable)
 
     def _readable(self) -> None:
-        try:
-            data = os.read(self._output, 1 << 16)
-        except BlockingIOError:
-            return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._take(parse_line(line))
-        if not data and not self._closed:
+        values, self._rest, ended = read_values(self._output, self._rest)
+        for value in values:
+            self._take(value)
+        if ended and not self._closed:
             self._finish()
 
     def _take(self, value: Any) -> None:
