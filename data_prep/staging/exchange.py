@@ -50,6 +50,7 @@ class Exchange:
         self.changed = True
         """Something has come that may make more to ask for."""
         self.taker: Taker | None = None
+        """Set by whoever asks, before it asks, and then there to the end: an answer may come when nobody waits for it any more."""
         self.served_bytes = 0
         self._open_shard = open_shard
         self._peers: dict[int, Connection] = {}

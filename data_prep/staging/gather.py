@@ -67,6 +67,7 @@ class Gather:
         self._unsynced_bytes = 0
         self._syncing = False
         self._longest_s = 0.0
+        self._closed = False
         self.storage_bytes = self.peer_bytes = 0
 
     @property
@@ -113,7 +114,7 @@ class Gather:
     def _close(self) -> None:
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=True, cancel_futures=True)
-        self._exchange.taker = None
+        self._closed = True
         self._targets.close()
         self._sources.close()
 
@@ -188,9 +189,9 @@ class Gather:
         return base[: self._table.span(chunk)[2]]
 
     def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
-        """It has come, and is not checked yet."""
+        """It has come, and is not checked yet. What two were asked for may come the second time when all is over."""
         begun = self._swarm.views[peer].asked.get(chunk, time.monotonic())
-        if self._swarm.have[chunk]:
+        if self._swarm.have[chunk] or self._closed:
             self._swarm.answered(peer, chunk)
             self._give_back(buffer)
             return

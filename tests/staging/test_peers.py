@@ -7,7 +7,7 @@ import random
 import signal
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from data_prep.cache.layout import open_cache, part_of
 from data_prep.manifest import digest_of, parse_manifest
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.wire import ANSWER_BYTES, CHUNK, GREETING_BYTES, HEAD, WANT, Handshake, frame, have_frames
+from data_prep.staging.table import ChunkTable
+from data_prep.staging.wire import ANSWER_BYTES, BEAT, CHUNK, GREETING_BYTES, HAVE, HEAD, WANT, Handshake, frame, have_frames, have_text
 from tests.reader.small import random_dataset
 from tests.staging.crew import TOKEN, crew
 from tests.staging.test_stage import Stopped, contents, stop_after
@@ -190,22 +191,22 @@ def test_nodes_killed_at_any_moment_do_not_stop_the_others(source: Path, caches:
 
 
 class Liar:
-    """A node that proves who it is, says it has all, and then does not do what a node does."""
+    """A node that proves who it is, says that it has all, or `chunks`, and then does not do what a node does."""
 
     def __init__(self, source: Path) -> None:
         self.manifest = parse_manifest((source / "manifest.json").read_bytes())
+        self.table = ChunkTable(self.manifest.shards)
         self.digest = digest_of((source / "manifest.json").read_bytes())
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
 
-    def greet(self, me: int) -> socket.socket:
+    def greet(self, me: int, chunks: Sequence[int] | None = None) -> socket.socket:
         connection, _ = self.listener.accept()
         connection.settimeout(30)
         handshake = Handshake(TOKEN, self.digest, me)
         connection.sendall(handshake.greeting())
         _, welcome = handshake.check_answer(exactly(connection, ANSWER_BYTES))
-        num_chunks = sum(len(shard.chunks) for shard in self.manifest.shards)
-        connection.sendall(welcome + have_frames(list(range(num_chunks))))
+        connection.sendall(welcome + have_frames(list(chunks or range(self.table.num_chunks))))
         return connection
 
 
@@ -225,7 +226,7 @@ def wanted(connection: socket.socket) -> int:
         kind, number = HEAD.unpack(exactly(connection, HEAD.size))
         if kind == WANT:
             return int(number)
-        if kind == 1:
+        if kind == HAVE:
             exactly(connection, 4 * number)
 
 
@@ -250,6 +251,27 @@ def test_a_lying_node_is_found_out_and_its_chunks_come_from_elsewhere(source: Pa
         results = stagers.finish(2)
     assert_whole(source, caches[:2])
     assert all("2" in result["lost_peers"] for result in results)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_answer_that_comes_when_all_is_over_disturbs_nobody(source: Path, caches: list[Path], begun: bool) -> None:
+    late = Liar(source)
+    with late.listener, crew(source, caches[:2], "--hang-s", "60", "--late-s", "0.5") as stagers:
+        stagers.meet(replace={1: ("127.0.0.1", late.port, have_text(late.table.marks([(0, 1)])))}, appointed=[0])
+        with late.greet(1, [1]) as connection:
+            chunk = wanted(connection)
+            answer = frame(CHUNK, chunk) + bytes(late.table.span(chunk)[2])
+            sent = 1000 if begun else 0
+            connection.sendall(answer[:sent])
+            stagers.until(lambda: "result" in stagers.all[0].said or stagers.all[0].gone)
+            connection.sendall(answer[sent:] + frame(WANT, chunk))
+            while (head := HEAD.unpack(exactly(connection, HEAD.size)))[0] != CHUNK:
+                assert head[0] in (BEAT, HAVE, WANT), "it serves us still"
+                exactly(connection, 4 * head[1] if head[0] == HAVE else 0)
+            assert head[1] == chunk
+        (result,) = stagers.finish(1)
+    assert result["storage_bytes"] == TOTAL
+    assert_whole(source, caches[:1])
 
 
 def test_strangers_get_nothing_and_disturb_nobody(source: Path, caches: list[Path]) -> None:
