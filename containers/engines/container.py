@@ -238,11 +238,10 @@ class ContainerProcess:
         AllocationError when it holds other GPUs."""
         if self._code is None:
             told = self._read_end() if self._container.failure is None else None
-            if not told:  # an end that is told after the container has failed is our own doing
+            if not told:  # an end that is told after the container has failed is our own doing; why it has failed, it says before it ends
                 self._container.pump()
                 if self._container.failure is not None:
                     raise self._container.failure
-                told = self._read_end()
             if told:
                 answer = json.loads(told)
                 self._code, self.oom_kill = answer["code"], answer["oom"]

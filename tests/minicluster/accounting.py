@@ -60,7 +60,7 @@ def register(spec: Spec) -> None:
 
 def await_answer(spec: Spec, argv: list[str], daemon: str) -> None:
     def answers() -> bool:
-        if not processes.named(spec, "login", (daemon,)):
+        if not processes.named(spec, "login", (daemon, "setsid")):  # mariadbd by the name of the latter until it is executed
             raise ClusterError(f"{daemon} ended: {last_lines(spec.log(daemon))}")
         try:
             daemons.command(spec, "login", argv)
