@@ -118,6 +118,20 @@ def test_memory_that_is_not_there_is_noted(house: House) -> None:
     assert "TOO LITTLE" in said.out
 
 
+def test_credentials_that_are_not_there_are_noted_where_runs_are_containers(house: House) -> None:
+    for engine, noted in (("podman", True), ("bare", False)):
+        house.site.write_text(f"storage: s\ncache: {{path: c}}\nengine: {engine}\nregistry_credentials: auth.json\n")
+        notes = house.json("plan")["notes"]
+        assert notes == (
+            [
+                f"site here: registry_credentials: {house.root}/auth.json is no file on this machine; `podman login` writes one; "
+                "a relative path begins at the site file; without the key the engine uses what it finds itself"
+            ]
+            if noted
+            else []
+        )
+
+
 def test_gpu_memory_is_that_of_the_smallest() -> None:
     assert parse_gpu_memory("16280\n16276\n") == 16276 << 20
     assert parse_gpu_memory("") is None

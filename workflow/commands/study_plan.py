@@ -15,6 +15,7 @@ from cluster.schedulers import local
 from workflow.commands.state import RunState, counts, run_states
 from workflow.study.cell import Cell
 from workflow.study.cost import gpu_hours, process_hours
+from workflow.study.image_file import missing_credentials
 from workflow.study.needs import DatasetNeeds, dataset_needs, memory_of
 from workflow.study.series import Series, series_of
 from workflow.study.site import device_of
@@ -98,6 +99,7 @@ def plan_study(study: Study) -> StudyPlan:
         notes=(
             *study.notes,
             *missing_sources(study, datasets),
+            *missing_credentials(study.site),
             *_memory_notes(cells),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),

@@ -21,14 +21,22 @@ def images_file(study: Study) -> str | None:
     return str(study.results_dir / file_name(site.engine, wanted))
 
 
-def refuse_missing_credentials(site: Site) -> None:
-    """Raise ConfigError where runs are containers and the file for private registries is not there: found now, not when it is needed."""
+def missing_credentials(site: Site) -> list[str]:
+    """A line where runs are containers and the file for private registries is not there."""
     path = site.registry_credentials
-    if path is not None and site.engine != "bare" and not path.is_file():
-        raise ConfigError(
-            f"site {site.name}: registry_credentials: {path} is no file on this machine; `{site.engine} login` writes one; a relative path "
-            "begins at the site file; without the key the engine uses what it finds itself"
-        )
+    if path is None or site.engine == "bare" or path.is_file():
+        return []
+    return [
+        f"site {site.name}: registry_credentials: {path} is no file on this machine; `{site.engine} login` writes one; a relative path "
+        "begins at the site file; without the key the engine uses what it finds itself"
+    ]
+
+
+def refuse_missing_credentials(site: Site) -> None:
+    """Raise ConfigError for the same: found now, not when it is needed."""
+    lines = missing_credentials(site)
+    if lines:
+        raise ConfigError(lines[0])
 
 
 def keep_images(study: Study, file: str) -> None:
