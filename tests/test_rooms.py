@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ ROOMS = {
 PLANNING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", "docker", "tempfile"}
 
 
+@functools.cache
 def imported(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):

@@ -13,6 +13,7 @@ import pytest
 from cluster.slurm.patient import IN_JOBS, IN_MAIN, job_environ, patient_environ, plain_path
 from cluster.slurm.patient.answers import is_status_query, option, with_ended, with_long_memory
 
+pytestmark = pytest.mark.slow  # a process for each answer
 ROOT = Path(__file__).parents[2]
 STATUS_QUERY = ("squeue", "--format=%i|%T", "--states=all", "--noheader", "--name", "uuid-1")
 SILENT = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"

@@ -80,6 +80,7 @@ def test_a_check_ends_in_findings_whatever_it_does(function: object, level: str,
     assert words in finding.text
 
 
+@pytest.mark.slow
 def test_the_report(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["doctor", "--site", str(site)]) == 0
     out = capsys.readouterr().out
@@ -89,6 +90,7 @@ def test_the_report(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {path.name for path in site.parent.iterdir()} == {"here.yaml"}
 
 
+@pytest.mark.slow
 def test_an_error_is_an_exit_code_and_stands_last(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site.write_text("storage: storage\ncache: {path: cache}\nscheduler: slurm\ndevice: cpu\n")
     assert main.run(["doctor", "--site", str(site)]) == 10
@@ -100,6 +102,7 @@ def test_an_error_is_an_exit_code_and_stands_last(site: Path, capsys: pytest.Cap
     assert "-> run this on a login node" in last
 
 
+@pytest.mark.slow
 def test_json_is_for_programs(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["doctor", "--site", str(site), "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
@@ -115,6 +118,7 @@ def test_wrong_usage(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "goes with --write-site" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_site_file_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new.yaml"
     assert main.run(["doctor", "--write-site", str(target)]) == 0
@@ -224,6 +228,7 @@ def test_whether_a_node_sees_what_was_made(tmp_path: Path, monkeypatch: pytest.M
     assert worst(node.check_seen(str(tmp_path / "no" / "seen"), "token")) == "error"
 
 
+@pytest.mark.slow
 def test_the_node_program_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     orders = node.Orders(
         cache=str(tmp_path / "cache"), max_bytes=None, private_tmp=False, device="cpu", gpus_per_node=None, engine="bare", interface=None
@@ -236,6 +241,7 @@ def test_the_node_program_says_what_it_found(tmp_path: Path, capsys: pytest.Capt
     assert answer.facts["cores"] >= 1
 
 
+@pytest.mark.slow
 def test_the_node_program_imports_little() -> None:
     import subprocess
     import sys

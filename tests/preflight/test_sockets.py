@@ -10,6 +10,8 @@ import pytest
 from cluster.preflight.results import Sample
 from tests.preflight.children import Children
 
+pytestmark = pytest.mark.slow
+
 
 def children_of(nodes: int, tokens: Mapping[int, bytes] | None = None) -> Children:
     children = Children([f"127.0.0.{index + 2}" for index in range(nodes)], tokens=tokens)

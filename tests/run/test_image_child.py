@@ -12,6 +12,7 @@ from cluster import processes
 from workflow.run.image_child import ImageChild
 from workflow.run.loop import Loop
 
+pytestmark = pytest.mark.slow
 END_S = 20.0
 
 

@@ -125,9 +125,13 @@ def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     device = device_of(keys["device"], maker.site)
+    try:
+        spec = load_framework(keys["framework"])
+    except SlipwayError as error:
+        return "framework", str(error)
     for key in ("mode", "model", "precision", "layout", "comm_hook", "device"):
         try:
-            check_supports(load_framework(keys["framework"]), {"device": device, key: keys[key]} if key != "device" else {"device": device})
+            check_supports(spec, {"device": device, key: keys[key]} if key != "device" else {"device": device})
         except SlipwayError as error:
             return key, str(error)
     return None
