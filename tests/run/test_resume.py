@@ -20,7 +20,13 @@ from tests.run.world import World
 
 pytestmark = pytest.mark.slow
 STEP_S = 0.01
+STEPS = 10_000
+"""More than any job here has time for, until `long_jobs`."""
 PREEMPTED = 25
+
+
+def long_cell(world: World, nodes: int = 1, **fake: Any) -> str:
+    return world.cell(nodes, step_s=STEP_S, measured=STEPS - 2, hurry=str(world.path / "hurry"), **fake)
 
 
 def short_jobs(world: World, job_s: float = 6.0, walltime_s: float = 600.0) -> None:
@@ -29,6 +35,7 @@ def short_jobs(world: World, job_s: float = 6.0, walltime_s: float = 600.0) -> N
 
 
 def long_jobs(world: World) -> None:
+    (world.path / "hurry").touch()
     world.limits.pop("job_s", None)
     world.write()
 
@@ -60,7 +67,7 @@ def whole(world: World, run_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes: int) -> None:
-    run_id = world.cell(nodes, step_s=STEP_S, measured=698)
+    run_id = long_cell(world, nodes)
     short_jobs(world)
     first = cut_off(world, run_id)
     assert (first["status"], first["kind"]) == ("preempted", "prevented")
@@ -77,21 +84,21 @@ def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes
     assert last["resumed_from"] == {"attempt": 1, "step": step, "used_s": used}
     assert used == pytest.approx(first["steps_s"]["train"])
     assert last["performance"]["num_warmup_steps"] == 2
-    assert last["performance"]["num_measured_steps"] == 700 - step - 2, "those right after the resume are left out"
+    assert last["performance"]["num_measured_steps"] == STEPS - step - 2, "those right after the resume are left out"
     assert last["performance"]["first_step_s"] is None
     assert last["training"]["first_loss"] == first["training"]["first_loss"] == 2.0
-    assert [entry[0] for entry in last["training"]["losses"]][:: len(last["training"]["losses"]) - 1] == [0, 699]
+    assert [entry[0] for entry in last["training"]["losses"]][:: len(last["training"]["losses"]) - 1] == [0, STEPS - 1]
     assert last["warnings"] == []
 
 
 def test_three_jobs_make_one_run(world: World) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=1998)
-    short_jobs(world, job_s=8.0)  # long enough for a checkpoint also where other tests run beside it
+    run_id = long_cell(world)
+    short_jobs(world)
     records = [cut_off(world, run_id)]
     records.append(cut_off(world, run_id, 2))
     long_jobs(world)
     last = whole(world, run_id)
-    assert records[0]["checkpoint"]["step"] < records[1]["checkpoint"]["step"] < 2000
+    assert records[0]["checkpoint"]["step"] < records[1]["checkpoint"]["step"]
     trained = sum(record["steps_s"]["train"] for record in records)
     assert last["resumed_from"] == {"attempt": 2, "step": records[1]["checkpoint"]["step"], "used_s": pytest.approx(trained)}
 
@@ -116,7 +123,7 @@ def test_the_budget_counts_over_all_attempts_and_its_end_is_a_row(world: World) 
 
 
 def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=498)
+    run_id = long_cell(world)
     world.limits["walltime_s"] = 3.0
     world.write()
     while not (first := whole(world, run_id))["checkpoint"]:  # the machine is busy: it had not begun, or the checkpoint took too long
@@ -124,8 +131,8 @@ def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> 
         world.limits["walltime_s"] *= 2
         world.write()
     assert first["status"] == "timeout"
-    world.limits["walltime_s"] = 60.0
-    world.write()
+    world.limits["walltime_s"] = 600.0
+    long_jobs(world)
     (world.run_dir(run_id) / "record.json").unlink()
     last = whole(world, run_id)
     assert (last["status"], last["result_number"]) == ("ok", 2)
@@ -133,7 +140,7 @@ def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> 
 
 
 def test_the_retry_of_any_other_result_begins_anew(world: World) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=698, do={"0": [600, "exit 3"]})
+    run_id = long_cell(world, do={"0": [STEPS - 100, "exit 3"]})
     short_jobs(world)
     cut_off(world, run_id)
     long_jobs(world)
@@ -144,7 +151,7 @@ def test_the_retry_of_any_other_result_begins_anew(world: World) -> None:
 
 
 def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=898)
+    run_id = long_cell(world)
     short_jobs(world)
     first = cut_off(world, run_id)
     cut_off(world, run_id, 2)
@@ -162,7 +169,7 @@ def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
 
 
 def test_without_a_whole_checkpoint_it_begins_anew(world: World) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=498)
+    run_id = long_cell(world)
     short_jobs(world)
     cut_off(world, run_id)
     long_jobs(world)
@@ -178,7 +185,7 @@ def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: 
 
     from base.jsonfile import publish_json
 
-    run_id = world.cell(step_s=STEP_S, measured=498)
+    run_id = long_cell(world)
     short_jobs(world)
     record = cut_off(world, run_id)
     long_jobs(world)
@@ -196,7 +203,7 @@ def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: 
 
 @pytest.mark.parametrize(("how", "words"), [("slow", "it was not written within"), ("fail", "no space left on the device")])
 def test_a_checkpoint_that_cannot_be_made_in_time_costs_the_attempt_only(world: World, how: str, words: str) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=600, save=how)
+    run_id = long_cell(world, save=how)
     short_jobs(world)
     record = cut_off(world, run_id, saves=False)
     assert words in record["status_reason"]
@@ -206,7 +213,7 @@ def test_a_checkpoint_that_cannot_be_made_in_time_costs_the_attempt_only(world: 
 
 
 def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(world: World) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=698)
+    run_id = long_cell(world)
     short_jobs(world)
     first = cut_off(world, run_id)
     world.cells[0]["optimizer"]["fake"]["save"] = "slow"
@@ -229,7 +236,7 @@ def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(world: World)
 
 
 def test_a_supervisor_killed_while_it_writes_is_followed_by_one_that_goes_on(world: World) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=998)
+    run_id = long_cell(world)
     short_jobs(world)
     first = cut_off(world, run_id)
     process = world.start(run_id)
@@ -284,7 +291,7 @@ def test_a_framework_without_checkpoints_begins_anew(world: World, tmp_path: Pat
     shutil.copytree(FAKE, folder)
     text = (folder / "framework.yaml").read_text()
     (folder / "framework.yaml").write_text(text.replace("checkpoint: true\n", ""))
-    run_id = world.cell(step_s=STEP_S, measured=698)
+    run_id = long_cell(world)
     world.cells[0]["framework"] = str(folder)
     short_jobs(world)
     record = cut_off(world, run_id, saves=False)
