@@ -43,18 +43,29 @@ def parse_stat(text: str) -> ProcessState:
 
 
 def state_of(pid: int) -> ProcessState | None:
-    """The state of `pid`, or None if there is no such process."""
+    """The state of `pid`, or None if there is no such process, or it is another user's and hidden (/proc mounted with hidepid)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return parse_stat(file.read().decode(errors="replace"))
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 
 
 def is_alive(pid: int, start: int) -> bool:
     """Whether the process of that pid and start time still runs; a zombie does not."""
     state = state_of(pid)
-    return state is not None and state.start == start and state.state not in "ZX"
+    return _is_hidden(pid) if state is None else state.start == start and state.state not in "ZX"
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether another user has a process of that number that /proc does not show us: taken for the one that is meant."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return False
 
 
 def boot_id() -> str:
@@ -97,7 +108,7 @@ def send(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             continue
 
 

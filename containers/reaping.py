@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from base.command import last_lines
@@ -46,6 +46,8 @@ class Decision:
     container: Found
     remove: bool
     reason: str
+    stuck: bool = False
+    """Whether its removal was tried in vain."""
 
 
 Alive = Callable[[Sequence[Found]], Sequence[bool | None]]
@@ -145,12 +147,18 @@ def parse_found(engine: str, text: str) -> tuple[Found, ...]:
 
 
 def reap_here(engine: str, older: Callable[[str], bool] = lambda _tag: False) -> tuple[Decision, ...]:
-    """Remove what is to be removed on this node; all decisions, as they were carried out. Raises ContainerError."""
+    """Remove what is to be removed on this node; all decisions, as they were carried out: one that cannot be removed stays, and says why,
+    since it must not keep every later run from this node. Raises ContainerError where the engine does not answer."""
     decisions = plan_reap(ours(engine), jobs_alive, os.geteuid(), older)
-    for decision in decisions:
-        if decision.remove:
-            remove(decision.container)
-    return decisions
+    return tuple(_carried_out(decision) if decision.remove else decision for decision in decisions)
+
+
+def _carried_out(decision: Decision) -> Decision:
+    try:
+        remove(decision.container)
+    except ContainerError as error:
+        return replace(decision, remove=False, reason=f"{decision.reason}, and it could not be removed: {error}", stuck=True)
+    return decision
 
 
 def remove(container: Found) -> None:

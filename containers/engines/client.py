@@ -14,7 +14,7 @@ from typing import IO, Final
 
 from base.command import CommandResult, last_lines
 from base.errors import ContainerError
-from cluster.processes import die_with_parent, prepare_prctl
+from cluster.processes import bury, die_with_parent, prepare_prctl
 
 CALL_S: Final = 10.0
 
@@ -75,7 +75,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             process.kill()
-        process.wait()
+        bury(process)
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()

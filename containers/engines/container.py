@@ -22,6 +22,8 @@ from containers.spec import EnginePlan, ProcessPlan
 
 CLIENT_END_S: Final = 3.0
 LOG: Final = "engine.log"
+ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
 
 _RUNNING: Final[dict[str, Container]] = {}
 """By name: the processes of a plan are started one after the other, and are in one container."""
@@ -56,6 +58,8 @@ class Container:
         self._directory = Path(plan.spec.paths.control)
         self.failure: SlipwayError | None = None
         self.gpus_seen: tuple[str, ...] | None = None
+        self.ended_because: str | None = None
+        """Why its watchdog ends all that is in it, where that was not our order."""
         self._link: meeting.Link | None = None
         self._given = self._started = self._unwanted = False
         self._memory: OomCount | None = None
@@ -99,10 +103,11 @@ class Container:
 
     def _hung_up(self, link: meeting.Link) -> None:
         self.events.unregister(link.fileno())
-        if not self._given:
-            self._fail(f"its first process ended before the ranks were started{self._words()}")
-        elif self._client.poll() == -signal.SIGKILL:  # a client whose container was killed ends by itself, with 137
+        if self._client.poll() == -signal.SIGKILL:  # a client whose container was killed ends by itself, with 137
             self._client_ended(-signal.SIGKILL)
+        elif not self._started:
+            words = self._words() if self.ended_because is None else f": {self.ended_because}"
+            self._fail(f"its first process ended before the ranks were started{words}")
 
     def _answer(self) -> None:
         try:
@@ -130,6 +135,8 @@ class Container:
                 process.pid = pid
         elif words["say"] == "failed":
             self._fail(words["text"])
+        elif words["say"] == "ending":
+            self.ended_because = words["text"]
 
     def _give(self) -> None:
         assert self._link is not None
@@ -155,8 +162,11 @@ class Container:
 
     def _client_ended(self, code: int) -> None:
         command, name = self._control.run[0], self.plan.spec.name
+        number = -code if code < 0 else code - 128  # docker's client gives a signal back as a shell does
         if code == -signal.SIGKILL:
             self._fail(f"the client of {command} that held it was killed")
+        elif self._link is not None and number in ENDING_SIGNALS:
+            self._fail(f"the client of {command} that held it was ended by {signal.Signals(number).name}")
         elif self._link is None:
             self._fail(f"was not started: `{command} run` ended with {code} (`slipway plan --cell` shows it){self._words()}")
         else:
@@ -180,6 +190,11 @@ class Container:
             self._fail("was ended before its ranks were started")
         elif number == signal.SIGTERM:
             self._unwanted = True
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether its first process has ended, and all that it said was heard."""
+        return self._link is not None and self._link.ended
 
     def memory_ran_out(self) -> bool:
         """Whether the kernel has killed somebody in it for want of memory. To be asked at once when its first process has ended: soon after
@@ -243,11 +258,20 @@ class ContainerProcess:
                 if self._container.failure is not None:
                     raise self._container.failure
             if told:
-                answer = json.loads(told)
-                self._code, self.oom_kill = answer["code"], answer["oom"]
-            elif told is not None:
+                self._take(json.loads(told))
+            elif told is not None and self._container.hung_up:  # until then it may still say why
                 self._code, self.oom_kill = -signal.SIGKILL, self._container.memory_ran_out()
         return self._code
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        """Raises ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
+        code = int(answer["code"])
+        oom_kill = bool(answer["oom"]) or (code == -signal.SIGKILL and self._container.memory_ran_out())
+        if code in BY_WATCHDOG and not oom_kill:
+            self._container.pump()  # it says why before it does so
+            if self._container.ended_because is not None:
+                raise ContainerError(f"container {self._container.plan.spec.name}: was ended: {self._container.ended_because}")
+        self._code, self.oom_kill = code, oom_kill
 
     def _read_end(self) -> bytes | None:
         """What the watchdog says of the end; empty where the watchdog has ended without a word, None while nothing has happened."""

@@ -170,13 +170,15 @@ class Watchdog:
     def end(self, reason: str, grace_s: Optional[float] = None) -> None:
         """TERM to all, KILL when the grace is over. A second reason can only shorten it."""
         kill_at = time.monotonic() + (self.plan["grace_s"] if grace_s is None else grace_s)
-        if self.kill_at is None:
+        first = self.kill_at is None
+        self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
+        if first:
+            self.say(say="ending", text=reason)
             sys.stderr.write("slipway watchdog: %s: ending everything here\n" % reason)
             sys.stderr.flush()
             for pid in self.left or ():
                 send_group(pid, signal.SIGTERM)
                 send_group(pid, signal.SIGCONT)
-        self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
 
 
 def on_signals() -> int:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,26 @@ def test_a_client_that_hangs_is_given_up_and_named(start: Start, tmp_path: Path)
 def test_a_client_that_fails_is_cited(start: Start, tmp_path: Path, script: str, words: str) -> None:
     with pytest.raises(ContainerError, match=words):
         ended(start(plain(tmp_path, run=("sh", "-c", script))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_first_process_that_ends_when_it_has_just_come_up_is_no_killed_rank(start: Start, tmp_path: Path, heard: bool) -> None:
+    """It says that it is up, and is gone: before, or as soon as, it is told to start the ranks."""
+    code = (
+        "import os, socket; link = socket.socket(socket.AF_UNIX); link.connect('control'); "
+        'link.sendall(b\'{"say": "up", "pid": 1, "gpus": null}\\n\'); ' + ("link.recv(1)" if heard else "0")
+    )
+    argv = (sys.executable, "-c", f"import os; os.chdir({f'{tmp_path}/control'!r}); {code}")
+    with pytest.raises(ContainerError, match="its first process ended before the ranks were started"):
+        ended(start(plain(tmp_path, ("sleep", "100"), run=argv)))
+
+
+@pytest.mark.slow
+def test_ranks_that_the_watchdog_ends_have_not_ended_by_themselves(start: Start, tmp_path: Path) -> None:
+    process = start(plain(tmp_path, ("sleep", "100"), deadline=time.time() + 2.0))
+    with pytest.raises(ContainerError, match="ended.*: the deadline has passed"):
+        ended(process)
 
 
 @pytest.mark.slow
@@ -309,6 +330,23 @@ def test_a_container_that_is_killed_from_outside_ends_all_its_ranks(acting: Engi
     finally:
         for process in processes:
             process.close()
+        acting.remove(plan)
+
+
+@pytest.mark.slow
+def test_a_container_that_is_stopped_from_outside_is_named_and_no_rank_is(acting: Engine, image: str, tmp_path: Path) -> None:
+    if acting.NAME not in ("docker", "podman"):
+        pytest.skip("no container that could be stopped")
+    make_place(tmp_path)
+    plan = acting.plan(spec(tmp_path, ("sleep", "100"), image=image, limits=limits_here()), {})
+    process = acting.start(plan, 0)
+    try:
+        wait_until(lambda: process.exit_code() is not None or process.pid != 0, 60.0, "the pid is told")
+        subprocess.run([acting.NAME, "stop", "--time", "30", plan.spec.name], check=True, capture_output=True, timeout=90)
+        with pytest.raises(ContainerError, match=rf"container {plan.spec.name}: was ended: got signal 15"):
+            ended(process)
+    finally:
+        process.close()
         acting.remove(plan)
 
 

@@ -72,6 +72,24 @@ def test_an_earlier_attempt_of_a_run_that_is_ours_goes_whatever_its_job_does() -
     assert not other.remove
 
 
+def test_one_that_cannot_be_removed_stays_and_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = found(uid=os.geteuid())
+    other = dataclasses.replace(stuck, id="2f")
+    removed = []
+
+    def remove(container: Found) -> None:
+        if container is stuck:
+            raise ContainerError("it is still there")
+        removed.append(container)
+
+    monkeypatch.setattr(reaping, "ours", lambda _engine: (stuck, other))
+    monkeypatch.setattr(reaping, "remove", remove)
+    first, second = reaping.reap_here("docker", lambda _tag: True)
+    assert removed == [other]
+    assert (first.remove, first.stuck, second.remove, second.stuck) == (False, True, True, False)
+    assert first.reason.endswith("and it could not be removed: it is still there")
+
+
 def ended_process() -> Holder:
     process = subprocess.Popen(["sleep", "100"])
     holder = holder_of(process.pid, "local", LOCAL.job_id, 0)

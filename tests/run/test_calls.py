@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from base.errors import NotEnoughSpace, StorageError
+from workflow.run import node_work
 from workflow.run import training as training_module
 from workflow.run.calls import Call
 from workflow.run.loop import Loop
+from workflow.run.node_work import NodeWork
 from workflow.run.outcome import Ending, RankEnd
 from workflow.run.training import Training
 
@@ -178,3 +180,26 @@ def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
     training.rank_ended(ended(0, 3, moment=100.0, now=100.0))
     assert loop.until(lambda: bool(endings), 10)
     assert "rank 1" in str(endings[0].reason)
+
+
+def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, said = Loop(), list[tuple[str, dict[str, Any]]]()
+    work = NodeWork(loop, 0, lambda what, **fields: said.append((what, fields)), lambda: "")
+    monkeypatch.setattr(node_work, "LAST_PUSH_S", 0.05)
+    work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
+    work.told_to_end()
+    assert work.pushing is not None
+    assert loop.until(lambda: bool(said), 20)
+    assert [what for what, _ in said] == ["failed"]
+    assert (said[0][1]["during"], work.pushing) == ("push", None)
+    assert "was told to end" in said[0][1]["message"]
+
+
+def test_a_push_that_is_done_in_that_time_is_told_as_such() -> None:
+    loop, said = Loop(), list[tuple[str, dict[str, Any]]]()
+    work = NodeWork(loop, 0, lambda what, **fields: said.append((what, fields)), lambda: "")
+    work.pushing = Call(loop, "push", list, timeout_s=20)
+    work.pushing.then = work._pushed
+    work.told_to_end()
+    assert loop.until(lambda: bool(said), 20)
+    assert said == [("pushed", {"files": []})]

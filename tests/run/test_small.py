@@ -116,6 +116,15 @@ def test_a_short_log_is_as_it_came(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n\n\x1b[31mpassword=x\n"
 
 
+def test_a_full_disk_ends_a_log_and_nothing_else() -> None:
+    log = RankLog(Path("/dev/full"), 1000)
+    for _ in range(3):
+        log.write(b"no space left, says the rank\n" * 100)
+    log.close()
+    assert log.problem == "No space left on device"
+    assert log.last_lines().endswith("no space left, says the rank")
+
+
 @pytest.mark.parametrize("piece", [1, 7, 100, 5000])
 def test_a_flood_keeps_head_and_tail(tmp_path: Path, piece: int) -> None:
     data = b"".join(b"%06d\n" % number for number in range(2000))

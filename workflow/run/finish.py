@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from base import errors
-from base.errors import LeaseError, PushError, SlipwayError
+from base.errors import Cancelled, LeaseError, PushError, SlipwayError
 from base.units import format_duration
 from workflow.run import attempt
 from workflow.run.facts import run_facts, times_of
@@ -48,7 +48,7 @@ def give_up(run: Supervisor, ending: Ending) -> int:
     _wait_for_lease(run)
     if run.run:
         _try(run, "release of the run", attempt.give_up, run.run)
-    return ending.exit_code
+    return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
 
 
 def _wait_for_lease(run: Supervisor) -> None:
@@ -106,6 +106,7 @@ class _Finish:
                 logger.error("its last lines:\n%s", self.ending.rank_end.last_lines)
         self.clock.enter("result")
         self._ask("stop", "stopped", STOP_S)
+        self._look_at_leftovers()
         self._ask("collect", "collected", COLLECT_S)
         self._look_at_owners()
         self._push_and_publish()
@@ -122,6 +123,13 @@ class _Finish:
         if not self.loop.until(lambda: all(node.has_said(answer) for node in self.nodes.present()), limit_s):
             late = ", ".join(node.node.name for node in self.nodes.present() if not node.has_said(answer))
             logger.warning("%s did not %s within %.0f s", late, do, limit_s)
+
+    def _look_at_leftovers(self) -> None:
+        """What could not be ended is told: whoever measures there next is disturbed by it."""
+        left = ", ".join(node.node.name for node in self.nodes.present() if not node.said.get("stopped", {}).get("clean", False))
+        if left:
+            self.run.warnings.append(f"not all that this run started could be ended on {left}: see the node's log")
+            logger.warning("%s", self.run.warnings[-1])
 
     def _look_at_owners(self) -> None:
         """A file that is not the user's: the run was not what it should have been, however it ended."""

@@ -57,9 +57,9 @@ def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[st
     if engine not in WITH_STORE:
         return []
     return [
-        f"removed the container {decision.container.name}: {decision.reason}"
+        f"{'removed' if decision.remove else 'left'} the container {decision.container.name}: {decision.reason}"
         for decision in reap_here(engine, partial(is_older, tag))
-        if decision.remove
+        if decision.remove or decision.stuck
     ]
 
 

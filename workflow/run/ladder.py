@@ -54,7 +54,10 @@ class Ladder:
         for timer in self._timers:
             timer.cancel()
         removed = self._ranks is None or self._close(self._ranks)
-        clean = processes.kill_descendants(DESCENDANTS_S) and removed
+        ended = processes.kill_descendants(DESCENDANTS_S)
+        if not ended:
+            logger.error("processes of this run are left in uninterruptible sleep")
+        clean = ended and removed
         waiting, self._then = self._then, []
         for then in waiting:
             then(clean)
@@ -63,7 +66,7 @@ class Ladder:
         """The engine's client is one of our descendants, and has to be asked before they are killed."""
         try:
             ranks.close()
-        except ContainerError as error:
+        except (ContainerError, OSError) as error:
             logger.error("%s", error)
             return False
         return True

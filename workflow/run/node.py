@@ -97,7 +97,7 @@ class NodeProgram:
     def _signalled(self, number: int) -> None:
         logger.warning("got %s: ending all that runs here", signal.Signals(number).name)
         self.say("signal", number=number)
-        self.work.stop(lambda _clean: None)
+        self.work.told_to_end()
 
     def _lost(self, why: str) -> None:
         if self._lost_it:

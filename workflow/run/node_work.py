@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 MOST_STRANGERS: Final = 20
+LAST_PUSH_S: Final = 10.0
+"""For a push after a signal: schedulers kill what is left some 30 s after it, and what is kept here has to be noted before that."""
 
 
 class NodeWork:
@@ -182,6 +185,19 @@ class NodeWork:
         return self.ranks.least_step() if self.ranks else None
 
     # -- the end
+
+    def told_to_end(self) -> None:
+        """By a signal. All ends at once, but for a push: nothing else runs any more, and what it saves is the run's result."""
+        if self.pushing is None:
+            self.stop(lambda _clean: None)
+        else:
+            self.loop.after(LAST_PUSH_S, partial(self._give_push_up, self.pushing))
+
+    def _give_push_up(self, pushing: Call) -> None:
+        if self.pushing is pushing:
+            pushing.abandon()
+            self.pushing = None
+            self.fail("push", "PushError", f"this node was told to end, and its push was not done within another {LAST_PUSH_S:g} s")
 
     def do_stop(self, _message: dict[str, Any]) -> None:
         """End all that runs here."""

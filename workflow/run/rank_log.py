@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from base.command import last_lines
 from base.logs import masked, printable
+
+logger = logging.getLogger(__name__)
 
 MAX_BYTES = 64 << 20
 RECENT_BYTES = 16384
@@ -25,10 +29,23 @@ class RankLog:
         self._segments: list[IO[bytes]] = []
         self._left_out = 0
         self._recent = b""
+        self.problem: str | None = None
+        """Why nothing is written any more: a full disk must not hide what the process says of it."""
 
     def write(self, data: bytes) -> None:
         """Take what the process has printed."""
         self._recent = (self._recent + data)[-RECENT_BYTES:]
+        if self.problem is None:
+            self._guarded(lambda: self._write(data))
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            logger.error("%s cannot be written on: %s", self._path, self.problem)
+
+    def _write(self, data: bytes) -> None:
         head, tail = data[: self._head_left], data[self._head_left :]
         if head:
             self._head.write(head)
@@ -68,12 +85,17 @@ class RankLog:
 
     def close(self) -> None:
         """Put head and tail together."""
+        if self.problem is None:
+            self._guarded(self._join)
+        for segment in self._segments:
+            segment.close()
+        self._segments = []
+        self._head.close()
+
+    def _join(self) -> None:
         if self._left_out:
             self._head.write(f"\n... {self._left_out} bytes left out here ...\n".encode())
         for segment in self._segments:
             segment.seek(0)
             while chunk := segment.read(1 << 20):
                 self._head.write(chunk)
-            segment.close()
-        self._segments = []
-        self._head.close()

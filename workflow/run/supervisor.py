@@ -49,6 +49,8 @@ STORAGE_S: Final = 120.0
 BEAT_S: Final = 60.0
 OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
 """Errors of a node program that say that its node is at fault; all others are of storage or staging."""
+AT_A_NODE: Final = frozenset({"come up", "preflight", "start"})
+"""What has nothing to do with storage, whatever the error is."""
 CONSEQUENCES: Final = frozenset({"exit", "overdue", "failed"})
 """What a node program says when the scheduler ends it; no cause of its own."""
 
@@ -168,6 +170,8 @@ class Supervisor:
             self.staging.heard(node, what)
         elif what == "signal":
             name = signal.Signals(message["number"]).name
+            if self.ending is not None:
+                self.cancels += 1  # what fails from here on is not tried again: there is no time
             self.job.ended(f"the node program of {node.node.name} got {name}")
         elif what == "failed" and message["during"] != "push":
             self._failed(node, message)
@@ -175,8 +179,13 @@ class Supervisor:
     def _failed(self, node: NodeHandle, message: dict[str, Any]) -> None:
         name = str(message["error"])
         error = getattr(errors, name, SlipwayError)
-        status = "node_lost" if name in OF_A_NODE else "storage"
+        status = "node_lost" if name in OF_A_NODE or message["during"] in AT_A_NODE else "storage"
         self.end(Ending(status=status, reason=f"{message['during']} on {node.node.name}: {message['message']}", error=error))
+
+    def _training_failed(self, ending: Ending) -> None:
+        """What ranks do that the scheduler ends is a consequence, but for memory that ran out: that may be why it ends them."""
+        if not self.job.is_ending or ending.status == "oom":
+            self.end(ending)
 
     # -- the steps
 
@@ -229,6 +238,7 @@ class Supervisor:
         cache = Path(self.run["site"]["cache"]["path"])
         self.staging = Staging(self.loop, self.nodes, self.end)
         self.staging.wait_for_nodes()
+        self.job.wait_if_ending()  # a node program that was told to end before it was up says nothing of itself
         complete(self)
         self._test_network()
         readers = (self.run["site"].get("storage_limit") or {}).get("readers")
@@ -291,7 +301,7 @@ class Supervisor:
         head = self.nodes.all[0]
         self.clock.enter("train")
         cell = self.run["cell"]
-        training = Training(self.loop, self.nodes, cell["nodes"] * cell["gpus_per_node"], self.end)
+        training = Training(self.loop, self.nodes, cell["nodes"] * cell["gpus_per_node"], self._training_failed)
         self.training = training
         master = [head.said["reserved"]["address"], head.said["reserved"]["port"]]
         self.nodes.tell("start", master=master, deadline=time.time() + self.time.deadline - time.monotonic())
