@@ -94,7 +94,8 @@ class Swarm:
         for other, view in self.views.items():
             if other != peer:
                 for chunk, asked_at in view.asked.items():
-                    if asked_at < before and mine.have[chunk] and chunk not in mine.asked and self._flights[chunk] == 1:
+                    wanted = not (self.have[chunk] or chunk in mine.asked)
+                    if wanted and asked_at < before and mine.have[chunk] and self._flights[chunk] == 1:
                         return chunk
         return None
 
