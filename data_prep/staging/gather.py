@@ -59,7 +59,6 @@ class Gather:
         self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
         self._spare: list[memoryview] = []
         self._buffers = threading.local()
-        self._writing = 0
         self._asked_at = 0.0
         self._jobs = 0
         self._done: deque[tuple[Callable[[Any], None], Future[Any]]] = deque()
@@ -138,7 +137,7 @@ class Gather:
         swarm, peers = self._swarm, self._exchange.connected()
         for depth in range(PER_PEER):
             for peer in peers:
-                if swarm.num_asked + self._writing >= self._most_coming:
+                if swarm.num_asked + len(swarm.writing) >= self._most_coming:
                     return
                 if len(swarm.views[peer].asked) == depth:
                     chunk = swarm.pick(peer)
@@ -190,12 +189,13 @@ class Gather:
 
     def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
         """It has come, and is not checked yet. What two were asked for may come the second time when all is over."""
-        begun = self._swarm.views[peer].asked.get(chunk, time.monotonic())
-        if self._swarm.have[chunk] or self._closed:
-            self._swarm.answered(peer, chunk)
+        swarm = self._swarm
+        begun = swarm.views[peer].asked.get(chunk, time.monotonic())
+        swarm.answered(peer, chunk)  # what our own disk keeps waiting is not late
+        if swarm.have[chunk] or chunk in swarm.writing or self._closed:
             self._give_back(buffer)
             return
-        self._writing += 1
+        swarm.writing.add(chunk)
         self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
 
     def _write(self, number: int, buffer: memoryview) -> bool:
@@ -208,8 +208,7 @@ class Gather:
         return True
 
     def _was_written(self, peer: int, chunk: int, begun: float, buffer: memoryview, right: bool) -> None:
-        self._writing -= 1
-        self._swarm.answered(peer, chunk)
+        self._swarm.writing.discard(chunk)
         if right:
             self.peer_bytes += len(buffer)
             self._is_here(chunk, begun)

@@ -1,0 +1,120 @@
+"""A copy made together with others, up to its edges: the jobs of its threads and the words of the others are the test's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.cache.layout import open_cache
+from data_prep.manifest import DATA_NAME
+from data_prep.staging.company import Company
+from data_prep.staging.copy import CopyOptions
+from data_prep.staging.exchange import Exchange
+from data_prep.staging.gather import Gather
+from data_prep.staging.part import Part
+from data_prep.staging.source import Source
+from data_prep.staging.table import ChunkTable
+from tests.reader.small import random_dataset
+
+CHUNK = 4096
+
+
+@contextmanager
+def company(address: str = "127.0.0.1") -> Iterator[Company]:
+    orders, writer = os.pipe()
+    try:
+        yield Company(index=0, nodes=3, address=address, token=bytes(32), orders=orders, say=lambda _value: None)
+    finally:
+        os.close(orders)
+        os.close(writer)
+
+
+class Rig:
+    """`jobs` are what the copy's threads would do, and what is to follow."""
+
+    def __init__(self, root: Path, us: Company) -> None:
+        self.source = Source(random_dataset(root / "storage", [3 * CHUNK], chunk_bytes=CHUNK), 0)
+        self.part = Part(open_cache(root / "cache"), self.source, True)
+        self.part.allocate()
+        table = ChunkTable(self.source.manifest.shards)
+        self.exchange = Exchange(
+            us, self.source.digest, table, bytearray(table.num_chunks), lambda _shard: os.open(os.devnull, os.O_RDONLY)
+        )
+        self.gather = Gather(self.source, self.part.path, self.part.journal, self.exchange, CopyOptions(direct=False))
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.gather._on_bytes = lambda _num_bytes: None
+        self.gather._start = self._start  # type: ignore[method-assign]
+
+    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.jobs.append((work, then))
+
+    def do_jobs(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for work, then in jobs:
+            then(work())
+
+    def sends(self, peer: int, chunk: int, content: bytes | None = None) -> None:
+        """A node sends the chunk."""
+        buffer = self.gather.buffer(chunk)
+        (shard,) = self.source.manifest.shards
+        whole = (self.source.root / shard.name / DATA_NAME).read_bytes()
+        buffer[:] = content or whole[chunk * CHUNK : (chunk + 1) * CHUNK]
+        self.gather.took(peer, chunk, buffer)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with company() as us:
+        rig = Rig(tmp_path, us)
+        for peer in (1, 2):
+            rig.exchange.swarm.join(peer)
+            rig.exchange.swarm.offer(peer, [0])
+        yield rig
+        rig.gather._close()
+        rig.exchange.close()
+        rig.part.close()
+
+
+def test_what_has_come_and_waits_for_our_disk_is_asked_of_nobody(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.ask(1, 0, now=0.0)
+    rig.sends(1, 0)
+    assert not swarm.views[1].asked, "who has sent it is not late"
+    assert swarm.is_coming(0)
+    assert swarm.pick(2) is None
+    assert swarm.pick_late(2, before=1.0) is None
+    assert swarm.unclaimed(stuck_before=1.0) == [1, 2]
+    rig.do_jobs()
+    assert swarm.have[0]
+    assert not swarm.writing
+    assert rig.gather.peer_bytes == CHUNK
+
+
+def test_what_two_have_sent_is_written_once(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    for peer in (1, 2):
+        swarm.ask(peer, 0, now=0.0)
+    for peer in (1, 2):
+        rig.sends(peer, 0)
+    assert len(rig.jobs) == 1
+    rig.do_jobs()
+    assert swarm.have[0]
+    assert not any(view.asked for view in swarm.views.values())
+    assert rig.gather.peer_bytes == CHUNK
+    assert len(rig.gather._spare) == 2
+
+
+def test_wrong_bytes_cost_the_sender_its_place_and_are_asked_of_another(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.ask(1, 0, now=0.0)
+    rig.sends(1, 0, bytes(CHUNK))
+    rig.do_jobs()
+    assert "wrong bytes" in rig.exchange.lost[1]
+    assert not swarm.have[0]
+    assert swarm.pick(2) == 0
