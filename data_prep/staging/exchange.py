@@ -51,6 +51,8 @@ class Exchange:
         """Something has come that may make more to ask for."""
         self.taker: Taker | None = None
         """Set by whoever asks, before it asks, and then there to the end: an answer may come when nobody waits for it any more."""
+        self.longest_s = 0.0
+        """How long a chunk took here, lately."""
         self.served_bytes = 0
         self._open_shard = open_shard
         self._peers: dict[int, Connection] = {}
@@ -108,16 +110,20 @@ class Exchange:
         """Show the others that we live, and give up those that do not. After a stop of our own, they get their time again."""
         hang_s = self.company.hang_s
         stopped = now - self._last_beat > hang_s / 2
+        limp_s = max(16 * hang_s, 8 * self.longest_s)  # for one whose bytes trickle: it would set everybody's pace
         for index, peer in list(self._peers.items()):
             asked = self.swarm.views[index].asked
             if stopped or not asked:
                 peer.moved = now
             if stopped:
                 peer.heard = now
+                asked.update(dict.fromkeys(asked, now))
             if now - peer.heard > hang_s:
                 self.lose(index, f"nothing has come from it for {hang_s:g} s")
             elif now - peer.moved > 4 * hang_s:
                 self.lose(index, f"it has sent nothing of {len(asked)} chunks for {4 * hang_s:g} s")
+            elif now - min(asked.values(), default=now) > limp_s:
+                self.lose(index, f"a chunk that it was asked for has not come whole within {limp_s:g} s")
             elif not peer.wants_to_send:
                 peer.say(frame(BEAT))
         self._door.expire(now)

@@ -65,7 +65,6 @@ class Gather:
         self._unsynced: list[int] = []
         self._unsynced_bytes = 0
         self._syncing = False
-        self._longest_s = 0.0
         self._closed = False
         self.storage_bytes = self.peer_bytes = 0
 
@@ -121,7 +120,7 @@ class Gather:
 
     @property
     def _patience_s(self) -> float:
-        return max(self._exchange.company.late_s, 4 * self._longest_s)
+        return max(self._exchange.company.late_s, 4 * self._exchange.longest_s)
 
     def _read_more(self) -> None:
         while len(self._swarm.reading) < self._options.threads + 1:
@@ -223,7 +222,7 @@ class Gather:
     # -- what is here
 
     def _is_here(self, chunk: int, begun: float) -> None:
-        self._longest_s = max(0.95 * self._longest_s, time.monotonic() - begun)
+        self._exchange.longest_s = max(0.95 * self._exchange.longest_s, time.monotonic() - begun)
         self._exchange.changed = True
         if self._swarm.got(chunk):
             self._unsynced.append(chunk)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -13,7 +15,8 @@ import pytest
 
 from data_prep.cache.layout import open_cache
 from data_prep.manifest import DATA_NAME
-from data_prep.staging.company import Company
+from data_prep.staging.company import HANG_S, Company
+from data_prep.staging.connection import Connection
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.gather import Gather
@@ -69,16 +72,22 @@ class Rig:
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
+def alone(tmp_path: Path) -> Iterator[Rig]:
     with company() as us:
         rig = Rig(tmp_path, us)
-        for peer in (1, 2):
-            rig.exchange.swarm.join(peer)
-            rig.exchange.swarm.offer(peer, [0])
         yield rig
         rig.gather._close()
         rig.exchange.close()
         rig.part.close()
+
+
+@pytest.fixture
+def rig(alone: Rig) -> Rig:
+    """Two others have the first chunk."""
+    for peer in (1, 2):
+        alone.exchange.swarm.join(peer)
+        alone.exchange.swarm.offer(peer, [0])
+    return alone
 
 
 def test_what_has_come_and_waits_for_our_disk_is_asked_of_nobody(rig: Rig) -> None:
@@ -118,3 +127,28 @@ def test_wrong_bytes_cost_the_sender_its_place_and_are_asked_of_another(rig: Rig
     assert "wrong bytes" in rig.exchange.lost[1]
     assert not swarm.have[0]
     assert swarm.pick(2) == 0
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "stop_s", "lost_after_s"),
+    [(0.0, 0, 16 * HANG_S), (HANG_S, 0, 16 * HANG_S), (3 * HANG_S, 0, 24 * HANG_S), (0.0, 100, 100 + 16 * HANG_S)],
+)
+def test_who_only_trickles_is_given_up_in_the_end(alone: Rig, longest_s: float, stop_s: int, lost_after_s: float) -> None:
+    """`stop_s`: this process stands still then, and does not blame others for it."""
+    exchange = alone.exchange
+    exchange.longest_s = longest_s
+    ours, theirs = socket.socketpair()
+    with theirs:
+        peer = Connection(ours, exchange)
+        peer.index = 1
+        exchange.came(peer)
+        exchange.swarm.offer(1, [0])
+        exchange.ask(1, 0)
+        begun, second = time.monotonic(), 0
+        while 1 not in exchange.lost and second < 1000:
+            second += stop_s if second == 0 and stop_s else 1
+            peer.heard = peer.moved = begun + second
+            exchange._beat(begun + second)
+    assert lost_after_s - 1 <= second <= lost_after_s + 2
+    assert "has not come whole" in exchange.lost[1]
+    assert not exchange.swarm.is_coming(0)
