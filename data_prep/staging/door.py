@@ -80,13 +80,10 @@ class Door:
         self._expected[index] = time.monotonic() + 2 * self._wait_s
         if address is None:
             return
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        connection.setblocking(False)
-        code = connection.connect_ex(address)
-        if code not in (0, errno.EINPROGRESS):
-            connection.close()
-            self._exchange.lose(index, f"{address[0]} port {address[1]} cannot be reached: {os.strerror(code)}")
+        try:
+            connection = _connecting(address)
+        except OSError as error:
+            self._exchange.lose(index, f"{address[0]} port {address[1]} cannot be reached: {error.strerror}")
             return
         stranger = self._stranger(connection, index)
         stranger.peer.expect(GREETING_BYTES, partial(self._greeted, stranger))
@@ -166,3 +163,18 @@ class Door:
         for stranger in list(self._strangers):
             self._forget(stranger)
             stranger.peer.close()
+
+
+def _connecting(address: tuple[str, int]) -> socket.socket:
+    """A connection on its way. Raises OSError."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.setblocking(False)
+        code = connection.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+    except OSError:
+        connection.close()
+        raise
+    return connection

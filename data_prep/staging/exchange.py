@@ -36,7 +36,7 @@ class Taker(Protocol):
 
 class Exchange:
     """`open_shard(number)` opens our file of a shard, for sending. `lost` says why a node was given up, `slow` why its share is
-    read by others."""
+    read by others. Raises StagingError where this node cannot listen: that says nothing of the cache's disk."""
 
     def __init__(self, company: Company, digest: str, table: ChunkTable, have: bytearray, open_shard: Callable[[int], int]) -> None:
         self.company, self.table = company, table
@@ -56,13 +56,22 @@ class Exchange:
         self.served_bytes = 0
         self._open_shard = open_shard
         self._peers: dict[int, Connection] = {}
+        try:
+            self._door = self._set_up(digest)
+        except OSError as error:
+            raise StagingError(
+                f"this node cannot listen on {company.address} for those that stage the same dataset: {error.strerror}; an unfinished copy "
+                "is kept; see this node's address (ip address) and its limit of open files (ulimit -n)"
+            ) from error
+        self._next_beat = self._last_beat = time.monotonic()
+
+    def _set_up(self, digest: str) -> Door:
         self._selector = selectors.DefaultSelector()
-        self._orders = Orders(company.orders)
-        self._selector.register(company.orders, selectors.EVENT_READ, self._take_orders)
+        self._orders = Orders(self.company.orders)
+        self._selector.register(self.company.orders, selectors.EVENT_READ, self._take_orders)
         self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._woken)
-        self._door = Door(company, digest, self._selector, self)
-        self._next_beat = self._last_beat = time.monotonic()
+        return Door(self.company, digest, self._selector, self)
 
     # -- one turn
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from data_prep.cache.layout import open_cache
+from base.errors import StagingError
+from data_prep.cache.layout import open_cache, part_of
 from data_prep.manifest import DATA_NAME
+from data_prep.staging import stage
 from data_prep.staging.company import HANG_S, Company
 from data_prep.staging.connection import Connection
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.gather import Gather
+from data_prep.staging.meeting import Meeting
 from data_prep.staging.part import Part
 from data_prep.staging.source import Source
 from data_prep.staging.table import ChunkTable
 from tests.reader.small import random_dataset
+from tests.staging.test_stage import QUICK, Stopped, stop_after
 
 CHUNK = 4096
 
@@ -152,3 +158,25 @@ def test_who_only_trickles_is_given_up_in_the_end(alone: Rig, longest_s: float, 
     assert lost_after_s - 1 <= second <= lost_after_s + 2
     assert "has not come whole" in exchange.lost[1]
     assert not exchange.swarm.is_coming(0)
+
+
+def test_an_address_that_is_not_ours_costs_no_copy(tmp_path: Path) -> None:
+    root = random_dataset(tmp_path / "storage", [20 * CHUNK], chunk_bytes=CHUNK)
+    with pytest.raises(Stopped):
+        stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
+    part = part_of(open_cache(tmp_path / "cache"), root.name)
+    assert part.is_dir()
+    with company("192.0.2.1") as us, Meeting(us) as meeting, pytest.raises(StagingError, match=r"192\.0\.2\.1.*: Cannot assign"):
+        stage(root, tmp_path / "cache", options=replace(QUICK, meeting=meeting))
+    assert part.is_dir()
+    assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
+
+
+def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("data_prep.staging.door.socket.socket", none_left)
+    alone.exchange._door.expect(1, ("127.0.0.1", 9))
+    monkeypatch.undo()
+    assert "Too many open files" in alone.exchange.lost[1]
