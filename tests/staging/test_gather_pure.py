@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from base.errors import StagingError
 from data_prep.cache.layout import open_cache, part_of
 from data_prep.manifest import DATA_NAME
 from data_prep.staging import stage
+from data_prep.staging.__main__ import may_open_many
 from data_prep.staging.company import HANG_S, Company
 from data_prep.staging.connection import Connection
 from data_prep.staging.copy import CopyOptions
@@ -180,3 +182,55 @@ def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pyte
     alone.exchange._door.expect(1, ("127.0.0.1", 9))
     monkeypatch.undo()
     assert "Too many open files" in alone.exchange.lost[1]
+
+
+def test_too_many_open_files_cost_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = random_dataset(tmp_path / "storage", [20 * CHUNK], chunk_bytes=CHUNK)
+    with pytest.raises(Stopped):
+        stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
+
+    def none_left(*_: object) -> Part:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch, company() as us, Meeting(us) as meeting:
+        patch.setattr(Meeting, "open", none_left)
+        with pytest.raises(StagingError, match="the unfinished copy is kept"):
+            stage(root, tmp_path / "cache", options=replace(QUICK, meeting=meeting))
+    assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
+
+
+def test_a_stager_may_open_as_many_files_as_its_hard_limit_says() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 200), before[1]))
+    try:
+        may_open_many()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = alone.exchange
+    door, wake = exchange._door, exchange.wake
+    listener = door._listener
+    knocks: list[int] = []
+
+    class Full:
+        def accept(self) -> Any:
+            knocks.append(1)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        def fileno(self) -> int:
+            return listener.fileno()
+
+    monkeypatch.setattr(door, "_listener", Full())
+    with socket.create_connection(("127.0.0.1", door.port)):
+        for _ in range(5):
+            exchange._next_beat = time.monotonic() + 60
+            wake()
+            exchange.turn(10)
+        assert len(knocks) == 1
+        monkeypatch.undo()
+        exchange._beat(time.monotonic())
+        exchange.turn(10)
+        assert len(door._strangers) == 1
