@@ -92,8 +92,7 @@ class Gather:
                     exchange.changed = False
                     self._ask_more()
                 self._sync_sometimes()
-                if not self._done:
-                    exchange.turn(TURN_S)
+                exchange.turn(0 if self._done else TURN_S)
                 self._take_done()
                 on_bytes(0)
                 exchange.changed |= time.monotonic() - self._asked_at > TURN_S

@@ -8,7 +8,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from data_prep.cache.layout import open_cache, part_of
 from data_prep.manifest import DATA_NAME
 from data_prep.staging import stage
 from data_prep.staging.__main__ import may_open_many
-from data_prep.staging.company import HANG_S, Company
+from data_prep.staging.company import HANG_S, Company, Others
 from data_prep.staging.connection import Connection
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.exchange import Exchange
@@ -234,3 +234,22 @@ def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: R
         exchange._beat(time.monotonic())
         exchange.turn(10)
         assert len(door._strangers) == 1
+
+
+def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    gather, exchange = alone.gather, alone.exchange
+    exchange.others = Others(peers=(None, None, None), readers=(0,), most_readers=None, late=False)
+    limits: list[float] = []
+
+    def at_once(_pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        future: Future[Any] = Future()
+        future.set_result(work())
+        gather._jobs += 1
+        gather._done.append((then, future))
+
+    monkeypatch.setattr(gather, "_start", at_once)
+    monkeypatch.setattr(exchange, "turn", limits.append)
+    gather.run(lambda _num_bytes: None)
+    assert not exchange.swarm.missing
+    assert limits
+    assert not any(limits)
