@@ -140,6 +140,14 @@ class Swarm:
             position = self.have.find(0, position + 1)
         return found
 
+    def is_unclaimed(self, chunk: int, stuck_before: float) -> bool:
+        """Whether `unclaimed` would name it now."""
+        if self.have[chunk] or chunk in self.reading or chunk in self.writing:
+            return False
+        if chunk in self._flights:
+            return any(view.asked.get(chunk, stuck_before) < stuck_before for view in self.views.values())
+        return not self.holders[chunk]
+
     @property
     def num_asked(self) -> int:
         """Chunks on their way from others."""

@@ -28,6 +28,7 @@ from data_prep.staging.exchange import Exchange
 from data_prep.staging.gather import Gather
 from data_prep.staging.meeting import Meeting
 from data_prep.staging.part import Part
+from data_prep.staging.quota import Quota
 from data_prep.staging.source import Source
 from data_prep.staging.table import ChunkTable
 from tests.reader.small import random_dataset
@@ -253,3 +254,20 @@ def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig,
     assert not exchange.swarm.missing
     assert limits
     assert not any(limits)
+
+
+@pytest.mark.parametrize(
+    ("has_it", "asked_s_ago", "read"),
+    [(False, None, 1), (True, None, 0), (True, 1.0, 0), (True, 100.0, 1)],
+)
+def test_what_was_taken_over_is_not_read_once_somebody_brings_it(alone: Rig, has_it: bool, asked_s_ago: float | None, read: int) -> None:
+    """The share of a node that is not there; then a third one comes, maybe with the second chunk."""
+    exchange, swarm = alone.exchange, alone.exchange.swarm
+    exchange.others = Others(peers=(None, None, None), readers=(1,), most_readers=None, late=False)
+    quota = Quota(exchange)
+    assert quota.next(10.0) == 2
+    swarm.join(2)
+    swarm.offer(2, [1] if has_it else [])
+    if asked_s_ago is not None:
+        swarm.ask(2, 1, time.monotonic() - asked_s_ago)
+    assert quota.next(10.0) == read

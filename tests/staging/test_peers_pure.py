@@ -109,6 +109,8 @@ def test_counts_stay_right_whatever_happens(num_chunks: int, rng: random.Random)
         for chunk in range(num_chunks):
             assert swarm.holders[chunk] == sum(view.have[chunk] for view in swarm.views.values())
         assert swarm.missing == num_chunks - sum(swarm.have)
+        late = moment - 5.0
+        assert swarm.unclaimed(late) == [chunk for chunk in range(num_chunks) if swarm.is_unclaimed(chunk, late)]
 
 
 def test_a_handshake_proves_both_sides_and_their_places() -> None:
