@@ -15,6 +15,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -53,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     """The exit code."""
     arguments = _parser().parse_args(argv)
     configure("stage")
+    may_open_many()
     try:
         with _meeting(arguments) as meeting:
             _stage(arguments, meeting)
@@ -62,6 +64,16 @@ def main(argv: list[str] | None = None) -> int:
             say({"error": {"class": type(error).__name__, "message": str(error)}})
         return error.exit_code
     return 0
+
+
+def may_open_many() -> None:
+    """As many files as this process may have: two per other node, and some hundreds of the copy's own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:  # the hard one is above what the kernel gives now
+            logger.warning("the limit of open files stays %d: %s", soft, error)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 STRANGERS: Final = 16
 HANDSHAKE_S: Final = 5.0
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class _Stranger:
@@ -47,14 +48,23 @@ class Door:
         self._listener = socket.create_server((company.address, 0), family=family, backlog=company.nodes + STRANGERS)
         self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._rests = False
+        self._listen()
 
     # -- who comes to us
+
+    def _listen(self) -> None:
+        self._rests = False
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in _NO_ROOM:  # who knocks goes on knocking: look again at the next beat
+                logger.warning("a connection cannot be taken now: %s", error.strerror)
+                self._selector.unregister(self._listener)
+                self._rests = True
             return
         if len(self._strangers) >= self._company.nodes + STRANGERS:
             connection.close()
@@ -80,13 +90,10 @@ class Door:
         self._expected[index] = time.monotonic() + 2 * self._wait_s
         if address is None:
             return
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        connection.setblocking(False)
-        code = connection.connect_ex(address)
-        if code not in (0, errno.EINPROGRESS):
-            connection.close()
-            self._exchange.lose(index, f"{address[0]} port {address[1]} cannot be reached: {os.strerror(code)}")
+        try:
+            connection = _connecting(address)
+        except OSError as error:
+            self._exchange.lose(index, f"{address[0]} port {address[1]} cannot be reached: {error.strerror}")
             return
         stranger = self._stranger(connection, index)
         stranger.peer.expect(GREETING_BYTES, partial(self._greeted, stranger))
@@ -152,7 +159,9 @@ class Door:
         self._strangers.remove(stranger)
 
     def expire(self, now: float) -> None:
-        """Dismiss who takes too long, and give up who was expected and has not come."""
+        """Dismiss who takes too long, and give up who was expected and has not come. At every beat."""
+        if self._rests:
+            self._listen()
         for stranger in [stranger for stranger in self._strangers if now > stranger.until]:
             self._dismiss(stranger, f"it did not prove within {self._wait_s:g} s that it is of this run")
         for index in [index for index, until in self._expected.items() if now > until]:
@@ -161,8 +170,24 @@ class Door:
 
     def close(self) -> None:
         """Nobody comes in any more."""
-        self._selector.unregister(self._listener)
+        if not self._rests:
+            self._selector.unregister(self._listener)
         self._listener.close()
         for stranger in list(self._strangers):
             self._forget(stranger)
             stranger.peer.close()
+
+
+def _connecting(address: tuple[str, int]) -> socket.socket:
+    """A connection on its way. Raises OSError."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.setblocking(False)
+        code = connection.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+    except OSError:
+        connection.close()
+        raise
+    return connection

@@ -36,7 +36,7 @@ class Taker(Protocol):
 
 class Exchange:
     """`open_shard(number)` opens our file of a shard, for sending. `lost` says why a node was given up, `slow` why its share is
-    read by others."""
+    read by others. Raises StagingError where this node cannot listen: that says nothing of the cache's disk."""
 
     def __init__(self, company: Company, digest: str, table: ChunkTable, have: bytearray, open_shard: Callable[[int], int]) -> None:
         self.company, self.table = company, table
@@ -51,16 +51,27 @@ class Exchange:
         """Something has come that may make more to ask for."""
         self.taker: Taker | None = None
         """Set by whoever asks, before it asks, and then there to the end: an answer may come when nobody waits for it any more."""
+        self.longest_s = 0.0
+        """How long a chunk took here, lately."""
         self.served_bytes = 0
         self._open_shard = open_shard
         self._peers: dict[int, Connection] = {}
+        try:
+            self._door = self._set_up(digest)
+        except OSError as error:
+            raise StagingError(
+                f"this node cannot listen on {company.address} for those that stage the same dataset: {error.strerror}; an unfinished copy "
+                "is kept; see this node's address (ip address) and its limit of open files (ulimit -n)"
+            ) from error
+        self._next_beat = self._last_beat = time.monotonic()
+
+    def _set_up(self, digest: str) -> Door:
         self._selector = selectors.DefaultSelector()
-        self._orders = Orders(company.orders)
-        self._selector.register(company.orders, selectors.EVENT_READ, self._take_orders)
+        self._orders = Orders(self.company.orders)
+        self._selector.register(self.company.orders, selectors.EVENT_READ, self._take_orders)
         self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._woken)
-        self._door = Door(company, digest, self._selector, self)
-        self._next_beat = self._last_beat = time.monotonic()
+        return Door(self.company, digest, self._selector, self)
 
     # -- one turn
 
@@ -108,16 +119,20 @@ class Exchange:
         """Show the others that we live, and give up those that do not. After a stop of our own, they get their time again."""
         hang_s = self.company.hang_s
         stopped = now - self._last_beat > hang_s / 2
+        limp_s = max(16 * hang_s, 8 * self.longest_s)  # for one whose bytes trickle: it would set everybody's pace
         for index, peer in list(self._peers.items()):
             asked = self.swarm.views[index].asked
             if stopped or not asked:
                 peer.moved = now
             if stopped:
                 peer.heard = now
+                asked.update(dict.fromkeys(asked, now))
             if now - peer.heard > hang_s:
                 self.lose(index, f"nothing has come from it for {hang_s:g} s")
             elif now - peer.moved > 4 * hang_s:
                 self.lose(index, f"it has sent nothing of {len(asked)} chunks for {4 * hang_s:g} s")
+            elif now - min(asked.values(), default=now) > limp_s:
+                self.lose(index, f"a chunk that it was asked for has not come whole within {limp_s:g} s")
             elif not peer.wants_to_send:
                 peer.say(frame(BEAT))
         self._door.expire(now)

@@ -59,14 +59,12 @@ class Gather:
         self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
         self._spare: list[memoryview] = []
         self._buffers = threading.local()
-        self._writing = 0
         self._asked_at = 0.0
         self._jobs = 0
         self._done: deque[tuple[Callable[[Any], None], Future[Any]]] = deque()
         self._unsynced: list[int] = []
         self._unsynced_bytes = 0
         self._syncing = False
-        self._longest_s = 0.0
         self._closed = False
         self.storage_bytes = self.peer_bytes = 0
 
@@ -94,8 +92,7 @@ class Gather:
                     exchange.changed = False
                     self._ask_more()
                 self._sync_sometimes()
-                if not self._done:
-                    exchange.turn(TURN_S)
+                exchange.turn(0 if self._done else TURN_S)
                 self._take_done()
                 on_bytes(0)
                 exchange.changed |= time.monotonic() - self._asked_at > TURN_S
@@ -122,7 +119,7 @@ class Gather:
 
     @property
     def _patience_s(self) -> float:
-        return max(self._exchange.company.late_s, 4 * self._longest_s)
+        return max(self._exchange.company.late_s, 4 * self._exchange.longest_s)
 
     def _read_more(self) -> None:
         while len(self._swarm.reading) < self._options.threads + 1:
@@ -138,7 +135,7 @@ class Gather:
         swarm, peers = self._swarm, self._exchange.connected()
         for depth in range(PER_PEER):
             for peer in peers:
-                if swarm.num_asked + self._writing >= self._most_coming:
+                if swarm.num_asked + len(swarm.writing) >= self._most_coming:
                     return
                 if len(swarm.views[peer].asked) == depth:
                     chunk = swarm.pick(peer)
@@ -190,12 +187,13 @@ class Gather:
 
     def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
         """It has come, and is not checked yet. What two were asked for may come the second time when all is over."""
-        begun = self._swarm.views[peer].asked.get(chunk, time.monotonic())
-        if self._swarm.have[chunk] or self._closed:
-            self._swarm.answered(peer, chunk)
+        swarm = self._swarm
+        begun = swarm.views[peer].asked.get(chunk, time.monotonic())
+        swarm.answered(peer, chunk)  # what our own disk keeps waiting is not late
+        if swarm.have[chunk] or chunk in swarm.writing or self._closed:
             self._give_back(buffer)
             return
-        self._writing += 1
+        swarm.writing.add(chunk)
         self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
 
     def _write(self, number: int, buffer: memoryview) -> bool:
@@ -208,8 +206,7 @@ class Gather:
         return True
 
     def _was_written(self, peer: int, chunk: int, begun: float, buffer: memoryview, right: bool) -> None:
-        self._writing -= 1
-        self._swarm.answered(peer, chunk)
+        self._swarm.writing.discard(chunk)
         if right:
             self.peer_bytes += len(buffer)
             self._is_here(chunk, begun)
@@ -224,7 +221,7 @@ class Gather:
     # -- what is here
 
     def _is_here(self, chunk: int, begun: float) -> None:
-        self._longest_s = max(0.95 * self._longest_s, time.monotonic() - begun)
+        self._exchange.longest_s = max(0.95 * self._exchange.longest_s, time.monotonic() - begun)
         self._exchange.changed = True
         if self._swarm.got(chunk):
             self._unsynced.append(chunk)

@@ -31,18 +31,18 @@ class Quota:
 
     def next(self, patience_s: float) -> int | None:
         """A chunk to read from storage now. `patience_s`: how long others may bring nothing before their share is taken over."""
-        chunk = self._wanted()
+        now = time.monotonic()
+        chunk = self._wanted(now - patience_s)
         if chunk is not None or self._swarm.reading:
             return chunk
-        now = time.monotonic()
         if now < self._next_scan or self._me not in self._readers():
             return None
         self._next_scan = now + SCAN_S
         self._extra = deque(self._taken_over(now, patience_s))
-        return self._wanted()
+        return self._wanted(now - patience_s)
 
-    def _wanted(self) -> int | None:
-        """The next of ours that nobody else has or brings; then of what we took over, that we still lack."""
+    def _wanted(self, stuck_before: float) -> int | None:
+        """The next of ours that nobody else has or brings; then of what we took over, that nobody has begun to bring since."""
         swarm = self._swarm
         while self._mine:
             chunk = self._mine.popleft()
@@ -50,7 +50,7 @@ class Quota:
                 return chunk
         while self._extra:
             chunk = self._extra.popleft()
-            if not (swarm.have[chunk] or chunk in swarm.reading):
+            if swarm.is_unclaimed(chunk, stuck_before):
                 return chunk
         return None
 

@@ -29,6 +29,7 @@ from data_prep.staging.table import ChunkTable
 logger = logging.getLogger(__name__)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -162,6 +163,11 @@ class _Stager:
             self._advance(0)
             came = self._copy(part)
         except OSError as error:
+            if error.errno in _NO_DESCRIPTORS:  # says nothing of the disk
+                raise StagingError(
+                    f"no more files can be opened while {self.source.name} is copied: {error.strerror}; the unfinished copy is kept, "
+                    "the next one goes on with it; raise the limit of open files (ulimit -n)"
+                ) from error
             part.remove()
             raise self._disk_failed(error) from error
         except _Overtaken:

@@ -23,7 +23,8 @@ class View:
 
 
 class Swarm:
-    """`have` holds one byte per chunk, 1 for ours; `holders` how many others have it; `reading` what we read from storage."""
+    """`have` holds one byte per chunk, 1 for ours; `holders` how many others have it; `reading` what we read from storage,
+    `writing` what has come from others and is not checked and written yet."""
 
     def __init__(self, have: bytearray, seed: int) -> None:
         self.have = have
@@ -31,6 +32,7 @@ class Swarm:
         self.holders = array("L", [0]) * len(have)
         self.views: dict[int, View] = {}
         self.reading: set[int] = set()
+        self.writing: set[int] = set()
         self._flights: dict[int, int] = {}
         self._random = random.Random(seed)  # noqa: S311 - only spreads the load
 
@@ -94,13 +96,14 @@ class Swarm:
         for other, view in self.views.items():
             if other != peer:
                 for chunk, asked_at in view.asked.items():
-                    if asked_at < before and mine.have[chunk] and chunk not in mine.asked and self._flights[chunk] == 1:
+                    wanted = not (self.have[chunk] or chunk in self.writing or chunk in mine.asked)
+                    if wanted and asked_at < before and mine.have[chunk] and self._flights[chunk] == 1:
                         return chunk
         return None
 
     def is_coming(self, chunk: int) -> bool:
-        """Whether it was asked for, or is being read."""
-        return chunk in self._flights or chunk in self.reading
+        """Whether it was asked for, is being read, or has come."""
+        return chunk in self._flights or chunk in self.reading or chunk in self.writing
 
     def ask(self, peer: int, chunk: int, now: float) -> None:
         """We asked `peer` for it."""
@@ -126,15 +129,24 @@ class Swarm:
     # -- what nobody brings
 
     def unclaimed(self, stuck_before: float) -> list[int]:
-        """Chunks that we lack, that are not being read here, and that nobody is known to have, or whose holder was asked before that
-        moment and has not sent them."""
+        """Chunks that we lack, that are not being read or written here, and that nobody is known to have, or whose holder was asked before
+        that moment and has not sent them."""
         stuck = {chunk for view in self.views.values() for chunk, asked_at in view.asked.items() if asked_at < stuck_before}
         found, position = [], self.have.find(0)
         while position >= 0:
-            if position not in self.reading and (position in stuck or (not self.holders[position] and position not in self._flights)):
+            is_here = position in self.reading or position in self.writing
+            if not is_here and (position in stuck or (not self.holders[position] and position not in self._flights)):
                 found.append(position)
             position = self.have.find(0, position + 1)
         return found
+
+    def is_unclaimed(self, chunk: int, stuck_before: float) -> bool:
+        """Whether `unclaimed` would name it now."""
+        if self.have[chunk] or chunk in self.reading or chunk in self.writing:
+            return False
+        if chunk in self._flights:
+            return any(view.asked.get(chunk, stuck_before) < stuck_before for view in self.views.values())
+        return not self.holders[chunk]
 
     @property
     def num_asked(self) -> int:

@@ -71,6 +71,19 @@ def test_the_rarest_is_asked_for_first_and_nothing_twice() -> None:
     assert swarm.missing == 2
 
 
+def test_what_came_from_one_is_not_asked_for_again_because_another_never_sent_it() -> None:
+    swarm = Swarm(bytearray(1), seed=1)
+    for peer in (1, 2):
+        swarm.join(peer)
+        swarm.offer(peer, [0])
+    swarm.ask(1, 0, now=0.0)
+    assert swarm.pick_late(2, before=1.0) == 0
+    swarm.ask(2, 0, now=1.0)
+    swarm.answered(2, 0)
+    swarm.got(0)
+    assert swarm.pick_late(2, before=2.0) is None
+
+
 @given(st.integers(1, 40), st.randoms(use_true_random=False))
 def test_counts_stay_right_whatever_happens(num_chunks: int, rng: random.Random) -> None:
     swarm = Swarm(bytearray(num_chunks), seed=2)
@@ -96,6 +109,8 @@ def test_counts_stay_right_whatever_happens(num_chunks: int, rng: random.Random)
         for chunk in range(num_chunks):
             assert swarm.holders[chunk] == sum(view.have[chunk] for view in swarm.views.values())
         assert swarm.missing == num_chunks - sum(swarm.have)
+        late = moment - 5.0
+        assert swarm.unclaimed(late) == [chunk for chunk in range(num_chunks) if swarm.is_unclaimed(chunk, late)]
 
 
 def test_a_handshake_proves_both_sides_and_their_places() -> None:

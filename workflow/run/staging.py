@@ -19,6 +19,11 @@ logger = logging.getLogger(__name__)
 
 CONNECT_S: Final = 60.0
 STALL_S: Final = 300.0
+"""How long no node may get on. Where the site limits the rate of storage, the time that its largest chunk takes comes on top."""
+
+LARGEST_CHUNK: Final = 64 << 20
+"""data_prep.staging.copy.MAX_CHUNK_BYTES: a chunk shows as progress when all of it has come."""
+
 MEET_S: Final = 20.0
 """How long nodes wait for each other before those that are there begin."""
 
@@ -37,6 +42,8 @@ class Staging:
         self._met: list[dict[str, Any] | None] | None = None
         """What each node said of where it listens; None before they were told of each other."""
         self._appointed: tuple[int, ...] = ()
+        self._done: dict[int, int] = {}
+        """Per node, the bytes that it had last."""
         self._turns: ImageTurns | None = None
 
     def wait_for_nodes(self) -> None:
@@ -57,12 +64,13 @@ class Staging:
         head = self._nodes.all[0]
         self._nodes.send(head, "reserve")
         self._begun = self._heard = time.monotonic()
+        limit_s = stall_s(orders["bytes_per_s"], len(self._nodes.all), readers)
         if len(self._nodes.all) > 1:
             self._loop.until(lambda: self._everybody("listening", "waiting", "failed"), MEET_S)
             self._introduce()
         while not self._loop.until(lambda: self._everybody("staged", "failed") and (head.lost or head.has_said("reserved")), 1.0):
-            if time.monotonic() - self._heard > STALL_S:
-                self._on_end(Ending(status="storage", reason=f"staging made no progress for {STALL_S:.0f} s", error=StagingError))
+            if time.monotonic() - self._heard > limit_s:
+                self._on_end(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
             self._turns.give()
         self._nodes.tell("staged_all")
 
@@ -79,12 +87,13 @@ class Staging:
         if what == "listening":
             self.listens(node)
         elif what == "progress":
-            self.progress()
+            self.progress(node)
         else:
             self.loads(node)
 
     def listens(self, node: NodeHandle) -> None:
-        """A node has come after the others had been told: it goes to them."""
+        """A node has come: to the others, if these had been told already."""
+        self._heard = time.monotonic()
         if self._met is not None and self._met[node.index] is None:
             self._met[node.index] = node.said["listening"]
             self._tell_of_others(node, late=True)
@@ -116,9 +125,14 @@ class Staging:
         names = ", ".join(node.node.name for node in loading[:8]) + (" ..." if len(loading) > 8 else "")
         logger.info("image: comes to %s, for %s so far", names, format_duration(seconds))
 
-    def progress(self) -> None:
-        """A node has told how far it is: a line for people now and then, with rate and time left."""
-        self._heard = now = time.monotonic()
+    def progress(self, node: NodeHandle) -> None:
+        """A node has told how far it is, which it does also while it does not get on. A line for people now and then, with rate and time
+        left."""
+        now = time.monotonic()
+        done = node.said["progress"]["done"]
+        if done != self._done.get(node.index):
+            self._done[node.index] = done
+            self._heard = now
         if now - self._shown < SHOW_EVERY_S:
             return
         self._shown = now
@@ -134,3 +148,9 @@ def pick_readers(complete: Sequence[bool | None], most: int | None) -> tuple[int
     read nothing; of the others at most `most`, the first."""
     lacking = tuple(index for index, whole in enumerate(complete) if whole is False)
     return lacking if most is None else lacking[: max(1, most)]
+
+
+def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
+    """Pure: how long no node may get on. `bytes_per_s` is shared by the nodes that read storage, at most `most_readers` (None: all)."""
+    readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
+    return STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)

@@ -140,7 +140,7 @@ class Warm:
     def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
         what = message.get("say")
         if what == "progress" and self.staging is not None:
-            self.staging.progress()
+            self.staging.progress(node)
         elif what == "listening" and self.staging is not None:
             self.staging.listens(node)
         elif what == "signal":

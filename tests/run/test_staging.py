@@ -1,0 +1,93 @@
+"""The supervisor's side of the stage step, with a clock, a loop and nodes of the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cluster.types import Node
+from data_prep.staging.copy import MAX_CHUNK_BYTES
+from workflow.run.nodes import NodeHandle
+from workflow.run.outcome import Ending
+from workflow.run.staging import LARGEST_CHUNK, STALL_S, Staging, stall_s
+
+FOREVER = 10 * STALL_S
+STEP_S = 1.0
+
+
+class Ended(Exception):
+    """What `on_end` raises."""
+
+
+class World:
+    """`done(node, second)` is how many bytes a node says that it has, twice a second as it were; all have staged at `FOREVER`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, done: Callable[[int, float], int]) -> None:
+        self.now, self.done = 0.0, done
+        monkeypatch.setattr("workflow.run.staging.time", SimpleNamespace(monotonic=lambda: self.now))
+        self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
+        self.all[0].said["reserved"] = {}
+        self.staging = Staging(cast(Any, self), cast(Any, self), self.end)
+
+    def end(self, ending: Ending) -> None:
+        raise Ended(ending.reason)
+
+    def send(self, node: NodeHandle, do: str, **fields: Any) -> None:
+        """Nobody is there to hear it."""
+
+    def tell(self, do: str, **fields: Any) -> None:
+        """Nor this."""
+
+    def until(self, done: Callable[[], bool], limit_s: float) -> bool:
+        end = self.now + limit_s
+        while not done() and self.now < end:
+            self.now += STEP_S
+            for node in self.all:
+                if self.now >= FOREVER:
+                    node.said["staged"] = {}
+                node.said["progress"] = {"done": self.done(node.index, self.now), "total": 1000}
+                self.staging.heard(node, "progress")
+        return done()
+
+    def run(self, bytes_per_s: float | None = None) -> None:
+        self.staging.run({"bytes_per_s": bytes_per_s}, lambda _node: "/cache", None)
+
+
+def test_nodes_that_say_the_same_forever_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, lambda index, _now: 100 * index)
+    with pytest.raises(Ended, match="no progress for 300 s"):
+        world.run()
+    assert world.now < STALL_S + 30
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        lambda index, now: int(now / (STALL_S - 50)) if index == 2 else 1000,
+        lambda index, now: 1000 if index == 1 else int(now),
+        lambda index, now: 1000 if index == 1 else 500 - int(now) % 200,
+    ],
+    ids=["all but one have all", "two share a stager", "somebody else's copy begins again"],
+)
+def test_as_long_as_one_gets_on_all_wait(monkeypatch: pytest.MonkeyPatch, done: Callable[[int, float], int]) -> None:
+    world = World(monkeypatch, done)
+    world.run()
+    assert world.now >= FOREVER
+
+
+def test_a_rate_that_the_site_has_limited_is_no_standstill(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate = 3 * LARGEST_CHUNK / 700  # the first chunk of each of three nodes comes after 700 s
+    World(monkeypatch, lambda _index, now: int(now / 700)).run(rate)
+    with pytest.raises(Ended, match="no progress for 1000 s"):
+        World(monkeypatch, lambda _index, _now: 0).run(rate)
+
+
+def test_the_limit_is_for_those_that_read_at_once() -> None:
+    assert LARGEST_CHUNK == MAX_CHUNK_BYTES
+    assert stall_s(None, 1000, None) == STALL_S
+    assert stall_s(LARGEST_CHUNK, 1000, None) == STALL_S + 1000
+    assert stall_s(LARGEST_CHUNK, 1000, 8) == STALL_S + 8
+    assert stall_s(LARGEST_CHUNK, 2, 8) == STALL_S + 2

@@ -1,0 +1,273 @@
+"""A copy made together with others, up to its edges: the jobs of its threads and the words of the others are the test's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import StagingError
+from data_prep.cache.layout import open_cache, part_of
+from data_prep.manifest import DATA_NAME
+from data_prep.staging import stage
+from data_prep.staging.__main__ import may_open_many
+from data_prep.staging.company import HANG_S, Company, Others
+from data_prep.staging.connection import Connection
+from data_prep.staging.copy import CopyOptions
+from data_prep.staging.exchange import Exchange
+from data_prep.staging.gather import Gather
+from data_prep.staging.meeting import Meeting
+from data_prep.staging.part import Part
+from data_prep.staging.quota import Quota
+from data_prep.staging.source import Source
+from data_prep.staging.table import ChunkTable
+from tests.reader.small import random_dataset
+from tests.staging.test_stage import QUICK, Stopped, stop_after
+
+CHUNK = 4096
+
+
+@contextmanager
+def company(address: str = "127.0.0.1") -> Iterator[Company]:
+    orders, writer = os.pipe()
+    try:
+        yield Company(index=0, nodes=3, address=address, token=bytes(32), orders=orders, say=lambda _value: None)
+    finally:
+        os.close(orders)
+        os.close(writer)
+
+
+class Rig:
+    """`jobs` are what the copy's threads would do, and what is to follow."""
+
+    def __init__(self, root: Path, us: Company) -> None:
+        self.source = Source(random_dataset(root / "storage", [3 * CHUNK], chunk_bytes=CHUNK), 0)
+        self.part = Part(open_cache(root / "cache"), self.source, True)
+        self.part.allocate()
+        table = ChunkTable(self.source.manifest.shards)
+        self.exchange = Exchange(
+            us, self.source.digest, table, bytearray(table.num_chunks), lambda _shard: os.open(os.devnull, os.O_RDONLY)
+        )
+        self.gather = Gather(self.source, self.part.path, self.part.journal, self.exchange, CopyOptions(direct=False))
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.gather._on_bytes = lambda _num_bytes: None
+        self.gather._start = self._start  # type: ignore[method-assign]
+
+    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.jobs.append((work, then))
+
+    def do_jobs(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for work, then in jobs:
+            then(work())
+
+    def sends(self, peer: int, chunk: int, content: bytes | None = None) -> None:
+        """A node sends the chunk."""
+        buffer = self.gather.buffer(chunk)
+        (shard,) = self.source.manifest.shards
+        whole = (self.source.root / shard.name / DATA_NAME).read_bytes()
+        buffer[:] = content or whole[chunk * CHUNK : (chunk + 1) * CHUNK]
+        self.gather.took(peer, chunk, buffer)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Rig]:
+    with company() as us:
+        rig = Rig(tmp_path, us)
+        yield rig
+        rig.gather._close()
+        rig.exchange.close()
+        rig.part.close()
+
+
+@pytest.fixture
+def rig(alone: Rig) -> Rig:
+    """Two others have the first chunk."""
+    for peer in (1, 2):
+        alone.exchange.swarm.join(peer)
+        alone.exchange.swarm.offer(peer, [0])
+    return alone
+
+
+def test_what_has_come_and_waits_for_our_disk_is_asked_of_nobody(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.ask(1, 0, now=0.0)
+    rig.sends(1, 0)
+    assert not swarm.views[1].asked, "who has sent it is not late"
+    assert swarm.is_coming(0)
+    assert swarm.pick(2) is None
+    assert swarm.pick_late(2, before=1.0) is None
+    assert swarm.unclaimed(stuck_before=1.0) == [1, 2]
+    rig.do_jobs()
+    assert swarm.have[0]
+    assert not swarm.writing
+    assert rig.gather.peer_bytes == CHUNK
+
+
+def test_what_two_have_sent_is_written_once(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    for peer in (1, 2):
+        swarm.ask(peer, 0, now=0.0)
+    for peer in (1, 2):
+        rig.sends(peer, 0)
+    assert len(rig.jobs) == 1
+    rig.do_jobs()
+    assert swarm.have[0]
+    assert not any(view.asked for view in swarm.views.values())
+    assert rig.gather.peer_bytes == CHUNK
+    assert len(rig.gather._spare) == 2
+
+
+def test_wrong_bytes_cost_the_sender_its_place_and_are_asked_of_another(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.ask(1, 0, now=0.0)
+    rig.sends(1, 0, bytes(CHUNK))
+    rig.do_jobs()
+    assert "wrong bytes" in rig.exchange.lost[1]
+    assert not swarm.have[0]
+    assert swarm.pick(2) == 0
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "stop_s", "lost_after_s"),
+    [(0.0, 0, 16 * HANG_S), (HANG_S, 0, 16 * HANG_S), (3 * HANG_S, 0, 24 * HANG_S), (0.0, 100, 100 + 16 * HANG_S)],
+)
+def test_who_only_trickles_is_given_up_in_the_end(alone: Rig, longest_s: float, stop_s: int, lost_after_s: float) -> None:
+    """`stop_s`: this process stands still then, and does not blame others for it."""
+    exchange = alone.exchange
+    exchange.longest_s = longest_s
+    ours, theirs = socket.socketpair()
+    with theirs:
+        peer = Connection(ours, exchange)
+        peer.index = 1
+        exchange.came(peer)
+        exchange.swarm.offer(1, [0])
+        exchange.ask(1, 0)
+        begun, second = time.monotonic(), 0
+        while 1 not in exchange.lost and second < 1000:
+            second += stop_s if second == 0 and stop_s else 1
+            peer.heard = peer.moved = begun + second
+            exchange._beat(begun + second)
+    assert lost_after_s - 1 <= second <= lost_after_s + 2
+    assert "has not come whole" in exchange.lost[1]
+    assert not exchange.swarm.is_coming(0)
+
+
+def test_an_address_that_is_not_ours_costs_no_copy(tmp_path: Path) -> None:
+    root = random_dataset(tmp_path / "storage", [20 * CHUNK], chunk_bytes=CHUNK)
+    with pytest.raises(Stopped):
+        stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
+    part = part_of(open_cache(tmp_path / "cache"), root.name)
+    assert part.is_dir()
+    with company("192.0.2.1") as us, Meeting(us) as meeting, pytest.raises(StagingError, match=r"192\.0\.2\.1.*: Cannot assign"):
+        stage(root, tmp_path / "cache", options=replace(QUICK, meeting=meeting))
+    assert part.is_dir()
+    assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
+
+
+def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("data_prep.staging.door.socket.socket", none_left)
+    alone.exchange._door.expect(1, ("127.0.0.1", 9))
+    monkeypatch.undo()
+    assert "Too many open files" in alone.exchange.lost[1]
+
+
+def test_too_many_open_files_cost_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = random_dataset(tmp_path / "storage", [20 * CHUNK], chunk_bytes=CHUNK)
+    with pytest.raises(Stopped):
+        stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
+
+    def none_left(*_: object) -> Part:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch, company() as us, Meeting(us) as meeting:
+        patch.setattr(Meeting, "open", none_left)
+        with pytest.raises(StagingError, match="the unfinished copy is kept"):
+            stage(root, tmp_path / "cache", options=replace(QUICK, meeting=meeting))
+    assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
+
+
+def test_a_stager_may_open_as_many_files_as_its_hard_limit_says() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 200), before[1]))
+    try:
+        may_open_many()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = alone.exchange
+    door, wake = exchange._door, exchange.wake
+    listener = door._listener
+    knocks: list[int] = []
+
+    class Full:
+        def accept(self) -> Any:
+            knocks.append(1)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        def fileno(self) -> int:
+            return listener.fileno()
+
+    monkeypatch.setattr(door, "_listener", Full())
+    with socket.create_connection(("127.0.0.1", door.port)):
+        for _ in range(5):
+            exchange._next_beat = time.monotonic() + 60
+            wake()
+            exchange.turn(10)
+        assert len(knocks) == 1
+        monkeypatch.undo()
+        exchange._beat(time.monotonic())
+        exchange.turn(10)
+        assert len(door._strangers) == 1
+
+
+def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    gather, exchange = alone.gather, alone.exchange
+    exchange.others = Others(peers=(None, None, None), readers=(0,), most_readers=None, late=False)
+    limits: list[float] = []
+
+    def at_once(_pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        future: Future[Any] = Future()
+        future.set_result(work())
+        gather._jobs += 1
+        gather._done.append((then, future))
+
+    monkeypatch.setattr(gather, "_start", at_once)
+    monkeypatch.setattr(exchange, "turn", limits.append)
+    gather.run(lambda _num_bytes: None)
+    assert not exchange.swarm.missing
+    assert limits
+    assert not any(limits)
+
+
+@pytest.mark.parametrize(
+    ("has_it", "asked_s_ago", "read"),
+    [(False, None, 1), (True, None, 0), (True, 1.0, 0), (True, 100.0, 1)],
+)
+def test_what_was_taken_over_is_not_read_once_somebody_brings_it(alone: Rig, has_it: bool, asked_s_ago: float | None, read: int) -> None:
+    """The share of a node that is not there; then a third one comes, maybe with the second chunk."""
+    exchange, swarm = alone.exchange, alone.exchange.swarm
+    exchange.others = Others(peers=(None, None, None), readers=(1,), most_readers=None, late=False)
+    quota = Quota(exchange)
+    assert quota.next(10.0) == 2
+    swarm.join(2)
+    swarm.offer(2, [1] if has_it else [])
+    if asked_s_ago is not None:
+        swarm.ask(2, 1, time.monotonic() - asked_s_ago)
+    assert quota.next(10.0) == read
