@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
@@ -23,6 +25,14 @@ ROWS = {
 }
 """A file or a directory -> its row. Real clusters have locks of their own; of the runs on this machine that measure, one waits for the
 other."""
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Our programs make theirs private: called here, they would do so to all tests that follow, whose files no container could read."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 class Rows(LoadScopeScheduling):
