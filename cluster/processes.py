@@ -61,11 +61,11 @@ def _is_hidden(pid: int) -> bool:
     """Whether another user has a process of that number that /proc does not show us: taken for the one that is meant."""
     try:
         os.kill(pid, 0)
-    except PermissionError:
-        return True
     except (ProcessLookupError, OverflowError):
         return False
-    return False
+    except PermissionError:
+        return True
+    return False  # it came between the two looks, and is ours: not the one that is meant
 
 
 def boot_id() -> str:

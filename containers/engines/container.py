@@ -165,10 +165,10 @@ class Container:
         number = -code if code < 0 else code - 128  # docker's client gives a signal back as a shell does
         if code == -signal.SIGKILL:
             self._fail(f"the client of {command} that held it was killed")
-        elif self._link is not None and number in ENDING_SIGNALS:
-            self._fail(f"the client of {command} that held it was ended by {signal.Signals(number).name}")
         elif self._link is None:
             self._fail(f"was not started: `{command} run` ended with {code} (`slipway plan --cell` shows it){self._words()}")
+        elif number in ENDING_SIGNALS:
+            self._fail(f"the client of {command} that held it was ended by {signal.Signals(number).name}")
         else:
             self._fail(f"{self._control.where}: the daemon restarted or hung up on {name!r} while it ran{self._words()}")
 

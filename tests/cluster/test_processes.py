@@ -29,6 +29,33 @@ def test_we_live_and_the_past_does_not() -> None:
     assert 0 <= processes.age_s(os.getpid()) < 86400
 
 
+HIDDEN = """
+import os
+from cluster import processes
+first = processes.state_of(1)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+assert processes.state_of(1) is None
+assert processes.is_alive(1, first.start), "it is another user's, so it cannot be looked at"
+assert not processes.is_alive(2**22 + 1, 1)
+assert 1 not in [state.pid for state in processes.all_processes()]
+processes.send([1], 15)
+print("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hidepid", [1, 2])
+def test_processes_that_proc_hides_are_passed_over_and_not_taken_for_dead(hidepid: int) -> None:
+    if os.geteuid():
+        pytest.skip("mounting /proc with hidepid needs root")
+    mount = f'mount -t proc -o hidepid={hidepid} proc /proc && "$0" -c "$1"; exit $?'
+    argv = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", mount, sys.executable, HIDDEN]
+    done = subprocess.run(argv, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "done\n", done.stderr
+
+
 def test_a_zombie_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
     state = processes.state_of(child.pid)

@@ -17,7 +17,7 @@ import pytest
 
 from base.errors import AllocationError, ContainerError, SlipwayError
 from containers.engines import Engine, Process, apptainer, container, docker
-from containers.node_facts import facts_here, limits_here, memory_limit, user_here, with_facts
+from containers.node_facts import limits_here
 from containers.spec import ContainerPlan, EnginePlan
 from tests.containers.specs import WATCHDOG, ended, make_place, output, spec
 from tests.minicluster.waiting import wait_until
@@ -126,6 +126,17 @@ def test_a_first_process_that_ends_when_it_has_just_come_up_is_no_killed_rank(st
 def test_ranks_that_the_watchdog_ends_have_not_ended_by_themselves(start: Start, tmp_path: Path) -> None:
     process = start(plain(tmp_path, ("sleep", "100"), deadline=time.time() + 2.0))
     with pytest.raises(ContainerError, match="ended.*: the deadline has passed"):
+        ended(process)
+
+
+@pytest.mark.slow
+def test_a_client_that_is_ended_is_not_the_daemon_s_end(start: Start, tmp_path: Path) -> None:
+    """The watchdog lives on, as a container does whose client has gone."""
+    watchdog = f"{sys.executable} -I -S -B {WATCHDOG} {tmp_path}/control"
+    process = start(plain(tmp_path, ("sleep", "100"), run=("sh", "-c", f"echo $$ > {tmp_path}/client; {watchdog} & wait")))
+    wait_until(lambda: process.exit_code() is not None or process.pid != 0, 30.0, "the rank runs")
+    os.kill(int((tmp_path / "client").read_text()), signal.SIGTERM)
+    with pytest.raises(ContainerError, match="the client of sh that held it was ended by SIGTERM"):
         ended(process)
 
 
@@ -364,35 +375,3 @@ def test_what_does_not_go_away_is_named() -> None:
         client.remove_container("it", ("echo", "id"), ("false",), "somewhere", 0.0)
     with pytest.raises(SlipwayError, match="somewhere: `false` ended with 1"):
         client.is_there(("false",), "somewhere")
-
-
-def test_facts_of_this_node_fit_into_a_specification(tmp_path: Path) -> None:
-    facts = facts_here()
-    made = with_facts(spec(tmp_path), facts)
-    assert made.user == user_here()
-    assert made.user is not None
-    assert (made.user.uid, made.user.gid) == (os.geteuid(), os.getegid())
-    assert made.limits == limits_here()
-    assert [name for name, _ in made.limits] == ["memlock", "nofile", "stack", "nproc"]
-    assert os.umask(facts.umask) == facts.umask
-    hash(made)
-
-
-@pytest.mark.parametrize(
-    ("membership", "files", "limit"),
-    [
-        ("0::/job/step\n", {"memory.max": "max", "job/memory.max": "5000", "job/step/memory.max": "9000"}, 5000),
-        ("0::/job\n", {"job/memory.max": "max"}, None),
-        (
-            "4:memory:/job\n1:cpu:/x\n",
-            {"memory/job/memory.limit_in_bytes": "7000", "memory/memory.limit_in_bytes": "9223372036854771712"},
-            7000,
-        ),
-    ],
-)
-def test_the_memory_of_the_job_is_the_least_limit_above(tmp_path: Path, membership: str, files: dict[str, str], limit: int | None) -> None:
-    for name, text in files.items():
-        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "cgroup" / name).write_text(text + "\n")
-    (tmp_path / "self").write_text(membership)
-    assert memory_limit(tmp_path / "self", tmp_path / "cgroup") == limit

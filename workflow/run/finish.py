@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,10 +127,11 @@ class _Finish:
 
     def _look_at_leftovers(self) -> None:
         """What could not be ended is told: whoever measures there next is disturbed by it."""
-        left = ", ".join(node.node.name for node in self.nodes.present() if not node.said.get("stopped", {}).get("clean", False))
+        left = not_clean(self.nodes.present())
         if left:
-            self.run.warnings.append(f"not all that this run started could be ended on {left}: see the node's log")
-            logger.warning("%s", self.run.warnings[-1])
+            warning = f"not all that this run started could be ended on {', '.join(left)}: see the node's log"
+            self.run.warnings.append(warning)
+            logger.warning("%s", warning)
 
     def _look_at_owners(self) -> None:
         """A file that is not the user's: the run was not what it should have been, however it ended."""
@@ -269,6 +271,11 @@ class _Finish:
             return {"target": str(own), "reason": text, "record": record if node.index == 0 else None}
 
         _part(self.run, pending)
+
+
+def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
+    """Pure: the names of those that did not say that they have ended all."""
+    return [node.node.name for node in nodes if not node.said.get("stopped", {}).get("clean", False)]
 
 
 def _answered(node: NodeHandle) -> bool:

@@ -31,9 +31,10 @@ from workflow.run.finish import finish, give_up
 from workflow.run.job import Job, complete, look_at_foreign, take_locks, take_nodes
 from workflow.run.loop import Loop
 from workflow.run.nodes import SILENCE_S, NodeHandle, Nodes
+from workflow.run.orders import node_orders
 from workflow.run.outcome import Ending
 from workflow.run.parent import watch_parent
-from workflow.run.plan import TAG, at_site, cell_document, node_argv
+from workflow.run.plan import TAG, node_argv
 from workflow.run.prepare import prepare
 from workflow.run.provenance import slipway_provenance
 from workflow.run.relay import Relay
@@ -46,7 +47,6 @@ from workflow.run.turn import Turn
 logger = logging.getLogger(__name__)
 
 STORAGE_S: Final = 120.0
-BEAT_S: Final = 60.0
 OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
 """Errors of a node program that say that its node is at fault; all others are of storage or staging."""
 AT_A_NODE: Final = frozenset({"come up", "preflight", "start"})
@@ -242,7 +242,7 @@ class Supervisor:
         complete(self)
         self._test_network()
         readers = (self.run["site"].get("storage_limit") or {}).get("readers")
-        self.staging.run(self._orders(), lambda node: str(self.scheduler.node_cache(cache, node)), readers)
+        self.staging.run(node_orders(self), lambda node: str(self.scheduler.node_cache(cache, node)), readers)
         self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that
         self._check_images()
         look_at_foreign(self)
@@ -267,34 +267,6 @@ class Supervisor:
         if preflight.is_needed(self.allocation):
             self.preflight = preflight.Preflight(self.loop, self.nodes, self.allocation, self.end)
             self.preflight.run()
-
-    def _orders(self) -> dict[str, Any]:
-        """What a node program must know, the same for all but the cache."""
-        site, limits = self.run["site"], self.limits
-        rate = (site.get("storage_limit") or {}).get("bytes_per_s")
-        return {
-            "allocation": self.run["allocation"],
-            "tag": self.run["tag"],
-            "run_id": self.run_id,
-            "cell_document": cell_document(self.run["cell"], self.run, self.allocation, self.work["model"]),
-            "framework": at_site(self.work["framework"], site),
-            "engine": site["engine"],
-            "image": self._image(),
-            "group": site["shared"] == "group",
-            "source": self.work["dataset"]["path"],
-            "cache_max_bytes": site["cache"]["max_bytes"],
-            "bytes_per_s": rate,
-            "beat_s": float(limits.get("beat_s", BEAT_S)),
-            "init_s": float(limits["init_s"]),
-        }
-
-    def _image(self) -> dict[str, Any] | None:
-        """Where nodes find the pinned image, and the place of theirs where its load is locked: one for all that share an engine."""
-        image, site = self.work["image"], self.run["site"]
-        if image is None:
-            return None
-        place = {"archive": image["archive"], "cache": site["cache"]["path"]}
-        return {**place, "may_pull": bool(site.get("nodes_may_pull")), "credentials": site.get("registry_credentials")}
 
     def _train(self) -> None:
         assert self.nodes is not None

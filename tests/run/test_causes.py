@@ -1,0 +1,105 @@
+"""What a supervisor makes of what it hears when several things end at once; without a node program."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from base.errors import Cancelled
+from cluster.types import Node
+from workflow.run.finish import give_up, not_clean
+from workflow.run.job import Job
+from workflow.run.nodes import NodeHandle
+from workflow.run.outcome import Ending
+from workflow.run.supervisor import RunEnded, Supervisor
+
+KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTERM")
+OOM = Ending(status="oom", reason="rank 0 ran out of memory")
+
+
+def handle(**said: Any) -> NodeHandle:
+    node = NodeHandle(0, Node(name="n0", hostname="n0", address="127.0.0.1"))
+    node.said.update(said)
+    return node
+
+
+@pytest.fixture
+def run() -> Supervisor:
+    """As it trains."""
+    run = Supervisor("/nowhere", "run", 1, 0)
+    run.job = Job(run)
+    run.began = True
+    return run
+
+
+def told_to_end(run: Supervisor) -> None:
+    """The scheduler is being asked why."""
+    cast(Any, run.job)._why = object()
+
+
+def test_a_failure_of_ranks_ends_a_run_that_nobody_was_told_to_end(run: Supervisor) -> None:
+    with pytest.raises(RunEnded):
+        run._training_failed(KILLED)
+    assert run.ending == KILLED
+
+
+def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: Supervisor) -> None:
+    told_to_end(run)
+    run._training_failed(KILLED)
+    assert run.ending is None
+
+
+def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: Supervisor) -> None:
+    told_to_end(run)
+    with pytest.raises(RunEnded):
+        run._training_failed(OOM)
+    assert run.ending == OOM
+
+
+def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: Supervisor) -> None:
+    """Its program is gone without a word; `wait_if_ending` waits for the scheduler's."""
+    told_to_end(run)
+    run.loop.after(0.0, lambda: run.end(Ending(status="cancelled", reason="scancel")))
+    with pytest.raises(RunEnded):
+        run.job.wait_if_ending()
+    assert run.ending is not None
+    assert run.ending.status == "cancelled"
+
+
+def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(run: Supervisor) -> None:
+    run.ending = Ending(status="ok")
+    run._heard(handle(), {"say": "signal", "number": 15})
+    assert run.cancels == 1
+    assert run.ending == Ending(status="ok")
+    assert not run.job.is_ending
+
+
+@pytest.mark.parametrize(
+    ("during", "error", "status"),
+    [
+        ("come up", "UnsupportedRequest", "node_lost"),
+        ("preflight", "SlipwayError", "node_lost"),
+        ("start", "StagingError", "node_lost"),
+        ("stage", "StagingError", "storage"),
+        ("stage", "ContainerError", "node_lost"),
+    ],
+)
+def test_storage_is_not_accused_of_what_happens_without_it(run: Supervisor, during: str, error: str, status: str) -> None:
+    with pytest.raises(RunEnded):
+        run._heard(handle(), {"say": "failed", "during": during, "error": error, "message": "it broke"})
+    assert run.ending is not None
+    assert (run.ending.status, run.ending.reason) == (status, f"{during} on n0: it broke")
+
+
+def test_what_ended_before_anything_began_is_no_success() -> None:
+    run = cast(Supervisor, SimpleNamespace(nodes=None, preparing=None, run={}))
+    assert give_up(run, Ending(status="timeout", reason="its time was over", planned=True)) == Cancelled.exit_code
+    assert give_up(run, Ending(status="preempted", reason="not begun", planned=True)) == 25
+
+
+def test_nodes_that_could_not_end_all_are_named() -> None:
+    assert not_clean([handle(stopped={"clean": True})]) == []
+    assert not_clean([handle(stopped={"clean": False})]) == ["n0"]
+    assert not_clean([handle()]) == ["n0"], "it did not answer"
