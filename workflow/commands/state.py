@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import LeaseError, SlipwayError
+from base.seal import seal_state
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
 from workflow.report.attempts import find_record
@@ -63,7 +64,13 @@ def _state(results: Path, run: Run) -> RunState:
     found = find_record(str(run_dir.parent), run.run_id)
     record = _parsed(found.content)
     if published and record is None:
-        return RunState(run=run, state="failed", status="unreadable", reason=f"{run_dir / 'record.json'} is torn", log=str(run_dir))
+        return RunState(
+            run=run,
+            state="failed",
+            status="unreadable",
+            reason=f"{run_dir / 'record.json'} is torn, or not what was written",
+            log=str(run_dir),
+        )
     if record is None:
         log = _supervisor_log(results, run.run_id)
         return RunState(run=run, state="missing", reason="started, and left no record" if log or _names(run_dir) else None, log=log)
@@ -131,8 +138,10 @@ def _short(reason: object) -> str | None:
 
 
 def _parsed(content: bytes | None) -> dict[str, Any] | None:
+    if content is None or seal_state(content) == "broken":
+        return None
     try:
-        value = json.loads(content or b"")
+        value = json.loads(content)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

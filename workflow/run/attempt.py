@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError, LeaseError, UnsupportedRequest
-from base.jsonfile import canonical_json, publish_json, read_json
+from base.jsonfile import canonical_json, parse_json, read_json
 from base.publish import move_directory, part_path, remove_tree
+from base.seal import publish_checked, publish_sealed, read_sealed_bytes
 from workflow.run import lease as leases
 from workflow.run.events import read_events
 from workflow.run.outcome import RESULT
@@ -128,30 +129,31 @@ def publish_attempt(
     if not leases.holds(run_dir, run["token"]):
         aside = target.with_name(f"{number}.lost-{run['token'][:8]}")
         if there:
-            publish_json(Path(part, RECORD), record)
+            publish_sealed(Path(part, RECORD), record)
             move_directory(Path(part), aside)
         raise LeaseError(
             f"{run_dir.name}: attempt {number} lost its lease to another supervisor, so it publishes nothing; it lies in {aside}"
         )
     if there:
-        publish_json(Path(part, RECORD), record)
+        publish_sealed(Path(part, RECORD), record)
         publish_files(Path(part), list(files), target)
     if record["kind"] == RESULT:
         if not leases.holds(run_dir, run["token"]):
             raise LeaseError(
                 f"{run_dir.name}: the lease was lost while attempt {number} was published; the run's record is left to its holder"
             )
-        publish_json(run_dir / RECORD, read_json(target / RECORD))
+        publish_checked(run_dir / RECORD, read_sealed_bytes(target / RECORD))
     leases.release(run_dir, run["token"])
 
 
 def publish_done(run: Mapping[str, Any]) -> str:
     """Publish the record of the attempt `done`, which its own holder could not any more. Returns its status."""
     run_dir = Path(run["run_dir"])
-    record = read_json(run_dir / "attempts" / str(run["done"]) / RECORD)
-    publish_json(run_dir / RECORD, record)
+    path = run_dir / "attempts" / str(run["done"]) / RECORD
+    content = read_sealed_bytes(path)
+    publish_checked(run_dir / RECORD, content)
     leases.release(run_dir, run["token"])
-    return str(record["status"])
+    return str(parse_json(content, path)["status"])
 
 
 def remove_part(part: str) -> None:

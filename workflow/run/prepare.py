@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import RecordError
-from base.jsonfile import read_json
 from base.logs import private_umask
 from base.publish import remove_tree
+from base.seal import read_sealed
 from cluster import processes
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder
@@ -89,7 +89,7 @@ def _num_results(run_dir: Path) -> int:
     for number in set(_attempts(run_dir)):
         path = run_dir / "attempts" / str(number) / RECORD
         try:
-            count += path.is_file() and read_json(path)["kind"] == RESULT
+            count += path.is_file() and read_sealed(path)["kind"] == RESULT
         except (RecordError, KeyError, TypeError):
             continue
     return count
@@ -106,17 +106,21 @@ def _records(run_dir: Path, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
         path = run_dir / "attempts" / str(number) / RECORD
         try:
             if path.is_file():
-                yield read_json(path)
+                yield read_sealed(path)
         except RecordError:
             continue
 
 
 def _unpublished(run_dir: Path, attempt: int, wanted: int) -> int | None:
-    """`attempt` if it is on storage as a whole result, the wanted one or a later, that no record.json of the run tells of yet."""
+    """`attempt` if it is on storage as a whole result, the wanted one or a later, that no record.json of the run tells of yet. One whose
+    record is not what was written is no result."""
     path = run_dir / "attempts" / str(attempt) / RECORD
     if not path.is_file() or (run_dir / RECORD).exists():
         return None
-    record = read_json(path)
+    try:
+        record = read_sealed(path)
+    except RecordError:
+        return None
     return attempt if record["kind"] == RESULT and record["result_number"] >= wanted else None
 
 

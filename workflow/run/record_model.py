@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from base.errors import RecordError
-from base.jsonfile import read_json
 from base.publish import publish
+from base.seal import read_sealed
 from workflow.run.clock import BESIDE
 from workflow.run.outcome import PREVENTED, RESULT, TABLE
 from workflow.run.record_parts import (
@@ -83,6 +83,7 @@ class RunRecord(Part):
     provenance: dict[str, Any]
     warnings: list[str]
     files: list[File]
+    seal: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -135,7 +136,7 @@ def _validate(paths: Sequence[Path]) -> int:
     wrong = 0
     for path in paths:
         try:
-            validate_record(read_json(path), str(path))
+            validate_record(read_sealed(path), str(path))
         except RecordError as error:
             sys.stderr.write(f"{error}\n")
             wrong += 1

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from base.jsonfile import publish_json
 from base.publish import remove_tree
+from base.seal import publish_sealed
 from containers.spec import Paths
 from workflow.run.work_locks import PENDING, hold, let_go, sweep
 
@@ -112,7 +112,7 @@ class WorkDirectory:
         from data_prep.push import keep_pending
 
         if pending.get("record") is not None:
-            publish_json(self.out / "record.json", pending["record"])
+            publish_sealed(self.out / "record.json", pending["record"])
         keep_pending(self.path, Path(pending["target"]), pending["reason"])
         self._let_go()
 

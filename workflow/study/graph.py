@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 
 from base.command import describe, run
 from base.errors import RecordError
-from base.jsonfile import canonical_json, read_json
+from base.jsonfile import canonical_json
+from base.seal import read_sealed
 from base.units import counted
 from cluster.machine import usable_cores
 from cluster.slurm.last_call import watch_deadline
@@ -245,9 +246,9 @@ def _lookup(function: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def _result(path: Path) -> dict[str, Any]:
-    """Status and number of a published record; one torn record stops nobody: the tables show it, and `retry=failed` runs it again."""
+    """Status and number of a published record; a torn or changed one stops nobody: the tables show it, `retry=failed` runs it again."""
     try:
-        record = read_json(path)
+        record = read_sealed(path)
         return {"status": str(record["status"]), "result_number": int(record["result_number"])}
     except (RecordError, KeyError, TypeError, ValueError):
         return {"status": "unreadable", "result_number": 1}

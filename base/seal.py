@@ -1,0 +1,79 @@
+"""A hash of a record over its own text, so that a changed one is noticed by whoever reads it.
+
+The file is JSON as publish_json writes it, and among its first-level keys, on a line of its own, `"seal"`: the SHA-256 of all the other
+lines. `grep -v '^ "seal": ' record.json | sha256sum` says the same. The text is hashed, not the value: nobody needs to agree how a
+number is written, and 100,000 records are checked in a second. A record from before there were seals has none, and is read as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from base.errors import PushError, RecordError
+from base.jsonfile import MAX_BYTES, json_text, parse_json, read_content
+from base.publish import publish
+
+KEY: Final = "seal"
+SealState = Literal["sealed", "unsealed", "broken"]
+_LINE: Final = re.compile(rb'^ "seal": "([^"\n]*)",?\n', re.MULTILINE)  # deeper keys are indented by more than one space
+_EMPTY: Final = "0" * 64
+
+
+def sealed_text(value: Mapping[str, Any]) -> bytes:
+    """The file's text of `value` with its seal; one that it has already is made anew."""
+    text = json_text({**value, KEY: _EMPTY})
+    return text.replace(f'\n "{KEY}": "{_EMPTY}"'.encode(), f'\n "{KEY}": "{_hash(text)}"'.encode(), 1)
+
+
+def seal_state(content: bytes) -> SealState:
+    """Of a file's bytes: `unsealed` where there is no seal, `broken` where the other lines are not those that were sealed."""
+    line = _LINE.search(content)
+    if line is None:
+        return "unsealed"
+    return "sealed" if line[1] == _hash(content).encode() else "broken"
+
+
+def read_sealed_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """The bytes of the file, as whoever copies it needs them. Raises RecordError when it cannot be read or its seal is broken."""
+    content = read_content(path, RecordError, max_bytes)
+    if seal_state(content) == "broken":
+        raise RecordError(
+            f"{path} is not what was written: its seal does not fit; it was edited, or storage does not keep what it was given; "
+            "another copy of it lies in the directory of its attempt (or of its run)"
+        )
+    return content
+
+
+def read_sealed(path: Path, max_bytes: int = MAX_BYTES) -> Any:
+    """The value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal is broken."""
+    return parse_json(read_sealed_bytes(path, max_bytes), path, RecordError)
+
+
+def publish_sealed(target: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
+    """Publish `value` with its seal. Raises OSError, PushError when what lies there then is something else."""
+    publish_checked(target, sealed_text(value), mode)
+
+
+def publish_checked(target: Path, content: bytes, mode: int = 0o644) -> None:
+    """publish(), and read it back past this machine's page cache. Raises OSError, PushError when something else lies there."""
+    publish(target, content, mode)
+    compare_with_disk(target, content)
+
+
+def compare_with_disk(path: Path, content: bytes) -> None:
+    """Raises PushError when the file does not hold `content`, read from where it lies rather than from memory; OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        found = file.readall()
+    if found != content:
+        raise PushError(f"{path} is not what was written into it ({len(found)} bytes, {len(content)} were written): storage changed it")
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(_LINE.sub(b"", content, count=1)).hexdigest()
