@@ -59,7 +59,7 @@ def sweep(cache: Cache, name: str) -> None:
     dataset published that one is of no use either."""
     for path in cache.datasets.glob(f".{name}.*"):
         match = HIDDEN.fullmatch(path.name)
-        if match is None or (match[3] is not None and not is_left_over(cache, path)):
+        if match is None or match[1] != name or (match[3] is not None and not is_left_over(cache, path)):
             continue
         if path != part_of(cache, name) or (cache.datasets / name).exists():
             remove_entry(cache, path)

@@ -11,6 +11,7 @@ import pytest
 
 from base.errors import LeaseError, StagingError
 from data_prep.cache import acquire, evict, ls, open_cache, release, rm, this_process
+from data_prep.cache.eviction import sweep
 from data_prep.cache.holder import describe, is_alive, start_time
 from data_prep.cache.lease import live_leases, release_all
 from data_prep.cache.lock import Lock
@@ -125,6 +126,15 @@ def test_eviction_frees_what_was_asked_and_leaves_the_rest(tmp_path: Path) -> No
     assert sorted(row.name for row in ls(cache)) == names[:2]
     assert evict(cache, 0) == []
     assert evict(cache, 1 << 40, keep=names[1]) == []
+
+
+def test_what_is_left_of_a_dataset_whose_name_begins_alike_stays(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path / "cache")
+    ours, longer = "a-0123456789ab", "a-0123456789ab.part-b-0123456789ab"
+    for name in (ours, longer):
+        (cache.datasets / f".{name}.gone-00000000").mkdir()
+    sweep(cache, ours)
+    assert [path.name for path in cache.datasets.iterdir()] == [f".{longer}.gone-00000000"]
 
 
 def test_a_lost_stamp_is_made_again(tmp_path: Path) -> None:

@@ -117,12 +117,17 @@ def test_one_attempt_one_rank_last_lines(house: House) -> None:
 def test_logs_of_a_run_that_runs_here(house: House) -> None:
     name = house.load().runs[0].run_id
     for node in (0, 1):
-        logs = house.root / "cache" / f"local-{node}" / "runs" / f"{name}-a1-abcd" / "out" / "logs"
-        logs.mkdir(parents=True)
-        (logs / f"rank-{node}.log").write_text(f"I am {node}\n")
+        for study in (house.load().name, "another-of-the-same-cell"):
+            work = house.root / "cache" / f"local-{node}" / "runs" / f"{name}-a1-{study}"
+            logs = work / "out" / "logs"
+            logs.mkdir(parents=True)
+            run_dir = house.load().results_dir.with_name(study) / "runs" / name
+            (work / "run.json").write_text(json.dumps({"run_dir": str(run_dir), "attempt": 1}))
+            (logs / f"rank-{node}.log").write_text(f"I am {node} of {study}\n")
     out = house("logs", name).out
-    assert "I am 0\n" in out
-    assert "I am 1\n" in out
+    assert f"I am 0 of {house.load().name}\n" in out
+    assert f"I am 1 of {house.load().name}\n" in out
+    assert "another" not in out
 
 
 @pytest.mark.parametrize(

@@ -108,17 +108,21 @@ def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Pat
     assert free(paths[0])
 
 
+HERE, ELSEWHERE = "123456789abcdef0", "fedcba9876543210"
+
+
 @pytest.mark.parametrize(
     ("tag", "other", "older"),
     [
-        ("a-r1-a2-12345678", "a-r1-a1-1234ffff", True),
-        ("a-r1-a10-12345678", "a-r1-a9-1234ffff", True),
-        ("a-r1-a2-12345678", "a-r1-a2-1234ffff", False),
-        ("a-r1-a2-12345678", "a-r1-a3-1234ffff", False),
-        ("a-r1-a2-12345678", "b-r1-a1-1234ffff", False),
-        ("a-r1-a2-12345678", "a-r1-a1-9999ffff", False),
-        ("a-r1-a2-12345678", "nonsense", False),
-        ("", "a-r1-a1-1234ffff", False),
+        ("a-r1-a2-" + HERE + "12345678", "a-r1-a1-" + HERE + "ffffffff", True),
+        ("a-r1-a10-" + HERE + "12345678", "a-r1-a9-" + HERE + "ffffffff", True),
+        ("a-r1-a2-" + HERE + "12345678", "a-r1-a2-" + HERE + "ffffffff", False),
+        ("a-r1-a2-" + HERE + "12345678", "a-r1-a3-" + HERE + "ffffffff", False),
+        ("a-r1-a2-" + HERE + "12345678", "b-r1-a1-" + HERE + "ffffffff", False),
+        ("a-r1-a2-" + HERE + "12345678", "a-r1-a1-" + ELSEWHERE + "ffffffff", False),
+        ("a-r1-a2-" + HERE + "12345678", "a-r1-a1-" + HERE[:15] + "effffffff", False),
+        ("a-r1-a2-" + HERE + "12345678", "nonsense", False),
+        ("", "a-r1-a1-" + HERE + "ffffffff", False),
     ],
 )
 def test_only_earlier_attempts_of_the_same_run_are_older(tag: str, other: str, older: bool) -> None:
@@ -126,14 +130,14 @@ def test_only_earlier_attempts_of_the_same_run_are_older(tag: str, other: str, o
 
 
 def test_what_an_earlier_attempt_left_on_this_node_is_ended() -> None:
-    where = f"{os.getpid() % 65536:04x}"
-    old = {"SLIPWAY_ATTEMPT": f"left-r1-a1-{where}0000", "PATH": os.environ["PATH"]}
+    where = f"{os.getpid():016x}"
+    old = {"SLIPWAY_ATTEMPT": f"left-r1-a1-{where}00000000", "PATH": os.environ["PATH"]}
     left = subprocess.Popen(["sleep", "60"], env=old)
-    current = subprocess.Popen(["sleep", "60"], env={**old, "SLIPWAY_ATTEMPT": f"left-r1-a2-{where}0000"})
+    current = subprocess.Popen(["sleep", "60"], env={**old, "SLIPWAY_ATTEMPT": f"left-r1-a2-{where}00000000"})
     try:
         from workflow.run.leftovers import end_older_attempts
 
-        end_older_attempts(f"left-r1-a2-{where}1111")
+        end_older_attempts(f"left-r1-a2-{where}11111111")
         assert left.wait(10) == -9
         assert current.poll() is None
     finally:

@@ -8,37 +8,62 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from workflow.run.work_locks import hold, let_go, sweep
-from workflow.run.workdir import WorkDirectory
+from workflow.run.workdir import WorkDirectory, of_run
 
 HOLDER = """
 import signal, sys
 from pathlib import Path
 from workflow.run.workdir import WorkDirectory
-WorkDirectory(Path(sys.argv[1]), sys.argv[2]).create({}, sys.argv[3])
+WorkDirectory(Path(sys.argv[1]), sys.argv[2]).create({}, "/results/runs/one-r1")
 print("held", flush=True)
 signal.pause()
 """
 
 
 def test_what_a_killed_node_program_left_goes_with_the_next_start_of_any_run(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path), "one-r1-a1-0123", "one-r1"], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path), "one-r1-a1-0123"], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         left = tmp_path / "runs" / "one-r1-a1-0123"
-        WorkDirectory(tmp_path, "two-r1-a1-4567").create({}, "two-r1")
+        WorkDirectory(tmp_path, "two-r1-a1-4567").create({}, "/results/runs/two-r1")
         assert left.is_dir()
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
-    WorkDirectory(tmp_path, "three-r1-a1-89ab").create({}, "three-r1")
+    WorkDirectory(tmp_path, "three-r1-a1-89ab").create({}, "/results/runs/three-r1")
     assert not left.exists()
     assert not list((tmp_path / "runs").glob(".one*"))
+
+
+def test_two_studies_that_hold_the_same_cell_leave_each_other_alone(tmp_path: Path) -> None:
+    first, second = WorkDirectory(tmp_path, f"one-r1-a1-{'0' * 24}"), WorkDirectory(tmp_path, f"one-r1-a1-{'1' * 24}")
+    first.create({"attempt": 1}, "/results/first/runs/one-r1")
+    second.create({"attempt": 1}, "/results/second/runs/one-r1")
+    assert first.exists()
+    assert second.exists()
+    assert of_run(tmp_path, Path("/results/first/runs/one-r1")) == [first.path]
+    assert of_run(tmp_path, Path("/results/second/runs/one-r1"), 1) == [second.path]
+    assert of_run(tmp_path, Path("/results/second/runs/one-r1"), 2) == []
+
+
+@pytest.mark.parametrize("planted", ["a pipe", "a link", "a directory"])
+def test_what_has_the_name_of_a_lock_and_is_none_holds_nobody_up(tmp_path: Path, planted: str) -> None:
+    lock = tmp_path / ".one.lock"
+    (tmp_path / "one").mkdir()
+    make = {"a pipe": os.mkfifo, "a link": lambda path: path.symlink_to(tmp_path / "precious"), "a directory": Path.mkdir}
+    (tmp_path / "precious").write_text("1")
+    make[planted](lock)
+    assert sweep(tmp_path) == []
+    assert (tmp_path / "one").is_dir()
+    assert (tmp_path / "precious").read_text() == "1"
 
 
 def test_our_own_and_what_waits_for_storage_stay(tmp_path: Path) -> None:
     ours, waiting = WorkDirectory(tmp_path, "one-r1-a1-0123"), WorkDirectory(tmp_path, "two-r1-a1-4567")
     for directory in (ours, waiting):
-        directory.create({}, directory.path.name[:6])
+        directory.create({}, f"/results/runs/{directory.path.name[:6]}")
     waiting.keep({"target": str(tmp_path / "target"), "reason": "storage is away"})
     assert sweep(tmp_path / "runs") == []
     assert ours.exists()

@@ -12,6 +12,8 @@ from typing import Final
 from base.errors import ConfigError, RecordError
 from base.jsonfile import read_json
 from base.logs import printable
+from workflow.commands.caches import caches_here
+from workflow.run.workdir import of_run
 from workflow.study import paths
 from workflow.study.study import Study, load_study
 
@@ -73,11 +75,8 @@ def _attempts(directory: Path) -> list[int]:
 
 def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Path]:
     """Directories of logs of an attempt whose work directory is on this machine: it runs, or its result waits here."""
-    prefix = f"{run_id}-a{'' if attempt is None else attempt}"
-    caches = [study.site.cache.path]
-    if study.site.scheduler == "local":
-        caches = sorted(study.site.cache.path.glob("local-*"))
-    return [directory for cache in caches for directory in sorted((cache / "runs").glob(f"{prefix}*/out/logs"))]
+    run_dir = paths.run_dir(study.results_dir, run_id)
+    return [work / "out" / "logs" for cache in caches_here(study.site) for work in of_run(cache, run_dir, attempt)]
 
 
 def _nothing(study: Study, run_id: str, wanted: Wanted) -> str:

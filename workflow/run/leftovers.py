@@ -13,7 +13,7 @@ from workflow.run.plan import TAG
 logger = logging.getLogger(__name__)
 
 GONE_S: Final = 5.0
-_TAG: Final = re.compile(r"(?P<run>.+)-a(?P<attempt>\d+)-(?P<where>[0-9a-f]{4})[0-9a-f]{4}")
+_TAG: Final = re.compile(r"(?P<run>.+)-a(?P<attempt>\d+)-(?P<where>[0-9a-f]{16})[0-9a-f]{8}")
 
 
 def is_older(tag: str, other: str) -> bool:

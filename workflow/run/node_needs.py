@@ -114,7 +114,7 @@ class Needs:
             return
         self.staged = result
         try:
-            self.directory.create(self.orders["cell_document"], self.orders["run_id"])
+            self.directory.create(self.orders["cell_document"], self.orders["run_dir"])
         except OSError as problem:
             self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
             return

@@ -19,6 +19,7 @@ def node_orders(run: Supervisor) -> dict[str, Any]:
         "allocation": run.run["allocation"],
         "tag": run.run["tag"],
         "run_id": run.run_id,
+        "run_dir": run.run["run_dir"],
         "cell_document": cell_document(run.run["cell"], run.run, run.allocation, run.work["model"]),
         "framework": at_site(run.work["framework"], site),
         "engine": site["engine"],

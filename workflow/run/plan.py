@@ -38,8 +38,8 @@ def node_argv(
 
 
 def attempt_tag(run_id: str, attempt: int, token: str) -> str:
-    """Names one attempt on this cluster: work directory, containers, processes."""
-    return f"{run_id}-a{attempt}-{token[:8]}"
+    """Names one attempt on this cluster: work directory, containers, processes. `token`: of prepare.where_and_who."""
+    return f"{run_id}-a{attempt}-{token}"
 
 
 def resolved_device(cell_device: str, site_device: str | None) -> str | None:

@@ -135,9 +135,9 @@ def _sweep(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
 
 
 def where_and_who(run_dir: Path, token: str) -> str:
-    """Pure: for a tag: four letters that are the same in all attempts of this run directory, and the holding's token. The same cell can run
-    for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
-    return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:4]}{token}"
+    """Pure: for a tag: 16 letters that are the same in all attempts of this run directory and of no other, and the holding's token. The
+    same cell can run for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
+    return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"
 
 
 def holder_alive(holder: Holder) -> bool | None:

@@ -1,7 +1,8 @@
 """Which work directories are at work: each has a lock beside it, which ends with its node program, however that ends.
 
 A node that lost its power cleans up nothing, and the run goes on elsewhere: the next start of any run on that node, or `slipway reap`,
-takes away what is nobody's.
+takes away what is nobody's. Whose a directory is, its name does not tell: two studies of one user may hold the same cell, and run it on one
+node at the same time. So a directory is removed only by who holds its lock, and only where the lock is this user's own file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -46,10 +48,12 @@ def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool
     for path in sorted(runs.glob(".*.lock")):
         directory = directories.get(path)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except (FileNotFoundError, PermissionError):
-            continue
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            continue  # gone meanwhile, another user's, or no lock at all
         try:
+            if not _is_ours(descriptor):
+                continue
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if directory is not None and not (directory / PENDING).exists():
                 if act:
@@ -62,6 +66,12 @@ def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool
         finally:
             os.close(descriptor)
     return swept
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Root may open the locks of everybody: they are none of its own."""
+    status = os.fstat(descriptor)
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _lock_of(directory: Path) -> Path:

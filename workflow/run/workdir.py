@@ -2,11 +2,13 @@
 
 <cache>/runs/<run_id>-a<n>-<token8>/  out/ (events, parameters, checkpoint, logs/)  lib/slipway_reader  beat  cell.json
                                       resume/ (stop, and the checkpoint this attempt goes on from)
+                                      run.json (whose this is: the run's directory on storage, the attempt)
 for a container: program/ (the framework's folder), lib/ with copies, control/ (of engine and watchdog)
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -15,15 +17,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from base.errors import RecordError
+from base.jsonfile import publish_json, read_json
 from base.publish import remove_tree
 from base.seal import publish_sealed
 from containers.spec import Paths
-from workflow.run.work_locks import PENDING, hold, let_go, sweep
+from workflow.run.work_locks import hold, let_go, sweep
 
 logger = logging.getLogger(__name__)
 
+OWNER: Final = "run.json"
+"""Whose the directory is: {run_dir, attempt}."""
 READER: Final = Path(__file__).resolve().parents[2] / "data_prep" / "reader"
 WATCHDOG: Final = Path(__file__).resolve().parents[2] / "containers" / "lib" / "slipway_watchdog.py"
+
+
+def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]:
+    """The work directories in `cache` of the run whose directory on storage is `run_dir`: of one attempt, or of all."""
+    found = []
+    for path in sorted((cache / "runs").glob(f"*/{OWNER}")):
+        with contextlib.suppress(RecordError, KeyError, TypeError):
+            owner = read_json(path, max_bytes=1 << 16)
+            if owner["run_dir"] == str(run_dir) and attempt in (None, owner["attempt"]):
+                found.append(path.parent)
+    return found
 
 
 class WorkDirectory:
@@ -38,16 +55,15 @@ class WorkDirectory:
         self.program = self.path / "program"
         self._lock: int | None = None
 
-    def create(self, cell_document: Mapping[str, Any], run_id: str) -> None:
-        """Make it, after removing what dead attempts have left here: those whose lock is free, and all others of the same run, since we
-        hold its lease."""
+    def create(self, cell_document: Mapping[str, Any], run_dir: str) -> None:
+        """Make it, after removing what dead attempts have left here: those whose lock is free. `run_dir`, the run's directory on storage,
+        is noted in it: the one thing that tells whose it is."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for name in sweep(self.path.parent):
             logger.info("removed %s, which a dead attempt has left", name)
         self._lock = hold(self.path)
-        for other in self.path.parent.glob(f"{run_id}-a*"):
-            if not (other / PENDING).exists():
-                remove_tree(other)
+        self.path.mkdir()
+        publish_json(self.path / OWNER, {"run_dir": run_dir, "attempt": cell_document.get("attempt")})
         self.logs.mkdir(parents=True)
         library = self.path / "lib"
         library.mkdir()
