@@ -1,7 +1,8 @@
 """This machine as a cluster: as many nodes as the study's largest cell needs, with equal, disjoint core sets.
 
 Every cell of a study gets nodes of the same size, so that two nodes are twice one node: with the whole machine for each cell, a speed-up
-would be 1 by construction. With fewer cores than nodes the sets overlap, and the allocation says `oversubscribed`.
+would be 1 by construction. With fewer cores than nodes the sets overlap; a run of which two nodes have the same core says `oversubscribed`.
+One run measures at a time, so the nodes that a smaller run leaves idle take nothing from it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def plan_allocation(
     if device == "cuda" and not gpus:
         raise AllocationError("device: cuda was asked, and nvidia-smi shows no GPU on this machine; use `device: cpu` in the site file")
     shares = split_gpus(gpus, request.nodes, request.gpus_per_node) if device == "cuda" else ((),) * request.nodes
-    sets, overlap = core_sets(cores, topology, request.largest_nodes)
+    sets = core_sets(cores, topology, request.largest_nodes)[: request.nodes]
     nodes = tuple(
         Node(
             name=f"local-{index}",
@@ -57,6 +58,7 @@ def plan_allocation(
         )
         for index in range(request.nodes)
     )
+    overlap = sum(map(len, sets)) > len(set().union(*sets))
     crowded = device == "cpu" and request.gpus_per_node > len(sets[0])
     return Allocation(scheduler=NAME, job_id=str(pid), nodes=nodes, device=device, exclusive=True, oversubscribed=overlap or crowded)
 
@@ -71,13 +73,13 @@ def here(environ: Mapping[str, str], device: str | None, peer: str, interface: s
     return None
 
 
-def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tuple[tuple[int, ...], ...], bool]:
-    """Pure: `nodes` equal sets of CPU numbers, and whether they overlap. The hardware threads of one core stay together."""
+def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tuple[int, ...], ...]:
+    """Pure: `nodes` equal sets of CPU numbers, disjoint if there are enough. The hardware threads of one core stay together."""
     if len(cores) < nodes:
-        return tuple((cores[index % len(cores)],) for index in range(nodes)), True
+        return tuple((cores[index % len(cores)],) for index in range(nodes))
     ordered = sorted(cores, key=lambda number: (*topology.get(number, (0, number)), number))
     size = len(cores) // nodes
-    return tuple(tuple(sorted(ordered[index * size : (index + 1) * size])) for index in range(nodes)), False
+    return tuple(tuple(sorted(ordered[index * size : (index + 1) * size])) for index in range(nodes))
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:

@@ -48,6 +48,11 @@ def test_fewer_cores_than_nodes_overlap_and_say_so() -> None:
     assert allocation.oversubscribed
 
 
+def test_nodes_that_stay_idle_share_nothing() -> None:
+    """Cores for two nodes, and a study whose largest cell has three: runs on one or two of them have their cores for themselves."""
+    assert [plan(request(nodes, largest=3), (4, 9)).oversubscribed for nodes in (1, 2, 3)] == [False, False, True]
+
+
 def test_more_processes_than_cores_say_so() -> None:
     assert plan(request(2, each=5)).oversubscribed
     assert not plan(request(2, each=4)).oversubscribed

@@ -14,6 +14,7 @@ import pytest
 from tests.report.builder import collected, failed, make_cell, make_record, plausible_records, scaling_cells
 from tests.report.test_tables import HOSTILE, hostile
 from workflow.report.analysis import Analysis
+from workflow.report.digits import joined, with_error
 from workflow.report.page import json_in_script, page
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'
@@ -136,3 +137,20 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
 def test_a_speed_up_that_may_be_none_is_said_to_be_so(tmp_path: Path, noise: float, doubtful: bool) -> None:
     text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]), noise=noise)), {})
     assert ("no proof of a speed-up" in text) == doubtful
+
+
+def test_the_best_speed_up_is_said_to_be_chosen_with_an_interval_that_allows_for_it(tmp_path: Path) -> None:
+    analysis = collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2, 4, 8]), noise=0.02))
+    text = page(analysis, {})
+    assert "This is the largest of 3 measured speed-ups; its 95 % confidence interval allows for that choice" in text
+    assert "<span>best of 3 speed-ups, on 8 processes</span>" in text
+    best = analysis.primary[-1].speedup
+    assert best is not None
+    assert f"{joined(with_error(best.among(3)))} times the throughput of 1 " in text
+    assert f"{joined(with_error(best))} times" not in text
+
+
+def test_of_one_speed_up_nothing_was_chosen(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]))), {})
+    assert "<span>speed-up, on 2 processes</span>" in text
+    assert "largest of" not in text

@@ -278,7 +278,7 @@ def test_significant_digits(value: float | None, shown: str) -> None:
     [
         (Estimate(value=1.70712, low=1.68, high=1.741, n=3), "1.707 ±0.034"),
         (Estimate(value=1566.3, low=1510.0, high=1624.4, n=3), "1566 ±58"),
-        (Estimate(value=2.0, low=2.0, high=2.0, n=3), "2.000 ±0.000"),
+        (Estimate(value=2.0, low=2.0, high=2.0, n=3), "2.000 ±<0.001"),
         (Estimate(value=2.0, low=1.99999, high=2.00001, n=3), "2.000 ±<0.001"),
         (Estimate(value=3.06, low=2.9, high=3.16, n=3), "3.06 ±0.16"),
         (Estimate(value=1.02, low=0.4, high=2.85, n=3), "1.02 [0.400, 2.85]"),

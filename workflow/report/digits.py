@@ -25,6 +25,7 @@ def significant(value: float | None, digits: int = 3) -> str:
 def with_error(estimate: Estimate | None, digits: int = 4) -> tuple[str, str]:
     """(`1.707`, `±0.034`): two digits of the error decide, within 3 to `digits` of the value; `n=2, no CI` where there is none.
 
+    An error below the last digit, or none at all because all runs gave the same number, is shown as that digit: `±<0.001`.
     An interval that is wide against its value is far from symmetric, and `±` would reach below zero: then (`1.02`, `[0.371, 2.80]`).
     """
     if estimate is None:
@@ -38,8 +39,7 @@ def with_error(estimate: Estimate | None, digits: int = 4) -> tuple[str, str]:
     wanted = most if error == 0 else max(0, 1 - math.floor(math.log10(error)))
     decimals = min(most, max(wanted, most - digits + 3))
     text = f"{error:.{decimals}f}"
-    smallest = 10.0**-decimals
-    shown = f"{PLUS_MINUS}{text}" if float(text) > 0 or error == 0 else f"{PLUS_MINUS}<{smallest:.{decimals}f}"
+    shown = f"{PLUS_MINUS}{text}" if float(text) > 0 else f"{PLUS_MINUS}<{10.0**-decimals:.{decimals}f}"
     return f"{estimate.value:.{decimals}f}", shown
 
 

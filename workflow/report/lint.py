@@ -17,7 +17,7 @@ BUDGET_MISMATCH: Final = 0.01
 
 MARKS: Final[dict[str, str]] = {
     "short": f"the measured window is shorter than {MIN_STEPS} steps or {MIN_WINDOW_S:.0f} s",
-    "oversubscribed": "oversubscribed: the nodes of this run had to share cores",
+    "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
     "shared": "the nodes were shared with other jobs",
     "partial": "not every run of this cell was measured; the failures table says why",
     "drift": f"the second half of the window differs from the first by more than {DRIFT * 100:.0f} %",

@@ -116,7 +116,7 @@ def _tiles(analysis: Analysis) -> list[dict[str, str]]:
     if summary.missing:
         tiles.append({"value": str(summary.missing), "text": "runs not run yet", "kind": ""})
     if best and best.speedup and best.efficiency:
-        what = f"best speed-up, on {best.cell.num_processes} {_processes(analysis)}"
+        what = f"{_choice(analysis)}, on {best.cell.num_processes} {_processes(analysis)}"
         tiles.append({"value": f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", "text": what, "kind": ""})
         tiles.append({"value": percent(best.efficiency.value, 0), "text": "its efficiency", "kind": ""})
     return tiles
@@ -126,23 +126,39 @@ def _findings(analysis: Analysis) -> list[str]:
     best = _best(analysis)
     if best is None or best.speedup is None or best.efficiency is None or best.partner is None:
         return ["There is no comparison with a baseline yet: a speed-up needs a measured run of the baseline and of another cell."]
-    doubt = " The interval includes 1, so this is no proof of a speed-up." if best.speedup.low is not None and best.speedup.low <= 1 else ""
-    marks = f"{doubt} It carries marks: see the footnotes of the table." if best.marks else doubt
+    count = len(_measured(analysis))
+    chosen = best.speedup.among(count)
     many = f"{best.cell.num_processes} {_processes(analysis)}"
-    return [
-        f"{line_label(analysis, best)} on {many}: {joined(with_error(best.speedup))} times the throughput of {best.partner.num_processes} "
-        f"(efficiency {percent(best.efficiency.value)}, {best.scaling} scaling).{marks}"
+    words = [
+        f"{line_label(analysis, best)} on {many}: {joined(with_error(chosen))} times the throughput of {best.partner.num_processes} "
+        f"(efficiency {percent(best.efficiency.value)}, {best.scaling} scaling)."
     ]
+    if count > 1:
+        wider = "; its 95 % confidence interval allows for that choice, and is wider than in the tables" if chosen.low is not None else ""
+        words.append(f"This is the largest of {count} measured speed-ups{wider}.")
+    if chosen.low is not None and chosen.low <= 1:
+        words.append("The interval includes 1, so this is no proof of a speed-up.")
+    if best.marks:
+        words.append("It carries marks: see the footnotes of the table.")
+    return [" ".join(words)]
 
 
 def _processes(analysis: Analysis) -> str:
     return {"GPU": "GPUs", "process": "processes"}[analysis.process_name]
 
 
+def _choice(analysis: Analysis) -> str:
+    count = len(_measured(analysis))
+    return f"best of {count:,} speed-ups" if count > 1 else "speed-up"
+
+
+def _measured(analysis: Analysis) -> list[Comparison]:
+    return [comparison for comparison in analysis.primary if comparison.speedup and not comparison.is_baseline]
+
+
 def _best(analysis: Analysis) -> Comparison | None:
-    """The largest measured speed-up; its marks are shown beside it."""
-    measured = [comparison for comparison in analysis.primary if comparison.speedup and not comparison.is_baseline]
-    return max(measured, key=lambda comparison: comparison.speedup.value if comparison.speedup else 0.0, default=None)
+    """The largest measured speed-up; its marks are shown beside it. Its own interval says too much: it was chosen by its value."""
+    return max(_measured(analysis), key=lambda comparison: comparison.speedup.value if comparison.speedup else 0.0, default=None)
 
 
 def _data(table: Table) -> list[dict[str, Any]]:

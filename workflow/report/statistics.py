@@ -3,6 +3,10 @@
 A run gives one number, its median step (the slowest rank's, per step). A cell gives the geometric mean of its runs, with Student's t on
 the logarithms. Steps of one run depend on each other, so an interval made from them covers the truth in 22 to 83 of 100 cases instead
 of 95 (simulated in tests/report/test_statistics.py). Ratios of two cells: Welch on the logarithms. Fewer than three runs: no interval.
+
+What is said of several estimates at once, such as of the largest of them, needs `among`: each interval at the level that makes all of
+them right together in 95 of 100 studies (Bonferroni). What is said because a number is high needs `least`: a one-sided bound.
+benchmarks/marks.py simulates both.
 """
 
 from __future__ import annotations
@@ -36,12 +40,17 @@ class LogSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A positive number, its interval at LEVEL (None, None where there is none) and the runs behind it (the smaller number of a ratio)."""
+    """A positive number, its interval at LEVEL (None, None where there is none) and the runs behind it (the smaller number of a ratio).
+
+    `error` is the standard error of its logarithm, with `freedom` degrees of freedom; None where there is no interval.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
     n: int
+    error: float | None = None
+    freedom: float = math.inf
 
     def scaled(self, factor: float) -> Estimate:
         """The estimate of `factor` (> 0) times the quantity."""
@@ -55,6 +64,16 @@ class Estimate:
         high = None if self.low is None else 1 / self.low
         return replace(self, value=1 / self.value, low=low, high=high)
 
+    def among(self, count: int) -> Estimate:
+        """With the interval that holds also if this is the one of `count` estimates that was chosen by its value, such as the largest."""
+        if self.error is None:
+            return self
+        return interval(math.log(self.value), self.error, self.freedom, self.n, 1 - (1 - LEVEL) / max(1, count))
+
+    def least(self, level: float = LEVEL) -> float | None:
+        """What the quantity exceeds with confidence `level` (one-sided); None where there is no interval, and so nothing to test."""
+        return None if self.error is None else self.value * math.exp(-_quantile(self.freedom, level) * self.error)
+
     @property
     def plus_minus(self) -> float | None:
         """The larger distance from the value to an end of the interval."""
@@ -64,7 +83,7 @@ class Estimate:
 def geometric_mean(sample: LogSample) -> Estimate:
     """Geometric mean of the runs with Student's t on the logarithms, n - 1 degrees of freedom."""
     standard_error = math.sqrt(sample.variance / sample.n)
-    return _interval(sample.mean, standard_error, sample.n - 1, sample.n)
+    return interval(sample.mean, standard_error, sample.n - 1, sample.n)
 
 
 def ratio(above: LogSample, below: LogSample) -> Estimate:
@@ -75,18 +94,24 @@ def ratio(above: LogSample, below: LogSample) -> Estimate:
     if n < MIN_RUNS:
         return Estimate(value=math.exp(above.mean - below.mean), n=n)
     freedom = math.inf if total == 0 else total**2 / (share_above**2 / (above.n - 1) + share_below**2 / (below.n - 1))
-    return _interval(above.mean - below.mean, math.sqrt(total), freedom, n)
+    return interval(above.mean - below.mean, math.sqrt(total), freedom, n)
 
 
-def _interval(center: float, standard_error: float, freedom: float, n: int) -> Estimate:
+def interval(center: float, error: float, freedom: float, n: int, level: float = LEVEL) -> Estimate:
+    """The estimate exp(`center`) of `n` runs, where `error` is the standard error of `center`, with its two-sided interval."""
     if n < MIN_RUNS:
         return Estimate(value=math.exp(center), n=n)
-    half = 0.0 if standard_error == 0 else quantile(freedom) * standard_error
-    return Estimate(value=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), n=n)
+    half = 0.0 if error == 0 else quantile(freedom, level) * error
+    low, high = math.exp(center - half), math.exp(center + half)
+    return Estimate(value=math.exp(center), low=low, high=high, n=n, error=error, freedom=freedom)
 
 
-def quantile(freedom: float) -> float:
-    """The two-sided LEVEL quantile of Student's t; `freedom` need not be whole."""
+def quantile(freedom: float, level: float = LEVEL) -> float:
+    """The two-sided `level` quantile of Student's t; `freedom` need not be whole."""
+    return _quantile(freedom, (1 + level) / 2)
+
+
+def _quantile(freedom: float, below: float) -> float:
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+    return float(stdtrit(freedom, below))
