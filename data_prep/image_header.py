@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 
 SNIFF_BYTES = 32
 _BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # neither a stuffed byte nor a restart, which stand inside of a scan
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 _ORIENTATION = 0x0112
 
@@ -63,6 +66,20 @@ def jpeg_header(data: bytes) -> JpegHeader | None:
             orientation = _exif_orientation(body[6:])
         at += 2 + length
     return None
+
+
+def jpeg_scans(data: bytes) -> int:
+    """How many scans a JPEG file has up to its end mark. A progressive one may have any number, and each costs a pass over all pixels."""
+    scans, at = 0, 2
+    while found := _MARKER.search(data, at):
+        marker, at = data[found.end() - 1], found.end()
+        if marker == _END_OF_IMAGE:
+            break
+        if marker in _WITHOUT_LENGTH:
+            continue
+        scans += marker == _START_OF_SCAN
+        at += max(2, int.from_bytes(data[at : at + 2], "big"))
+    return scans
 
 
 def _frame(body: bytes, orientation: int) -> JpegHeader | None:

@@ -10,6 +10,7 @@ from base.errors import NotEnoughSpace
 from base.units import format_size
 
 RESERVE = 1 << 20
+OWN_MEMORY = 32 << 30
 
 
 def free_bytes(directory: Path) -> int:
@@ -42,6 +43,16 @@ def require_space(directory: Path, need: int, doing: str) -> None:
 def is_full(directory: Path, need: int) -> bool:
     """After a failed write: whether lack of room explains it."""
     return free_bytes(directory) < max(need, RESERVE) or free_inodes(directory) == 0
+
+
+def limit_own_memory() -> int:
+    """This process may have half of the machine's memory, at most OWN_MEMORY, as memory of its own (mapped files do not count); beyond that
+    it gets MemoryError. A foreign file must not be able to take the whole machine. Returns the limit in bytes."""
+    half = os.sysconf("SC_PHYS_PAGES") * resource.getpagesize() // 2
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = min(OWN_MEMORY, half, *(bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    return limit
 
 
 def limit_address_space(more: int) -> None:

@@ -6,7 +6,6 @@ absolute by `resolved`; the digest of the resolved specification names the build
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -28,6 +27,7 @@ from pydantic import (
 from base.errors import ConfigError
 from base.jsonfile import canonical_json
 from base.names import NAME, is_name
+from base.userpath import absolute_path
 
 SourceKind = Literal["folder", "list", "tar", "idx", "cifar", "caffe-lmdb", "synthetic", "sklearn-digits"]
 Encoding = Literal["raw", "jpeg"]
@@ -158,8 +158,11 @@ class DatasetSpec(BaseModel):
         if not needed and self.path is not None:
             raise ValueError(f"source: {self.source} has no path: leave path out")
         for name, path in [("path", self.path), *self.split_paths.items()]:
-            if path is not None and any(ord(character) < 32 for character in path):
-                raise ValueError(f"{name}: {path!r} holds a control character")
+            if path is not None:
+                try:
+                    absolute_path(path, Path())
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from error
 
     def _check_splits(self) -> None:
         stated = DEFAULT_SPLITS if self.splits is None else self.splits
@@ -218,7 +221,7 @@ class DatasetSpec(BaseModel):
 
 
 def _absolute(path: str, base_dir: Path) -> str:
-    return os.path.abspath(base_dir / Path(path).expanduser())
+    return str(absolute_path(path, base_dir))
 
 
 def parse_spec(values: Any, base_dir: Path) -> DatasetSpec:

@@ -74,9 +74,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(arguments: argparse.Namespace) -> None:
     from data_prep.build.plan import plan_dataset
+    from data_prep.space import limit_own_memory
     from data_prep.spec import parse_spec
 
     name, values, base = _specification(arguments)
+    limit_own_memory()
     plan_dataset(parse_spec(values, base), name, arguments.build_dir, _progress(arguments))
 
 
@@ -94,8 +96,10 @@ def _finish(arguments: argparse.Namespace) -> None:
 
 def _all(arguments: argparse.Namespace) -> None:
     from data_prep.build.dataset import build_dataset
+    from data_prep.space import limit_own_memory
     from data_prep.spec import parse_spec
 
+    limit_own_memory()
     name, values, base = _specification(arguments)
     spec = parse_spec(values, base)
     built = build_dataset(spec, name, arguments.datasets_dir, arguments.jobs, _progress(arguments), fresh=arguments.fresh)

@@ -14,10 +14,13 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageOps
 
-from data_prep.image_header import SNIFF_BYTES, JpegHeader, jpeg_header, sniff
+from data_prep.image_header import SNIFF_BYTES, JpegHeader, jpeg_header, jpeg_scans, sniff
 from data_prep.sources.types import BadSample, Pixels
 
 MAX_PIXELS = 64_000_000  # below Pillow's own warning at 89.5 million; a worker stays below 1 GB
+MAX_SCANS = 100  # encoders write about ten, optimisers up to some dozens
+MAX_SCANNED_PIXELS = 2_000_000_000
+_SCAN = b"\xff\xda"
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _SUBSAMPLING = "420"
 
@@ -65,6 +68,8 @@ def _decode(stored: bytes, conversion: Conversion) -> tuple[Pixels, bool]:
     if found is None:
         raise BadSample("not an image of a listed format")
     header = jpeg_header(stored) if found == "JPEG" else None
+    if found == "JPEG":
+        _check_scans(stored, header)
     if header is not None and header.components in (1, 3) and header.precision == 8:
         _check_pixels(header.height, header.width)
         keep = _can_keep(header, conversion)
@@ -131,6 +136,14 @@ def _decode_other(stored: bytes, found: str, channels: int) -> Pixels:
 def _check_pixels(height: int, width: int) -> None:
     if height * width > MAX_PIXELS:
         raise BadSample(f"more than {MAX_PIXELS // 10**6} million pixels")
+
+
+def _check_scans(stored: bytes, header: JpegHeader | None) -> None:
+    """A few hundred kilobytes can ask for thousands of passes over the pixels, which take minutes."""
+    pixels = min(header.height * header.width, MAX_PIXELS) if header else MAX_PIXELS
+    most = min(MAX_SCANS, MAX_SCANNED_PIXELS // pixels)
+    if stored.count(_SCAN) > most and jpeg_scans(stored) > most:  # the cheap count may find the two bytes in other places
+        raise BadSample("more scans than any picture needs")
 
 
 def _pillow_pixels(image: Image.Image, channels: int) -> Pixels:

@@ -12,6 +12,7 @@ import numpy as np
 
 from base.errors import DatasetError
 from base.publish import publish_directory, remove_tree
+from base.units import format_size
 from data_prep.build.images import Conversion
 from data_prep.build.listing import Listing, Mask, Numbers, in_order, listing_digest, shards_per_split, slices
 from data_prep.build.locks import held, own_part, remove_dead_parts
@@ -23,7 +24,7 @@ from data_prep.build.selection import Progress, Selection, share_out
 from data_prep.hashing import hash_file
 from data_prep.sources import SOURCES
 from data_prep.sources.types import Found, Refused
-from data_prep.space import require_space
+from data_prep.space import OWN_MEMORY, require_space
 from data_prep.spec import DatasetSpec, spec12
 
 _REPORT_EVERY = 1000
@@ -37,7 +38,13 @@ def plan_dataset(spec: DatasetSpec, name: str, build_dir: Path, progress: Progre
     build_dir.mkdir(parents=True, exist_ok=True)
     with held(build_dir / "locks" / "plan"):
         if not (build_dir / FILE_NAME).exists():
-            return _plan(spec, name, build_dir, progress or _silent)
+            try:
+                return _plan(spec, name, build_dir, progress or _silent)
+            except MemoryError as error:
+                raise DatasetError(
+                    f"{spec.path or spec.source} cannot be listed with the memory that this process may use (half of the machine's, at "
+                    f"most {format_size(OWN_MEMORY)}); a sample takes some 200 bytes: look whether the source is what it should be"
+                ) from error
         plan = read_plan(build_dir)
         if plan.name != name or plan.spec != spec.to_json():
             raise DatasetError(f"{build_dir} belongs to another dataset ({plan.name!r}, {plan.spec12}); build {name!r} somewhere else")

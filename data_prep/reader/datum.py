@@ -10,6 +10,7 @@ from .errors import DatumError
 
 Buffer = Union[bytes, bytearray, memoryview]
 
+MAX_FIELDS = 1000
 _CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _ENCODED = 0x08, 0x10, 0x18, 0x22, 0x28, 0x38  # field number << 3 | wire type
 
 
@@ -45,7 +46,9 @@ def parse(value: Buffer) -> Datum:
     data = view[:0]
     at = 0
     try:
-        while at < end:
+        for _ in range(MAX_FIELDS):
+            if at >= end:
+                break
             tag = view[at]
             if tag in numbers:
                 number = view[at + 1]
@@ -61,6 +64,8 @@ def parse(value: Buffer) -> Datum:
                 at = _after_unknown(view, at)
     except IndexError:
         at = end + 1
+    if at < end:
+        raise DatumError("it has more than %d fields: this is no Datum" % MAX_FIELDS)
     if at != end:
         raise DatumError("the value ends in the middle of a field: this is no whole Datum")
     channels, height, width = _int32(numbers[_CHANNELS]), _int32(numbers[_HEIGHT]), _int32(numbers[_WIDTH])

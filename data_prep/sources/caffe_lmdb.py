@@ -18,7 +18,7 @@ import numpy as np
 from base.command import last_lines
 from base.errors import DatasetError
 from data_prep.image_header import sniff
-from data_prep.lmdb_child import ABSENT, LENGTH
+from data_prep.lmdb_child import LENGTH
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
 from data_prep.sources.naming import to_text
@@ -153,12 +153,13 @@ class LmdbReader:
             requests.write(LENGTH.pack(len(key)) + key)
             requests.flush()
             head = answers.read(LENGTH.size)
-            length = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else ABSENT
-            value = answers.read(length) if length != ABSENT else b""
         except BrokenPipeError as error:
             raise _died(self.path, self.child) from error
-        if len(head) < LENGTH.size or (length != ABSENT and len(value) != length):
+        if len(head) < LENGTH.size:
             raise _died(self.path, self.child)
-        if length != found.size:
+        if LENGTH.unpack(head)[0] != found.size:  # before it is read: a changed entry may have gigabytes
             raise DatasetError(f"{self.path}: key {found.name!r} has changed since the source was listed; build it afresh")
+        value = answers.read(found.size)
+        if len(value) != found.size:
+            raise _died(self.path, self.child)
         return value

@@ -27,6 +27,7 @@ PIXEL_BYTES = 3 * SIDE * SIDE
 _TRAIN = re.compile(r"data_batch_\d{1,3}|train")
 _TEST = re.compile(r"test_batch|test")
 _META = ("batches.meta.txt", "fine_label_names.txt", "batches.meta", "meta")
+MAX_NAMES_BYTES = 1 << 20
 _WANTED = "data_batch_1.bin ... test_batch.bin, train.bin and test.bin, or the python version's files"
 
 
@@ -37,7 +38,10 @@ class _Blob(NamedTuple):
     offset: int
     size: int
 
-    def read(self) -> bytes:
+    def read(self, name: str, most: int) -> bytes:
+        """All of it. Raises DatasetError for more than `most` bytes."""
+        if self.size > most:
+            raise DatasetError(f"{self.path}: {name} has {self.size} bytes, more than {most}: this is no file of CIFAR")
         with self.path.open("rb") as file:
             file.seek(self.offset)
             return file.read(self.size)
@@ -165,6 +169,8 @@ def _label_bytes(name: str, size: int) -> int:
 
 def _part(blob: _Blob, name: str, label_bytes: int) -> dict[str, Any]:
     step = PIXEL_BYTES + label_bytes
+    if blob.size > MAX_MEMBER_BYTES:
+        raise DatasetError(f"{blob.path}: {name} has {blob.size} bytes, more than {MAX_MEMBER_BYTES}: this is no file of CIFAR")
     if blob.size == 0 or blob.size % step:
         raise DatasetError(
             f"{blob.path}: {name} holds {blob.size} bytes, not a whole number of records of {step}: it was cut; fetch it again"
@@ -188,10 +194,9 @@ def _as_records(blob: _Blob, name: str, root: Root) -> tuple[_Blob, int]:
 
 
 def _load(blob: _Blob, name: str) -> Mapping[str, Any]:
-    if blob.size > MAX_MEMBER_BYTES:
-        raise DatasetError(f"{blob.path}: {name} is larger than {MAX_MEMBER_BYTES >> 20} MiB: this is no file of CIFAR")
+    content = blob.read(name, MAX_MEMBER_BYTES)
     try:
-        value = loads(blob.read())
+        value = loads(content)
     except UnsafePickle as error:
         raise DatasetError(f"{blob.path}: {name} is no safe pickle of arrays, lists, numbers and strings: {error}") from error
     if not isinstance(value, dict):
@@ -205,7 +210,7 @@ def _class_names(blobs: Mapping[str, _Blob]) -> list[str]:
         if name not in blobs:
             continue
         if name.endswith(".txt"):
-            lines = to_text(blobs[name].read()).splitlines()
+            lines = to_text(blobs[name].read(name, MAX_NAMES_BYTES)).splitlines()
             return [printable(line.strip()) for line in lines if line.strip()]
         meta = _load(blobs[name], name)
         names = meta.get("label_names", meta.get("fine_label_names"))

@@ -41,12 +41,17 @@ def is_tar_header(block: bytes) -> bool:
 
 
 def members(read_at: ReadAt, start: int, end: int) -> Iterator[Member]:
-    """Members of the archive that lies in `start` to `end` of a file. Raises TarError at the first damage."""
+    """Members of the archive that lies in `start` to `end` of a file. Raises TarError at the first damage.
+
+    An archive ends with a block of zeros (POSIX: two of them). One that ends without it was cut, in a header or just before one.
+    """
     at = start
     extra = _Extra()
-    while at + BLOCK <= end:
-        block = read_at(at, BLOCK)
-        if len(block) == BLOCK and not block.strip(b"\0"):
+    while True:
+        block = read_at(at, min(BLOCK, max(end - at, 0)))
+        if len(block) < BLOCK:
+            raise TarError(f"it ends at byte {end} without the mark of an end: it was cut, and members may be missing")
+        if not block.strip(b"\0"):
             return
         if not is_tar_header(block):
             raise TarError(f"no valid header at byte {at}")

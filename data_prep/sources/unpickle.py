@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import pickletools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,9 @@ import numpy as np
 
 from data_prep.sources.types import MAX_MEMBER_BYTES, Pixels
 
-_MAX_OPCODES = 50_000_000
+_MAX_OPCODES = 1_000_000  # the largest file of CIFAR has some 300,000
+_MAX_INTEGER_BITS = 128
+_MAX_COPIES = 4  # bytes made from other bytes, as a multiple of the file's own
 _MARK = object()
 _INTEGERS = {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"}
 _BYTES = {"STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
@@ -86,14 +88,16 @@ class _Machine:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self._left = 0
 
     def run(self, content: bytes) -> Any:
         """The value on top at STOP."""
+        self._left = _MAX_COPIES * len(content)
         for name, argument in _operations(content):
             if name == "STOP":
                 return self.stack.pop()
             if name in _VALUES:
-                self.stack.append(argument)
+                self.stack.append(_bounded(argument))
             elif name in _CONSTANTS:
                 self.stack.append(_CONSTANTS[name])
             elif name not in _IGNORED:
@@ -199,33 +203,46 @@ class _Machine:
 
     def _op_reduce(self, _: Any) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
-        self.stack.append(_reduced(_expect(function, _Global).kind, _expect(arguments, tuple)))
+        self.stack.append(_reduced(_expect(function, _Global).kind, _expect(arguments, tuple), self._made))
+
+    def _made(self, content: bytes) -> bytes:
+        """`content` is a copy: a value that is named again and again must not become many."""
+        self._left -= len(content)
+        if self._left < 0:
+            raise UnsafePickle(f"it copies its own bytes more than {_MAX_COPIES} times")
+        return content
 
     def _op_build(self, _: Any) -> None:
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, _Array):
             _, target.shape, dtype, fortran, content = state
-            target.content = _array_bytes(content, dtype)
+            target.content = self._made(_array_bytes(content, dtype))
             if fortran:
                 raise UnsafePickle("an array in Fortran order")
         elif not isinstance(target, _Dtype):
             raise UnsafePickle(f"a state for a {type(target).__name__}")
 
 
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
+        raise UnsafePickle(f"a number of {value.bit_length()} bits")
+    return value
+
+
 def _pairs(items: list[Any]) -> dict[Any, Any]:
-    """Keys are text or numbers only: hashing nested tuples can take for ever."""
+    """Keys are text only: hashing nested tuples can take for ever, and numbers can be chosen so that all hashes collide."""
     for key in items[::2]:
-        _expect(key, (str, bytes, int))
+        _expect(key, (str, bytes))
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def _reduced(kind: str, arguments: tuple[Any, ...]) -> Any:
+def _reduced(kind: str, arguments: tuple[Any, ...], made: Callable[[bytes], bytes]) -> Any:
     """What numpy's and Python's few functions would have made of their arguments."""
     if kind == _ENCODE:
         text, encoding = arguments
         if encoding not in ("latin1", "latin-1"):
             raise UnsafePickle(f"an encoding {encoding!r}")
-        return _expect(text, str).encode("latin-1")
+        return made(_expect(text, str).encode("latin-1"))
     if kind == _DTYPE:
         return _Dtype(_text(arguments[0]))
     if kind == _RECONSTRUCT:
@@ -236,7 +253,7 @@ def _reduced(kind: str, arguments: tuple[Any, ...]) -> Any:
         content, dtype, shape, order = arguments
         if order != "C":
             raise UnsafePickle("an array in Fortran order")
-        return _Array(shape=shape, content=_array_bytes(content, dtype))
+        return _Array(shape=shape, content=made(_array_bytes(content, dtype)))
     raise UnsafePickle(f"a call of {kind}")
 
 
@@ -246,12 +263,17 @@ def _array_bytes(content: Any, dtype: Any) -> bytes:
     return content.encode("latin-1") if isinstance(content, str) else bytes(_expect(content, (bytes, bytearray)))
 
 
-def _finished(value: Any, depth: int = 0) -> Any:
-    """Arrays made real, wherever a dict or the value itself holds one; lists of labels stay as they are."""
+def _finished(value: Any) -> Any:
+    """Arrays made real where the value itself, or the dict that it is, holds one; deeper ones are not looked at, since one dict may be
+    named by thousands of others."""
+    if isinstance(value, dict):
+        return {_text(key): _one(item) for key, item in value.items()}
+    return _one(value)
+
+
+def _one(value: Any) -> Any:
     if isinstance(value, _Array):
         return _pixels(value)
-    if isinstance(value, dict) and depth < 4:
-        return {_text(key) if isinstance(key, (bytes, str)) else key: _finished(item, depth + 1) for key, item in value.items()}
     if value is _MARK or isinstance(value, (_Global, _Dtype)):
         raise UnsafePickle("a value that is not data")
     return value

@@ -211,6 +211,22 @@ def test_damaged_cifar_is_refused(tmp_path: Path, files: dict[str, bytes], words
         prepared(tmp_path, {"source": "cifar", "path": str(tmp_path / "c")})
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("data_batch_1.bin", 3073 * 2_000_000, "this is no file of CIFAR"),
+        ("data_batch_1", 6 << 30, "this is no file of CIFAR"),
+        ("batches.meta.txt", 6 << 30, "this is no file of CIFAR"),
+    ],
+)
+def test_a_sparse_file_of_gigabytes_is_not_read(tmp_path: Path, name: str, size: int, words: str) -> None:
+    write(tmp_path / "c" / "data_batch_2.bin", bytes(3073))
+    with (tmp_path / "c" / name).open("wb") as file:
+        file.truncate(size)
+    with pytest.raises(DatasetError, match=words):
+        prepared(tmp_path, {"source": "cifar", "path": str(tmp_path / "c")})
+
+
 def caffe_lmdb(path: Path, values: list[bytes]) -> Path:
     path.mkdir(parents=True)
     with lmdb.open(str(path), map_size=1 << 24, lib_version=0) as env, env.begin(write=True) as txn:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.build.images import MAX_PIXELS, Conversion, convert
+from data_prep.build.images import MAX_PIXELS, MAX_SCANNED_PIXELS, MAX_SCANS, Conversion, convert
 from data_prep.build.statistics import PixelCounter
-from data_prep.image_header import jpeg_header, sniff
+from data_prep.image_header import jpeg_header, jpeg_scans, sniff
 from data_prep.sources.types import BadSample
 from tests.build.corpus import encoded, pixels
 from tests.staging.disks import exit_code, in_child
@@ -217,3 +217,36 @@ def test_the_largest_images_fit_into_a_gigabyte(mode: str, kind: str) -> None:
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert exit_code(in_child(work)) == 0
+
+
+def with_scans(scans: int, size: int = 64) -> bytes:
+    """A progressive JPEG whose last scan comes again and again."""
+    file = encoded(pixels(4, size, size), "JPEG", progressive=True)
+    last = file.rindex(b"\xff\xda")
+    return file[:last] + file[last:-2] * (scans - jpeg_scans(file) + 1) + file[-2:]
+
+
+def test_scans_are_counted_where_they_are() -> None:
+    assert jpeg_scans(encoded(SMOOTH, "JPEG")) == 1
+    assert jpeg_scans(with_scans(250)) == 250
+    inside = encoded(SMOOTH, "JPEG")
+    assert jpeg_scans(inside[:2] + b"\xff\xe1\x01\x02" + b"\xff\xda" * 128 + inside[2:]) == 1
+    assert jpeg_scans(inside + b"\xff\xda" * 500) == 1
+    for cut in range(0, len(inside), 7):
+        assert jpeg_scans(inside[:cut]) <= 1
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_and_odd_ones_are_not() -> None:
+    with pytest.raises(BadSample, match="more scans than any picture needs"):
+        convert(with_scans(MAX_SCANS + 1), RAW)
+    assert convert(encoded(SMOOTH, "JPEG", progressive=True), RAW).pixels.shape == SMOOTH.shape
+    trailing = encoded(SMOOTH, "JPEG") + b"\xff\xda" * 500  # such as the film behind a phone's photograph
+    assert convert(trailing, RAW).pixels.shape == SMOOTH.shape
+
+
+def test_the_more_pixels_the_fewer_scans() -> None:
+    """The frame says 8000 x 8000: each scan would be a pass over 64 million pixels."""
+    file = with_scans(MAX_SCANNED_PIXELS // MAX_PIXELS + 1)
+    at = file.index(b"\xff\xc2") + 5
+    with pytest.raises(BadSample, match="more scans"):
+        convert(file[:at] + struct.pack(">HH", 8000, 8000) + file[at + 4 :], RAW)

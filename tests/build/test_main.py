@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import subprocess
 import sys
@@ -14,10 +15,12 @@ import pytest
 
 from base.errors import ConfigError, DatasetError
 from data_prep.build.dataset import build_dataset
+from data_prep.build.plan import plan_dataset
 from data_prep.build.workers import build_shards
 from data_prep.manifest import verify_dataset
 from data_prep.spec import parse_spec
 from tests.build.corpus import build, class_folders, encoded, pixels, prepared, write
+from tests.staging.disks import exit_code, in_child
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -185,3 +188,13 @@ def is_worker(path: Path, place: Path) -> bool:
 def test_wrong_specification_is_a_config_error() -> None:
     with pytest.raises(ConfigError):
         parse_spec({"source": "synthetic", "shards": 0}, ROOT)
+
+
+def test_a_source_that_is_too_large_for_the_memory_is_a_message(tmp_path: Path) -> None:
+    def plan() -> None:
+        used = int(Path("/proc/self/status").read_text().partition("VmData:")[2].split()[0]) << 10
+        resource.setrlimit(resource.RLIMIT_DATA, (used + (24 << 20), resource.RLIM_INFINITY))
+        with pytest.raises(DatasetError, match="memory"):
+            plan_dataset(parse_spec({**MADE, "samples": 3_000_000}, tmp_path), "set", tmp_path / "build")
+
+    assert exit_code(in_child(plan)) == 0

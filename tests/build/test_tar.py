@@ -213,3 +213,13 @@ def test_random_damage_ends_in_members_or_tar_error() -> None:
         content[header + 148 : header + 156] = b"%06o\0 " % (sum(block[:148]) + sum(block[156:]) + 8 * 32)
         with contextlib.suppress(TarError):
             assert all(m.offset + m.size <= len(content) for m in walk(bytes(content)))
+
+
+def test_an_archive_that_is_cut_anywhere_says_so(tmp_path: Path) -> None:
+    """In a header too, and just before one: nothing is missing without a word."""
+    whole = tar_of({f"cat/{i}.png": IMAGE for i in range(3)})
+    end = max(entry.at[0] + -(-len(IMAGE) // 512) * 512 for entry in scan(write(tmp_path / "t.tar", whole)) if isinstance(entry, Found))
+    for cut in (512 - 1, 512, 512 + len(IMAGE) - 1, end - 1, end, end + 1, end + 511, *range(513, end, 97)):
+        path = write(tmp_path / "t.tar", whole[:cut])
+        assert "(the rest)" in labels(path) if cut >= 512 else True, cut
+    assert "(the rest)" not in labels(write(tmp_path / "t.tar", whole[: end + 512]))

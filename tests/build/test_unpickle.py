@@ -129,3 +129,33 @@ def test_random_damage_never_does_anything_else() -> None:
             content[rng.randrange(len(content))] = rng.randrange(256)
         with contextlib.suppress(UnsafePickle):
             loads(bytes(content))
+
+
+def _named_by_many(levels: int, width: int) -> bytes:
+    """A dict of `width` keys that all name one dict of `width` keys, and so on: a few KB that stand for width ** levels values."""
+    keys = [b"U\x03%03d" % number for number in range(width)]
+    content = b"\x80\x02}q\x00"
+    for level in range(levels):
+        content += b"}(" + b"".join(key + b"h%c" % level for key in keys) + b"uq%c" % (level + 1)
+    return content + b"."
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x80\x02X\x00\x00\x10\x00" + b"x" * (1 << 20) + b"q\x00" + b"c_codecs\nencode\nq\x01h\x00U\x06latin1\x86R0" * 1
+         + b"h\x01h\x00U\x06latin1\x86R" * 6000 + b"\x86.", "copies its own bytes"),
+        (b"\x80\x02]" + b"N0" * 600_000 + b".", "operations"),
+        (b"\x80\x02}\x8b\x00\x10\x00\x00" + b"\x7f" * 4096 + b"Ns.", "bits"),
+        (b"\x80\x02}K\x01Ns.", "damaged"),
+    ],
+    ids=["copies", "operations", "a large number", "a number as key"],
+)  # fmt: skip
+def test_what_costs_more_than_its_size_is_refused(content: bytes, words: str) -> None:
+    with pytest.raises(UnsafePickle, match=words):
+        loads(content)
+
+
+def test_a_dict_that_thousands_name_is_looked_at_once() -> None:
+    assert len(_named_by_many(8, 200)) < 20_000
+    assert len(loads(_named_by_many(8, 200))) == 200

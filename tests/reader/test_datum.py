@@ -69,3 +69,10 @@ def test_any_bytes_are_a_datum_or_a_datum_error(value: bytes) -> None:
 def test_what_does_not_fit_is_not_encoded(size: tuple[int, int, int], label: int) -> None:
     with pytest.raises(DatumError):
         encode(*size, b"x", label)
+
+
+def test_a_value_of_endless_small_fields_is_refused_at_once() -> None:
+    for field in (b"\x08\x01", b"\x48\x01"):  # channels again and again; a field that nobody knows
+        with pytest.raises(DatumError, match="fields"):
+            parse(field * 100_000)
+    assert parse(b"\x48\x01" * 500 + encode(1, 1, 1, b"x", 3)).label == 3

@@ -25,6 +25,7 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"datasets": {"digits": {"source": "folder", "path": "~nosuchuser/x"}}}, ["datasets.digits", "~nosuchuser has no home directory"]),
         ({"base": {"nodes": -2}}, ["base.nodes", "-2", "1 or more"]),
         ({"axes": {"nodes": [1, -2]}}, ["axes.nodes[1]", "-2", "1 or more"]),
         ({"axes": {"nodes": [1, "2"]}}, ["axes.nodes[1]", "text '2'", "whole number"]),

@@ -9,6 +9,7 @@ from pathlib import Path
 from base.logs import private_umask
 from base.units import format_size
 from data_prep.build.dataset import build_dataset
+from data_prep.space import limit_own_memory
 from workflow.commands import show
 from workflow.commands.datasets import check_name
 from workflow.commands.progress import progress
@@ -26,6 +27,7 @@ class Wanted:
 
 def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) -> None:
     """Build the datasets `names`, or all that the study's cells use."""
+    limit_own_memory()
     study = load_study(study_path, site)
     private_umask(group=study.site.shared == "group")
     wanted = [check_name(study, name) for name in names] or sorted({cell.dataset for cell in study.cells})

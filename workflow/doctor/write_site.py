@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 from base.errors import ConfigError
 from base.names import is_name, slug
 from base.publish import publish
+from base.userpath import absolute_path
 from workflow.doctor.candidates import Value, gather
 from workflow.doctor.surroundings import Surroundings
 from workflow.study.site import CHECKOUT
@@ -57,9 +57,11 @@ def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
 
 def target_of(name: str) -> Path:
     """Where it goes: a name of config/sites, or a path that ends in .yaml. Raises ConfigError."""
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml"):
-        target = Path(os.path.abspath(path))
+    if name.endswith((".yaml", ".yml")):
+        try:
+            target = absolute_path(name, Path())
+        except ValueError as error:
+            raise ConfigError(f"--write-site: {error}") from error
     elif is_name(name) and name != "local":
         target = SITES_DIR / f"{name}.yaml"
     else:

@@ -11,7 +11,7 @@ rule dataset_plan:
         name=GRAPH.name_of,
         spec=GRAPH.spec_of,
     shell:
-        f"{BUILD} plan --name {{params.name}} --spec {{params.spec:q}} --build-dir $(dirname {{output:q}}) > {{log:q}} 2>&1"
+        f"{BUILD} plan --name {{params.name}} --spec {{params.spec:q}} {BUILD_DIR} > {{log:q}} 2>&1"
 
 
 rule dataset_shard:
@@ -26,7 +26,7 @@ rule dataset_shard:
     resources:
         **GRAPH.shard_resources,
     shell:
-        f"{BUILD} shard --index {{wildcards.shard}} --build-dir $(dirname {{output:q}}) > {{log:q}} 2>&1"
+        f"{BUILD} shard --index {{wildcards.shard}} {BUILD_DIR} > {{log:q}} 2>&1"
 
 
 rule dataset:
@@ -38,7 +38,7 @@ rule dataset:
         f"{DATASETS}/.build/{{dataset}}/logs/dataset.log",
     priority: GRAPH.data_priority
     shell:
-        f"{BUILD} finish --build-dir $(dirname {{output:q}}) --datasets-dir {shlex.quote(DATASETS)} > {{log:q}} 2>&1"
+        f"{BUILD} finish {BUILD_DIR} --datasets-dir {shlex.quote(DATASETS)} > {{log:q}} 2>&1"
 
 
 # Inside of one job for the whole study: on all its nodes at once, before the runs, which would each read storage otherwise.

@@ -12,9 +12,11 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 from base.errors import ConfigError
 from base.names import choices, is_name
 from base.units import parse_size
-from workflow.study.explain import validation_error
+from base.userpath import absolute_path
+from workflow.study.explain import Fault, fault_error, validation_error
 from workflow.study.loader import Document, read_document
 from workflow.study.model import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, wrong
+from workflow.study.places import Place
 from workflow.study.site import CHECKOUT, DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site
 
 SITES_DIR = CHECKOUT / "config" / "sites"
@@ -119,9 +121,11 @@ def read_site(path: Path) -> Site:
 
 
 def _named(wanted: str, by: str) -> Site:
-    path = Path(wanted).expanduser()
-    if "/" in wanted or path.suffix in (".yaml", ".yml"):
-        return read_site(path)
+    if "/" in wanted or wanted.endswith((".yaml", ".yml")):
+        try:
+            return read_site(absolute_path(wanted, Path()))
+        except ValueError as error:
+            raise ConfigError(f"{by} is wrong: {error}") from error
     known = {found.stem for found in SITES_DIR.glob("*.yaml")} | {"local"}
     if not is_name(wanted) or wanted not in known:
         raise ConfigError(f"{by} is {wanted!r}: no site of that name in {SITES_DIR}; {choices(wanted, known)}. A path must end in .yaml")
@@ -134,17 +138,28 @@ def _site(keys: SiteFile, document: Document) -> Site:
     device = "cuda" if keys.scheduler != "local" or _sees_gpu() else "cpu"
     renamed = {"memory_per_node": "memory_per_node_bytes", "walltime": "walltime_s", "deadline_margin": "deadline_margin_s"}
     values = {"device": device, **{renamed.get(key, key): value for key, value in values.items()}}
-    values["storage"] = _absolute(keys.storage, document)
-    values["cache"] = Cache(path=_absolute(keys.cache.path, document), max_bytes=keys.cache.max_bytes)
+    values["storage"] = _storage(keys.storage, document)
+    values["cache"] = Cache(path=_absolute(keys.cache.path, document, ("cache", "path")), max_bytes=keys.cache.max_bytes)
     if "registry_credentials" in values:
-        values["registry_credentials"] = _absolute(keys.registry_credentials, document)
+        values["registry_credentials"] = _absolute(keys.registry_credentials, document, ("registry_credentials",))
     if "storage_limit" in values:
         values["storage_limit"] = StorageLimit(bytes_per_s=keys.storage_limit.bytes_per_s, readers=keys.storage_limit.readers)
     return Site(name=document.path.stem, **values)
 
 
-def _absolute(text: str, document: Document) -> Path:
-    return Path(os.path.abspath(document.path.parent / Path(text).expanduser()))
+def _absolute(text: str, document: Document, place: Place) -> Path:
+    try:
+        return absolute_path(text, document.path.parent)
+    except ValueError as error:
+        raise fault_error(document, [Fault(place=place, message=str(error))]) from error
+
+
+def _storage(text: str, document: Document) -> Path:
+    path = _absolute(text, document, ("storage",))
+    if "{" in str(path) or "}" in str(path):
+        words = f"{str(path)!r} holds a brace, which Snakemake takes for the beginning of a wildcard; choose another path, or link to it"
+        raise fault_error(document, [Fault(place=("storage",), message=words)])
+    return path
 
 
 def _sees_gpu() -> bool:
