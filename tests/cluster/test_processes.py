@@ -121,8 +121,11 @@ def test_a_child_dies_with_a_killed_parent() -> None:
 
 
 def test_processes_are_found_by_their_tag() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], env={"TEST_TAG": "some value"}, stdin=subprocess.PIPE)
+    argv = [sys.executable, "-c", "print(flush=True); input()"]
+    child = subprocess.Popen(argv, env={"TEST_TAG": "some value"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
     try:
+        child.stdout.readline()  # Popen returns a moment before the kernel shows the new environment
         assert child.pid in processes.tagged("TEST_TAG", lambda value: value == "some value")
         assert processes.tagged("TEST_TAG", lambda value: value == "some") == []
     finally:
