@@ -27,11 +27,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from base.foreign import printable
+
 
 class SlipwayError(Exception):
     """Base of all errors that end in a message instead of a traceback."""
 
     exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        """The message, whatever names of files and words of programs are in it, fit to be shown, sent and written."""
+        return printable(super().__str__())
 
 
 class ConfigError(SlipwayError):

@@ -1,54 +1,162 @@
-"""JSON in files: canonical bytes to hash, bounded reading with an error that names the file."""
+"""JSON in files and on lines: canonical bytes to hash; writing that no character makes fail; bounded reading that names the file."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from base.errors import RecordError, SlipwayError
+from base.foreign import printable
 from base.publish import publish
 
-MAX_BYTES = 256 << 20
+MAX_BYTES: Final = 256 << 20
+MAX_DEPTH: Final = 64
+MAX_INTEGER: Final = 2**63 - 1
+_DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
+_AFTER_NUMBER: Final = (b",", b"]", b"}", b" ", b"\n", b"\r", b"\t", b".", b"e")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_NOT_ASCII: Final = re.compile("[^\x00-\x7f]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def canonical_json(value: Any) -> bytes:
     """One value, one text: sorted keys, no spaces, UTF-8, no NaN. What is hashed is hashed in this form."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _encoded(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
 
 
 def publish_json(target: Path, value: Any, mode: int = 0o644) -> None:
-    """Publish `value` readable for people (sorted, indented), whole or not at all."""
+    """Publish `value` readable for people (sorted, indented), whole or not at all. A number that is none is written as null."""
     publish(target, json_text(value), mode)
 
 
 def json_text(value: Any) -> bytes:
     """The text of a file for people: sorted, indented by one space, a newline at the end."""
-    return (json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return _encoded(_dumps(value, sort_keys=True, indent=1) + "\n")
+
+
+def json_line(value: Any) -> bytes:
+    """`value` as one line of ASCII with its newline, for pipes and sockets. A number that is none is written as null."""
+    return json_ascii(value).encode() + b"\n"
+
+
+def json_ascii(value: Any) -> str:
+    """The same as text, without the newline."""
+    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], _escaped(_dumps(value, separators=(",", ":"))))
+
+
+def _dumps(value: Any, **layout: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **layout)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _encoded(text: str) -> bytes:
+    """As UTF-8, also where a name in it is none: its bytes are written as people read them, `\\xff`."""
+    return _escaped(text).encode()
+
+
+def _escaped(text: str) -> str:
+    return text if text.isascii() else _SURROGATE.sub(lambda match: json.dumps(printable(match[0]))[1:-1], text)
 
 
 def read_json(path: Path, error: type[SlipwayError] = RecordError, max_bytes: int = MAX_BYTES) -> Any:
-    """The value in `path`. Raises `error`, naming the file, when it is missing, too large, torn or too deep."""
+    """The value in `path`, as `parse_json` gives it. Raises `error`, naming the file, also when it is missing or too large."""
     return parse_json(read_content(path, error, max_bytes), path, error)
 
 
 def read_content(path: Path, error: type[SlipwayError] = RecordError, max_bytes: int = MAX_BYTES) -> bytes:
-    """The bytes of `path`. Raises `error`, naming the file, when it is missing or too large."""
+    """All that is in `path`. Raises `error`, naming the file, when it cannot be read or holds more than `max_bytes`."""
     try:
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
-    except OSError as reason:
-        raise error(f"{path} cannot be read: {reason.strerror}") from reason
+    except (OSError, ValueError) as reason:  # ValueError: no path at all
+        raise error(f"{path} cannot be read: {getattr(reason, 'strerror', None) or reason}") from reason
     if len(content) > max_bytes:
         raise error(f"{path} holds more than {max_bytes} bytes: this is not a file of ours")
     return content
 
 
-def parse_json(content: bytes, path: Path, error: type[SlipwayError] = RecordError) -> Any:
-    """The value in `content`, which was read from `path`. Raises `error`, naming the file, when it is torn or too deep."""
+def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = RecordError) -> Any:
+    """The value in `content`, which came from `where`; its texts can be written as UTF-8, and its numbers fit into 64 bits.
+
+    Raises `error`, which begins with `where`, for anything else: torn, too deep, no UTF-8, NaN, a number of 400 digits.
+    """
     try:
-        return json.loads(content)
+        text = content.decode()
+        value = (_CAREFUL if _has_odd_number(content) else _QUICK).decode(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as reason:
         raise error(
-            f"{path} is not valid JSON ({reason}): it was cut or edited; remove it, and the step that writes it runs again"
+            f"{where} is not valid JSON ({reason}): it was cut or edited; remove it, and the step that writes it runs again"
         ) from reason
+    if _may_be_deep(content) and _is_deep([value]):
+        raise error(f"{where} is nested more than {MAX_DEPTH} deep: this is not a file of ours")
+    return value
+
+
+def _may_be_deep(content: bytes) -> bool:
+    """By its brackets alone, which is twenty times as fast as to look at the value; those in texts count."""
+    left = content.translate(None, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        left = left.replace(b"[]", b"").replace(b"{}", b"")
+    return bool(left)
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        groups = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [entry for group in groups for entry in group if isinstance(entry, dict | list)]
+    return bool(level)
+
+
+def _has_odd_number(content: bytes) -> bool:
+    """Whether there may be one of more than 18 digits or with an exponent of three: to ask for every number doubles the time."""
+    shape = content.translate(_DIGITS, b"+")
+    return any(_stands_alone(shape, form) for form in (b"0" * 19, b"0e000"))
+
+
+def _stands_alone(shape: bytes, form: bytes) -> bool:
+    """Whether `form` ends as a number does, and not as a hash in its quotes."""
+    place = shape.find(form)
+    while place >= 0:
+        after = shape[place + len(form) : place + 400].lstrip(b"0")[:1]
+        if after in (b"", *_AFTER_NUMBER):
+            return True
+        place = shape.find(form, place + len(form))
+    return False
+
+
+def _integer(digits: str) -> int:
+    value = int(digits) if len(digits) <= 20 else MAX_INTEGER + 1
+    if abs(value) > MAX_INTEGER:
+        raise ValueError(f"the number {digits[:24]}{'...' if len(digits) > 24 else ''} is too large")
+    return value
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {digits[:24]} is too large")
+    return value
+
+
+def _constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+_QUICK: Final = json.JSONDecoder(parse_constant=_constant)
+_CAREFUL: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)

@@ -7,7 +7,6 @@ than the work. The caller must have one thread only.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from base.errors import SlipwayError, StorageError
+from base.jsonfile import json_line, parse_json
 
 
 def _tree(root: type[SlipwayError]) -> dict[str, type[SlipwayError]]:
@@ -66,11 +66,11 @@ class LimitedCall:
         return not self._ended and time.monotonic() > self.deadline
 
     def result(self) -> Any:
-        """The function's result. Raises what the function raised (of our tree), or StorageError if it died without an answer."""
+        """The function's result. Raises what the function raised (of our tree), or StorageError if it died without a whole answer."""
         answer = b"".join(self._chunks)
-        if not answer:
-            raise StorageError(f"{self.what}: the child process died without an answer")
-        kind, value = json.loads(answer)
+        if not answer.endswith(b"\n"):
+            raise StorageError(f"{self.what}: the child process died {'in its' if answer else 'without an'} answer")
+        kind, value = parse_json(answer, self.what, StorageError)
         if kind == "ok":
             return value
         raise _BY_NAME.get(kind, SlipwayError)(value)
@@ -112,7 +112,7 @@ def _child(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]
     except BaseException as error:  # the child must answer whatever happens: the parent turns this into its own error
         answer = ["SlipwayError", f"{type(error).__name__}: {error}"]
     try:
-        data = json.dumps(answer).encode()
+        data = json_line(answer)
         while data:
             data = data[os.write(writer, data) :]
     finally:

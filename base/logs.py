@@ -7,13 +7,9 @@ import os
 import re
 import sys
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from base.foreign import printable as printable
+
 _SECRET = re.compile(r"(?i)\b((?:[a-z0-9_]*(?:token|password|passwd|secret|api_?key))\s*[=:]\s*)\S+")
-
-
-def printable(text: str) -> str:
-    """`text` safe for a terminal: control characters replaced, since logs hold what programs and archives wrote."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def masked(text: str) -> str:

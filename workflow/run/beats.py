@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
-from typing import Any
 
-from workflow.run.events import number, parse_line
+from workflow.run.events import MAX_LINE, Event, checked_event, parse_line
 
 READ_BYTES = 4 << 20
 PARSE_LINES = 200
@@ -25,7 +24,7 @@ class Beats:
         self.last = now
         self.phase: str | None = None
         self.step: int | None = None
-        self.error: dict[str, Any] | None = None
+        self.error: Event | None = None
         self.checkpoint: int | None = None
         """The step of the last checkpoint that a run can go on from."""
         self.stopped = False
@@ -42,31 +41,29 @@ class Beats:
         if not data:
             return
         self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest if len(rest) <= MAX_LINE else rest[: MAX_LINE + 1]  # too long for an event, whatever follows
         if lines:
             self.last = now
         many = len(lines) > PARSE_LINES
         for index, line in enumerate(lines):
             if many and index < len(lines) - RECENT_STEPS and b'"seconds"' in line:
                 continue  # one of very many steps: the last ones tell enough
-            self._take(parse_line(line))
+            event = checked_event(parse_line(line))
+            if event is not None:
+                self._take(event)
 
-    def _take(self, event: Any) -> None:
-        if not isinstance(event, dict):
-            return
-        kind = event.get("event")
+    def _take(self, event: Event) -> None:
+        kind = event["event"]
         if kind == "step":
-            seconds, step = number(event.get("seconds")), number(event.get("step"))
-            if seconds is not None:
-                self._seconds.append(seconds)
-            self.step = self.step if step is None else int(step)
+            self._seconds.append(event["seconds"])
+            self.step = event["step"]
         elif kind == "phase":
-            self.phase = str(event.get("phase"))
+            self.phase = event["phase"]
         elif kind == "error":
             self.error = self.error or event
-        elif kind == "checkpoint" and event.get("resumable") is True:
-            step = number(event.get("step"))
-            self.checkpoint = None if step is None else int(step)
+        elif kind == "checkpoint" and event.get("resumable"):
+            self.checkpoint = event.get("step")
         elif kind == "run_stop":
             self.stopped = True
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from containers.spec import CHECKPOINT
 from workflow.run.deadline import Budget
-from workflow.run.events import RankEvents, number
+from workflow.run.events import RankEvents
 from workflow.run.performance import thinned
 
 RESUMABLE_RESULT: Final = "timeout"
@@ -59,8 +59,8 @@ def _offer_of(record: Mapping[str, Any]) -> dict[str, Any] | None:
 def checkpoint_of(events: Mapping[int, RankEvents]) -> dict[str, int] | None:
     """{step, bytes} of the last checkpoint that rank 0 told of and that a run can go on from."""
     said = [event for event in (events[0].checkpoints if 0 in events else []) if event.get("resumable") is True]
-    step, size = (number(said[-1].get(key)) for key in ("step", "bytes")) if said else (None, None)
-    return None if step is None or size is None else {"step": int(step), "bytes": int(size)}
+    step, size = (said[-1].get(key) for key in ("step", "bytes")) if said else (None, None)
+    return None if step is None or size is None else {"step": step, "bytes": size}
 
 
 def pushed_checkpoint(found: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:

@@ -1,15 +1,30 @@
-"""The events a program wrote, one JSON object per line: read back, checked, sorted by kind. Programs are not trusted to write well."""
+"""The events a program wrote, one JSON object per line: read back, checked, sorted by kind. Programs are not trusted to write well: every
+field has its type and its bound here, and a line that is no event is counted."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
-MAX_WARNING = 500
+from base.foreign import number, plain, text, whole
+
+MAX_LINE: Final = 1 << 20
+"""Bytes of a line."""
+MAX_STEPS: Final = 1_000_000
+"""Per rank; so are MAX_KEPT."""
+MAX_KEPT: Final = 1000
+"""Of every other kind; of `checkpoint` and `eval` the last ones count, and replace the last."""
+MAX_WARNING: Final = 500
+MAX_MESSAGE: Final = 2000
+MAX_WORD: Final = 100
+
+Event = dict[str, Any]
+Reader = Callable[[object], Any]
 
 
 class Step(NamedTuple):
@@ -23,68 +38,118 @@ class Step(NamedTuple):
     end_ns: int | None
 
 
+def _word(value: object) -> str | None:
+    return None if value is None else text(value, MAX_WORD)
+
+
+def _flag(value: object) -> bool:
+    return value is True
+
+
+_nanoseconds: Final = partial(whole, most=2**63 - 1)
+FIELDS: Final[dict[str, dict[str, Reader]]] = {
+    "step": {
+        "step": whole,
+        "seconds": number,
+        "input_s": number,
+        "measured": _flag,
+        "samples": whole,
+        "loss": number,
+        "monotonic_ns": _nanoseconds,
+    },
+    "run_start": {
+        "framework": _word,
+        "framework_version": _word,
+        "world_size": whole,
+        "parameters": whole,
+        "provenance": plain,
+    },
+    "run_stop": {
+        **dict.fromkeys(("norm", "train_s", "eval_s", "window_wall_s", "window_steps_s"), number),
+        "max_memory_allocated_bytes": whole,
+    },
+    "eval": {"split": _word, "loss": number, "accuracy": number, "samples": whole},
+    "checkpoint": {"step": whole, "bytes": whole, "resumable": _flag},
+    "error": {"kind": _word, "message": partial(text, max_chars=MAX_MESSAGE), "time": number},
+    "warning": {"message": partial(text, max_chars=MAX_WARNING)},
+    "phase": {"phase": _word},
+}
+"""Kind of event -> what of it is read, and how. Other fields and other kinds are left alone."""
+REQUIRED: Final = {"step": ("step", "seconds"), "warning": ("message",), "phase": ("phase",)}
+
+
+def checked_event(value: Any) -> Event | None:
+    """The event in the value of a line: `event` and the fields of FIELDS that it has, of their types, None where they are not. None if it
+    is no event, or lacks what makes one; of a kind that is not read only `event`."""
+    kind = value.get("event") if isinstance(value, Mapping) else None
+    if not isinstance(kind, str):
+        return None
+    readers = FIELDS.get(kind, {})
+    event = {"event": kind, **{key: reader(value[key]) for key, reader in readers.items() if key in value}}
+    return None if any(event.get(key) is None for key in REQUIRED.get(kind, ())) else event
+
+
 @dataclass
 class RankEvents:
     """All that one rank said. `steps` by step number, in order."""
 
-    start: dict[str, Any] | None = None
+    start: Event | None = None
     steps: dict[int, Step] = field(default_factory=dict)
-    evals: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[dict[str, Any]] = field(default_factory=list)
-    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    evals: list[Event] = field(default_factory=list)
+    errors: list[Event] = field(default_factory=list)
+    checkpoints: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    stop: dict[str, Any] | None = None
+    stop: Event | None = None
     phase: str | None = None
     broken_lines: int = 0
 
-    def add(self, event: Any) -> None:
-        """Take one event; what is none is counted."""
-        kind = event.get("event") if isinstance(event, dict) else None
-        try:
-            if kind == "step":
-                self.steps[int(event["step"])] = _step(event)
-            elif kind == "run_start":
-                self.start = event
-            elif kind == "run_stop":
-                self.stop = event
-            elif kind in ("eval", "error", "checkpoint"):
-                {"eval": self.evals, "error": self.errors, "checkpoint": self.checkpoints}[kind].append(event)
-            elif kind == "warning":
-                self.warnings.append(str(event["message"])[:MAX_WARNING])
-            elif kind == "phase":
-                self.phase = str(event["phase"])
-            elif not isinstance(kind, str):
-                self.broken_lines += 1
-        except (KeyError, TypeError, ValueError):
+    def add(self, value: Any) -> None:
+        """Take the value of one line; what is no event is counted."""
+        event = checked_event(value)
+        kind = event and event["event"]
+        if event is None or (kind == "step" and not self._add_step(event)):
             self.broken_lines += 1
+        elif kind == "run_start":
+            self.start = event
+        elif kind == "run_stop":
+            self.stop = event
+        elif kind in ("eval", "checkpoint"):
+            kept = {"eval": self.evals, "checkpoint": self.checkpoints}[kind]
+            kept[MAX_KEPT - 1 :] = [event]
+        elif kind == "error" and len(self.errors) < MAX_KEPT:
+            self.errors.append(event)
+        elif kind == "warning" and len(self.warnings) < MAX_KEPT:
+            self.warnings.append(event["message"])
+        elif kind == "phase":
+            self.phase = event["phase"]
+
+    def _add_step(self, event: Event) -> bool:
+        if event["seconds"] < 0 or (len(self.steps) >= MAX_STEPS and event["step"] not in self.steps):
+            return False
+        self.steps[event["step"]] = Step(
+            seconds=event["seconds"],
+            input_s=event.get("input_s"),
+            measured=event.get("measured", False),
+            samples=event.get("samples"),
+            loss=event.get("loss"),
+            end_ns=event.get("monotonic_ns"),
+        )
+        return True
 
 
-def _step(event: dict[str, Any]) -> Step:
-    seconds = number(event["seconds"])
-    if seconds is None or seconds < 0:
-        raise ValueError("seconds")
-    samples, end_ns = event.get("samples"), event.get("monotonic_ns")
-    return Step(
-        seconds=seconds,
-        input_s=number(event.get("input_s")),
-        measured=bool(event.get("measured")),
-        samples=None if samples is None else int(samples),
-        loss=number(event.get("loss")),
-        end_ns=None if end_ns is None else int(end_ns),
-    )
+def _any_integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= 20 else math.inf
 
 
-def number(value: Any) -> float | None:
-    """A finite float, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+_DECODER: Final = json.JSONDecoder(parse_int=_any_integer)
 
 
 def parse_line(line: bytes | str) -> Any:
-    """The object in one line, or None when it is not JSON."""
+    """The value in one line, or None when it is not JSON, or longer than MAX_LINE. Its numbers and texts are still to be checked."""
+    if len(line) > MAX_LINE:
+        return None
     try:
-        return json.loads(line)
+        return _DECODER.decode(line if isinstance(line, str) else line.decode())
     except (ValueError, RecursionError):
         return None
 
@@ -105,5 +170,14 @@ def read_events(directory: Path, world_size: int) -> dict[int, RankEvents]:
         path = directory / f"events-{rank}.jsonl"
         if path.is_file():
             with path.open("rb") as file:
-                found[rank] = parse_events(file)
+                found[rank] = parse_events(bounded_lines(file))
     return found
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file; an empty one, which is no event, in place of one that is longer than MAX_LINE."""
+    while line := file.readline(MAX_LINE + 1):
+        piece = line
+        while len(piece) > MAX_LINE and not piece.endswith(b"\n"):
+            piece = file.readline(MAX_LINE + 1)
+        yield line if len(line) <= MAX_LINE else b"\n"

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workflow.run.events import RankEvents, Step, number
+from base.foreign import number
+from workflow.run.events import RankEvents, Step
 
 MAX_LOSSES = 200
 
@@ -147,7 +148,7 @@ def training(events: Mapping[int, RankEvents], world_size: int) -> dict[str, Any
         "parameter_norm": number(stop.get("norm")),
         "train_s": number(stop.get("train_s")),
         "eval_s": number(stop.get("eval_s")),
-        "peak_memory_bytes": max((int(peak) for stop in stops if (peak := number(stop.get("max_memory_allocated_bytes")))), default=None),
+        "peak_memory_bytes": max((peak for stop in stops if (peak := stop.get("max_memory_allocated_bytes"))), default=None),
     }
 
 

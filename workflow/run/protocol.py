@@ -11,6 +11,7 @@ import socket
 from typing import Any, Final
 
 from base.challenge import new_challenge, new_token, proof, proves
+from base.jsonfile import json_ascii
 
 MAX_LINE: Final = 65536
 MAX_MESSAGE: Final = 64 << 20
@@ -26,7 +27,7 @@ class ProtocolError(Exception):
 
 def encode(message: dict[str, Any]) -> bytes:
     """The lines of one message."""
-    text = json.dumps(message, separators=(",", ":"))
+    text = json_ascii(message)
     if len(text) < MAX_LINE - 64:
         return text.encode() + b"\n"
     chunks = [text[start : start + CHUNK] for start in range(0, len(text), CHUNK)]

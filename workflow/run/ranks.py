@@ -64,9 +64,9 @@ class Watched:
             ranks=self.process.plan.ranks,
             host=self.host,
             exit_code=self.process.exit_code(),
-            time=_error_time(error) or time.time(),
-            error_kind=str(error.get("kind")) if error else None,
-            error_message=str(error.get("message"))[:2000] if error and error.get("message") else None,
+            time=(error or {}).get("time") or time.time(),
+            error_kind=error.get("kind") if error else None,
+            error_message=error.get("message") or None if error else None,
             oom_kill=oom_kill,
             run_stop=all(beats.stopped for beats in self.beats.values()),
             last_lines=self.log.last_lines(),
@@ -90,11 +90,6 @@ class Watched:
             }
             for rank, beats in self.beats.items()
         ]
-
-
-def _error_time(error: dict[str, Any] | None) -> float | None:
-    moment = error.get("time") if error else None
-    return float(moment) if isinstance(moment, int | float) else None
 
 
 class Ranks:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from base.foreign import text
 from workflow.run.chain import checkpoint_of, joined, pushed_checkpoint, resumed_from
 from workflow.run.events import RankEvents
 from workflow.run.outcome import Ending
@@ -15,6 +16,7 @@ from workflow.run.performance import performance, training
 
 SCHEMA: Final = "slipway.run/1"
 MAX_WARNINGS: Final = 20
+MAX_SAID: Final = 200
 OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
 """Provenance that may differ between ranks."""
 
@@ -51,7 +53,7 @@ def disagreements(starts: Mapping[int, Mapping[str, Any]]) -> list[str]:
     for key in keys:
         values: dict[str, list[int]] = {}
         for rank, view in views.items():
-            values.setdefault(repr(view.get(key)), []).append(rank)
+            values.setdefault(text(repr(view.get(key)), MAX_SAID), []).append(rank)
         if len(values) > 1:
             said = ", ".join(f"{value} on {_ranks(ranks)}" for value, ranks in sorted(values.items()))
             found.append(f"ranks disagree on {key}: {said}")

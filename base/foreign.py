@@ -1,0 +1,75 @@
+"""Where foreign text and numbers become ours.
+
+Foreign is all that programs, archives, file names, other users and other hosts say. What has passed here can be shown on a terminal and
+written as UTF-8 and as JSON, and is as large as we say: no value makes a later write fail for its characters, its size or its depth.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import Any, Final
+
+MAX_TEXT: Final = 2000
+MAX_WHOLE: Final = 2**53
+"""The largest whole number that every reader of JSON gives back as it is."""
+MAX_NUMBER: Final = 1e100
+
+_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """`text` safe for a terminal and for UTF-8: control characters (but newline and tab) become U+FFFD, a byte of a name that is no UTF-8
+    `\\xff`, half of a pair of UTF-16 `\\ud800`."""
+    return _UNSEEN.sub(_shown, text)
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0xD800:
+        return "\N{REPLACEMENT CHARACTER}"
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+
+def text(value: object, max_chars: int = MAX_TEXT) -> str:
+    """Printable text of at most `max_chars` characters; what is no text stands as Python writes it."""
+    if isinstance(value, str):
+        found = value
+    elif isinstance(value, list | dict):
+        found = repr(plain(value))
+    else:
+        found = repr(value) if not isinstance(value, int) or abs(value) <= MAX_WHOLE else "a very large number"
+    shown = printable(found[: max_chars + 1])
+    return shown if len(shown) <= max_chars else shown[: max_chars - 3] + "..."
+
+
+def number(value: object) -> float | None:
+    """A finite number, at most MAX_NUMBER, so that sums, squares and quotients of such are finite too; what is next to nothing is 0, which
+    has no sign. None for anything else, flags included."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER <= value <= MAX_NUMBER:
+        return None
+    return float(value) if abs(value) >= 1 / MAX_NUMBER else 0.0
+
+
+def whole(value: object, least: int = 0, most: int = MAX_WHOLE) -> int | None:
+    """A whole number from `least` to `most`, also one that is written as 3.0; None for anything else, flags included."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most or value % 1:
+        return None
+    return int(value)
+
+
+def plain(value: object, depth: int = 4, items: int = 200, max_chars: int = MAX_TEXT) -> Any:
+    """A copy of a JSON value with printable texts, finite numbers (null for others), `items` entries of lists and objects and `depth`
+    levels at the most."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= MAX_WHOLE else None
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, list | tuple):
+        return [plain(item, depth - 1, items, max_chars) for item in value[:items]] if depth else None
+    if isinstance(value, dict):
+        entries = islice(value.items(), items)
+        return {text(key, 200): plain(item, depth - 1, items, max_chars) for key, item in entries} if depth else None
+    return text(value, max_chars)

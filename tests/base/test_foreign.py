@@ -1,0 +1,119 @@
+"""The boundary where foreign text and numbers become ours, and writing that nothing of it makes fail."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from base.errors import DigestMismatch, RecordError, StagingError
+from base.foreign import MAX_WHOLE, number, plain, printable, text, whole
+from base.jsonfile import canonical_json, json_ascii, json_line, parse_json, publish_json, read_json
+from base.limited import call_limited
+
+NAME = b"a\xff.jpg".decode(errors="surrogateescape")
+
+
+def raise_of_file() -> None:
+    raise StagingError(f"{NAME} is damaged\x1b[31m")
+
+
+def test_text_is_shown_as_people_read_it() -> None:
+    assert printable(f"{NAME} \ud800 \x1b[31m\n\tü😀") == "a\\xff.jpg \\ud800 �[31m\n\tü😀"
+    assert text("x" * 3000, 10) == "xxxxxxx..."
+    assert text("x" * 10, 10) == "x" * 10
+    assert [text(value) for value in (None, 3, 10**400, True)] == ["None", "3", "a very large number", "True"]
+    assert text([1, {"a": NAME}]) == "[1, {'a': 'a\\\\xff.jpg'}]"
+
+
+def test_numbers_are_finite_and_stay_so() -> None:
+    wrong = (True, None, "3", [1], math.nan, math.inf, -math.inf, 10**400, -(10**400), 1e308)
+    assert [number(value) for value in wrong] == [None] * len(wrong)
+    assert [whole(value) for value in (*wrong, -1, 2.5, MAX_WHOLE + 1, 1e300)] == [None] * (len(wrong) + 4)
+    assert str(number(-0.0)) == str(number(5e-324)) == "0.0"
+    assert (number(3), whole(3), whole(3.0), whole(-2, least=-5), whole(MAX_WHOLE)) == (3.0, 3, 3, -2, MAX_WHOLE)
+    assert whole(2**63 - 1, most=2**63 - 1) == 2**63 - 1
+
+
+def test_a_plain_value_is_bounded() -> None:
+    deep: object = "x"
+    for _ in range(100):
+        deep = [deep]
+    assert plain(deep) == [[[[None]]]]
+    assert plain({NAME: [math.inf, 10**400, 1.5, 7, None, True]}) == {"a\\xff.jpg": [None, None, 1.5, 7, None, True]}
+    assert len(plain(list(range(1000)))) == 200
+    json.dumps(plain({str(key): "x" * 5000 for key in range(1000)}), allow_nan=False)
+
+
+@pytest.mark.parametrize("value", [NAME, {NAME: [NAME]}, "\ud800", "\udfff\ud800", "ü😀", {"a": math.nan, "b": [math.inf, 1.5]}])
+def test_no_value_makes_a_write_fail(tmp_path: Path, value: object) -> None:
+    publish_json(tmp_path / "x.json", value)
+    shown = read_json(tmp_path / "x.json")
+    assert json.loads(json_line(value)) == json.loads(json_ascii(value)) == shown
+    assert json_line(value).isascii()
+
+
+def test_a_name_that_is_no_utf8_is_read_back_as_it_is_shown(tmp_path: Path) -> None:
+    publish_json(tmp_path / "x.json", {"reason": NAME})
+    assert read_json(tmp_path / "x.json") == {"reason": "a\\xff.jpg"}
+    assert parse_json(canonical_json([NAME]), "x") == ["a\\xff.jpg"]
+
+
+def test_the_message_of_an_error_can_be_written(tmp_path: Path) -> None:
+    with pytest.raises(StagingError) as caught:
+        call_limited("staging", raise_of_file, timeout_s=10)
+    assert str(caught.value) == "a\\xff.jpg is damaged\N{REPLACEMENT CHARACTER}[31m"
+    (tmp_path / "reason").write_text(str(DigestMismatch(NAME)), encoding="utf-8")
+
+
+def test_an_answer_that_was_cut_off_is_one_of_storage() -> None:
+    import os
+
+    from base.errors import StorageError
+    from base.limited import LimitedCall
+
+    call = LimitedCall("reading", os._exit, 0, timeout_s=10)
+    call._chunks.append(b'["ok", {"a": ')
+    with pytest.raises(StorageError, match="reading: the child process died in its answer"):
+        call.wait()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"1" * 400,
+        b"[-%b]" % (b"9" * 19),
+        b"[1e400]",
+        b"[1E+999]",
+        b"1" * 400 + b".0",
+        b"1" * 400 + b"e5 ",
+        b"NaN",
+        b'{"a":-Infinity}',
+        b'"\\ud800"',
+        b'"\xed\xa0\x80"',
+        b'"\xff"',
+        b"",
+        b"[" * 65 + b"]" * 65,
+        b"[" * 100_000,
+        b'{"a":' * 2000 + b"1" + b"}" * 2000,
+        b'["[",' + b"[" * 70 + b"]" * 71,
+    ],
+)
+def test_json_that_is_not_ours_is_refused(content: bytes) -> None:
+    with pytest.raises(RecordError, match=r"^some/file\.json "):
+        parse_json(content, "some/file.json")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [9223372036854775807, -9223372036854775807, 1e308, 1.5e-300, 0.14285714285714285],
+        {"ü": "😀", "a": "[[[{", "hash": "0e000" * 12 + "0" * 40, "text": "[" * 100},
+        json.loads("[" * 63 + "]" * 63),
+    ],
+)
+def test_json_of_ours_is_read(value: object) -> None:
+    assert parse_json(json.dumps(value).encode(), "x") == value
+    assert parse_json(canonical_json(value), "x") == value
