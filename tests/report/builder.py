@@ -76,9 +76,11 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
         "checkpoint": None,
         "performance": {
             "num_measured_steps": measured, "num_warmup_steps": 10, "step_s": {"n": measured, **steps},
-            "input_wait_s_mean": 0.05 * step_s, "first_step_s": 3 * step_s, "window_s": measured * 1.01 * step_s,
+            "input_wait_s_mean": 0.05 * step_s, "first_step_s": 3 * step_s, "window_s": measured * step_s,
+            "samples": measured * cell["global_batch_size"], "rate_to_median_ratio": 1.0, "uneven_cause": None,
             "window_steps_ratio": 0.9998,
-            "samples_per_s": 1.0, "samples_per_s_per_gpu": 1.0, "rank_skew_p95_ratio": 1.02, "straggler_rank": 0, "drift_ratio": 1.004,
+            "samples_per_s": cell["global_batch_size"] / step_s, "samples_per_s_per_gpu": cell["batch_size"] / step_s,
+            "rank_skew_p95_ratio": 1.02, "straggler_rank": 0, "drift_ratio": 1.004,
         },
         "training": {
             "final_loss": 0.2, "first_loss": 2.3, "losses": [[step, 0.2 + 2.1 * 0.98**step] for step in range(0, 210, 2)],
@@ -94,8 +96,9 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
         "files": [{"path": "parameters.safetensors", "bytes": 250_000, "blake3": "cd" * 32}],
     }  # fmt: skip
     if measured >= 100:  # a window of 30 s, whatever the step: fewer records to explain in tests that are about something else
-        record["performance"]["step_s"]["n"] = record["performance"]["num_measured_steps"] = n = max(measured, round(40 / (1.01 * step_s)))
-        record["performance"]["window_s"] = n * 1.01 * step_s
+        record["performance"]["step_s"]["n"] = record["performance"]["num_measured_steps"] = n = max(measured, round(40 / step_s))
+        record["performance"]["window_s"] = n * step_s
+        record["performance"]["samples"] = n * cell["global_batch_size"]
     for path, value in changes.items():
         _set(record, path, value)
     return record
@@ -194,9 +197,11 @@ def cell_result(cell: Mapping[str, Any], steps_s: Sequence[float], **changes: An
     """A cell with runs of these median steps, made without any file."""
     distinct = {"hardware": frozenset({CPU}), "software": frozenset(), "image_digest": frozenset(), "device": frozenset({"cpu"})}
     sample = LogSample.of(steps_s) if steps_s else None
+    rate = LogSample.of([cell["global_batch_size"] / step_s for step_s in steps_s]) if steps_s else None
     values: dict[str, Any] = {
         "source": "here", "cell_id": cell["cell_id"], "series": str(cell["model"]) + str(cell["comm_hook"]), "keys": cell,
-        "num_runs": len(steps_s) or 3, "num_measured": len(steps_s), "step": sample, "p95": sample, "means": {}, "input_wait_ratio": None,
+        "num_runs": len(steps_s) or 3, "num_measured": len(steps_s), "rate": rate, "step": sample, "p95": sample, "means": {},
+        "input_wait_ratio": None,
         "distinct": distinct,
         "failures": frozenset() if steps_s else frozenset({"oom"}), "marks": frozenset(),
     }  # fmt: skip

@@ -16,6 +16,7 @@ from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.columns import FIELDS, SEVEN_STEPS, STATUSES
 from workflow.report.records import flat, parse_records
+from workflow.run.record_model import validate_record
 
 CELL = make_cell()
 RUN = f"{CELL['cell_id']}-r1"
@@ -31,6 +32,41 @@ def only(directory: Path) -> dict[str, Any]:
     rows = collect([directory]).frame.to_dicts()
     assert len(rows) == 1
     return rows[0]
+
+
+def of_an_older_version(record: dict[str, Any]) -> dict[str, Any]:
+    """As records were when the rate was the global batch over the median step."""
+    performance = record["performance"]
+    newer = ("samples", "rate_to_median_ratio", "uneven_cause")
+    return {**record, "performance": {key: value for key, value in performance.items() if key not in newer}}
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_an_older_record_gets_the_rate_of_the_wall_time_that_it_holds(tmp_path: Path, mode: str) -> None:
+    """200 steps of 0.2 s with 8 samples each, and 60 s in all: its own 40 samples/s are those of the median step."""
+    cell = make_cell(nodes=2, gpus_per_node=2, batch_size=2, mode=mode)
+    changes = {"performance.window_s": 60.0, "performance.num_measured_steps": 200, "performance.straggler_rank": 1}
+    record = of_an_older_version(make_record(cell, step_s=0.2, **changes))
+    assert validate_record(record).performance is not None
+    row = only(study(tmp_path, record, cells=[cell]))
+    assert record["performance"]["samples_per_s"] == pytest.approx(40)
+    assert (row["samples_per_s"], row["samples"]) == (pytest.approx(1600 / 60), 1600)
+    assert row["rate_to_median_ratio"] == pytest.approx(2 / 3)
+    assert (row["straggler_rank"], row["rank_skew_p95_ratio"]) == (None, None), "whoever ended its steps last is no straggler"
+    (cell_found,) = analyse(collect([tmp_path / "results" / "digits"])).cells
+    assert "uneven" in cell_found.marks
+
+
+def test_the_rate_of_a_window_is_made_again_from_samples_and_wall_time(tmp_path: Path) -> None:
+    """In training, where the record holds both; the sum over the ranks of inference is the record's."""
+    changes = {"performance.window_s": 50.0, "performance.samples": 1000, "performance.samples_per_s": 77.0}
+    train, infer = (make_record(make_cell(mode=mode), **changes) for mode in ("train", "infer"))
+    frame = collect([study(tmp_path, train, infer, cells=[train["cell"], infer["cell"]])]).frame
+    assert frame["samples_per_s"].to_list() == [pytest.approx(20), 77.0]
+
+
+def test_a_window_that_took_no_time_has_no_rate(tmp_path: Path) -> None:
+    assert only(study(tmp_path, make_record(CELL, **{"performance.window_s": 0.0})))["samples_per_s"] is None
 
 
 def test_a_record_becomes_a_row(tmp_path: Path) -> None:

@@ -120,6 +120,11 @@ NETWORK = {
         ({"exclusive": False}, "shared"),
         ({"performance.drift_ratio": 1.021}, "drift"),
         ({"performance.drift_ratio": 0.979}, "drift"),
+        *[({"performance.uneven_cause": cause}, cause) for cause in ("stalls", "input", "stragglers", "gaps")],
+        ({"performance.rate_to_median_ratio": 1.051}, "uneven"),
+        ({"performance.rate_to_median_ratio": 0.949}, "uneven"),
+        ({"performance.rate_to_median_ratio": 0.951}, None),
+        ({"performance.rate_to_median_ratio": 0.5, "performance.uneven_cause": "input"}, "input"),
         ({"performance.window_steps_ratio": 1.021}, "window"),
         ({"performance.window_steps_ratio": 0.979}, "window"),
         ({"preflight": NETWORK}, "network"),
@@ -134,7 +139,7 @@ NETWORK = {
         ({"performance.window_steps_ratio": None}, None),
         ({"performance.window_s": 30.0, "performance.step_s.mean": 0.5}, None),  # the slowest rank of each step: longer than any window
         ({"performance.window_s": 0.5, "performance.window_steps_ratio": 0.97}, "short"),  # 15 ms: one turn of the scheduler
-        ({"performance.drift_ratio": None, "performance.window_s": None, "exclusive": None}, None),
+        ({"performance.drift_ratio": None, "exclusive": None}, None),
     ],
 )
 def test_marks_stand_beside_the_number(tmp_path: Path, changes: dict[str, Any], mark: str | None) -> None:

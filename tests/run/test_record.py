@@ -35,7 +35,6 @@ def test_100_steps_of_a_tenth_of_a_second_at_batch_2_on_4_ranks_are_80_samples_p
     assert found["samples_per_s_per_gpu"] == pytest.approx(20)
     assert found["window_s"] == pytest.approx(10)
     assert found["num_measured_steps"] == 100
-    assert found["rank_skew_p95_ratio"] == pytest.approx(1)
     assert found["drift_ratio"] == pytest.approx(1)
     assert found["input_wait_s_mean"] == pytest.approx(0.01)
 
@@ -48,18 +47,17 @@ def test_a_step_is_as_long_as_the_slowest_rank_s_and_warm_up_does_not_count() ->
     assert found["num_warmup_steps"] == 1
     assert found["step_s"]["n"] == 4
     assert (found["step_s"]["min"], found["step_s"]["p50"], found["step_s"]["max"]) == (0.2, 0.2, 0.3)
+    assert (found["samples"], found["window_s"]) == (16, pytest.approx(0.8))
     assert found["samples_per_s"] == pytest.approx(20)
-    assert found["straggler_rank"] == 1
-    assert found["rank_skew_p95_ratio"] == pytest.approx(0.2 / 0.15)
     assert found["drift_ratio"] == pytest.approx(0.2 / 0.25)
 
 
 def test_the_order_of_ranks_and_the_unit_change_nothing_else() -> None:
     dice = random.Random(3)
-    table = [[dice.uniform(0.1, 0.2) * (1.2 if rank == 2 else 1) for _ in range(40)] for rank in range(4)]
-    one = performance({rank: rank_events(row) for rank, row in enumerate(table)}, 4, 8)
-    other = performance({rank: rank_events(row) for rank, row in enumerate(reversed(table))}, 4, 8)
-    slow = performance({rank: rank_events([10 * took for took in row]) for rank, row in enumerate(table)}, 4, 8)
+    table = [[dice.uniform(0.1, 0.2) * (1.4 if rank == 2 else 1) for _ in range(40)] for rank in range(4)]
+    one = performance({rank: rank_events(row) for rank, row in enumerate(table)}, 4, 8, "infer")
+    other = performance({rank: rank_events(row) for rank, row in enumerate(reversed(table))}, 4, 8, "infer")
+    slow = performance({rank: rank_events([10 * took for took in row]) for rank, row in enumerate(table)}, 4, 8, "infer")
     assert one is not None
     assert other is not None
     assert slow is not None

@@ -16,15 +16,16 @@ from workflow.report.statistics import Estimate, LogSample, geometric_mean
 # arithmetic means over the measured runs: times add up only so
 MEANS: Final = (
     *("run_s", *(f"{step}_s" for step in SEVEN_STEPS), "training_s"),
-    *("first_step_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
+    *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
 )
-SAMPLES: Final = ("step_p50_s", "step_p95_s")
+SAMPLES: Final = ("samples_per_s", "step_p50_s", "step_p95_s")
 DISTINCT: Final = ("hardware", "software", "image_digest", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """One cell of one source. `step` and `p95` are samples of the runs' own median and 95th percentile, None where no run was measured."""
+    """One cell of one source. `rate`, `step` and `p95` are samples of the runs' own samples/s, median step and 95th percentile; None where
+    no run was measured."""
 
     source: str
     cell_id: str
@@ -32,6 +33,7 @@ class CellResult:
     keys: Mapping[str, Any]
     num_runs: int
     num_measured: int
+    rate: LogSample | None
     step: LogSample | None
     p95: LogSample | None
     means: Mapping[str, float | None]
@@ -56,18 +58,18 @@ class CellResult:
 
     @property
     def samples_per_s(self) -> Estimate | None:
-        """Global batch over step time: all processes together."""
-        return self.step_s.inverse().scaled(self.keys["global_batch_size"]) if self.step_s else None
+        """All processes together: the geometric mean of the runs' rates, each samples of its window over wall time."""
+        return geometric_mean(self.rate) if self.rate else None
 
     @property
     def reason(self) -> str | None:
         """Why there is no number, None if there is one."""
-        return None if self.step else ", ".join(sorted(self.failures)) or "not measured"
+        return None if self.rate else ", ".join(sorted(self.failures)) or "not measured"
 
 
 def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
     """The cells in the study's order. Rows without a cell (an unreadable record that no study.json places) belong to none."""
-    measured = (pl.col("status") == "ok") & pl.col("step_p50_s").is_not_null()
+    measured = (pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null()
     software = pl.concat_str([pl.format(f"{name} {{}}", pl.col(name)) for name in SOFTWARE], separator=", ", ignore_nulls=True)
     rows = frame.filter(pl.col("cell_id").is_not_null()).with_columns(
         measured.alias("measured"),
@@ -105,6 +107,7 @@ def _cell(row: Mapping[str, Any]) -> CellResult:
         keys=json.loads(row["cell"]),
         num_runs=row["num_runs"],
         num_measured=row["num_measured"],
+        rate=_sample(row, "samples_per_s"),
         step=_sample(row, "step_p50_s"),
         p95=_sample(row, "step_p95_s"),
         means={name: row[name] for name in MEANS},

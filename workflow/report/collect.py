@@ -166,7 +166,26 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
             .then(pl.format("{}: {}", "record", "problem"))
             .otherwise(pl.col("status_reason"))
             .alias("status_reason"),
-            (pl.col("global_batch_size") / pl.col("step_p50_s")).alias("samples_per_s"),
         )
-        .drop("problem")
+        .with_columns(*_rates())
+        .drop("problem", "told_samples_per_s")
     )
+
+
+def _rates() -> list[pl.Expr]:
+    """Samples of the window over its wall time; in inference the sum of the ranks' own rates, which only the record knows.
+
+    A record without `samples` is of a version that took the global batch over the median step for the rate, and the rank that ended its
+    steps last for a straggler: its rate is made of the wall time that it holds, and the rank is left out.
+    """
+    old = pl.col("samples").is_null()
+    samples = pl.coalesce("samples", pl.col("num_measured_steps") * pl.col("global_batch_size"))
+    over_wall = samples / pl.col("window_s")
+    rate = pl.when(old | (pl.col("mode") != "infer")).then(over_wall).otherwise(pl.col("told_samples_per_s"))
+    by_median = rate * pl.col("step_p50_s") / pl.col("global_batch_size")
+    return [
+        samples.alias("samples"),
+        pl.when(rate.is_finite() & (rate > 0)).then(rate).alias("samples_per_s"),
+        pl.coalesce("rate_to_median_ratio", pl.when(by_median.is_finite()).then(by_median)).alias("rate_to_median_ratio"),
+        *[pl.when(~old).then(pl.col(name)).alias(name) for name in ("rank_skew_p95_ratio", "straggler_rank")],
+    ]

@@ -71,6 +71,7 @@ FIELDS: Final[dict[str, tuple[str, pl.DataType]]] = {
     "checkpoint_bytes": ("checkpoint.bytes", WHOLE),
     "num_measured_steps": ("performance.num_measured_steps", WHOLE),
     "num_warmup_steps": ("performance.num_warmup_steps", WHOLE),
+    "samples": ("performance.samples", WHOLE),
     "step_n": ("performance.step_s.n", WHOLE),
     **{
         f"step_{name}_s": (f"performance.step_s.{name}", REAL)
@@ -80,6 +81,9 @@ FIELDS: Final[dict[str, tuple[str, pl.DataType]]] = {
     "first_step_s": ("performance.first_step_s", REAL),
     "window_s": ("performance.window_s", REAL),
     "window_steps_ratio": ("performance.window_steps_ratio", REAL),
+    "told_samples_per_s": ("performance.samples_per_s", REAL),
+    "rate_to_median_ratio": ("performance.rate_to_median_ratio", REAL),
+    "uneven_cause": ("performance.uneven_cause", TEXT),
     "rank_skew_p95_ratio": ("performance.rank_skew_p95_ratio", REAL),
     "straggler_rank": ("performance.straggler_rank", WHOLE),
     "drift_ratio": ("performance.drift_ratio", REAL),

@@ -13,8 +13,8 @@ comparisons are made, and the *primary* one, which the tables show, is the kind 
 study over batch_size comes out as weak, one over global_batch_size as strong. If the baseline itself names the batch, the partner is
 whatever matches it.
 
-S = X / X0 with X = global batch / step time; E = S / (N / N0), N = processes. No partner, or one of the two not measured: no number but
-a reason.
+S = X / X0 with X = samples/s, a rate over wall time; E = S / (N / N0), N = processes. No partner, or one of the two not measured: no
+number but a reason.
 """
 
 from __future__ import annotations
@@ -137,15 +137,15 @@ def _no_partner(cell: CellResult, families: Mapping[str, Sequence[CellResult]], 
 def _comparison(pair: Comparison) -> Comparison:
     """The pair with its numbers, or the reason why there are none."""
     cell, partner = pair.cell, pair.partner
-    if partner is None or cell.step is None:
+    if partner is None or cell.rate is None:
         return replace(pair, reason=cell.reason)
     marks = cell.marks | partner.marks | mixed({name: cell.distinct[name] | partner.distinct[name] for name in cell.distinct})
-    if partner.step is None:
+    if partner.rate is None:
         return replace(pair, reason=f"baseline {partner.cell_id}: {partner.reason}", marks=frozenset(marks))
     if pair.is_baseline:
-        one = Estimate(value=1.0, n=cell.step.n)
+        one = Estimate(value=1.0, n=cell.rate.n)
         return replace(pair, speedup=one, efficiency=one, marks=frozenset(marks))
-    speedup = ratio(partner.step, cell.step).scaled(cell.keys["global_batch_size"] / partner.keys["global_batch_size"])
+    speedup = ratio(cell.rate, partner.rate)
     efficiency = speedup.scaled(partner.num_processes / cell.num_processes)
     marks |= {mark for mark, found in {"batch": pair.scaling == "other", "superlinear": efficiency.value > SUPERLINEAR}.items() if found}
     return replace(pair, speedup=speedup, efficiency=efficiency, marks=frozenset(marks))

@@ -14,6 +14,9 @@ WINDOW_MISMATCH_S: Final = 0.02  # one turn of the kernel's scheduler between tw
 SUPERLINEAR: Final = 1.03
 RISING: Final = 0.03
 BUDGET_MISMATCH: Final = 0.01
+UNEVEN: Final = 0.05  # as workflow/run/rate.py has it
+
+_APART: Final = f"samples/s differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
 
 MARKS: Final[dict[str, str]] = {
     "short": f"the measured window is shorter than {MIN_STEPS} steps or {MIN_WINDOW_S:.0f} s",
@@ -22,6 +25,11 @@ MARKS: Final[dict[str, str]] = {
     "partial": "not every run of this cell was measured; the failures table says why",
     "drift": f"the second half of the window differs from the first by more than {DRIFT * 100:.0f} %",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %",
+    "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
+    "input": f"{_APART}: batches did not come evenly",
+    "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
+    "gaps": f"{_APART}: time passed between the steps, in evaluation or checkpoints, or a clock is wrong",
+    "uneven": f"{_APART}; the record is of a version that did not tell why",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, such as ranks that disagree on a version; the report lists them",
     "network": "the preflight found a slow node or link; the run's warnings name it",
@@ -44,6 +52,8 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "drift": (pl.col("drift_ratio") - 1).abs() > DRIFT,
     "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)
     & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
+    **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},
+    "uneven": pl.col("uneven_cause").is_null() & ((pl.col("rate_to_median_ratio") - 1).abs() > UNEVEN),
     "warned": pl.col("warnings").list.len() > 0,
     "network": pl.col("network_findings").list.len() > 0,
     "resumed": pl.col("resumed_attempt").is_not_null(),

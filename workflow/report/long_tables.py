@@ -11,7 +11,7 @@ import polars as pl
 from workflow.report.analysis import Analysis
 from workflow.report.columns import CELL_INTS, MISSING, UNREADABLE
 from workflow.report.derive import Comparison
-from workflow.report.digits import NONE, joined, percent, significant, with_error
+from workflow.report.digits import NONE, percent, significant
 from workflow.report.statistics import Estimate
 from workflow.report.table import Column, Table, Value, number, text
 
@@ -32,6 +32,9 @@ SCALING: Final = (
         "step_low_s",
         "step_high_s",
         "samples_per_s",
+        "samples_per_s_low",
+        "samples_per_s_high",
+        "window_s",
     ),
     *("partner", "speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high", "reason"),
 )
@@ -119,7 +122,7 @@ def scaling(analysis: Analysis) -> Table:
 
 def _comparison(comparison: Comparison) -> tuple[Value, ...]:
     cell, partner = comparison.cell, comparison.partner
-    step, rate = cell.step_s, cell.samples_per_s
+    step = cell.step_s
     return (
         text(cell.source),
         text(cell.cell_id),
@@ -130,7 +133,8 @@ def _comparison(comparison: Comparison) -> tuple[Value, ...]:
         text(int(comparison.primary)),
         text(cell.num_measured),
         *_three(step, marks=cell.marks),
-        number(joined(with_error(rate)), rate.value if rate else None),
+        *_three(cell.samples_per_s, marks=cell.marks),
+        number(significant(cell.means.get("window_s")), cell.means.get("window_s")),
         text(partner.cell_id if partner else None),
         *_three(comparison.speedup, marks=comparison.marks - cell.marks),
         *_three(comparison.efficiency, as_percent=True),

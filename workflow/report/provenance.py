@@ -88,13 +88,16 @@ def reproduction(analysis: Analysis) -> tuple[Block, ...]:
         Block(
             title="How the numbers are made",
             items=(
+                (
+                    "samples/s",
+                    "samples of the measured window over its wall time, that of the slowest process; mode infer: the sum of the own",
+                ),
                 ("step time", "median over the measured steps of the slowest process's time; warm-up steps are left out"),
                 (
                     "cell",
                     "geometric mean over its runs; interval: Student's t on the logarithms, the run being the unit; none below three",
                 ),
-                ("samples/s", "global batch over step time"),
-                ("speed-up S", "throughput over the baseline's; interval by Welch on the logarithms"),
+                ("speed-up S", "samples/s over the baseline's; interval by Welch on the logarithms"),
                 ("efficiency E", "S / (N / N0), N and N0 the processes of cell and baseline"),
                 ("weak, strong", "the baseline has the same batch per process, or the same global batch"),
             ),

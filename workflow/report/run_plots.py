@@ -63,7 +63,7 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
     order = [label for label, _ in cells]
     spread = [_spread(label, comparison.cell) for label, comparison in cells]
     labels = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in cells}
-    ok = analysis.frame.filter((pl.col("status") == "ok") & pl.col("step_p50_s").is_not_null())
+    ok = analysis.frame.filter((pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null())
     medians = [
         {"cell": labels[source, cell_id], "run": 1000 * seconds}
         for source, cell_id, seconds in ok.select("source", "cell_id", "step_p50_s").iter_rows()

@@ -16,11 +16,12 @@ from workflow.report.table import Column, Table, Value, number, text
 
 MEASURING: Final = (
     *("short", "oversubscribed", "shared", "partial", "drift", "window", "warned", "network", "resumed"),
+    *("stalls", "input", "stragglers", "gaps", "uneven"),
     *("hardware", "software", "image"),
 )
 INTERVAL: Final = (
     "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs "
-    "(Student's t on logarithms of run medians; ratios by Welch)"
+    "(Student's t on logarithms of the runs' numbers; ratios by Welch)"
 )
 
 
@@ -47,7 +48,7 @@ def speedup(analysis: Analysis) -> Table:
         name="speedup",
         title="Speed-up and efficiency",
         caption=sentence(
-            f"S (E): throughput over the baseline's ({baseline_text(analysis)}), and S over the growth in processes",
+            f"S (E): samples/s over the baseline's ({baseline_text(analysis)}), and S over the growth in processes",
             INTERVAL,
             shared(analysis),
         ),
@@ -61,7 +62,13 @@ def times(analysis: Analysis) -> Table:
     heads = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": "Per node", "runs": "Runs ok"}
     unit, seconds = time_unit(cell.means["run_s"] for cell in analysis.cells)
     heads |= {"run_s": f"Run [{unit}]", "training_s": f"Training [{unit}]", "step_p50_s": "Step p50 [ms]", "step_p95_s": "p95 [ms]"}
-    heads |= {"input_wait_ratio": "Input wait", "samples_per_s": "Samples/s", "speedup": "Speed-up", "efficiency": "Efficiency"}
+    heads |= {
+        "window_s": "Window [s]",
+        "input_wait_ratio": "Input wait",
+        "samples_per_s": "Samples/s",
+        "speedup": "Speed-up",
+        "efficiency": "Efficiency",
+    }
     heads |= {"scaling": "Scaling", "accuracy": "Accuracy", "note": "Note"}
     columns = [
         *key_columns(analysis),
@@ -72,7 +79,8 @@ def times(analysis: Analysis) -> Table:
         title="Time, step and rate",
         caption=sentence(
             "Batch: of each process. Run: supervisor start to published record, stage to release. Training: the program's steps alone. "
-            "Step: the slowest process's, median and 95th percentile of a run, geometric mean over runs",
+            "Step: the slowest process's, median and 95th percentile of a run. Samples/s: samples of the measured window over its wall "
+            "time (mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean",
             INTERVAL,
             shared(analysis),
         ),
@@ -179,6 +187,7 @@ def _time_values(comparison: Comparison, unit_s: float) -> list[Value]:
         *shown,
         number(significant(step.value * 1000) if step else NONE, step.value if step else None, measured),
         number(significant(p95.value * 1000) if p95 else NONE, p95.value if p95 else None),
+        number(significant(cell.means["window_s"]), cell.means["window_s"]),
         number(percent(cell.input_wait_ratio), cell.input_wait_ratio),
         number(joined(with_error(rate)), rate.value if rate else None, measured),
         number(

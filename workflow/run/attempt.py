@@ -109,7 +109,7 @@ def make_part(run_dir: str, attempt: int) -> str:
 def read_measured(directory: str, cell: Mapping[str, Any]) -> dict[str, Any]:
     """What the pushed events say: see record.measured."""
     world_size = cell["nodes"] * cell["gpus_per_node"]
-    return measured(read_events(Path(directory), world_size), world_size, cell["global_batch_size"])
+    return measured(read_events(Path(directory), world_size), world_size, cell["global_batch_size"], cell["mode"])
 
 
 def publish_attempt(

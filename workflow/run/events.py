@@ -28,7 +28,8 @@ Reader = Callable[[object], Any]
 
 
 class Step(NamedTuple):
-    """One optimizer step of one rank. `input_s` is part of `seconds`; `end_ns` is the rank's monotonic clock when it was written."""
+    """One step of one rank. `input_s` (waiting for the batch) and `exchange_s` (waiting in the exchange with the other ranks) are parts of
+    `seconds`; `end_ns` is the rank's monotonic clock when it was written."""
 
     seconds: float
     input_s: float | None
@@ -36,6 +37,7 @@ class Step(NamedTuple):
     samples: int | None
     loss: float | None
     end_ns: int | None
+    exchange_s: float | None = None
 
 
 def _word(value: object) -> str | None:
@@ -52,6 +54,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "step": whole,
         "seconds": number,
         "input_s": number,
+        "exchange_s": number,
         "measured": _flag,
         "samples": whole,
         "loss": number,
@@ -126,6 +129,7 @@ class RankEvents:
     def _add_step(self, event: Event) -> bool:
         if event["seconds"] < 0 or (len(self.steps) >= MAX_STEPS and event["step"] not in self.steps):
             return False
+        exchange_s = event.get("exchange_s")
         self.steps[event["step"]] = Step(
             seconds=event["seconds"],
             input_s=event.get("input_s"),
@@ -133,6 +137,7 @@ class RankEvents:
             samples=event.get("samples"),
             loss=event.get("loss"),
             end_ns=event.get("monotonic_ns"),
+            exchange_s=exchange_s if exchange_s is not None and 0 <= exchange_s <= event["seconds"] else None,
         )
         return True
 

@@ -1,90 +1,53 @@
 """From events to numbers. Pure: the rules of the tables, in closed form, so that each can be checked by hand.
 
-The step time is the slowest rank's, since nobody goes on before it; only the measured window counts; the rate is the global batch over
-the median step. A number that cannot be had is None.
+The rate is samples of the measured window over its wall time (rate.py). The time of a step is the slowest rank's; its median stands
+beside the rate, and is none. A number that cannot be had is None.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from base.foreign import number
-from workflow.run.events import RankEvents, Step
+from workflow.run.events import RankEvents
+from workflow.run.quantiles import median, summarise
+from workflow.run.rate import measured_steps, own_window, pace
+from workflow.run.stragglers import own_work, skew, straggler
 
 MAX_LOSSES = 200
 
 
-def performance(events: Mapping[int, RankEvents], world_size: int, global_batch: int) -> dict[str, Any] | None:
+def performance(events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train") -> dict[str, Any] | None:
     """The record's `performance`; None unless every rank has measured steps in common."""
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
-    if len(ranks) < world_size:
-        return None
-    common = sorted(set(ranks[0]).intersection(*ranks[1:]))
-    measured = [step for step in common if all(steps[step].measured for steps in ranks)]
+    measured = measured_steps(ranks) if len(ranks) == world_size else []
     if not measured:
         return None
+    stops = [events[rank].stop for rank in range(world_size)]
+    walls_s = [own_window(steps, measured, stop) for steps, stop in zip(ranks, stops, strict=True)]
+    work = [own_work(ranks, step, mode) for step in measured]
+    found = pace(ranks, measured, walls_s, global_batch, mode)
     slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
-    summary = summarise(slowest)
-    rate = global_batch / summary["p50"] if summary["p50"] else None
     inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
     return {
         "num_measured_steps": len(measured),
-        "num_warmup_steps": sum(1 for step in common if step < measured[0]),
-        "step_s": summary,
+        "num_warmup_steps": sum(1 for step in ranks[0] if step < measured[0] and all(step in steps for steps in ranks)),
+        "samples": found.samples,
+        "step_s": summarise(slowest),
         "input_wait_s_mean": math.fsum(inputs) / len(inputs) if inputs else None,
-        "first_step_s": max(steps[0].seconds for steps in ranks) if common[0] == 0 else None,
-        "window_s": max(_window(steps, measured) for steps in ranks),
-        "window_steps_ratio": _window_steps([events[rank].stop for rank in range(world_size)]),
-        "samples_per_s": rate,
-        "samples_per_s_per_gpu": None if rate is None else rate / world_size,
-        "rank_skew_p95_ratio": _skew(ranks, measured),
-        "straggler_rank": _straggler(ranks, measured),
+        "first_step_s": max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
+        "window_s": found.window_s,
+        "window_steps_ratio": _window_steps(stops),
+        "samples_per_s": found.samples_per_s,
+        "samples_per_s_per_gpu": None if found.samples_per_s is None else found.samples_per_s / world_size,
+        "rate_to_median_ratio": found.ratio,
+        "uneven_cause": found.cause,
+        "rank_skew_p95_ratio": skew(work),
+        "straggler_rank": straggler(work),
         "drift_ratio": _drift(slowest),
     }
-
-
-def summarise(values: Sequence[float]) -> dict[str, Any]:
-    """Order statistics of at least one value. Percentiles interpolate linearly; `stdev` is the sample's, `mad` the median distance."""
-    ordered = sorted(values)
-    middle = quantile(ordered, 0.5)
-    mean = math.fsum(ordered) / len(ordered)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (len(ordered) - 1)) if len(ordered) > 1 else None
-    return {
-        "n": len(ordered),
-        "p50": middle,
-        "p90": quantile(ordered, 0.9),
-        "p95": quantile(ordered, 0.95),
-        "p99": quantile(ordered, 0.99),
-        "mean": mean,
-        "stdev": spread,
-        "mad": quantile(sorted(abs(value - middle) for value in ordered), 0.5),
-        "min": ordered[0],
-        "max": ordered[-1],
-    }
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The quantile of sorted values, linear between neighbours."""
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle of at least one value."""
-    return quantile(sorted(values), 0.5)
-
-
-def _window(steps: Mapping[int, Step], measured: Sequence[int]) -> float:
-    """Seconds from the beginning of the first to the end of the last measured step, by the rank's clock; their sum if it gave none."""
-    first, last = steps[measured[0]], steps[measured[-1]]
-    if first.end_ns is None or last.end_ns is None:
-        return math.fsum(steps[step].seconds for step in measured)
-    return (last.end_ns - first.end_ns) / 1e9 + first.seconds
 
 
 def _window_steps(stops: Sequence[Mapping[str, Any] | None]) -> float | None:
@@ -99,27 +62,6 @@ def _window_steps(stops: Sequence[Mapping[str, Any] | None]) -> float | None:
             return None
         ratios.append(steps_s / wall_s)
     return max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
-
-
-def _skew(ranks: Sequence[Mapping[int, Step]], measured: Sequence[int]) -> float | None:
-    """95th percentile over steps of slowest rank / median rank; None for one rank."""
-    if len(ranks) < 2:
-        return None
-    ratios = []
-    for step in measured:
-        seconds = sorted(steps[step].seconds for steps in ranks)
-        middle = quantile(seconds, 0.5)
-        if middle > 0:
-            ratios.append(seconds[-1] / middle)
-    return quantile(sorted(ratios), 0.95) if ratios else None
-
-
-def _straggler(ranks: Sequence[Mapping[int, Step]], measured: Sequence[int]) -> int | None:
-    """The rank that was slowest most often; None for one rank."""
-    if len(ranks) < 2:
-        return None
-    slowest = Counter(max(range(len(ranks)), key=lambda rank: ranks[rank][step].seconds) for step in measured)
-    return min(slowest, key=lambda rank: (-slowest[rank], rank))
 
 
 def _drift(seconds: Sequence[float]) -> float | None:

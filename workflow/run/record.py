@@ -13,6 +13,7 @@ from workflow.run.chain import checkpoint_of, joined, pushed_checkpoint, resumed
 from workflow.run.events import RankEvents
 from workflow.run.outcome import Ending
 from workflow.run.performance import performance, training
+from workflow.run.rate import measured_steps, samples_of
 
 SCHEMA: Final = "slipway.run/1"
 MAX_WARNINGS: Final = 20
@@ -21,15 +22,17 @@ OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
 """Provenance that may differ between ranks."""
 
 
-def measured(events: Mapping[int, RankEvents], world_size: int, global_batch: int) -> dict[str, Any]:
+def measured(events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train") -> dict[str, Any]:
     """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`."""
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     return {
-        "performance": performance(events, world_size, global_batch),
+        "performance": performance(events, world_size, global_batch, mode),
         "training": training(events, world_size),
         "provenance": program_provenance(starts),
         "checkpoint": checkpoint_of(events),
-        "warnings": [*disagreements(starts), *_said(events), *_broken(events)][:MAX_WARNINGS],
+        "warnings": [*disagreements(starts), *_said(events), *_miscounted(events, world_size, global_batch), *_broken(events)][
+            :MAX_WARNINGS
+        ],
     }
 
 
@@ -79,6 +82,15 @@ def network_warnings(preflight: Mapping[str, Any] | None) -> list[str]:
 def _said(events: Mapping[int, RankEvents]) -> list[str]:
     """What the programs warned of, each thing once."""
     return list(dict.fromkeys(warning for _, entry in sorted(events.items()) for warning in entry.warnings))
+
+
+def _miscounted(events: Mapping[int, RankEvents], world_size: int, global_batch: int) -> list[str]:
+    """A warning where the ranks did another number of samples than the cell asks for; more than that are not counted."""
+    ranks = [entry.steps for _, entry in sorted(events.items())]
+    measured = measured_steps(ranks) if len(ranks) == world_size else []
+    told, asked = samples_of(ranks, measured, global_batch), global_batch * len(measured)
+    where = f"in {len(measured)} measured steps"
+    return [] if told == asked else [f"the ranks tell of {told} samples {where}, and the cell asks for {asked}"]
 
 
 def _broken(events: Mapping[int, RankEvents]) -> list[str]:

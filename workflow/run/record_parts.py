@@ -149,10 +149,12 @@ class StepSeconds(Part):
 
 
 class Performance(Part):
-    """Over the measured window; a step is as long as its slowest rank's."""
+    """Over the measured window; a step is as long as its slowest rank's. Without `samples` it is of a version whose `samples_per_s` was the
+    global batch / the median step, and whose `straggler_rank` was an arbitrary one: readers take samples / `window_s`, and no straggler."""
 
     num_measured_steps: FromOne
     num_warmup_steps: Count
+    samples: Count | None = None
     step_s: StepSeconds
     input_wait_s_mean: Seconds | None
     first_step_s: Seconds | None
@@ -160,6 +162,8 @@ class Performance(Part):
     window_steps_ratio: Seconds | None
     samples_per_s: Seconds | None
     samples_per_s_per_gpu: Seconds | None
+    rate_to_median_ratio: Seconds | None = None
+    uneven_cause: Literal["input", "stalls", "stragglers", "gaps"] | None = None
     rank_skew_p95_ratio: Seconds | None
     straggler_rank: Count | None
     drift_ratio: Seconds | None

@@ -12,6 +12,7 @@ from typing import Any
 
 import slipway_reader
 import torch
+import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
 from . import checkpoint, compiler
@@ -164,6 +165,7 @@ def run_steps(steps: Steps, step: Step, batches: Batches, around: tuple[torch.de
         if number in (steps.first_measured, steps.end_measured):
             report(clock.drain())
             if number == steps.first_measured:
+                dist.barrier()  # all ranks begin the window together
                 events.phase("train")
             marks[number] = time.perf_counter()
             clock.begin()

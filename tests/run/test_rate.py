@@ -1,0 +1,131 @@
+"""The rate is samples over wall time, in numbers that can be checked by hand; and by simulation, where both are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.rate import CASES, measure
+from workflow.run.events import RankEvents, Step, parse_events
+from workflow.run.performance import performance
+from workflow.run.record import measured
+
+SECOND_NS = 10**9
+
+
+def rank(seconds: list[float], *, waits: list[float] | None = None, clock_ns: int = 0, gap_s: float = 0.0, **step: Any) -> RankEvents:
+    """A rank that did 2 samples in each step, `waits` of it waiting for the others, and then nothing for `gap_s`."""
+    steps = {}
+    now = float(clock_ns) / SECOND_NS
+    for number, took in enumerate(seconds):
+        now += took
+        wait = waits[number] if waits else None
+        steps[number] = Step(took, 0.0, True, 2, None, round(SECOND_NS * now), wait)._replace(**step)
+        now += gap_s
+    return RankEvents(steps=steps)
+
+
+def rate(events: dict[int, RankEvents], mode: str = "train") -> dict[str, Any]:
+    found = performance(events, len(events), 2 * len(events), mode)
+    assert found is not None
+    return found
+
+
+def test_a_step_that_stalls_counts_with_all_its_time() -> None:
+    """99 steps of 0.1 s and one of 10.1 s, 8 ranks of 2: 1600 samples in 20 s."""
+    found = rate({number: rank([0.1] * 99 + [10.1]) for number in range(8)})
+    assert (found["samples"], found["window_s"], found["samples_per_s"]) == (1600, pytest.approx(20), pytest.approx(80))
+    assert found["samples_per_s_per_gpu"] == pytest.approx(10)
+    assert found["step_s"]["p50"] == pytest.approx(0.1), "the median step says 160 samples/s"
+    assert (found["rate_to_median_ratio"], found["uneven_cause"]) == (pytest.approx(0.5), "stalls")
+
+
+def test_input_in_bunches_is_the_cause_that_is_named() -> None:
+    bunched = {number: rank([0.4, 0.1, 0.1, 0.1] * 25) for number in range(2)}
+    for events in bunched.values():
+        events.steps = {number: step._replace(input_s=step.seconds - 0.1) for number, step in events.steps.items()}
+    found = rate(bunched)
+    assert (found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(400 / 17.5), "input")
+
+
+def test_ranks_that_are_slow_in_turn_do_not_make_the_run_slower_than_its_wall_time() -> None:
+    found = rate({0: rank([0.1, 0.2] * 50), 1: rank([0.2, 0.1] * 50)})
+    assert (found["samples_per_s"], found["step_s"]["p50"]) == (pytest.approx(400 / 15), pytest.approx(0.2))
+    assert (found["rate_to_median_ratio"], found["uneven_cause"]) == (pytest.approx(4 / 3), "stragglers")
+
+
+def test_what_a_rank_does_between_its_steps_is_part_of_the_window() -> None:
+    """100 steps of 0.1 s with 0.1 s between them, such as an evaluation: the last gap is behind the window."""
+    found = rate({0: rank([0.1] * 100, gap_s=0.1)})
+    assert (found["window_s"], found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(19.9), pytest.approx(200 / 19.9), "gaps")
+
+
+def test_clocks_of_different_nodes_need_not_agree() -> None:
+    found = rate({0: rank([0.1] * 100), 1: rank([0.1] * 100, clock_ns=7 * 10**15)})
+    assert (found["window_s"], found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(10), pytest.approx(40), None)
+
+
+def test_the_window_that_a_program_tells_counts_where_its_lines_come_late() -> None:
+    """Beside a GPU the line of the first measured step may be written when others are under way."""
+    events = {0: rank([0.1] * 100)}
+    first = events[0].steps[0]
+    events[0].steps[0] = first._replace(end_ns=SECOND_NS * 3)
+    assert rate(events)["window_s"] == pytest.approx(7.1)
+    events[0].stop = {"window_wall_s": 10.0, "window_steps_s": 10.0}
+    assert rate(events)["samples_per_s"] == pytest.approx(20)
+
+
+def test_a_window_without_a_clock_is_as_long_as_its_steps() -> None:
+    assert rate({0: rank([0.1] * 100, end_ns=None)})["samples_per_s"] == pytest.approx(20)
+    assert rate({0: rank([0.1] * 100)})["samples_per_s"] == pytest.approx(20)
+
+
+def test_a_miscount_of_samples_never_makes_a_run_faster_and_is_told() -> None:
+    asked = rate({0: rank([0.1] * 10)})["samples_per_s"]
+    assert rate({0: rank([0.1] * 10, samples=16)})["samples_per_s"] == pytest.approx(asked)
+    assert rate({0: rank([0.1] * 10, samples=1)})["samples_per_s"] == pytest.approx(asked / 2)
+    assert rate({0: rank([0.1] * 10, samples=None)})["samples_per_s"] == pytest.approx(asked)
+    (warning,) = measured({0: rank([0.1] * 10, samples=16)}, 1, 2)["warnings"]
+    assert warning == "the ranks tell of 160 samples in 10 measured steps, and the cell asks for 20"
+    assert measured({0: rank([0.1] * 10)}, 1, 2)["warnings"] == []
+
+
+def test_inference_is_as_fast_as_its_ranks_together() -> None:
+    """Seven ranks with 20 samples/s and one with 10: 150, and the slow one ends after 20 s. In training all would wait for it: 80."""
+    events = {number: rank([0.2 if number == 3 else 0.1] * 100) for number in range(8)}
+    found = rate(events, "infer")
+    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(150), pytest.approx(20))
+    assert (found["straggler_rank"], found["uneven_cause"]) == (3, "stragglers")
+    assert rate(events)["samples_per_s"] == pytest.approx(80)
+
+
+def test_a_straggler_is_named_by_its_own_work_only() -> None:
+    """Rank 1 works for 0.2 s of every step, the others wait for it: all steps are equally long."""
+    slow = {number: rank([0.2] * 100, waits=[0.0 if number == 1 else 0.1] * 100) for number in range(4)}
+    found = rate(slow)
+    assert (found["straggler_rank"], found["rank_skew_p95_ratio"]) == (1, pytest.approx(2))
+    silent = {number: rank([0.2 + 0.001 * number] * 100) for number in range(4)}
+    assert (rate(silent)["straggler_rank"], rate(silent)["rank_skew_p95_ratio"]) == (None, None), "an arbitrary rank would be named"
+    slow[3] = rank([0.2] * 100)
+    assert (rate(slow)["straggler_rank"], rate(slow)["rank_skew_p95_ratio"]) == (None, None), "one that does not tell"
+
+
+def test_ranks_that_are_alike_have_no_straggler() -> None:
+    alike = {number: rank([0.2] * 100, waits=[0.1 - 0.001 * number] * 100) for number in range(4)}
+    found = rate(alike)
+    assert (found["straggler_rank"], found["rank_skew_p95_ratio"]) == (None, pytest.approx(0.103 / 0.1015))
+
+
+@pytest.mark.parametrize(("waited", "kept"), [("0.04", 0.04), ("0", 0.0), ("-1", None), ("0.2", None), ("NaN", None), ('"x"', None)])
+def test_a_wait_longer_than_its_step_is_none(waited: str, kept: float | None) -> None:
+    events = parse_events([b'{"event": "step", "step": 0, "seconds": 0.1, "exchange_s": %s}\n' % waited.encode()])
+    assert events.steps[0].exchange_s == kept
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_simulated_window_has_its_true_rate(name: str) -> None:
+    script, mode, cause, slow = CASES[name]
+    truth, found = measure(script, 8, 120, mode)
+    assert found["samples_per_s"] == pytest.approx(truth, rel=0.01)
+    assert (found["uneven_cause"], found["straggler_rank"]) == (cause, slow)

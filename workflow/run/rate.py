@@ -1,0 +1,109 @@
+"""How fast a run was: the samples of the measured window over its wall time. Pure.
+
+`train`: ranks go on together, since each waits for all in the exchange of every step. The wall time is the longest of the ranks' own
+windows, each from the begin of its first to the end of its last measured step, by its own clock: clocks of different nodes need not
+agree. Where ranks begin the window together, as ours do behind a barrier, that is the time from the last rank's begin to the last rank's
+end; else it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own; who is slower works on alone
+at the end, and the longest window tells for how long.
+
+The median step is no rate. Where the two differ, `Pace.cause` says what most of the difference is made of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from base.foreign import number
+from workflow.run.events import Step
+from workflow.run.quantiles import median
+from workflow.run.stragglers import own_work
+
+UNEVEN: Final = 0.05
+"""How far the rate may be from what the median step says before a cause is named."""
+
+Ranks = Sequence[Mapping[int, Step]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """Of a window. `ratio`: the rate over the one that the median step alone would give; None where that is no number. `cause`:
+    `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN."""
+
+    samples: int
+    window_s: float
+    samples_per_s: float | None
+    ratio: float | None
+    cause: str | None
+
+
+def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked: int, mode: str) -> Pace:
+    """`ranks`: the steps of each; `measured`: the numbers of those that count, in order, at least one; `walls_s`: of `own_window` of each
+    rank; `asked`: samples of a step, all ranks together."""
+    samples = [_samples(steps, measured, asked / len(ranks)) for steps in ranks]
+    total = min(samples_of(ranks, measured, asked), asked * len(measured))  # a miscount never makes a run faster
+    wall_s = _together(samples, walls_s, mode)
+    rate = total / wall_s if wall_s else None
+    middle = median([max(steps[step].seconds for steps in ranks) for step in measured])
+    ratio = rate * middle * len(measured) / total if rate and middle else None
+    cause = None
+    if ratio is not None and abs(ratio - 1) > UNEVEN:
+        alone_s = _together(samples, [math.fsum(steps[step].seconds for step in measured) for steps in ranks], mode)
+        parts = {**_parts(ranks, measured, alone_s, mode), "gaps": wall_s - alone_s}
+        cause = max(parts, key=lambda name: parts[name] if ratio < 1 else -parts[name])
+    return Pace(samples=total, window_s=max(walls_s), samples_per_s=rate, ratio=ratio, cause=cause)
+
+
+def measured_steps(ranks: Ranks) -> list[int]:
+    """The numbers of the steps that every rank has and calls measured, in order."""
+    common = set(ranks[0]).intersection(*ranks[1:]) if ranks else set()
+    return sorted(step for step in common if all(steps[step].measured for steps in ranks))
+
+
+def own_window(steps: Mapping[int, Step], measured: Sequence[int], stop: Mapping[str, Any] | None) -> float:
+    """Seconds from the begin of a rank's first to the end of its last measured step, by its own clock: what it told in run_stop, or what
+    lies between its lines, whichever is longer (beside a GPU a line may come some steps late). Without either the sum of its steps."""
+    first, last = steps[measured[0]], steps[measured[-1]]
+    told = number((stop or {}).get("window_wall_s")) or 0.0
+    ends_ns = (first.end_ns, last.end_ns)
+    by_lines = 0.0 if ends_ns[0] is None or ends_ns[1] is None else (ends_ns[1] - ends_ns[0]) / 1e9 + first.seconds
+    longest = max(told, by_lines)
+    return longest if longest > 0 else math.fsum(steps[step].seconds for step in measured)
+
+
+def samples_of(ranks: Ranks, measured: Sequence[int], asked: int) -> int:
+    """Samples that all ranks tell of in these steps."""
+    return round(math.fsum(_samples(steps, measured, asked / len(ranks)) for steps in ranks))
+
+
+def _samples(steps: Mapping[int, Step], measured: Sequence[int], share: float) -> float:
+    """Of one rank; a step that does not tell them has its share of the global batch."""
+    told = [steps[step].samples for step in measured]
+    return math.fsum(share if samples is None else samples for samples in told)
+
+
+def _together(samples: Sequence[float], seconds: Sequence[float], mode: str) -> float:
+    """The time in which all ranks did their samples: the longest, or, where they do not wait, what the sum of their rates needs."""
+    if mode != "infer":
+        return max(seconds)
+    rate = math.fsum(count / took for count, took in zip(samples, seconds, strict=True) if took > 0)
+    return math.fsum(samples) / rate if rate else 0.0
+
+
+def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> dict[str, float]:
+    """Seconds by which the steps last longer than as many as long as the median step, by cause; negative where they are shorter."""
+    slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
+    waits = [max(steps[step].input_s or 0.0 for steps in ranks) for step in measured]
+    work = [own_work(ranks, step, mode) for step in measured]
+    ahead = [0.0 if own is None else max(0.0, max(own) - median(own) - wait) for own, wait in zip(work, waits, strict=True)]
+    parts = {"input": _beyond_median(waits), "stragglers": _beyond_median(ahead)}
+    parts["stalls"] = _beyond_median(slowest) - parts["input"] - parts["stragglers"]
+    parts["stragglers"] += alone_s - math.fsum(slowest)  # ranks that are slow in turn: no window is as long as the slowest of each step
+    return parts
+
+
+def _beyond_median(values: Sequence[float]) -> float:
+    """The sum of the values beyond as many of their median."""
+    return math.fsum(values) - len(values) * median(values)
