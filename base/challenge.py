@@ -1,4 +1,7 @@
-"""Who knows the token? Each side hashes the other's fresh challenge with it: the token itself never goes over a connection."""
+"""Who knows the token? Each side hashes the other's fresh challenge with it: the token itself never goes over a connection.
+
+What is asked and said here comes from whoever connects: any text at all is answered, none is an error.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ def new_challenge() -> str:
 
 def proof(token: bytes, role: str, challenge: str) -> str:
     """What only a holder of `token` can say, in a role such as `supervisor` or `node-<index>`, to `challenge`: 64 hex digits."""
-    return hmac.new(token, f"{role}\0{challenge}".encode(), "sha256").hexdigest()
+    return hmac.new(token, f"{role}\0{challenge}".encode(errors="backslashreplace"), "sha256").hexdigest()
 
 
 def proves(token: bytes, role: str, challenge: str, said: str) -> bool:
     """Whether `said` is that proof."""
-    return hmac.compare_digest(proof(token, role, challenge).encode(), said.encode())
+    return said.isascii() and hmac.compare_digest(proof(token, role, challenge), said)
 
 
 def derived(token: bytes, use: str) -> bytes:

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import resource
 import select
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from base import strangers as strangers_module
 from cluster.types import Allocation, Node
 from workflow.run import door as door_module
 from workflow.run.loop import Loop
 from workflow.run.nodes import NodeHandle, Nodes
-from workflow.run.protocol import MAX_LINE, Decoder, Link, LinkClosed, ProtocolError, check_answer, encode, proof
+from workflow.run.protocol import MAX_LINE, Decoder, Link, LinkClosed, ProtocolError, check_answer, connect, encode, proof
 
 TOKEN = b"t" * 32
 
@@ -39,6 +43,13 @@ def test_a_message_of_any_length_comes_back_in_short_lines(size: int) -> None:
         b"x" * (MAX_LINE + 1),
         b'{"more": 3}\n',
         b'{"more":"[]"}\n{"more":null}\n',
+        b'{"more":"\\ud800"}\n{"more":null}\n',
+        b'{"more":"{}"}\n{"more":"\\udfff"}\n{"more":null}\n',
+        b'{"more":null}\n',
+        b'{"node":' + b"1" * 5000 + b"}\n",
+        b'{"node":"\xc3\xa9"}\n',
+        '{"node":0}\n'.encode("utf-16"),
+        b'{"a":' * 10000 + b"\n",
     ],
 )
 def test_what_is_no_message_is_an_error(data: bytes) -> None:
@@ -56,11 +67,19 @@ def test_a_message_that_never_ends_is_an_error() -> None:
 def test_only_who_knows_the_token_has_the_proof() -> None:
     answer = {"node": 1, "challenge": "c", "proof": proof(TOKEN, "node-1", "asked")}
     assert check_answer(TOKEN, "asked", answer) == (1, "c")
-    for wrong in ({"node": 0}, {"node": True}, {"proof": proof(b"u" * 32, "node-1", "asked")}, {"proof": None}, {"challenge": 3}):
+    wrongs: list[dict[str, Any]] = [
+        {"proof": "\ud800"},
+        {"proof": "\u00e9" * 64},
+        {"node": 10**4000},
+        {"node": 1.0},
+        {"challenge": ["\ud800"]},
+    ]
+    for wrong in (*wrongs, {"node": 0}, {"node": True}, {"proof": proof(b"u" * 32, "node-1", "asked")}, {"proof": None}, {"challenge": 3}):
         with pytest.raises(ProtocolError):
             check_answer(TOKEN, "asked", {**answer, **wrong})
     with pytest.raises(ProtocolError):
         check_answer(TOKEN, "another", answer)
+    assert proof(TOKEN, "supervisor", check_answer(TOKEN, "asked", {**answer, "challenge": "\ud800"})[1])
 
 
 class House:
@@ -103,6 +122,12 @@ class House:
         except ConnectionResetError:
             return True
 
+    def come_in(self, index: int = 0) -> socket.socket:
+        connection = self.knock()
+        self.answer(connection, self.token, index)
+        assert self.loop.until(lambda: self.nodes.all[index].channel is not None, 10)
+        return connection
+
     def close(self) -> None:
         for connection in self.open:
             connection.close()
@@ -114,7 +139,7 @@ class House:
 @pytest.fixture
 def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     monkeypatch.setattr(door_module, "HANDSHAKE_S", 0.1)
-    door = House()
+    door = House(2)
     yield door
     door.close()
 
@@ -141,7 +166,7 @@ def test_a_wrong_token_is_refused(door: House) -> None:
 
 
 def test_an_index_that_is_not_there_or_taken_is_refused(door: House) -> None:
-    for index in (1, -1):
+    for index in (2, -1):
         connection = door.knock()
         door.answer(connection, door.token, index)
         assert door.refused(connection)
@@ -153,7 +178,21 @@ def test_an_index_that_is_not_there_or_taken_is_refused(door: House) -> None:
     assert door.nodes.present()
 
 
-@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100 + b"\n", b"{}\n", b'{"node": []}\n', b"x" * 200000])
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0" * 100 + b"\n",
+        b"{}\n",
+        b'{"node": []}\n',
+        b"x" * 200000,
+        b'{"node":0,"challenge":"x","proof":"\\ud800"}\n',
+        b'{"node":0,"challenge":"\\ud800","proof":"x"}\n',
+        b'{"more":"\\ud800"}\n{"more":null}\n',
+        b'{"node":' + b"9" * 900 + b',"challenge":"x","proof":"x"}\n',
+        b"[" * 1000 + b"\n",
+    ],
+)
 def test_garbage_is_refused(door: House, words: bytes) -> None:
     connection = door.knock()
     door.challenge(connection)
@@ -178,15 +217,119 @@ def test_a_slow_one_is_sent_away(door: House) -> None:
     assert door.refused(connection)
 
 
-def test_too_many_strangers_are_sent_away_and_the_node_still_comes_in(door: House) -> None:
-    waiting = [door.knock() for _ in range(5)]
+def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers_module, "MOST", 3)
+    door = House(2)
+    waiting = [door.knock() for _ in range(3)]
     for connection in waiting:
         door.challenge(connection)
-    assert door.refused(door.knock())
-    for connection in waiting:
-        assert door.refused(connection)  # after the time for a handshake
-    door.answer(door.knock(), door.token)
+    newest = door.knock()
+    door.challenge(newest)
+    assert door.refused(waiting[0])
+    for _ in range(20):
+        door.challenge(door.knock())
+    door.come_in()
+    door.close()
+
+
+def test_who_has_answered_is_heard_before_he_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers_module, "MOST", 1)
+    door = House(2)
+    node = door.knock()
+    challenge = door.challenge(node)
+    flood = [door.knock() for _ in range(20)]  # all are accepted in the turn in which the answer is read
+    node.sendall(encode({"node": 0, "challenge": "mine", "proof": proof(door.token, "node-0", challenge)}))
     assert door.loop.until(lambda: bool(door.nodes.present()), 10)
+    for connection in flood:
+        connection.close()
+    door.close()
+
+
+def test_nobody_can_knock_once_all_are_in(door: House) -> None:
+    late = door.knock()
+    door.challenge(late)
+    for index in range(2):
+        door.come_in(index)
+    assert door.refused(late)
+    with pytest.raises(ConnectionRefusedError):
+        door.knock()
+    assert len(door.nodes.present()) == 2
+
+
+def test_without_a_descriptor_for_a_newcomer_the_others_are_served(door: House) -> None:
+    node = door.come_in()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    waiting = socket.create_connection(door.nodes.address)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (node.fileno(), hard))  # none is free below it
+    try:
+        door.loop.until(lambda: False, 0.05)
+        door.nodes.send(door.nodes.all[0], "stage")
+        assert node.recv(1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert door.challenge(waiting)
+    waiting.close()
+
+
+def serve(listener: socket.socket, words: list[bytes]) -> None:
+    """At the supervisor's address: one hears these words."""
+    connection, _ = listener.accept()
+    with connection, contextlib.suppress(ConnectionError):
+        connection.sendall(words[0])
+        connection.recv(1000)
+        connection.sendall(b"".join(words[1:]))
+
+
+def test_a_node_that_is_turned_away_comes_again_and_takes_nothing_of_what_follows() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    answers: list[dict[str, Any]] = []
+
+    def supervisor() -> None:
+        for _ in range(3):
+            listener.accept()[0].close()
+        connection, _ = listener.accept()
+        connection.sendall(encode({"challenge": "c"}))
+        answers.append(json.loads(connection.recv(1000)))
+        words = encode({"proof": proof(TOKEN, "supervisor", answers[0]["challenge"])}) + encode({"do": "alive"})
+        connection.sendall(words)
+        connection.close()
+
+    thread = threading.Thread(target=supervisor)
+    thread.start()
+    link = connect(listener.getsockname(), TOKEN, 4, wait=lambda _seconds: None)
+    thread.join()
+    listener.close()
+    assert check_answer(TOKEN, "c", answers[0])[0] == 4
+    assert link.receive() == [{"do": "alive"}]
+    link.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+        [b'{"challenge":"\\ud800"}\n', b'{"proof":"\\ud800"}\n'],
+        [b'{"challenge":["\\ud800"]}\n', b'{"more":null}\n'],
+        [b"x" * 5000],
+        [b"[]\n"],
+        [b"{}\n", b"{}\n"],
+    ],
+)
+def test_what_answers_in_the_supervisors_place_is_told(words: list[bytes]) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=serve, args=(listener, words))
+    thread.start()
+    with pytest.raises(ProtocolError):
+        connect(listener.getsockname(), TOKEN, 0)
+    thread.join()
+    listener.close()
+
+
+def test_a_supervisor_that_is_gone_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    with pytest.raises(ConnectionRefusedError):
+        connect(address, TOKEN, 0, wait=lambda _seconds: pytest.fail("it was tried again"))
 
 
 def test_what_a_peer_does_not_read_is_kept_without_waiting() -> None:

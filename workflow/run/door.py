@@ -7,26 +7,26 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from workflow.run.loop import Loop, Timer
-from workflow.run.protocol import HANDSHAKE_S, Link, LinkClosed, ProtocolError, check_answer, new_challenge, proof
+from base.strangers import REST_S, NoRoom, Refusals, Strangers, listen, newcomers
+from workflow.run.loop import Loop
+from workflow.run.protocol import HANDSHAKE_BYTES, Link, LinkClosed, ProtocolError, check_answer, new_challenge, proof
 
 logger = logging.getLogger(__name__)
 
-SPARE_CONNECTIONS: Final = 4
-HANDSHAKE_BYTES: Final = 65536
+HANDSHAKE_S: Final = 3.0
 
 
 class _Stranger:
     """A connection that has not proved anything yet."""
 
-    def __init__(self, link: Link, timer: Timer) -> None:
-        self.link, self.timer = link, timer
+    def __init__(self, link: Link) -> None:
+        self.link = link
         self.challenge = new_challenge()
 
 
 class Door:
-    """Listens on `address`. `expects(index)` says whether that node may come in now; `admit(index, link, messages)` gets its link and what
-    it has said already. At most `most` connections, and a few more while they are strangers."""
+    """Listens on `address` while anybody is expected. `expects(index)` says whether that node, below `most`, may come in now;
+    `admit(index, link, messages)` gets its link and what it has said already."""
 
     def __init__(
         self,
@@ -38,33 +38,51 @@ class Door:
         most: int,
     ) -> None:
         self._loop, self._token, self._expects, self._admit, self._most = loop, token, expects, admit, most
-        self._strangers: list[_Stranger] = []
-        self._inside = 0
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, 0), family=family, backlog=most + SPARE_CONNECTIONS)
-        self._listener.setblocking(False)
+        self._strangers: Strangers[_Stranger] = Strangers()
+        self._refusals = Refusals(logger)
+        self._open, self._looks = True, False
+        self._listener = listen(address, most)
         host, port = self._listener.getsockname()[:2]
         self.address = (str(host), int(port))
-        loop.watch(self._listener, self._accept)
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._open:
+            self._loop.watch(self._listener, self._accept)
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._listener.accept()
-        except OSError:
+            found = newcomers(self._listener)
+        except NoRoom as error:
+            self._refusals.note(str(error))
+            self._loop.unwatch(self._listener)
+            self._loop.after(REST_S, self._listen)
             return
-        if len(self._strangers) + self._inside >= self._most + SPARE_CONNECTIONS:
+        for connection, host in found:
+            self._greet(connection, host)
+
+    def _greet(self, connection: socket.socket, host: str) -> None:
+        if not self._open:  # one before this one was the last that was expected
             connection.close()
             return
-        link = Link(connection, HANDSHAKE_BYTES)
-        stranger = _Stranger(link, self._loop.after(HANDSHAKE_S, lambda: self._dismiss(stranger, "it took too long")))
-        self._strangers.append(stranger)
-        self._loop.watch(link, lambda: self._answered(stranger))
         try:
-            link.send({"challenge": stranger.challenge})
+            stranger = _Stranger(Link(connection, HANDSHAKE_BYTES))
+        except LinkClosed:
+            return
+        self._strangers.add(stranger, host)
+        self._look_later()
+        self._loop.watch(stranger.link, lambda: self._answered(stranger))
+        try:
+            stranger.link.send({"challenge": stranger.challenge})
         except LinkClosed as error:
             self._dismiss(stranger, str(error))
+        oldest = self._strangers.surplus()
+        if oldest is not None:
+            self._answered(oldest)  # his answer may be here, and not read yet
+            self._dismiss(oldest, "too many wait, and it was the oldest")
 
     def _answered(self, stranger: _Stranger) -> None:
+        """Whatever comes here is a stranger's, and so is every error of it."""
         try:
             messages = stranger.link.receive()
             if not messages:
@@ -77,29 +95,42 @@ class Door:
             self._dismiss(stranger, str(error))
             return
         self._forget(stranger)
-        self._inside += 1
         stranger.link.trust()
         self._admit(index, stranger.link, messages[1:])
+        if not any(self._expects(index) for index in range(self._most)):
+            self.close()
+
+    def _look_later(self) -> None:
+        """As long as there are strangers."""
+        if self._strangers and not self._looks:
+            self._looks = True
+            self._loop.after(HANDSHAKE_S / 4, self._look)
+
+    def _look(self) -> None:
+        """Dismiss who takes too long."""
+        self._looks = False
+        for stranger in self._strangers.overdue(HANDSHAKE_S):
+            self._dismiss(stranger, "it took too long")
+        self._look_later()
 
     def _dismiss(self, stranger: _Stranger, why: str) -> None:
         if stranger in self._strangers:
-            logger.warning("a connection was refused: %s", why)
+            self._refusals.note(why)
             self._forget(stranger)
             stranger.link.close()
 
     def _forget(self, stranger: _Stranger) -> None:
-        stranger.timer.cancel()
         self._strangers.remove(stranger)
         self._loop.unwatch(stranger.link)
 
-    def left(self) -> None:
-        """One who was let in has gone."""
-        self._inside -= 1
-
     def close(self) -> None:
         """Nobody comes in any more."""
+        if not self._open:
+            return
+        self._open = False
         self._loop.unwatch(self._listener)
         self._listener.close()
-        for stranger in list(self._strangers):
+        for stranger in self._strangers:
             self._forget(stranger)
             stranger.link.close()
+        self._refusals.tell()

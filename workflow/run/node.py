@@ -28,7 +28,7 @@ from workflow.run.loop import Loop
 from workflow.run.node_needs import Needs
 from workflow.run.node_work import NodeWork
 from workflow.run.plan import TAG
-from workflow.run.protocol import Link, ProtocolError, connect
+from workflow.run.protocol import Link, LinkClosed, ProtocolError, connect
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         index = arguments.node if arguments.node is not None else _index_here()
         link = connect((host, int(port)), token, index)
-    except (OSError, ProtocolError, NodeLost) as error:
+    except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
         logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
         return NodeLost.exit_code
     program = NodeProgram(link, index, log)

@@ -152,7 +152,6 @@ class Nodes:
     def _hung_up(self, node: NodeHandle, why: str) -> None:
         """The connection ends a moment before the process does, whose exit code says more."""
         node.channel = None
-        self._door.left()
         self._loop.after(AFTER_HANGING_UP_S, partial(self._lose, node, why))
 
     def _launch_ended(self, launched: Launched, again: Callable[[], None], give_up: float) -> None:
@@ -182,7 +181,6 @@ class Nodes:
         if node.channel is not None:
             node.channel.close()
             node.channel = None
-            self._door.left()
         self._end_silent_launches()
         if not self._leaving:
             self._on_lost(node, why)

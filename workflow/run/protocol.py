@@ -2,12 +2,17 @@
 
 The token travels over the node program's standard input, so that no other user of the node can read it from an argv or an environment;
 on the socket go only keyed hashes of fresh challenges. A line holds at most 64 KB; a longer message is cut into lines.
+
+Every byte that comes before the proof is a stranger's: it becomes a message of at most HANDSHAKE_BYTES, or a ProtocolError.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import socket
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from base.challenge import new_challenge, new_token, proof, proves
@@ -16,7 +21,13 @@ from base.jsonfile import json_ascii
 MAX_LINE: Final = 65536
 MAX_MESSAGE: Final = 64 << 20
 CHUNK: Final = 30000  # characters of JSON text, which is ASCII and grows to twice its length at most when it is quoted again
-HANDSHAKE_S: Final = 3.0
+HANDSHAKE_BYTES: Final = 1024
+RECEIVE_BYTES: Final = 1 << 18
+CONNECT_S: Final = 60.0
+"""How long a node program tries to get in: as long as the supervisor waits for it."""
+TRY_S: Final = 10.0
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
 
 __all__ = ["Decoder", "Link", "LinkClosed", "ProtocolError", "check_answer", "connect", "encode", "new_challenge", "new_token", "proof"]
 
@@ -36,7 +47,7 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 class Decoder:
-    """Bytes in, messages out. Raises ProtocolError for what is no message."""
+    """Bytes in, messages of at most `max_message` characters out. Raises ProtocolError for what is no message."""
 
     def __init__(self, max_message: int = MAX_MESSAGE) -> None:
         self.max_message = max_message
@@ -47,8 +58,9 @@ class Decoder:
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """The messages that `data` completes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
-            raise ProtocolError(f"a line of more than {MAX_LINE} bytes")
+        most = min(MAX_LINE, self.max_message)
+        if len(self._rest) > most or any(len(line) > most for line in lines):
+            raise ProtocolError(f"a line of more than {most} bytes")
         found = (self._line(line) for line in lines)
         return [message for message in found if message is not None]
 
@@ -59,7 +71,7 @@ class Decoder:
         chunk = message["more"]
         if chunk is None:
             whole, self._chunks, self._size = "".join(self._chunks), [], 0
-            return _parse(whole.encode())
+            return _parse(whole)
         if not isinstance(chunk, str):
             raise ProtocolError("a part of a message that is no text")
         self._size += len(chunk)
@@ -69,9 +81,9 @@ class Decoder:
         return None
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes | str) -> dict[str, Any]:
     try:
-        message = json.loads(line)
+        message = json.loads(line.decode("ascii") if isinstance(line, bytes) else line)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"a line that is not JSON: {line[:80]!r}") from error
     if not isinstance(message, dict):
@@ -84,11 +96,16 @@ class LinkClosed(Exception):
 
 
 class Link:
-    """One connection, never blocking: what cannot be sent at once waits here. Watch it for reading, and for writing while `unsent`."""
+    """One connection, never blocking: what cannot be sent at once waits here. Watch it for reading, and for writing while `unsent`.
+    Raises LinkClosed, and closes the connection, where it is gone already."""
 
     def __init__(self, connection: socket.socket, max_message: int = MAX_MESSAGE) -> None:
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            connection.close()
+            raise LinkClosed(error.strerror or "the connection broke") from error
         self._socket = connection
         self._decoder = Decoder(max_message)
         self.unsent = bytearray()
@@ -116,7 +133,7 @@ class Link:
         """The messages that have come. Raises LinkClosed at the end, ProtocolError for what is none."""
         messages: list[dict[str, Any]] = []
         try:
-            data = self._socket.recv(1 << 18)
+            data = self._socket.recv(min(RECEIVE_BYTES, self._decoder.max_message + 1))
         except BlockingIOError:
             return messages
         except OSError as error:
@@ -144,20 +161,53 @@ def check_answer(token: bytes, challenge: str, answer: dict[str, Any]) -> tuple[
     return node, other
 
 
-def connect(address: tuple[str, int], token: bytes, node: int) -> Link:
-    """A link to the supervisor, both sides proved. Raises ProtocolError or OSError."""
-    connection = socket.create_connection(address, timeout=HANDSHAKE_S)
+def connect(
+    address: tuple[str, int], token: bytes, node: int, limit_s: float = CONNECT_S, wait: Callable[[float], None] = time.sleep
+) -> Link:
+    """A link to the supervisor, both sides proved. Who is turned away among strangers tries again for `limit_s`. Raises ProtocolError for
+    somebody else at that address; ConnectionRefusedError where nobody listens any more, OSError or LinkClosed when the time is over."""
+    give_up, pause_s = time.monotonic() + limit_s, FIRST_PAUSE_S
+    while True:
+        try:
+            return _connect(address, token, node)
+        except ConnectionRefusedError:
+            raise
+        except (OSError, LinkClosed):
+            if time.monotonic() + pause_s > give_up:
+                raise
+        wait(pause_s * random.uniform(0.5, 1.0))  # not all nodes at the same moment
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _connect(address: tuple[str, int], token: bytes, node: int) -> Link:
+    until = time.monotonic() + TRY_S
+    connection = socket.create_connection(address, timeout=TRY_S)
     try:
-        lines = connection.makefile("rb")
-        asked = _parse(lines.readline(MAX_LINE))
+        asked = _read_line(connection, until)
         own = new_challenge()
         answer = {"node": node, "proof": proof(token, f"node-{node}", str(asked.get("challenge"))), "challenge": own}
         connection.sendall(encode(answer))
-        welcome = _parse(lines.readline(MAX_LINE))
+        welcome = _read_line(connection, until)
         if not proves(token, "supervisor", own, str(welcome.get("proof"))):
             raise ProtocolError("what answers at the supervisor's address does not know the token")
-        lines.close()
     except BaseException:
         connection.close()
         raise
     return Link(connection)
+
+
+def _read_line(connection: socket.socket, until: float) -> dict[str, Any]:
+    """The message of the next line, and nothing of what follows it. Raises LinkClosed, OSError (TimeoutError at `until`), ProtocolError."""
+    line = b""
+    while not line.endswith(b"\n"):
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the supervisor does not answer")
+        connection.settimeout(left_s)
+        seen = connection.recv(HANDSHAKE_BYTES, socket.MSG_PEEK)
+        if not seen:
+            raise LinkClosed("the connection was closed")
+        line += connection.recv(seen.find(b"\n") + 1 or len(seen))
+        if len(line) > HANDSHAKE_BYTES:
+            raise ProtocolError(f"a line of more than {HANDSHAKE_BYTES} bytes")
+    return _parse(line)
