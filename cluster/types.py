@@ -31,8 +31,12 @@ class AllocationRequest:
     memory_per_node_bytes: int | None = None
     """What a run may use on a node that it shares; None: all."""
     share_nodes: bool = False
+    node_set: tuple[int, int] | None = None
+    """(index, number of sets): of the nodes of a job that runs share, only those of one of so many equal sets, in their order."""
 
     def __post_init__(self) -> None:
+        if self.node_set is not None and not 0 <= self.node_set[0] < self.node_set[1]:
+            raise ValueError(f"node_set must be an index and a larger number of sets, found {self.node_set!r}")
         if self.gres < 0:
             raise ValueError(f"gres must not be negative, found {self.gres!r}")
         for name in ("nodes", "gpus_per_node", "largest_nodes", "walltime_s"):

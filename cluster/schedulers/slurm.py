@@ -63,10 +63,14 @@ def plan_allocation(
 ) -> Allocation:
     """Pure. `job`: of job_environ; `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
     names = tuple(addresses)
+    if request.node_set is not None:
+        index, sets = request.node_set
+        size = len(names) // sets
+        names = names[index * size : (index + 1) * size]
     if len(names) < request.nodes:
         raise AllocationError(
-            f"job {job[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({job[NODE_LIST]}); "
-            f"submit it with --nodes={request.nodes}"
+            f"job {job[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({job[NODE_LIST]}{_of_sets(request)}); "
+            f"submit it with --nodes={request.nodes * (1 if request.node_set is None else request.node_set[1])}"
         )
     end = job.get("SLURM_JOB_END_TIME", "")
     return Allocation(
@@ -74,7 +78,7 @@ def plan_allocation(
         scheduler_version=version,
         job_id=job[JOB_ID],
         restart_count=int(job.get(RESTART_COUNT) or 0),
-        nodes=tuple(Node(name=name, hostname=name, address=address) for name, address in addresses.items()),
+        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
         device=_device(request),
         deadline=float(end) if end.isdigit() else None,
         exclusive=not request.share_nodes,
@@ -83,6 +87,10 @@ def plan_allocation(
         cpus_per_node=_cpus(job) or request.cpus_per_node,
         memory_per_node_bytes=_memory(job),
     )
+
+
+def _of_sets(request: AllocationRequest) -> str:
+    return "" if request.node_set is None else f", in {request.node_set[1]} sets"
 
 
 def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job

@@ -14,11 +14,13 @@ NAME: Final = re.compile(r"slipway-(?P<study>.+)-[0-9a-f]{8}")
 
 @dataclass(frozen=True, kw_only=True)
 class BatchJob:
-    """What is asked of Slurm, and what runs there. None: not asked for. `cores` and `memory_mb` are per node; 0 MB: all there is."""
+    """What is asked of Slurm, and what runs there. None: not asked for. `cores` and `memory_mb` are per node; 0 MB: all there is.
+    `environ`: what the script exports beside its own name."""
 
     name: str
     nodes: int
     minutes: int
+    environ: tuple[tuple[str, str], ...] = ()
     output: str
     directory: str
     argv: tuple[str, ...]
@@ -80,6 +82,7 @@ def batch_script(job: BatchJob) -> str:
         "",
         f"cd {shlex.quote(job.directory)} || exit",
         f"export SLIPWAY_SUBMISSION={shlex.quote(job.name)}",
+        *(f"export {name}={shlex.quote(value)}" for name, value in job.environ),
         *job.setup,
         f"exec {shlex.join(job.argv)}",
     ]

@@ -52,6 +52,15 @@ def test_a_job_s_nodes_are_candidates_where_it_has_more_than_are_asked() -> None
     assert (found.exclusive, found.device, found.scheduler_version, found.deadline) == (True, "cuda", "22.05.8", None)
 
 
+def test_a_run_of_a_spread_submission_sees_the_nodes_of_its_set_only() -> None:
+    addresses = {f"n{number}": f"10.0.0.{number}" for number in range(1, 6)}
+    found = [slurm.plan_allocation(request(node_set=(index, 2)), {"SLIPWAY_SUBMISSION": "s"}, JOB, addresses, None) for index in (0, 1)]
+    assert [[node.name for node in one.nodes] for one in found] == [["n1", "n2"], ["n3", "n4"]]
+    assert not any(one.own_job for one in found)
+    with pytest.raises(AllocationError, match=r"2 nodes were asked, 1 granted .* in 3 sets\); submit it with --nodes=6"):
+        slurm.plan_allocation(request(node_set=(1, 3)), {}, JOB, addresses, None)
+
+
 @pytest.mark.parametrize(
     ("environ", "own"),
     [({"ENVIRONMENT": "BATCH"}, True), ({"ENVIRONMENT": "BATCH", "SLIPWAY_SUBMISSION": "s"}, False), ({}, False)],

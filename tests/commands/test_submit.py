@@ -75,6 +75,17 @@ def test_the_script_is_shown_and_nothing_written(house: House, queue: Queue, sub
     assert f"--configfile {house.path} --config site={house.site} --resources nodes=2" in lines[-1]
 
 
+def test_repeats_on_different_nodes(house: House, submit: Callable[..., Said]) -> None:
+    said = submit("--spread", "--print")
+    assert said.code == 0, said.err
+    repeats = house.load().repeats
+    assert f"#SBATCH --nodes={2 * repeats}" in said.out.splitlines()
+    assert f"export SLIPWAY_NODE_SETS={repeats}" in said.out.splitlines()
+    refused = submit("--spread", "--nodes", "3", "--print")
+    assert refused.code == 10
+    assert "multiples of 2" in refused.err
+
+
 def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     said = submit("--nodes", "4")
     assert said.code == 0, said.err

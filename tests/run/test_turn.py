@@ -98,6 +98,24 @@ def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
     narrow.give()
 
 
+def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) -> None:
+    """Sets of nodes have queues of their own: a run that waits for the first set is not in the way of one of the second."""
+    holders = take_apart(paths[:2])
+    waiting, other = Turn(loop := Loop(), paths[:2], 2), Turn(Loop(), paths[2:], 2)
+    tried: list[bool] = []
+
+    def take_the_others() -> None:
+        tried.append(other.try_take())
+        for holder in holders:
+            end(holder)
+
+    loop.after(0.05, take_the_others)
+    waiting.take()
+    assert tried == [True]
+    waiting.give()
+    other.give()
+
+
 def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Path]) -> None:
     turn = Turn(Loop(), paths, 1)
     assert turn.try_take() or turn.try_take()

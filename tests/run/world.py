@@ -53,6 +53,7 @@ class World:
         self.dataset = image_dataset(
             self.storage / "datasets", [(np.full((28, 28, 1), label, np.uint8), label % 2) for label in range(8)], name="tiny"
         )
+        self.repeats = 1
         self.started: list[subprocess.Popen[str]] = []
         self.images: Path | None = None
         """What the rule `image` has written."""
@@ -102,8 +103,12 @@ class World:
             "limits": self.limits,
             "site": self.site,
             "cells": self.cells,
-            "repeats": 1,
-            "runs": [{"run_id": f"{cell['cell_id']}-r1", "cell_id": cell["cell_id"], "repeat": 1} for cell in self.cells],
+            "repeats": self.repeats,
+            "runs": [
+                {"run_id": f"{cell['cell_id']}-r{repeat}", "cell_id": cell["cell_id"], "repeat": repeat}
+                for repeat in range(1, self.repeats + 1)
+                for cell in self.cells
+            ],
             "history": [],
         }
         publish_json(self.results / "study.json", content)

@@ -145,6 +145,18 @@ def test_a_killed_supervisor_s_nodes_stay_taken_until_its_step_has_ended(world: 
     assert "waiting for 1 of 1 nodes of job" in world.log() or not world.ranks("n1")
 
 
+def test_repeats_of_a_spread_submission_run_on_nodes_of_their_own(world: ClusterWorld) -> None:
+    """One after the other, when all nodes are free: without sets each repeat would take the first node again."""
+    world.repeats = 2
+    run_id = world.cell()
+    again = run_id.replace("-r1", "-r2")
+    runs = [world.supervisor(run) for run in (run_id, again)]
+    script = world.script("export SLIPWAY_SUBMISSION=test SLIPWAY_NODE_SETS=2", *runs)
+    job = world.submit(script, "--nodes=2", "--ntasks-per-node=1", "--time=5")
+    assert world.ended(job).state == "COMPLETED", world.log()
+    assert [[node["name"] for node in world.record(run)["nodes"]] for run in (run_id, again)] == [["n1"], ["n2"]]
+
+
 def test_scancel_ends_a_run_with_a_record_and_nothing_stays(world: ClusterWorld) -> None:
     run_id = world.cell(nodes=2, measured=2000, step_s=0.05)
     job = world.submit(world.script(f"exec {world.supervisor(run_id)}"), "--nodes=2", "--ntasks-per-node=1", "--time=5")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError
+from cluster.slurm.batch_script import batch_script
 from tests.study.studies import changed, write
 from workflow.study.graph import Graph
 from workflow.study.graph_loading import load_graph
 from workflow.study.job_resources import AllMemory, shard_threads
 from workflow.study.job_size import job_minutes, refuse_owned_directives, run_resources
-from workflow.study.submission import minutes_for, num_rounds, plan_submission
+from workflow.study.spread import node_sets
+from workflow.study.submission import Width, minutes_for, num_rounds, plan_submission
 from workflow.study.ways import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
 
 SITE = "storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\nqueue: main\n"
@@ -228,12 +231,12 @@ def test_rounds(widths: list[int], nodes: int, rounds: int) -> None:
 
 def test_a_submission(tmp_path: Path) -> None:
     study = graph(tmp_path, None, SITE + "gpus_per_node: 8\nsetup: [module load gcc]\n", limits={"walltime": "10m"}).study
-    job = plan_submission(study, study.runs, None, "0badcafe", ["--config", "retry=failed"])
+    job = plan_submission(study, study.runs, Width(), "0badcafe", ["--config", "retry=failed"])
     assert (job.name, job.nodes, job.gres, job.memory_mb, job.whole_nodes) == ("slipway-small-0badcafe", 2, "gpu:8", 0, True)
     assert job.argv[-6:] == ("--configfile", str(study.path.absolute()), "--config", "retry=failed", "--resources", "nodes=2")
     assert job.setup == ("module load gcc",)
     assert job.minutes == 65  # 4 rounds of two small runs or one large, and 2 x 4 runs: 2 + 4 of 10 m 15 s, and the end
-    four = plan_submission(study, study.runs, 4, "0badcafe")
+    four = plan_submission(study, study.runs, Width(nodes=4), "0badcafe")
     assert (four.nodes, four.argv[-1], four.minutes) == (4, "nodes=4", 34)
 
 
@@ -248,7 +251,44 @@ def test_a_submission_takes_what_the_site_allows_and_time_to_build(tmp_path: Pat
 def test_a_submission_of_too_few_nodes_is_refused(tmp_path: Path) -> None:
     study = graph(tmp_path, None).study
     with pytest.raises(ConfigError, match="--nodes 1: a run of the study needs 2 nodes"):
-        plan_submission(study, study.runs, 1, "0badcafe")
+        plan_submission(study, study.runs, Width(nodes=1), "0badcafe")
+
+
+def test_a_submission_whose_repeats_are_spread(tmp_path: Path) -> None:
+    """Two repeats, the largest run on 2 nodes: two sets of 2 nodes, side by side, in the time of one set."""
+    study = graph(tmp_path, None, base={"repeats": 2}, limits={"walltime": "10m"}).study
+    job = plan_submission(study, study.runs, Width(spread=True), "0badcafe")
+    assert (job.nodes, job.environ, job.argv[-1]) == (4, (("SLIPWAY_NODE_SETS", "2"),), "nodes=4")
+    assert "export SLIPWAY_NODE_SETS=2" in batch_script(job).splitlines()
+    plain = plan_submission(study, study.runs, Width(), "0badcafe")
+    assert (plain.nodes, plain.environ) == (2, ())
+    assert job.minutes < plain.minutes
+
+
+@pytest.mark.parametrize(
+    ("repeats", "nodes", "words"),
+    [(1, None, "one repeat"), (3, 2, "multiples of 2 from 4 on, 6 for all 3 repeats"), (3, 5, "multiples of 2")],
+)
+def test_what_cannot_be_spread_is_refused(tmp_path: Path, repeats: int, nodes: int | None, words: str) -> None:
+    study = graph(tmp_path, None, base={"repeats": repeats}).study
+    with pytest.raises(ConfigError, match=words):
+        plan_submission(study, study.runs, Width(nodes=nodes, spread=True), "0badcafe")
+
+
+@pytest.mark.parametrize(("cells", "repeats", "sets"), [(1, 3, 3), (4, 3, 3), (5, 2, 2), (7, 4, 4), (3, 3, 5)])
+def test_repeats_take_sets_of_their_own(cells: int, repeats: int, sets: int) -> None:
+    names = [f"cell{number}" for number in range(cells)]
+    runs = [name for repeat in range(repeats) for name in random.Random(repeat).sample(names, cells)]
+    taken: dict[str, list[int]] = {}
+    for cell, found in zip(runs, node_sets(runs, sets), strict=True):
+        taken.setdefault(cell, []).append(found)
+    assert all(len(set(found)) == repeats and set(found) <= set(range(sets)) for found in taken.values())
+
+
+def test_fewer_sets_than_repeats_are_used_evenly() -> None:
+    assert node_sets(["a"] * 5, 2) == [0, 1, 0, 1, 0]
+    assert node_sets(["a", "b"] * 2, 2) == [0, 1, 1, 0]
+    assert node_sets(["a", "b", "c"], 1) == [0, 0, 0]
 
 
 def test_resources_have_the_plugins_names(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from workflow.study.image_file import images_file
 from workflow.study.job_resources import with_all_memory
 from workflow.study.job_size import run_resources
 from workflow.study.study import Study
-from workflow.study.submission import plan_submission
+from workflow.study.submission import Width, plan_submission
 
 TOKEN: Final = "0" * 8
 LOG: Final = ".slipway/slurm-logs/rule_stage_train_push/{run}/%j.log"
@@ -63,5 +63,5 @@ def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
     names = {run.cell.dataset for run in runs}
     images = images_file(study)
     built = (images is None or Path(images).exists()) and all((study.build_dir(name) / "dataset.json").exists() for name in names)
-    job = plan_submission(study, runs, None, TOKEN, built=built)
+    job = plan_submission(study, runs, Width(), TOKEN, built=built)
     return {"sbatch": [option.replace(TOKEN, "<token>") for option in sbatch_options(job)], "executes": list(job.argv)}

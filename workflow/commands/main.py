@@ -50,12 +50,15 @@ def plan(
 
 
 @app.command()
-def submit(
+def submit(  # noqa: PLR0913 - its options
     study: StudyArgument = DEFAULT_STUDY,
     site: SiteOption = None,
     nodes: Annotated[
         int | None, typer.Option("--nodes", min=1, help="Nodes of the job; default: those of the largest run left.", show_default=False)
     ] = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Repeats of a cell on different nodes; default then: nodes of the largest run x repeats.")
+    ] = False,
     retry: Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")] = None,
     only_print: Annotated[bool, typer.Option("--print", help="Print the batch script; write and submit nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end; exit 0 when all runs have a result.")] = False,
@@ -63,7 +66,8 @@ def submit(
     """One Slurm job for the whole study: its runs go side by side on the job's nodes."""
     from workflow.commands import submit as command
 
-    command.main(study, site, command.Wanted(nodes=nodes, retry=retry, only_print=only_print, wait=wait))
+    width = command.Width(nodes=nodes, spread=spread)
+    command.main(study, site, command.Wanted(width=width, retry=retry, only_print=only_print, wait=wait))
 
 
 @app.command()

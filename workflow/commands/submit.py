@@ -20,15 +20,16 @@ from workflow.commands.pin_images import pin_here
 from workflow.study.graph import Graph
 from workflow.study.graph_loading import load_graph
 from workflow.study.site import CHECKOUT
+from workflow.study.submission import Width as Width
 from workflow.study.submission import plan_submission
 from workflow.study.ways import SLURM
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """How: on how many nodes (None: those of the largest run); failed runs again; only show the script; wait for the end."""
+    """How: on how many nodes; failed runs again; only show the script; wait for the end."""
 
-    nodes: int | None = None
+    width: Width = Width()
     retry: str | None = None
     only_print: bool = False
     wait: bool = False
@@ -47,7 +48,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
         show.line(f"nothing is left to do: {graph.closing_line()}")
         return
     token = secrets.token_hex(4)
-    job = plan_submission(graph.study, runs, how.nodes, token, _options(site, how), built=_built(graph))
+    job = plan_submission(graph.study, runs, how.width, token, _options(site, how), built=_built(graph))
     if how.only_print:
         for text in batch_script(job).splitlines():
             show.line(text)
@@ -56,7 +57,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(graph)
-        job = plan_submission(graph.study, runs, how.nodes, token, _options(site, how), built=_built(graph))
+        job = plan_submission(graph.study, runs, how.width, token, _options(site, how), built=_built(graph))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
     job_id = submit(batch_script(job), job.name)
     show.line(_said(graph, job, job_id))

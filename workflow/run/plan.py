@@ -48,9 +48,14 @@ def resolved_device(cell_device: str, site_device: str | None) -> str | None:
 
 
 def allocation_request(
-    cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], site: Mapping[str, Any], walltime_s: float
+    cell: Mapping[str, Any],
+    cells: Sequence[Mapping[str, Any]],
+    site: Mapping[str, Any],
+    walltime_s: float,
+    node_set: tuple[int, int] | None = None,
 ) -> AllocationRequest:
-    """What `cell` needs, among the `cells` of its study. A run that may take longer than a job of the site goes on in another one."""
+    """What `cell` needs, among the `cells` of its study. A run that may take longer than a job of the site goes on in another one.
+    `node_set`: which of how many sets of the job's nodes, where repeats have nodes of their own."""
     return AllocationRequest(
         nodes=cell["nodes"],
         gpus_per_node=cell["gpus_per_node"],
@@ -66,6 +71,7 @@ def allocation_request(
         cpus_per_node=site.get("cpus_per_node"),
         memory_per_node_bytes=_memory_share(cell, site),
         share_nodes=bool(site.get("share_nodes")),
+        node_set=node_set,
     )
 
 

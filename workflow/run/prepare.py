@@ -21,6 +21,7 @@ from workflow.run.chain import resumable
 from workflow.run.deadline import budget_of
 from workflow.run.outcome import RESULT
 from workflow.run.plan import TAG, allocation_request, attempt_tag
+from workflow.study.spread import SETS, node_sets
 
 
 def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Ma
 
         refuse_foreign_scheduler(Site.from_json(site), environ)
     limits = content["limits"]
-    request = allocation_request(cell, content["cells"], site, limits["walltime_s"])
+    request = allocation_request(cell, content["cells"], site, limits["walltime_s"], _node_set(content, run_id, environ))
     allocation = scheduler.allocate(request, environ, supervisor)
     run_dir = Path(results, "runs", run_id)
     holder = leases.holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
@@ -67,6 +68,15 @@ def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Ma
         "resumable": _resumable(run_dir, cell, site, limits),
         "done": None if dead is None else _unpublished(run_dir, dead.attempt, wanted),
     }
+
+
+def _node_set(content: Mapping[str, Any], run_id: str, environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Where the job's nodes are divided into sets, so that repeats are on different ones: this run's, and how many there are."""
+    sets = environ.get(SETS, "")
+    if not sets.isdecimal() or int(sets) < 2:
+        return None
+    taken = node_sets((entry["cell_id"] for entry in content["runs"]), int(sets))
+    return next(index for entry, index in zip(content["runs"], taken, strict=True) if entry["run_id"] == run_id), int(sets)
 
 
 def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> leases.Lease:

@@ -14,7 +14,8 @@ from workflow.run.calls import Call
 from workflow.run.loop import Loop
 
 LONGEST_WAIT_S: Final = 30 * 86400.0
-QUEUE: Final = "queue.lock"
+QUEUE: Final = ".queue"
+"""Of those who want the same locks: it is called after the first."""
 TRIES: Final = 10
 
 
@@ -83,7 +84,7 @@ class Turn:
         self._loop = loop
         self._count = count
         self._locks = [_Lock(loop, path) for path in paths]
-        self._queue = _Lock(loop, paths[0].with_name(QUEUE)) if len(paths) > 1 else None
+        self._queue = _Lock(loop, paths[0].with_suffix(QUEUE)) if len(paths) > 1 else None
 
     @property
     def taken(self) -> tuple[int, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from cluster.slurm.batch_script import BatchJob, job_name
 from workflow.study.cell import Cell, Run
 from workflow.study.job_size import START_S, node_share
 from workflow.study.site import CHECKOUT
+from workflow.study.spread import SETS, node_sets
 from workflow.study.study import Study
 
 BETWEEN_S: Final = 15.0
@@ -22,24 +24,37 @@ BUILD_S: Final = 900.0
 """For datasets that are not built yet; larger ones are built before (`slipway dataset build`)."""
 
 
-def plan_submission(
-    study: Study, runs: Sequence[Run], nodes: int | None, token: str, options: Sequence[str] = (), *, built: bool = True
-) -> BatchJob:
-    """The job for `runs`, of as many nodes as the largest of them needs, or `nodes`. Raises ConfigError.
+@dataclass(frozen=True, kw_only=True)
+class Width:
+    """How many nodes (None: as many as the largest run needs), and whether repeats have nodes of their own, each as many as that."""
 
-    `options`: more of snakemake's; `built`: whether the datasets are there.
-    """
-    site = study.site
+    nodes: int | None = None
+    spread: bool = False
+
+
+def plan_submission(
+    study: Study,
+    runs: Sequence[Run],
+    width: Width,
+    token: str,
+    options: Sequence[str] = (),
+    *,
+    built: bool = True,
+) -> BatchJob:
+    """The one job for `runs`. Raises ConfigError. `options`: more of snakemake's; `built`: whether the datasets are there."""
+    site, nodes = study.site, width.nodes
     largest = max(run.cell.nodes for run in runs)
     if nodes is not None and nodes < largest:
         raise ConfigError(f"--nodes {nodes}: a run of the study needs {largest} nodes; valid: at least {largest}")
-    count = nodes or largest
+    sets = _num_sets(study, largest, nodes) if width.spread else 1
+    count = nodes or largest * sets
     name = job_name(study.name, token)
     cores, memory = _share({run.cell.cell_id: run.cell for run in runs}.values(), study)
     return BatchJob(
         name=name,
         nodes=count,
-        minutes=minutes_for(study, runs, count, built),
+        minutes=minutes_for(study, runs, count, built, sets),
+        environ=((SETS, str(sets)),) if sets > 1 else (),
         output=str(study.results_dir / "logs" / f"{name}-%j.log"),
         directory=str(CHECKOUT),
         argv=snakemake_argv(study.path, count, options),
@@ -56,6 +71,19 @@ def plan_submission(
     )
 
 
+def _num_sets(study: Study, largest: int, nodes: int | None) -> int:
+    """As many as there are repeats, or as `nodes` make. Raises ConfigError."""
+    if study.repeats < 2:
+        raise ConfigError(f"--spread: {study.path} asks for one repeat of each cell, and only repeats are spread; set `repeats: 3` or more")
+    sets = study.repeats if nodes is None else nodes // largest
+    if sets < 2 or (nodes or 0) % largest:
+        raise ConfigError(
+            f"--spread --nodes {nodes}: sets of {largest} nodes are needed, which the largest run takes; valid: multiples of {largest} "
+            f"from {2 * largest} on, {largest * study.repeats} for all {study.repeats} repeats on nodes of their own"
+        )
+    return sets
+
+
 def snakemake_argv(study: Path, nodes: int, options: Sequence[str]) -> tuple[str, ...]:
     """What the job executes: the Snakemake of this installation, which the nodes must see too."""
     profile = str(CHECKOUT / "profiles" / "slurm-allocation")
@@ -63,9 +91,13 @@ def snakemake_argv(study: Path, nodes: int, options: Sequence[str]) -> tuple[str
     return (*argv, *options, "--resources", f"nodes={nodes}")
 
 
-def minutes_for(study: Study, runs: Iterable[Run], nodes: int, built: bool = True) -> int:
-    """Minutes in which `runs` are done on `nodes` nodes even if each takes all its time; at most the site's."""
-    rounds = num_rounds((run.cell.nodes for run in runs), nodes)
+def minutes_for(study: Study, runs: Iterable[Run], nodes: int, built: bool = True, sets: int = 1) -> int:
+    """Minutes in which `runs` are done on `nodes` nodes, or on their sets, even if each takes all its time; at most the site's."""
+    taken = dict(zip((run.run_id for run in study.runs), node_sets((run.cell.cell_id for run in study.runs), sets), strict=True))
+    widths: dict[int, list[int]] = defaultdict(list)
+    for run in runs:
+        widths[taken[run.run_id]].append(run.cell.nodes)
+    rounds = max(num_rounds(found, nodes // sets) for found in widths.values())
     wanted = rounds * (study.limits.walltime_s + BETWEEN_S) + study.site.deadline_margin_s + START_S + (0.0 if built else BUILD_S)
     return math.ceil(min(wanted, study.site.walltime_s or math.inf) / 60)
 

@@ -1,0 +1,69 @@
+"""Whether the steps of a window get slower or faster. Pure: a test of a straight line against chance, for steps that depend on each other.
+
+Steps are no independent numbers: one that was slow is often followed by another slow one, and a line through them then tilts by chance
+much further than the usual standard error says. So it is judged here by what the same steps do at other slow changes, which no drift
+makes: the line is the polynomial of degree 1, and the polynomials of degree 2 to 9, orthogonal to it, show how large such things are by
+chance. Their mean square is the variance of the line's own, with 8 degrees of freedom (Student's t). Before, the dependence of neighbours
+is taken out with a correlation that is rather too large than too small, since a too small one makes false alarms.
+
+benchmarks/marks.py simulates how often it is wrong, and what it finds; docs/tables.md has the figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+MIN_STEPS: Final = 100
+"""Fewer do not tell a drift from steps that depend on each other."""
+FREEDOM: Final = 8
+MOST_BLOCKS: Final = 1000
+MOST_CORRELATION: Final = 0.99
+CAUTION: Final = 1.5
+"""Standard errors that are added to the correlation of neighbours."""
+
+
+def drift(seconds: Sequence[float]) -> dict[str, float] | None:
+    """The record's `drift`: `change_ratio`, how far a line through the steps' seconds rises from its begin to its end, in parts of their
+    mean; `stderr_ratio`, its standard error; `freedom` of that; `steps`. None for fewer than MIN_STEPS, or where no time passed."""
+    size = math.ceil(len(seconds) / MOST_BLOCKS)
+    mean = math.fsum(seconds) / len(seconds) if seconds else 0.0
+    if len(seconds) < MIN_STEPS or not mean:
+        return None
+    places = range(0, len(seconds) - size + 1, size)
+    blocks = [math.fsum(seconds[place : place + size]) / size / mean - 1 for place in places]
+    rho = _correlation(blocks)
+    fresh = [after - rho * before for before, after in zip(blocks, blocks[1:], strict=False)]
+    line, *others = list(_projections(fresh, FREEDOM + 2))[1:]
+    width = 2 / (1 - rho) / math.sqrt(math.fsum(x * x for x in _grid(len(fresh))))
+    error = math.sqrt(math.fsum(other * other for other in others) / FREEDOM)
+    return {"change_ratio": width * line, "stderr_ratio": width * error, "freedom": FREEDOM, "steps": len(seconds)}
+
+
+def _correlation(values: Sequence[float]) -> float:
+    """Of neighbours, without the line through them; corrected for what estimating does to it, and on the side of caution."""
+    n, grid = len(values), _grid(len(values))
+    mean = math.fsum(values) / n
+    slope = math.fsum(x * value for x, value in zip(grid, values, strict=True)) / math.fsum(x * x for x in grid)
+    rest = [value - mean - slope * x for x, value in zip(grid, values, strict=True)]
+    square = math.fsum(value * value for value in rest)
+    found = math.fsum(before * after for before, after in zip(rest, rest[1:], strict=False)) / square if square else 0.0
+    rho = min(max((found * n + 2) / (n - 4), 0.0), MOST_CORRELATION)  # it comes out too small, by about (2 + 4 rho) / n
+    return min(rho + CAUTION * math.sqrt((1 - rho * rho) / n), MOST_CORRELATION)
+
+
+def _projections(values: Sequence[float], count: int) -> Iterator[float]:
+    """The parts of `values` along the first `count` polynomials that are orthonormal on an even grid (three-term recurrence)."""
+    grid = _grid(len(values))
+    before, now, norm_before = [0.0] * len(grid), [1.0] * len(grid), 1.0
+    for _ in range(count):
+        norm = math.fsum(value * value for value in now)
+        yield math.fsum(value * own for value, own in zip(values, now, strict=True)) / math.sqrt(norm)
+        before, now = now, [x * own - norm / norm_before * last for x, own, last in zip(grid, now, before, strict=True)]
+        norm_before = norm
+
+
+def _grid(count: int) -> list[float]:
+    """Even places between -1 and 1, symmetric."""
+    return [(2 * place + 1) / count - 1 for place in range(count)]
