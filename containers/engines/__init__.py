@@ -50,9 +50,12 @@ class Engine(Protocol):
         """Start one process of the plan; a container starts with the first of its processes. Raises ContainerError, at once or by
         `exit_code`."""
 
+    def close(self, plan: EnginePlan) -> None:
+        """After all processes have ended, or were told to: let go of what this process holds of them, in a few seconds."""
+
     def remove(self, plan: EnginePlan) -> None:
-        """After all processes have ended: take away what the engine made for them, with all that still runs in it; may be called again.
-        Raises ContainerError naming what is left."""
+        """After `close`: take away what the engine made for them, with all that still runs in it; may be called again. Waits for a daemon
+        that is slow, so call it where nobody waits. Raises ContainerError naming what is left."""
 
 
 ENGINES: Final[dict[str, Engine]] = {"bare": bare, "docker": docker, "podman": podman, "apptainer": apptainer}

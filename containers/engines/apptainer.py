@@ -19,6 +19,7 @@ NAME = "apptainer"
 HIDDEN: Final = ("APPTAINERENV_", "SINGULARITYENV_", "APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINER_MOUNT", "SINGULARITY_MOUNT")
 SCRATCH: Final = "scratch"
 
+close = container.close
 remove = container.remove
 
 

@@ -129,5 +129,9 @@ def start(plan: EnginePlan, index: int) -> BareProcess:
     return BareProcess(plan.processes[index])
 
 
+def close(plan: EnginePlan) -> None:  # noqa: ARG001 - nothing holds the processes together
+    """See containers.engines."""
+
+
 def remove(plan: EnginePlan) -> None:  # noqa: ARG001 - nothing was made beside the processes
     """Nothing was made beside the processes."""

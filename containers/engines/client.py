@@ -17,6 +17,7 @@ from base.errors import ContainerError
 from cluster.processes import bury, die_with_parent, prepare_prctl
 
 CALL_S: Final = 10.0
+LEAST_CALL_S: Final = 1.0
 
 
 def environment(hidden: Sequence[str]) -> dict[str, str]:
@@ -81,22 +82,22 @@ def end(process: subprocess.Popen[bytes]) -> None:
             stream.close()
 
 
-def is_there(find: Sequence[str], where: str) -> bool:
+def is_there(find: Sequence[str], where: str, limit_s: float = CALL_S) -> bool:
     """Whether the container that `find` looks for exists. Raises ContainerError when that cannot be told."""
-    result = call(find, where)
+    result = call(find, where, limit_s)
     if result.returncode:
         raise ContainerError(f"{where}: `{shlex.join(find)}` ended with {result.returncode}: {last_lines(result.stderr, 3)}")
     return bool(result.stdout.strip())
 
 
 def remove_container(name: str, find: Sequence[str], remove: Sequence[str], where: str, limit_s: float = CALL_S) -> None:
-    """Until it is gone, by whomever: the engine itself may be removing it. Raises ContainerError naming it."""
+    """Until it is gone, by whomever: the engine itself may be removing it. Raises ContainerError naming it, after some `limit_s`."""
     give_up = time.monotonic() + limit_s
     said = ""
-    while is_there(find, where):
+    while is_there(find, where, max(LEAST_CALL_S, give_up - time.monotonic())):
         if time.monotonic() > give_up:
             raise ContainerError(f"the container {name!r} is still there after `{shlex.join(remove)}`: {said}; {where}: remove it by hand")
-        said = last_lines(call(remove, where).stderr, 3)
+        said = last_lines(call(remove, where, max(LEAST_CALL_S, give_up - time.monotonic())).stderr, 3)
 
 
 def tail(path: Path, lines: int = 5) -> str:

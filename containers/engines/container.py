@@ -21,6 +21,8 @@ from containers.engines.oom import OomCount
 from containers.spec import EnginePlan, ProcessPlan
 
 CLIENT_END_S: Final = 3.0
+REMOVE_S: Final = 45.0
+"""Also a daemon that is slow for half a minute has removed it by then."""
 LOG: Final = "engine.log"
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
@@ -37,15 +39,20 @@ def start(plan: EnginePlan, index: int) -> ContainerProcess:
     return _RUNNING[name].processes[index]
 
 
-def remove(plan: EnginePlan) -> None:
-    """End what still runs and see to it that nothing is left; may be called again. Raises ContainerError naming what cannot be removed."""
-    control = plan.container
-    assert control is not None
+def close(plan: EnginePlan) -> None:
+    """Let go of the container: its watchdog ends what still runs in it, its client is given CLIENT_END_S; may be called again."""
     container = _RUNNING.pop(plan.spec.name, None)
     if container is not None:
         container.close()
-    if control.find and (container is not None or plan.processes):
-        client.remove_container(plan.spec.name, control.find, control.remove, control.where)
+
+
+def remove(plan: EnginePlan) -> None:
+    """See to it that nothing is left; may be called again. Raises ContainerError naming what cannot be removed within REMOVE_S."""
+    close(plan)
+    control = plan.container
+    assert control is not None
+    if control.find:
+        client.remove_container(plan.spec.name, control.find, control.remove, control.where, REMOVE_S)
 
 
 class Container:

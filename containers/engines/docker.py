@@ -10,6 +10,7 @@ from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "docker"
 
+close = container.close
 remove = container.remove
 
 

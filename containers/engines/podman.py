@@ -13,6 +13,7 @@ from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "podman"
 
+close = container.close
 remove = container.remove
 
 

@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from typing import Final
 
 from base.command import CommandResult, last_lines
 from base.errors import ContainerError
+from cluster.holding import holder_of
 from containers.images import apptainer
 from containers.images.commands import ask
 from containers.images.model import PinnedImage
+from containers.labels import HOLDER, JOB, TAG, USER
 from containers.node_facts import limits_here
 
 RUN_S: Final = 120.0
 OLDEST: Final = (3, 6)
+CHECK: Final = "image-check"
 PROGRAM: Final = "import sys; sys.stdout.write('slipway %d %d' % sys.version_info[:2])"
 
 
-def contract_argv(image: PinnedImage, python: str, uid: int, gid: int, limits: Sequence[tuple[str, int]] = ()) -> list[str]:
-    """Run the interpreter as us, without network, rights or a writable root. `limits`: as of a run; an engine's own may be more than we may
-    have."""
+def contract_argv(
+    image: PinnedImage,
+    python: str,
+    user: tuple[int, int],
+    limits: Sequence[tuple[str, int]] = (),
+    labels: Sequence[tuple[str, str]] = (),
+) -> list[str]:
+    """Run the interpreter as `user` (uid, gid), without network, rights or a writable root. `limits`: as of a run; an engine's own may be
+    more than we may have. `labels`: what it is found by, should its client be killed."""
     if image.engine == apptainer.NAME:
         return [apptainer.NAME, "exec", "--containall", "--cleanenv", image.source, python, "-c", PROGRAM]
-    rights = ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only", "--user", f"{uid}:{gid}", "--env", "HOME=/tmp"]
+    rights = [
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+        "--read-only",
+        "--user",
+        "{}:{}".format(*user),
+        "--env",
+        "HOME=/tmp",
+    ]
     ours = [word for name, most in limits for word in ("--ulimit", f"{name}={most}:{most}")]
-    start = [image.engine, "run", "--rm", "--network", "none", *ours, *rights, "--entrypoint", python]
+    named = [word for name, value in labels for word in ("--label", f"{name}={value}")]
+    start = [image.engine, "run", "--rm", *named, "--network", "none", *ours, *rights, "--entrypoint", python]
     return [*start, image.image_id.removeprefix("sha256:"), "-c", PROGRAM]
 
 
@@ -46,4 +67,12 @@ def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> No
 
 def check_contract(image: PinnedImage, python: str) -> None:
     """Run it. Raises ContainerError."""
-    judge_contract(image, python, ask(contract_argv(image, python, os.geteuid(), os.getegid(), limits_here()), RUN_S))
+    argv = contract_argv(image, python, (os.geteuid(), os.getegid()), limits_here(), labels_here())
+    judge_contract(image, python, ask(argv, RUN_S))
+
+
+def labels_here() -> tuple[tuple[str, str], ...]:
+    """Of a container that belongs to no run but to this process, and is removed by the next reaping after that has ended."""
+    holder = holder_of(os.getpid(), "local", str(os.getpid()), 0)
+    job = f"{holder.scheduler}:{holder.job_id}:{holder.restart_count}"
+    return (TAG, CHECK), (JOB, job), (USER, str(os.geteuid())), (HOLDER, json.dumps(holder.to_json(), sort_keys=True))

@@ -59,11 +59,13 @@ def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path 
     place = cache / "images"
     with locked(place / f"{image.short}.lock", f"pull image {image.reference!r} ({image.short})", limit_s):
         if find(engine, image.image_id) is None:
+            named_before = find(engine, reference) is not None
             pin(reference, engine, pull="always", credentials=credentials)
             found = find(engine, image.image_id) is not None
             if found:
                 demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)
-            demand([engine, "rmi", reference], TAG_S)  # a second name of ours would keep the image for ever
+            if not named_before:  # a second name of ours would keep the image for ever; one that was there before is somebody else's
+                demand([engine, "rmi", reference], TAG_S)
             if not found:
                 return False
         mark_used(place, image, engine)

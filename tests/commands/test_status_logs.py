@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.holding import holder_of
 from tests.commands.conftest import House
-from workflow.run.lease import holder_of, new_lease
+from workflow.run.lease import new_lease
 from workflow.study.image_file import images_file
 
 ROOT = Path(__file__).parents[2]

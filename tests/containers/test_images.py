@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +27,20 @@ from containers.frameworks import FRAMEWORKS, load_framework
 from containers.images import apptainer, commands
 from containers.images.archiving import archive
 from containers.images.build import build, build_argv
-from containers.images.checking import contract_argv, judge_contract
-from containers.images.loading import image_to_start, load, loaded_id
+from containers.images.checking import contract_argv, judge_contract, labels_here
+from containers.images.loading import image_to_start, load, loaded_id, pull_pinned
 from containers.images.locks import locked
 from containers.images.marks import last_used, mark_used
-from containers.images.model import PinnedImage, check_platform, check_same, manifest_path, read_manifest
+from containers.images.model import MACHINES, PinnedImage, check_platform, check_same, manifest_path, read_manifest
 from containers.images.pinning import by_digest, pin
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
 from containers.images.space import free_bytes, require
 from containers.images.streams import feed_decompressed, save_compressed
+from containers.labels import HOLDER
+from containers.reaping import Found, jobs_alive, plan_reap
+from workflow.run.leftovers import is_older
 
+HERE = MACHINES[platform.machine()]
 ID, OTHER, MANIFEST = (f"sha256:{digit * 64}" for digit in "abc")
 DOCKER = {"Id": ID, "RepoTags": ["a/b:1"], "RepoDigests": [], "Architecture": "amd64", "Os": "linux", "Size": 141936359}
 PODMAN = {
@@ -130,7 +136,56 @@ def test_an_image_that_cannot_run_us_is_refused() -> None:
     for found, words in ((result(127, "", "not found"), "not found"), (result(0, "slipway 2 7"), "3.6"), (result(0, ""), "ended with 0")):
         with pytest.raises(ContainerError, match=words):
             judge_contract(image(), "python3", found)
-    assert contract_argv(image(), "python3", 7, 8)[-3:-1] == ["a" * 64, "-c"]
+    argv = contract_argv(image(), "python3", (7, 8), labels=labels_here())
+    assert argv[-3:-1] == ["a" * 64, "-c"]
+    assert argv[argv.index("--user") + 1] == "7:8"
+
+
+def test_the_container_that_looks_into_an_image_is_found_when_who_asked_is_dead() -> None:
+    """Its client may be killed between docker's `create` and `start`: then nobody else would remove it."""
+    argv = contract_argv(image(), "python3", (7, 8), labels=labels_here())
+    labels = dict(word.split("=", 1) for before, word in pairwise(argv) if before == "--label")
+    ended = json.dumps({**json.loads(labels[HOLDER]), "pid_start": 1})
+    asking = Found(engine="docker", id="1", name="x", labels=tuple(labels.items()))
+    dead = Found(engine="docker", id="2", name="x", labels=tuple({**labels, HOLDER: ended}.items()))
+    decisions = plan_reap((asking, dead), jobs_alive, os.geteuid(), partial(is_older, "run-a2-" + "0" * 24))
+    assert [decision.remove for decision in decisions] == [False, True]
+
+
+CLIENT = """#!/bin/sh
+# What docker's manual says of inspect, pull, tag and rmi; names are files.
+names={place}
+echo "$@" >> {place}.asked
+case "$1 $2" in
+"image inspect") [ -e "$names/$(echo "$3" | tr / _)" ] || {{ echo "Error: No such image: $3" >&2; exit 1; }}
+    echo '[{{"Id": "sha256:{id}", "RepoDigests": [], "Os": "linux", "Architecture": "{machine}", "Size": 1}}]' ;;
+"pull --quiet") touch "$names/$(echo "$3" | tr / _)"; {pulled} ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("before", "has_it", "removed"), [(False, True, True), (True, False, False), (False, False, True)])
+def test_a_name_that_was_there_before_is_not_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, has_it: bool, removed: bool
+) -> None:
+    """The daemon is shared: `repository@digest` may be what another user has pulled."""
+    here = dataclasses.replace(image(), reference="registry/site:1", digest="sha256:" + "d" * 64, platform=f"linux/{HERE}")
+    names, client = tmp_path / "names", tmp_path / "bin" / "docker"
+    names.mkdir()
+    client.parent.mkdir()
+    bare_id = here.image_id.removeprefix("sha256:")
+    pulled = f'touch "$names/{here.image_id}"' if has_it else "true"
+    client.write_text(CLIENT.format(place=names, id=bare_id, machine=HERE, pulled=pulled))
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{client.parent}:{os.environ['PATH']}")
+    reference = by_digest(here)
+    assert reference is not None
+    if before:
+        (names / reference.replace("/", "_")).touch()
+    assert pull_pinned(here, "docker", tmp_path / "cache") is has_it
+    asked = (tmp_path / "names.asked").read_text().splitlines()
+    assert (f"rmi {reference}" in asked) is removed
+    assert f"pull --quiet {reference}" in asked
 
 
 def test_reaping_takes_the_unused_first_and_no_more_than_asked() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from base.errors import ContainerError
 from cluster import processes
+from cluster.holding import holder_of
 from cluster.types import Allocation, Holder, Node
 from containers import reaping
 from containers.engines import WITH_STORE, Engine
@@ -21,7 +22,6 @@ from containers.engines.cli import remove_argv
 from containers.labels import labels_of
 from containers.reaping import Found, plan_reap
 from tests import images
-from workflow.run.lease import holder_of
 
 NODE = Node(name="n1", hostname="n1", address="10.0.0.1")
 SLURM = Allocation(scheduler="slurm", job_id="42", restart_count=1, nodes=(NODE,), device="cpu", exclusive=True)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from base.errors import LeaseError
+from cluster.holding import holder_of
 from cluster.types import Holder
-from workflow.run.lease import Lease, acquire, holder_of, holds, new_lease, read_lease, release
+from workflow.run.lease import Lease, acquire, holds, new_lease, read_lease, release
 
 ME = holder_of(os.getpid(), "local", "1", 0)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from base import errors
 from base.errors import Cancelled, LeaseError, PushError, SlipwayError
 from base.units import format_duration
+from containers.engines.bare import NAME as BARE
 from workflow.run import attempt
 from workflow.run.facts import run_facts, times_of
 from workflow.run.nodes import NodeHandle, Nodes
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_S: Final = 12.0
+SLOW_STOP_S: Final = 70.0
+"""For an engine whose daemon is slow: a container that is not removed is left to others. Who is cancelled has no time for that."""
 COLLECT_S: Final = 30.0
 RELEASE_S: Final = 10.0
 LEAVE_S: Final = 10.0
@@ -106,7 +109,7 @@ class _Finish:
             if self.ending.rank_end is not None and self.ending.rank_end.last_lines:
                 logger.error("its last lines:\n%s", self.ending.rank_end.last_lines)
         self.clock.enter("result")
-        self._ask("stop", "stopped", STOP_S)
+        self._ask("stop", "stopped", self._stop_limit_s())
         self._look_at_leftovers()
         self._ask("collect", "collected", COLLECT_S)
         self._look_at_owners()
@@ -174,8 +177,17 @@ class _Finish:
         if pending is None:
             _part(self.run, pending=None)
 
+    def _in_a_hurry(self) -> bool:
+        """The scheduler kills what is left some 30 s after it has told us to end."""
+        return self.ending.status in ("cancelled", "preempted") and not self.ending.planned
+
+    def _stop_limit_s(self) -> float:
+        if self.run.run["site"]["engine"] == BARE or self._in_a_hurry():
+            return STOP_S
+        return max(STOP_S, min(SLOW_STOP_S, self.run.time.deadline - time.monotonic()))
+
     def _push_limit_s(self) -> float:
-        if self.ending.status in ("cancelled", "preempted") and not self.ending.planned:
+        if self._in_a_hurry():
             return CANCELLED_PUSH_S
         limit = self.run.limits.get("push_s")
         return float(limit) if limit is not None else max(LEAST_PUSH_S, self.run.time.deadline - time.monotonic())

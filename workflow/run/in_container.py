@@ -76,7 +76,7 @@ def image_argv(python: str, orders: Mapping[str, Any]) -> tuple[str, ...] | None
 
 def who_we_are(allocation: Allocation) -> dict[str, Any]:
     """For the labels of a container: it belongs to this node program, in this start of the job."""
-    from workflow.run.lease import holder_of
+    from cluster.holding import holder_of
 
     holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
     return {"uid": os.geteuid(), "holder": holder.to_json()}

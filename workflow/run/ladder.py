@@ -1,14 +1,16 @@
-"""The way down: TERM, after 5 s KILL, what the engine made, then all that descends from us; within 10 s, if the engine answers."""
+"""The way down: TERM, after 5 s KILL, what the engine made, then all that descends from us; within 10 s, if the engine answers at once."""
 
 from __future__ import annotations
 
 import logging
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from base.errors import ContainerError
+from base.errors import SlipwayError
 from cluster import processes
+from workflow.run.calls import Call
 from workflow.run.loop import Loop, Timer
 from workflow.run.ranks import Ranks
 
@@ -26,6 +28,7 @@ class Ladder:
         self._ranks = ranks
         self._then: list[Callable[[bool], None]] = [then]
         self._timers: list[Timer] = []
+        self._closing = False
         if ranks is None or not ranks.running():
             self._finish()
             return
@@ -47,13 +50,31 @@ class Ladder:
 
     def rank_ended(self) -> None:
         """To be told when a process of the ranks has ended."""
-        if not self.finished and (self._ranks is None or not self._ranks.running()):
+        if not self._closing and (self._ranks is None or not self._ranks.running()):
             self._finish()
 
     def _finish(self) -> None:
+        self._closing = True
         for timer in self._timers:
             timer.cancel()
-        removed = self._ranks is None or self._close(self._ranks)
+        closed = self._ranks is None or self._close(self._ranks)
+        removal = None if self._ranks is None else self._ranks.remove()
+        if removal is None:
+            self._end_descendants(closed)
+        else:
+            removal.then = partial(self._removed, closed)
+
+    def _removed(self, closed: bool, removal: Call) -> None:
+        """The engine's clients are our descendants, and had to end before those are killed."""
+        try:
+            removal.result()
+        except SlipwayError as error:
+            logger.error("%s", error)
+            self._end_descendants(False)
+        else:
+            self._end_descendants(closed)
+
+    def _end_descendants(self, removed: bool) -> None:
         ended = processes.kill_descendants(DESCENDANTS_S)
         if not ended:
             logger.error("processes of this run are left in uninterruptible sleep")
@@ -63,10 +84,9 @@ class Ladder:
             then(clean)
 
     def _close(self, ranks: Ranks) -> bool:
-        """The engine's client is one of our descendants, and has to be asked before they are killed."""
         try:
             ranks.close()
-        except (ContainerError, OSError) as error:
+        except OSError as error:
             logger.error("%s", error)
             return False
         return True

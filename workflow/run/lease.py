@@ -10,7 +10,6 @@ All functions touch network storage: call them in a child with a time limit.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from typing import Any, Final
 from base.errors import LeaseError, StorageError
 from base.jsonfile import canonical_json
 from base.publish import create_exclusive, publish
-from cluster import processes
 from cluster.types import Holder
 
 NAME: Final = "lease.json"
@@ -45,23 +43,6 @@ class Lease:
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""
         return {"schema": "slipway.lease/1", "token": self.token, "attempt": self.attempt, "since": self.since, **self.holder.to_json()}
-
-
-def holder_of(pid: int, scheduler: str, job_id: str, restart_count: int) -> Holder:
-    """The holder that process `pid` of this machine is."""
-    state = processes.state_of(pid)
-    if state is None:
-        raise LeaseError(f"process {pid}, which wants a lease, has ended")
-    return Holder(
-        scheduler=scheduler,
-        job_id=job_id,
-        restart_count=restart_count,
-        host=os.uname().nodename,
-        pid=pid,
-        pid_start=state.start,
-        boot_id=processes.boot_id(),
-        pid_namespace=processes.pid_namespace(),
-    )
 
 
 def new_lease(holder: Holder, attempt: int) -> Lease:

@@ -78,8 +78,7 @@ class NodeProgram:
     def _obey(self, what: str, message: dict[str, Any]) -> None:
         try:
             if what == "end":
-                self.exit_code = 0
-                self.work.end(message.get("pending"))
+                self.work.when_stopped(lambda: self._end(message.get("pending")))
             elif what != "alive":
                 _ORDERS[what](self.work, message)
         except SlipwayError as error:
@@ -87,6 +86,10 @@ class NodeProgram:
         except OSError as error:
             place = f": {error.filename}" if error.filename else ""
             self.work.fail(what, _OF_ORDER.get(what, "StagingError"), f"{error.strerror or error}{place}")
+
+    def _end(self, pending: dict[str, Any] | None) -> None:
+        self.exit_code = 0
+        self.work.end(pending)
 
     def _say_alive(self) -> None:
         self.say("alive", step=self.work.least_step())

@@ -204,7 +204,7 @@ class NodeWork:
         self.stop(lambda clean: self.say("stopped", clean=clean))
 
     def stop(self, then: Callable[[bool], None]) -> None:
-        """Down the ladder; `then(clean)` within 10 s."""
+        """Down the ladder; `then(clean)` within 10 s, later only where an engine's daemon is slow."""
         if self.preflight is not None:
             self.preflight.kill()
             self.preflight = None
@@ -221,6 +221,13 @@ class NodeWork:
             return
         ranks, self.ladder = self.ranks, None
         self.ladder = Ladder(self.loop, ranks, lambda clean: self._stopped(then, clean))
+
+    def when_stopped(self, then: Callable[[], None]) -> None:
+        """Now, or when what is being ended has ended: the engine may still be removing a container."""
+        if self.ladder is not None and not self.ladder.finished:
+            self.ladder.also(lambda _clean: then())
+        else:
+            then()
 
     def _stopped(self, then: Callable[[bool], None], clean: bool) -> None:
         self.ranks = None

@@ -13,6 +13,7 @@ from base.logs import private_umask
 from base.publish import remove_tree
 from base.seal import read_sealed
 from cluster import processes
+from cluster.holding import holder_of
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder
 from workflow.run import lease as leases
@@ -48,7 +49,7 @@ def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Ma
     request = allocation_request(cell, content["cells"], site, limits["walltime_s"], _node_set(content, run_id, environ))
     allocation = scheduler.allocate(request, environ, supervisor)
     run_dir = Path(results, "runs", run_id)
-    holder = leases.holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
+    holder = holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
     mine, dead = leases.acquire(run_dir, lambda found: _next_lease(run_dir, holder, found), holder_alive, describe_holder)
     if dead is not None:
         _sweep(run_dir, run_id, dead)

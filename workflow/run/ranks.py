@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from base.errors import SlipwayError
 from cluster import processes
@@ -16,9 +16,13 @@ from cluster.machine import oom_kills
 from containers.engines import Engine, Process
 from containers.spec import EnginePlan
 from workflow.run.beats import Beats
+from workflow.run.calls import Call
 from workflow.run.loop import Loop
 from workflow.run.outcome import RankEnd
 from workflow.run.rank_log import RankLog
+
+REMOVE_S: Final = 60.0
+"""More than an engine gives its own daemon."""
 
 
 class Watched:
@@ -174,12 +178,17 @@ class Ranks:
                 watched.process.signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """After the end of all: finish the logs, give the descriptors back, take away what the engine made."""
+        """After the end of all: finish the logs, give the descriptors back. What the engine made is still to be removed."""
         for watched in self.watched:
             watched.drain()
             self._loop.unwatch(watched.process.output_fd)
             self._loop.unwatch(watched.process.exit_fd)
             watched.log.close()
             watched.process.close()
-        self._engine.remove(self.plan)
+        self._engine.close(self.plan)
         self.watched = []
+
+    def remove(self) -> Call | None:
+        """Take away what the engine made, in a child, since its daemon may be slow; None where this engine makes nothing."""
+        made = self.plan.container is not None and self.plan.container.find
+        return Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=REMOVE_S) if made else None
