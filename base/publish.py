@@ -7,13 +7,13 @@ notes), so a part whose sync failed is removed and never synced again.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import secrets
-import shutil
 import stat
 from pathlib import Path
+
+from base.removing import remove_tree as remove_tree
 
 
 def part_path(target: Path) -> Path:
@@ -105,19 +105,6 @@ def sync_tree(root: Path) -> None:
 def sync_directory(path: Path) -> None:
     """fsync a directory, so that the names in it are durable."""
     _sync_path(path)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory tree, also one whose directories are read-only; of a link only the link. What vanished does not matter."""
-    if path.is_symlink():
-        path.unlink(missing_ok=True)
-        return
-    for directory, _, _ in os.walk(path):
-        with contextlib.suppress(OSError):
-            os.chmod(directory, 0o700)
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        shutil.rmtree(path)
 
 
 def _rename_new(source: Path, target: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 STOP: Final = "stop"
 CHECKPOINT: Final = "checkpoint.safetensors"
+PARAMETERS: Final = "parameters.safetensors"
 PIDS: Final = 32768
 SHM_BYTES: Final = 16 << 30
 BEAT_S: Final = 20.0

@@ -29,9 +29,10 @@ class Delivery:
     message: str
 
 
-def keep_pending(run_dir: Path, target: Path, reason: str, out: str = "out") -> None:
-    """Mark `run_dir`/`out` as a result that belongs to `target` (absolute) and could not be pushed for `reason`."""
-    publish_json(run_dir / NAME, {"schema": SCHEMA, "out": out, "target": str(target), "reason": reason})
+def keep_pending(run_dir: Path, target: Path, reason: str, own: str | None = None) -> None:
+    """Mark `run_dir` as a result that belongs to `target` (absolute) and could not be pushed for `reason`: its directory `out`, which a
+    program wrote, and `own`, which we wrote."""
+    publish_json(run_dir / NAME, {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason})
 
 
 def deliver_pending(cache_dir: Path, timeout_s: float = 600.0) -> list[Delivery]:
@@ -53,11 +54,11 @@ def deliver_pending(cache_dir: Path, timeout_s: float = 600.0) -> list[Delivery]
     return found
 
 
-def push(out: Path, target: Path) -> str:
+def push(out: Path, own: Path | None, target: Path) -> str:
     """Copy and publish one whole result; returns where it lies then, which is not `target` if something else has that name."""
     part = part_path(target)
     try:
-        files = push_files(out, part)
+        files = push_files(out, part, own_dir=own)
         try:
             publish_or_differ(part, files, target)
         except TargetDiffers:
@@ -72,8 +73,8 @@ def push(out: Path, target: Path) -> str:
 def _deliver(run_dir: Path, timeout_s: float) -> Delivery:
     target = Path("unknown")
     try:
-        out, target = _content(run_dir)
-        went = Path(call_limited(f"push of {out}", push, out, target, timeout_s=timeout_s))
+        out, own, target = _content(run_dir)
+        went = Path(call_limited(f"push of {out}", push, out, own, target, timeout_s=timeout_s))
         remove_tree(run_dir)
     except SlipwayError as error:
         return Delivery(run_dir=run_dir, target=target, delivered=False, message=str(error))
@@ -82,13 +83,15 @@ def _deliver(run_dir: Path, timeout_s: float) -> Delivery:
     )
 
 
-def _content(run_dir: Path) -> tuple[Path, Path]:
-    """The directory that waits and its target."""
+def _content(run_dir: Path) -> tuple[Path, Path | None, Path]:
+    """The directories that wait, of the program and our own, and the target."""
     content: Any = read_json(run_dir / NAME)
     try:
         out, target = run_dir / content["out"], Path(content["target"])
-    except (KeyError, TypeError) as error:
+        own = None if content.get("own") is None else run_dir / content["own"]
+    except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{run_dir / NAME} is not a note of ours ({error!r}): move the result by hand") from error
-    if not target.is_absolute() or not out.resolve().is_relative_to(run_dir.resolve()) or not out.is_dir():
+    places = [place for place in (out, own) if place is not None]
+    if not target.is_absolute() or not all(place.parent == run_dir and place.is_dir() and not place.is_symlink() for place in places):
         raise PushError(f"{run_dir / NAME} names {out} and {target}: expected a directory beside it and an absolute path")
-    return out, target
+    return out, own, target

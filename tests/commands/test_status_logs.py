@@ -120,7 +120,7 @@ def test_logs_of_a_run_that_runs_here(house: House) -> None:
     for node in (0, 1):
         for study in (house.load().name, "another-of-the-same-cell"):
             work = house.root / "cache" / f"local-{node}" / "runs" / f"{name}-a1-{study}"
-            logs = work / "out" / "logs"
+            logs = work / "own" / "logs"
             logs.mkdir(parents=True)
             run_dir = house.load().results_dir.with_name(study) / "runs" / name
             (work / "run.json").write_text(json.dumps({"run_dir": str(run_dir), "attempt": 1}))

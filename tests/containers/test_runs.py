@@ -16,6 +16,7 @@ from containers.engines import Engine
 from containers.engines.cli import remove_argv
 from containers.labels import TAG
 from tests.containers.conftest import Dockerd
+from tests.run.hostile import a_pipe_freezes_nobody, links_lead_nowhere
 from tests.run.world import ROOT, World
 from workflow.run.record_model import validate_record
 
@@ -203,3 +204,11 @@ def test_a_daemon_that_hangs_is_named_within_its_limit(tmp_path: Path, dockerd: 
     assert code == 16, log
     assert f"dockerd at {dockerd.host} does not answer" in log
     wait_until_clean(world, "docker")
+
+
+def test_links_that_a_container_plants_lead_nowhere_on_the_host(world: World) -> None:
+    links_lead_nowhere(world)
+
+
+def test_a_pipe_that_a_container_plants_freezes_nobody(world: World) -> None:
+    a_pipe_freezes_nobody(world)

@@ -3,14 +3,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from base.errors import PushError, StorageError
 from base.limited import call_limited
 from base.publish import part_path
+from base.untrusted import directory
 from data_prep.cache import ls
 from data_prep.push import deliver_pending, keep_pending, publish_attempt, push_files
+from data_prep.push.listing import list_files
 
 
 def result(out: Path, text: str = "1") -> Path:
@@ -147,7 +150,7 @@ def test_links_and_special_files_are_listed_and_not_followed(tmp_path: Path) -> 
     assert listed == {
         "secret": "a symbolic link",
         "folder": "a symbolic link",
-        "pipe": "neither a file nor a directory",
+        "pipe": "a pipe",
         "new\\nline": "its name holds control characters or is no UTF-8",
         "latin-\\udce9": "its name holds control characters or is no UTF-8",
     }
@@ -227,4 +230,111 @@ def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
     assert "not valid JSON" in found[torn].message
     assert not good.exists()
     assert contents(stuck / "out")
+    assert not (tmp_path / "1").exists()
+
+
+def refused(part: Path, files: list[dict[str, Any]]) -> dict[str, str]:
+    """What was not pushed, with the reason."""
+    names = [file["path"] for file in files if file["path"].startswith("not-pushed-")]
+    return {entry["path"]: entry["reason"] for name in names for entry in map(json.loads, (part / name).read_text().splitlines())}
+
+
+def test_what_we_wrote_comes_from_beside_and_its_names_are_not_the_program_s(tmp_path: Path) -> None:
+    out, own, part = result(tmp_path / "out"), tmp_path / "own", part_path(tmp_path / "1")
+    (own / "logs").mkdir(parents=True)
+    for name in ("cell.json", "logs/rank-0.log", "logs/node-0.log"):
+        (own / name).write_text("ours")
+    for name in ("cell.json", "record.json", "logs/node-1.log", "logs/rank-12-15.log", "logs/mine.log"):
+        (out / name).write_text("the program's")
+    files = push_files(out, part, own_dir=own)
+    assert publish_attempt(part, files, tmp_path / "1")
+    found = contents(tmp_path / "1")
+    assert {name for name, text in found.items() if text == b"ours"} == {"cell.json", "logs/rank-0.log", "logs/node-0.log"}
+    assert {name for name, text in found.items() if text == b"the program's"} == {"logs/mine.log"}
+    assert set(refused(tmp_path / "1", files)) == {"cell.json", "record.json", "logs/node-1.log", "logs/rank-0.log", "logs/rank-12-15.log"}
+
+
+def test_more_files_than_a_record_takes_are_refused_and_what_is_named_comes_first(tmp_path: Path) -> None:
+    out, part = tmp_path / "out", part_path(tmp_path / "1")
+    out.mkdir()
+    for number in range(200):
+        (out / f"junk-{number}").touch()
+    (out / "events-7.jsonl").write_text("{}\n")
+    files = push_files(out, part, first=("events-7.jsonl", "parameters.safetensors"), most=5)
+    assert len(files) == 6
+    assert "events-7.jsonl" in {file["path"] for file in files}
+    assert set(refused(part, files).values()) == {"one too many: 5 files with paths of 1048576 bytes together are pushed"}
+
+
+def test_paths_are_as_long_together_as_a_record_takes(tmp_path: Path) -> None:
+    out = tmp_path.joinpath("out", *["d" * 250] * 6)
+    out.mkdir(parents=True)
+    for number in range(700):
+        (out / f"{number:0250d}").touch()
+    with directory(tmp_path / "out") as root:
+        listing = list_files(root)
+    assert len(listing.files) == (1 << 20) // len(json.dumps(listing.files[0].path)) < 700
+    assert len(listing.files) + len(listing.refused) == 700
+
+
+def test_a_file_of_holes_is_refused_and_one_with_some_is_not(tmp_path: Path) -> None:
+    out, part = result(tmp_path / "out"), part_path(tmp_path / "1")
+    for name, size in (("giant", 1 << 42), ("small", 1 << 20)):
+        with (out / name).open("wb") as file:
+            file.write(b"begin")
+            file.truncate(size)
+    files = push_files(out, part)
+    assert "with holes" in refused(part, files)["giant"]
+    assert next(file["bytes"] for file in files if file["path"] == "small") == 1 << 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave a file of another's")
+def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    out, part = result(tmp_path / "out"), part_path(tmp_path / "1")
+    os.chown(out / "events-0.jsonl", 65534, 65534)
+    assert refused(part, push_files(out, part)) == {"events-0.jsonl": "of uid 65534, not this user's"}
+
+
+def test_an_output_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    part = part_path(tmp_path / "1")
+    result(tmp_path / "home")
+    (tmp_path / "out").symlink_to(tmp_path / "home")
+    files = push_files(tmp_path / "out", part)
+    assert refused(part, files) == {"out": "it is a symbolic link"}
+    assert len(files) == 1
+
+
+def test_a_result_of_an_earlier_version_is_delivered_with_its_record(tmp_path: Path) -> None:
+    run_dir = tmp_path / "cache" / "runs" / "old"
+    result(run_dir / "out")
+    (run_dir / "out" / "record.json").write_text("{}")
+    note = {"schema": "slipway.pending/1", "out": "out", "target": str(tmp_path / "1"), "reason": "storage was full"}
+    (run_dir / "pending.json").write_text(json.dumps(note))
+    (delivery,) = deliver_pending(tmp_path / "cache")
+    assert delivery.delivered, delivery.message
+    assert (tmp_path / "1" / "record.json").read_text() == "{}"
+    assert (tmp_path / "1" / "logs" / "rank-0.log").is_file()
+
+
+def test_a_result_waits_with_what_we_wrote_beside_it(tmp_path: Path) -> None:
+    run_dir = tmp_path / "cache" / "runs" / "new"
+    result(run_dir / "out")
+    (run_dir / "own").mkdir()
+    (run_dir / "own" / "record.json").write_text("{}")
+    keep_pending(run_dir, tmp_path / "1", "storage was full", own="own")
+    (delivery,) = deliver_pending(tmp_path / "cache")
+    assert delivery.delivered, delivery.message
+    assert (tmp_path / "1" / "record.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("where", ["out", "own"])
+def test_a_note_that_leads_out_by_a_link_delivers_nothing(tmp_path: Path, where: str) -> None:
+    run_dir = tmp_path / "cache" / "runs" / "new"
+    result(run_dir / "out")
+    (run_dir / "own").mkdir()
+    keep_pending(run_dir, tmp_path / "1", "storage was full", own="own")
+    (run_dir / where).rename(tmp_path / "moved")
+    (run_dir / where).symlink_to(tmp_path / "moved")
+    (delivery,) = deliver_pending(tmp_path / "cache")
+    assert not delivery.delivered
     assert not (tmp_path / "1").exists()

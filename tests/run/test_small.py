@@ -19,6 +19,7 @@ import pytest
 from base.errors import NodeLost
 from workflow.run.beats import Beats
 from workflow.run.clock import STEPS, Clock
+from workflow.run.events import read_events
 from workflow.run.loop import Loop
 from workflow.run.provenance import parse_git_status, slipway_provenance
 from workflow.run.rank_log import RankLog
@@ -268,3 +269,18 @@ def test_signals_are_those_that_end_jobs() -> None:
     from workflow.run.loop import SIGNALS
 
     assert set(SIGNALS) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+@pytest.mark.parametrize("planted", ["a pipe", "a symbolic link", "a directory"])
+def test_events_that_are_no_file_are_silence_and_said_once(tmp_path: Path, planted: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "events-0.jsonl"
+    (tmp_path / "elsewhere").write_text('{"event": "phase", "phase": "train"}\n')
+    make = {"a pipe": os.mkfifo, "a symbolic link": lambda path: path.symlink_to("elsewhere"), "a directory": Path.mkdir}
+    make[planted](path)
+    beats = Beats(path, 0.0)
+    for now in (1.0, 2.0):
+        beats.poll(now)
+    assert beats.silent_s(3.0) == 3.0
+    assert beats.problem == f"events-0.jsonl cannot be read: it is {planted}"
+    assert len(caplog.records) == 1
+    assert read_events(tmp_path, 1) == {}

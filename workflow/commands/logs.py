@@ -76,7 +76,7 @@ def _attempts(directory: Path) -> list[int]:
 def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Path]:
     """Directories of logs of an attempt whose work directory is on this machine: it runs, or its result waits here."""
     run_dir = paths.run_dir(study.results_dir, run_id)
-    return [work / "out" / "logs" for cache in caches_here(study.site) for work in of_run(cache, run_dir, attempt)]
+    return [work / "own" / "logs" for cache in caches_here(study.site) for work in of_run(cache, run_dir, attempt)]
 
 
 def _nothing(study: Study, run_id: str, wanted: Wanted) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections import deque
 from pathlib import Path
 
+from base.untrusted import open_file
 from workflow.run.events import MAX_LINE, Event, checked_event, parse_line
+
+logger = logging.getLogger(__name__)
 
 READ_BYTES = 4 << 20
 PARSE_LINES = 200
@@ -27,17 +32,14 @@ class Beats:
         self.error: Event | None = None
         self.checkpoint: int | None = None
         """The step of the last checkpoint that a run can go on from."""
+        self.problem: str | None = None
+        """Why its events cannot be read."""
         self.stopped = False
         """Whether run_stop was seen."""
 
     def poll(self, now: float) -> None:
         """Take what was written since; any line is a beat."""
-        try:
-            with self._path.open("rb", buffering=0) as file:
-                file.seek(self._offset)
-                data = file.read(READ_BYTES)
-        except FileNotFoundError:
-            return
+        data = self._read()
         if not data:
             return
         self._offset += len(data)
@@ -52,6 +54,22 @@ class Beats:
             event = checked_event(parse_line(line))
             if event is not None:
                 self._take(event)
+
+    def _read(self) -> bytes:
+        """What has been added; nothing while there is no file, or something that is none: that is said once, and counts as silence."""
+        try:
+            descriptor = open_file(self._path)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            if self.problem is None:
+                self.problem = f"{self._path.name} cannot be read: {error.strerror}"
+                logger.error("%s", self.problem)
+            return b""
+        try:
+            return os.pread(descriptor, READ_BYTES, self._offset)
+        finally:
+            os.close(descriptor)
 
     def _take(self, event: Event) -> None:
         kind = event["event"]

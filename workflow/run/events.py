@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from base.foreign import number, plain, text, whole
+from base.untrusted import Unusable, open_file
 
 MAX_LINE: Final = 1 << 20
 """Bytes of a line."""
@@ -172,10 +174,12 @@ def read_events(directory: Path, world_size: int) -> dict[int, RankEvents]:
     """The events of every rank that has a file in `directory`."""
     found = {}
     for rank in range(world_size):
-        path = directory / f"events-{rank}.jsonl"
-        if path.is_file():
-            with path.open("rb") as file:
-                found[rank] = parse_events(bounded_lines(file))
+        try:
+            descriptor = open_file(directory / f"events-{rank}.jsonl")
+        except (FileNotFoundError, Unusable):
+            continue
+        with os.fdopen(descriptor, "rb") as file:
+            found[rank] = parse_events(bounded_lines(file))
     return found
 
 

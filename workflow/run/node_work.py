@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,14 +16,14 @@ from base.logs import private_umask
 from cluster.types import Allocation
 from containers.engines import get_engine
 from containers.engines.bare import NAME as BARE
-from containers.spec import STOP
+from containers.spec import CHECKPOINT, PARAMETERS, STOP
 from workflow.run.calls import Call
 from workflow.run.in_container import for_this_node, who_we_are
 from workflow.run.ladder import Ladder
 from workflow.run.loop import Loop
 from workflow.run.node_needs import Needs, Say
 from workflow.run.outcome import RankEnd
-from workflow.run.plan import container_spec
+from workflow.run.plan import container_spec, node_ranks
 from workflow.run.preflight_child import PreflightChild
 from workflow.run.ranks import Ranks
 from workflow.run.rendezvous import Reservation
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 MOST_STRANGERS: Final = 20
+LEAST_FILES: Final = 100
 LAST_PUSH_S: Final = 10.0
 """For a push after a signal: schedulers kill what is left some 30 s after it, and what is kept here has to be noted before that."""
 
@@ -120,7 +121,7 @@ class NodeWork:
         spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
         plan = engine.plan(spec, os.environ)
         self.ranks = Ranks(self.loop, engine, plan, self._rank_ended, self._container_failed)
-        self.ranks.start(needs.directory.out, self.node.name)
+        self.ranks.start(needs.directory.out, needs.directory.logs, self.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
         self.say("started")
         self.loop.every(min(TICK_S, self.orders["beat_s"] / 4), self._tick)
@@ -248,7 +249,9 @@ class NodeWork:
         if self.directory is None or not self.directory.exists():
             self.say("pushed", files=[])
             return
-        self.pushing = Call(self.loop, "push", push, str(self.directory.out), message["part"], timeout_s=message["limit_s"])
+        places = (str(self.directory.out), str(self.directory.own), message["part"])
+        names, nodes = expected_files(node_ranks(self.orders["cell_document"], self.index)), len(self.allocation.nodes)
+        self.pushing = Call(self.loop, "push", push, places, names, nodes, timeout_s=message["limit_s"])
         self.pushing.then = self._pushed
 
     def _pushed(self, call: Call) -> None:
@@ -278,8 +281,15 @@ class NodeWork:
             self.directory.remove()
 
 
-def push(out: str, part: str) -> list[dict[str, Any]]:
-    """In a child: copy the directory `out` to storage; path, bytes, hash of every file."""
-    from data_prep.push import push_files
+def expected_files(ranks: Sequence[int]) -> tuple[str, ...]:
+    """Pure: what the ranks of a node write for us."""
+    return (*(f"events-{rank}.jsonl" for rank in ranks), PARAMETERS, CHECKPOINT)
 
-    return list(push_files(Path(out), Path(part)))
+
+def push(places: tuple[str, str, str], names: Sequence[str], nodes: int) -> list[dict[str, Any]]:
+    """In a child: copy what the program wrote, and what we wrote, to storage; path, bytes, hash of every file. `places`: both, and the
+    target; `names`: files of the program that come before all others; `nodes`: how many share the number of files that a record takes."""
+    from data_prep.push import MOST_FILES, push_files
+
+    out, own, part = map(Path, places)
+    return list(push_files(out, part, own_dir=own, first=names, most=max(LEAST_FILES, MOST_FILES // nodes)))

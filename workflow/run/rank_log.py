@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -74,9 +75,9 @@ class RankLog:
 
     def _tail_file(self, number: int) -> IO[bytes]:
         path = self._path.with_name(f".{self._path.name}.tail-{number}")
-        file = path.open("w+b", buffering=0)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         path.unlink()
-        return file
+        return os.fdopen(descriptor, "w+b", buffering=0)
 
     def last_lines(self) -> str:
         """The last lines, safe to show, secrets masked."""

@@ -28,11 +28,11 @@ REMOVE_S: Final = 60.0
 class Watched:
     """One started process with its log and the events of its ranks."""
 
-    def __init__(self, process: Process, out: Path, host: str) -> None:
+    def __init__(self, process: Process, out: Path, logs: Path, host: str) -> None:
         now = time.monotonic()
         self.process = process
         self.host = host
-        self.log = RankLog(out / "logs" / f"{process.plan.name}.log")
+        self.log = RankLog(logs / f"{process.plan.name}.log")
         self.beats = {rank: Beats(out / f"events-{rank}.jsonl", now) for rank in process.plan.ranks}
         self.ended = False
 
@@ -115,10 +115,11 @@ class Ranks:
         self._oom_before = oom_kills()
         self.watched: list[Watched] = []
 
-    def start(self, out: Path, host: str) -> None:
-        """Start every process. Raises ContainerError; those started before it are still to be stopped."""
+    def start(self, out: Path, logs: Path, host: str) -> None:
+        """Start every process. `out`: where they write, and their events are read; `logs`: where we write what they print. Raises
+        ContainerError; those started before it are still to be stopped."""
         for index in range(len(self.plan.processes)):
-            watched = Watched(self._engine.start(self.plan, index), out, host)
+            watched = Watched(self._engine.start(self.plan, index), out, logs, host)
             self.watched.append(watched)
             self._loop.watch(watched.process.output_fd, partial(self._readable, watched))
             self._loop.watch(watched.process.exit_fd, partial(self._exited, watched))

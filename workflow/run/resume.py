@@ -9,6 +9,7 @@ from typing import Any
 
 from base.errors import DigestMismatch, StagingError, StorageError
 from base.units import format_size
+from base.untrusted import open_file
 
 READ_BYTES = 4 << 20
 
@@ -17,7 +18,7 @@ def fetch_checkpoint(source: str, target: str, num_bytes: int, digest: str) -> N
     """Copy the file, hashing it. Raises DigestMismatch when it is not what its record says, StagingError when it is not there or the node
     takes it not, StorageError when storage fails. What is not whole is removed."""
     try:
-        found = _copy(source, target)
+        found = _copy(source, target, num_bytes)
     except FileNotFoundError as error:
         raise DigestMismatch(f"the checkpoint {source} is not there any more") from error
     except OSError as error:
@@ -34,12 +35,13 @@ def fetch_checkpoint(source: str, target: str, num_bytes: int, digest: str) -> N
         )
 
 
-def _copy(source: str, target: str) -> tuple[int, Any]:
+def _copy(source: str, target: str, most: int) -> tuple[int, Any]:
+    """Bytes and hash of what was copied: all, or a little more than `most`."""
     from blake3 import blake3
 
     hasher, count = blake3(), 0
-    with open(source, "rb", buffering=0) as file, open(target, "wb") as copy:
-        while block := _read(file.fileno(), source):
+    with os.fdopen(open_file(Path(source)), "rb", buffering=0) as file, open(target, "wb") as copy:
+        while count <= most and (block := _read(file.fileno(), source)):
             hasher.update(block)
             copy.write(block)
             count += len(block)

@@ -1,8 +1,10 @@
-"""The work directory of one attempt on one node, in the node-local cache: all of `out` is pushed, the rest goes away with it.
+"""The work directory of one attempt on one node, in the node-local cache: `out` and `own` are pushed, the rest goes away with them.
 
-<cache>/runs/<run_id>-a<n>-<token8>/  out/ (events, parameters, checkpoint, logs/)  lib/slipway_reader  beat  cell.json
+<cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  lib/slipway_reader  beat  cell.json
+                                      own/ (what only we write: logs/, cell.json, a record that could not be pushed)
                                       resume/ (stop, and the checkpoint this attempt goes on from)
                                       run.json (whose this is: the run's directory on storage, the attempt)
+Only `out` can be written to in a container, and `own` is not in it at all: nothing of ours is written where a link may lie.
 for a container: program/ (the framework's folder), lib/ with copies, control/ (of engine and watchdog)
 """
 
@@ -21,11 +23,13 @@ from base.errors import RecordError
 from base.jsonfile import publish_json, read_json
 from base.publish import remove_tree
 from base.seal import publish_sealed
+from base.untrusted import directory, entries
 from containers.spec import Paths
 from workflow.run.work_locks import hold, let_go, sweep
 
 logger = logging.getLogger(__name__)
 
+MOST_LOOKED_AT: Final = 20_000
 OWNER: Final = "run.json"
 """Whose the directory is: {run_dir, attempt}."""
 READER: Final = Path(__file__).resolve().parents[2] / "data_prep" / "reader"
@@ -49,7 +53,8 @@ class WorkDirectory:
     def __init__(self, cache: Path, tag: str) -> None:
         self.path = cache / "runs" / tag
         self.out = self.path / "out"
-        self.logs = self.out / "logs"
+        self.own = self.path / "own"
+        self.logs = self.own / "logs"
         self.beat = self.path / "beat"
         self.resume = self.path / "resume"
         self.program = self.path / "program"
@@ -64,6 +69,7 @@ class WorkDirectory:
         self._lock = hold(self.path)
         self.path.mkdir()
         publish_json(self.path / OWNER, {"run_dir": run_dir, "attempt": cell_document.get("attempt")})
+        self.out.mkdir()
         self.logs.mkdir(parents=True)
         library = self.path / "lib"
         library.mkdir()
@@ -99,25 +105,21 @@ class WorkDirectory:
         os.utime(self.beat)
 
     def collect(self, index: int, log: str) -> None:
-        """Put beside the program's output what else is pushed from this node."""
-        for part in self.out.glob(".*.part"):
-            part.unlink()  # a checkpoint that was being written when its rank ended
+        """Write down what else is pushed from this node."""
         (self.logs / f"node-{index}.log").write_text(log)
         if index == 0:
-            shutil.copyfile(self.path / "cell.json", self.out / "cell.json")
+            shutil.copyfile(self.path / "cell.json", self.own / "cell.json")
 
     def strangers(self) -> list[str]:
-        """What in `out` is not ours, as `path of uid N`: something in a container ran as another. Of that, files that we cannot read are
-        taken away: they would hold up the push for ever."""
-        found = []
-        for directory, names, files in os.walk(self.out):
-            for path in (Path(directory, name) for name in (*names, *files)):
-                owner = path.lstat().st_uid
-                if owner != os.geteuid():
-                    found.append(f"{path.relative_to(self.path)} of uid {owner}")
-                    if path.is_file() and not os.access(path, os.R_OK):
-                        path.unlink()
-        return sorted(found)
+        """What in `out` is not ours, as `path of uid N`: something in a container ran as another. It is not pushed. Of very many files the
+        nearest are looked at."""
+        try:
+            with directory(self.out) as out:
+                owners = [(entry.path, entry.status.st_uid) for entry in entries(out, MOST_LOOKED_AT)]
+        except OSError as error:
+            logger.error("%s cannot be looked into: %s", self.out, error.strerror)
+            return []
+        return sorted(f"{self.out.name}/{path} of uid {owner}" for path, owner in owners if owner != os.geteuid())
 
     def exists(self) -> bool:
         """Whether `create` was called."""
@@ -128,8 +130,8 @@ class WorkDirectory:
         from data_prep.push import keep_pending
 
         if pending.get("record") is not None:
-            publish_sealed(self.out / "record.json", pending["record"])
-        keep_pending(self.path, Path(pending["target"]), pending["reason"])
+            publish_sealed(self.own / "record.json", pending["record"])
+        keep_pending(self.path, Path(pending["target"]), pending["reason"], own=self.own.name)
         self._let_go()
 
     def remove(self) -> None:

@@ -1,7 +1,7 @@
 """Writes the events of a training run without training.
 
 `optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow" or "fail",
-"hurry": a file, from whose creation on steps take no time}.
+"hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
 """
 
 import importlib.util
@@ -93,7 +93,32 @@ def leave_much():
             file.write(os.urandom(1 << 20))
 
 
+def plant_links():
+    """Where a node program writes, or wrote once, links to files of the user; then print so much that a log goes on in its tail."""
+    out, aim = Path(os.environ["SLIPWAY_OUT"]), FAKE["aim"]
+    out.joinpath("logs").mkdir(exist_ok=True)
+    logs = ("logs/.rank-0.log.tail-0", "logs/.rank-0.log.tail-1", "logs/node-0.log")
+    for name in (*logs, "cell.json", "record.json", ".x.part", "dangling"):
+        out.joinpath(name).symlink_to(Path(aim, Path(name).name))
+    out.joinpath("folder").symlink_to(aim)
+    out.joinpath("logs", "kept.log").write_text("the program's own log\n")
+    with out.joinpath("sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    for _ in range(5200):
+        os.write(1, b"attack " * 1000 + b"\n")
+
+
+def plant_a_pipe():
+    """In the place of our own events."""
+    EVENTS.flush()
+    path = Path(os.environ["SLIPWAY_OUT"], f"events-{RANK}.jsonl")
+    path.unlink()
+    os.mkfifo(path)
+
+
 ACTIONS = {
+    "links": plant_links,
+    "pipe": plant_a_pipe,
     "eat": eat,
     "eat-with-the-first": lambda: eat(first=True),
     "nan": lambda: fail("nan", 42, "loss is nan at step 3"),

@@ -1,0 +1,117 @@
+"""Remove a directory tree that somebody else may have made, and may still write to."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+TRIES: Final = 3
+"""Somebody may add to it meanwhile, and some servers lose their place in a directory that shrinks."""
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+@dataclass
+class _Level:
+    """A directory on the way down: its name in the one above, which file it is, and the directories in it that are still to be emptied."""
+
+    name: str
+    identity: tuple[int, int]
+    left: list[str] = field(default_factory=list)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory tree, also one whose directories are read-only; of a link only the link. What vanished does not matter.
+
+    No link is followed, not even one that takes a directory's place meanwhile, and a tree may be of any depth: two directories are open at
+    a time. Raises OSError for the first thing that stays; all else is gone then.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            path.unlink()
+            return
+        for left in reversed(range(TRIES)):
+            problems = _emptied(str(path))
+            if not left and problems:
+                raise problems[0]
+            try:
+                path.rmdir()
+            except OSError as error:
+                if not left or error.errno != errno.ENOTEMPTY:
+                    raise
+            else:
+                return
+
+
+def _emptied(path: str) -> list[OSError]:
+    """Empty the directory; what could not be removed."""
+    problems: list[OSError] = []
+    current = _enter(path, None)
+    try:
+        levels = [_level(path, current, problems)]
+        while levels[-1].left or len(levels) > 1:
+            if levels[-1].left:
+                name = levels[-1].left.pop()
+                try:
+                    deeper = _enter(name, current)
+                except OSError as error:
+                    _note(error, problems)
+                    continue
+                os.close(current)
+                current = deeper
+                levels.append(_level(name, current, problems))
+            else:
+                done = levels.pop()
+                above = os.open("..", _DIRECTORY, dir_fd=current)
+                os.close(current)
+                current = above
+                if _identity(current) != levels[-1].identity:
+                    raise OSError(errno.ESTALE, "it was moved while it was removed", path)
+                try:
+                    os.rmdir(done.name, dir_fd=current)
+                except OSError as error:
+                    _note(error, problems)
+    finally:
+        os.close(current)
+    return problems
+
+
+def _enter(name: str, above: int | None) -> int:
+    """A descriptor of the directory, made ours to empty. Raises OSError."""
+    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    try:
+        if stat.S_IMODE(os.fstat(handle).st_mode) & 0o700 != 0o700:
+            with contextlib.suppress(OSError):  # another user's: then it may be empty, or ours to empty all the same
+                os.chmod(f"/proc/self/fd/{handle}", 0o700)
+        return os.open(".", _DIRECTORY, dir_fd=handle)
+    finally:
+        os.close(handle)
+
+
+def _level(name: str, descriptor: int, problems: list[OSError]) -> _Level:
+    """After removing all in it that is no directory."""
+    level = _Level(name, _identity(descriptor))
+    with os.scandir(descriptor) as found:
+        for entry in found:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    level.left.append(entry.name)
+                else:
+                    os.unlink(entry.name, dir_fd=descriptor)
+            except OSError as error:
+                _note(error, problems)
+    return level
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _note(error: OSError, problems: list[OSError]) -> None:
+    if error.errno != errno.ENOENT:
+        problems.append(error)

@@ -1,0 +1,178 @@
+"""Files in a directory that somebody else can write to, such as the output directory of a training program.
+
+Whoever writes there may plant a link to a file of ours elsewhere, a pipe that nobody feeds, or a device, and may exchange a directory for a
+link between two looks of ours. So every name is opened relative to the descriptor of its directory, component by component, links are never
+followed, the opening never waits, and only a regular file is used. Hard links are accepted for reading: they cannot cross a mount, so what
+a container can link to lies in its own output directory, and a program without a container may read its user's files anyway. Nothing of
+ours is written into such a directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MOST_DEPTH: Final = 32
+NEVER_FOLLOW: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_KINDS: Final = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class Unusable(OSError):
+    """What has the name is no regular file, or lies behind something that is no directory; `strerror` says what it is."""
+
+
+class Entry(NamedTuple):
+    """Something in a directory: its path relative to the root of the listing, and its own status, not that of what it links to."""
+
+    path: str
+    status: os.stat_result
+
+    @property
+    def kind(self) -> str | None:
+        """What it is where it is no regular file."""
+        return kind_of(self.status)
+
+
+def kind_of(status: os.stat_result) -> str | None:
+    """`a pipe`, `a symbolic link` and so on; None for a regular file."""
+    return next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), None)
+
+
+@contextlib.contextmanager
+def directory(path: Path) -> Iterator[int]:
+    """A descriptor of the directory `path`, which must be no link itself. Raises OSError, Unusable for anything but a directory."""
+    descriptor = open_directory(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_directory(path: Path | str, dir_fd: int | None = None) -> int:
+    """The same, for the caller to close."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | NEVER_FOLLOW, dir_fd=dir_fd)
+    except OSError as error:
+        raise _explained(error, str(path), dir_fd) from error
+
+
+def open_regular(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of the regular file `path` below the directory `root`. Raises OSError; Unusable where it is something else.
+
+    The file is open without waiting; for a regular file that changes nothing. `flags` may hold O_CREAT; O_TRUNC is done after the look.
+    """
+    *parents, name = _components(path)
+    with _parent(root, parents) as parent:
+        try:
+            descriptor = os.open(name, (flags & ~os.O_TRUNC) | NEVER_FOLLOW, mode, dir_fd=parent)
+        except OSError as error:
+            raise _explained(error, name, parent) from error
+    try:
+        kind = kind_of(os.fstat(descriptor))
+        if kind is not None:
+            raise Unusable(errno.EINVAL, f"it is {kind}", path)
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_file(path: Path) -> int:
+    """The regular file `path` for reading, in a directory that is named in full: what is no link below is up to the caller."""
+    with directory(path.parent) as parent:
+        return open_regular(parent, path.name)
+
+
+def make_directories(root: int, path: str) -> None:
+    """The directory `path` below `root` with its parents, each durable in its own parent. Raises OSError."""
+    parts = _components(path)
+    for index, name in enumerate(parts):
+        with _parent(root, parts[:index]) as parent, contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+            os.fsync(parent)
+
+
+def entries(root: int, most: int) -> Iterator[Entry]:
+    """All that lies below `root`, nearer things first, at most `most` of them. Directories are looked into, links are not.
+
+    What vanishes or changes meanwhile is passed over; what is deeper than MOST_DEPTH is listed as its directory only.
+    """
+    waiting, left = [""], most
+    while waiting:
+        path = waiting.pop(0)
+        for entry in _listed(root, path):
+            if left == 0:
+                return
+            left -= 1
+            yield entry
+            if stat.S_ISDIR(entry.status.st_mode) and entry.path.count("/") < MOST_DEPTH:
+                waiting.append(entry.path)
+
+
+def _listed(root: int, path: str) -> Iterator[Entry]:
+    try:
+        descriptor = open_directory(".", root) if not path else _open_below(root, path.split("/"))
+    except OSError:
+        return
+    try:
+        with os.scandir(descriptor) as found:
+            for item in found:
+                with contextlib.suppress(FileNotFoundError):
+                    yield Entry(f"{path}/{item.name}" if path else item.name, item.stat(follow_symlinks=False))
+    finally:
+        os.close(descriptor)
+
+
+def _components(path: str) -> list[str]:
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise Unusable(errno.EINVAL, "it is no plain path below its directory", path)
+    return parts
+
+
+@contextlib.contextmanager
+def _parent(root: int, parents: Sequence[str]) -> Iterator[int]:
+    if not parents:
+        yield root
+        return
+    descriptor = _open_below(root, parents)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_below(root: int, parts: Sequence[str]) -> int:
+    descriptor = open_directory(parts[0], root)
+    for name in parts[1:]:
+        try:
+            deeper = open_directory(name, descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = deeper
+    return descriptor
+
+
+def _explained(error: OSError, name: str, dir_fd: int | None) -> OSError:
+    """What the kernel refused because of what is there, in words; ELOOP is a link, ENXIO a socket or a pipe without a reader."""
+    if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
+        return error
+    try:
+        kind = kind_of(os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
+    except OSError:
+        kind = None
+    return Unusable(errno.EINVAL, f"it is {kind or 'no such thing'}", name)

@@ -1,0 +1,62 @@
+"""Trees that somebody else has made are removed whole, and nothing outside of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from base.removing import remove_tree
+
+DEEP = 1100
+
+
+def deep(root: Path) -> None:
+    """Deeper than Python recurses, than a process has directories open, and than a path may be long."""
+    root.mkdir()
+    descriptor = os.open(root, os.O_RDONLY)
+    for _ in range(DEEP):
+        os.mkdir("d", dir_fd=descriptor)
+        deeper = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor)
+        os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor))
+        os.close(descriptor)
+        descriptor = deeper
+    os.close(descriptor)
+
+
+@pytest.mark.slow
+def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
+    deep(tmp_path / "tree")
+    remove_tree(tmp_path / "tree")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_links_go_and_what_is_behind_them_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o555)
+    (tmp_path / "home" / "thesis").touch() if os.geteuid() == 0 else None
+    (tmp_path / "tree" / "below").mkdir(parents=True)
+    for place in ("link", "below/link"):
+        (tmp_path / "tree" / place).symlink_to(tmp_path / "home")
+    os.mkfifo(tmp_path / "tree" / "pipe")
+    remove_tree(tmp_path / "tree")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o555
+
+
+def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:
+    remove_tree(tmp_path / "nothing")
+    (tmp_path / "file").touch()
+    remove_tree(tmp_path / "file")
+    assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root removes everything")
+def test_what_stays_is_said_and_the_rest_goes(tmp_path: Path) -> None:
+    (tmp_path / "outer" / "tree").mkdir(parents=True)
+    (tmp_path / "outer" / "tree" / "file").touch()
+    (tmp_path / "outer").chmod(0o555)
+    with pytest.raises(PermissionError):
+        remove_tree(tmp_path / "outer" / "tree")
+    assert list((tmp_path / "outer" / "tree").iterdir()) == []
+    (tmp_path / "outer").chmod(0o755)
