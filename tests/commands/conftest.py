@@ -6,12 +6,14 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from cluster.jobs import JOB_VARIABLES
+from tests.report.builder import failed, make_record
 from tests.study.studies import changed, write
 from workflow.commands import main
 from workflow.study.study import Study, load_study
@@ -66,10 +68,13 @@ class House:
 
     def record(self, run_id: str, status: str, kind: str = "result", attempt: int = 1, published: bool = True, **more: Any) -> Path:
         """An attempt on storage, as a supervisor leaves it; its directory."""
-        run_dir = self.load().results_dir / "runs" / run_id
+        study = self.load()
+        run = next(run for run in study.runs if run.run_id == run_id)
+        run_dir = study.results_dir / "runs" / run_id
         directory = run_dir / "attempts" / str(attempt)
         (directory / "logs").mkdir(parents=True)
-        record = json.dumps({"schema": "slipway.run/1", "run_id": run_id, "attempt": attempt, "status": status, "kind": kind, **more})
+        make = make_record if status == "ok" else partial(failed, status=status)
+        record = json.dumps(make(run.cell.to_json(), run.repeat, attempt=attempt, study=study.name, **more))
         (directory / "record.json").write_text(record)
         if published and kind == "result":
             (run_dir / "record.json").write_text(record)

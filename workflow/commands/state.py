@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import LeaseError, SlipwayError
-from base.seal import seal_state
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
-from workflow.report.attempts import find_record
+from workflow.report.attempts import Found, find_record
+from workflow.report.kinds import NotBelieved
+from workflow.report.reading import read_fields
 from workflow.study import paths
 from workflow.study.cell import Run
 from workflow.study.study import Study
@@ -62,25 +63,31 @@ def _state(results: Path, run: Run) -> RunState:
         return RunState(run=run, state="running", reason=holder, log=_supervisor_log(results, run.run_id))
     published = (run_dir / "record.json").exists()
     found = find_record(str(run_dir.parent), run.run_id)
-    record = _parsed(found.content)
+    record, problem = _believed(found, run)
     if published and record is None:
-        return RunState(
-            run=run,
-            state="failed",
-            status="unreadable",
-            reason=f"{run_dir / 'record.json'} is torn, or not what was written",
-            log=str(run_dir),
-        )
+        where = run_dir.parent / str(found.path)
+        return RunState(run=run, state="failed", status="unreadable", reason=_short(f"{where}: {problem}"), log=str(run_dir))
     if record is None:
         log = _supervisor_log(results, run.run_id)
         return RunState(run=run, state="missing", reason="started, and left no record" if log or _names(run_dir) else None, log=log)
     return _from_record(run, record, run_dir, published)
 
 
+def _believed(found: Found, run: Run) -> tuple[dict[str, Any] | None, str]:
+    """The columns of the record, or why it is not believed."""
+    try:
+        record = read_fields(found.content) if found.content is not None else None
+    except NotBelieved as error:
+        return None, str(error)
+    if record is not None and (record["run_id"], record["record_cell_id"]) != (run.run_id, run.cell.cell_id):
+        return None, f"it says that it is of run {record['run_id']}"
+    return record, "it is gone"
+
+
 def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: bool) -> RunState:
-    status, attempt = str(record.get("status")), record.get("attempt")
-    reason = record.get("status_reason") or _went_on(record.get("resumed_from"))
-    state = "prevented" if record.get("kind") != "result" else "done" if status == "ok" else "failed"
+    status, attempt = record["status"], record["attempt"]
+    reason = record["status_reason"] or _went_on(record)
+    state = "prevented" if record["kind"] != "result" else "done" if status == "ok" else "failed"
     if state != "prevented" and not published:
         state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
     return RunState(
@@ -88,20 +95,16 @@ def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: 
         state=state,
         status=status,
         reason=_short(reason),
-        attempt=attempt if isinstance(attempt, int) else None,
+        attempt=attempt,
         log=str(run_dir / "attempts" / str(attempt) / "logs"),
-        checkpoint_step=_step(record.get("checkpoint")),
+        checkpoint_step=record["checkpoint_step"],
     )
 
 
-def _went_on(earlier: object) -> str | None:
+def _went_on(record: Mapping[str, Any]) -> str | None:
     """Of a run that was cut off and went on from a checkpoint."""
-    return None if not isinstance(earlier, dict) else f"went on from attempt {earlier.get('attempt')} at step {earlier.get('step')}"
-
-
-def _step(checkpoint: object) -> int | None:
-    step = checkpoint.get("step") if isinstance(checkpoint, dict) else None
-    return step if isinstance(step, int) else None
+    earlier = record["resumed_attempt"]
+    return None if earlier is None else f"went on from attempt {earlier} at step {record['resumed_step']}"
 
 
 def _holder(run_dir: Path) -> str | None:
@@ -138,10 +141,8 @@ def _short(reason: object) -> str | None:
 
 
 def _parsed(content: bytes | None) -> dict[str, Any] | None:
-    if content is None or seal_state(content) == "broken":
-        return None
     try:
-        value = json.loads(content)
+        value = json.loads(content or b"")
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -58,12 +58,13 @@ class _Candidate:
             return None
 
     def says(self) -> tuple[int, str] | None:
-        """(attempt, kind), or None if it cannot be read."""
+        """(attempt, kind), or None if it cannot be read. Whether it is believed is another question, which its reader asks."""
         try:
             record = json.loads(self.content)
-            return int(record["attempt"]), str(record["kind"])
+            attempt, kind = record["attempt"], record["kind"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
+        return (attempt, str(kind)) if type(attempt) is int else None
 
 
 def _latest(runs_dir: str, run_id: str, numbers: Sequence[int], published: _Candidate | None) -> _Candidate | None:

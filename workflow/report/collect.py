@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from base.errors import RecordError
-from base.jsonfile import read_json
+from base.jsonfile import canonical_json, read_content
 from base.names import is_name
 from base.publish import publish
 from workflow.report.attempts import Found, find_record, names
-from workflow.report.columns import CELL_INTS, MISSING, UNREADABLE
+from workflow.report.columns import CELL_INTS, CELL_TEXTS, MISSING, RECORD_CELL, UNREADABLE
 from workflow.report.files import RECORDS_FILE
-from workflow.report.records import flat, parse_records
+from workflow.report.reading import read_value
+from workflow.report.records import read_rows
 from workflow.report.sources import Source, StudyFile, cell_frame, check_directory, labelled, read_study
 
 READERS = 8  # network storage answers in milliseconds, and several questions at once
@@ -61,8 +63,9 @@ def write_records(collection: Collection, out: Path) -> Path:
 def read_records(path: Path) -> Collection:
     """What write_records wrote. Raises RecordError when it is missing, torn or of another version."""
     try:
-        sources = tuple(Source(**values) for values in json.loads(pl.read_parquet_metadata(path)[_META]))
-        return Collection(frame=pl.read_parquet(path), sources=sources)
+        content = path.read_bytes()  # not by its name, in which polars would take [, * and ? for a pattern
+        sources = tuple(Source(**values) for values in json.loads(pl.read_parquet_metadata(io.BytesIO(content))[_META]))
+        return Collection(frame=pl.read_parquet(io.BytesIO(content)), sources=sources)
     except (OSError, pl.exceptions.PolarsError, KeyError, ValueError, TypeError) as error:
         raise RecordError(f"{path} cannot be read as collected records ({error}); collect them again") from error
 
@@ -72,7 +75,7 @@ def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
     study = read_study(directory)
     runs = sorted(study.runs if study else there)
     rows = _rows(directory, runs)
-    resolved = study or _study_of_records(directory, rows)
+    resolved, rows = (study, rows) if study else _study_of_records(directory, rows)
     source = Source(
         label=resolved.study,
         path=str(directory),
@@ -89,11 +92,12 @@ def _rows(directory: Path, runs: Sequence[str]) -> pl.DataFrame:
     """The record that counts of every run, in the order of `runs`; runs without one have nulls."""
     chunks = [runs[start : start + CHUNK] for start in range(0, len(runs), CHUNK)] or [[]]
     with ThreadPoolExecutor(READERS) as pool:
-        found, frames, problems = zip(*pool.map(lambda chunk: _read_chunk(str(directory / "runs"), chunk), chunks), strict=True)
+        found, frames = zip(*pool.map(lambda chunk: _read_chunk(str(directory / "runs"), chunk), chunks), strict=True)
     records = [record for part in found for record in part]
-    parsed = flat(pl.concat(frames), [problem for part in problems for problem in part])
-    parsed = parsed.rename({"run_id": "said_run_id"}).with_columns(
-        pl.Series("run_id", [record.run_id for record in records if record.content is not None], dtype=pl.String)
+    parsed = (
+        pl.concat(frames)
+        .rename({"run_id": "said_run_id"})
+        .with_columns(pl.Series("run_id", [record.run_id for record in records if record.content is not None], dtype=pl.String))
     )
     place = pl.DataFrame(
         {"run_id": list(runs), "record": [record.path for record in records], "num_attempts": [record.num_attempts for record in records]},
@@ -102,15 +106,15 @@ def _rows(directory: Path, runs: Sequence[str]) -> pl.DataFrame:
     return _in_place(place.join(parsed, on="run_id", how="left", maintain_order="left"))
 
 
-def _read_chunk(runs_dir: str, runs: Sequence[str]) -> tuple[list[Found], pl.DataFrame, list[str | None]]:
+def _read_chunk(runs_dir: str, runs: Sequence[str]) -> tuple[list[Found], pl.DataFrame]:
     found = [find_record(runs_dir, run_id) for run_id in runs]
-    frame, problems = parse_records([record.content for record in found if record.content is not None])
-    return [replace(record, content=record.content and b"") for record in found], frame, problems
+    frame = read_rows([record.content for record in found if record.content is not None])
+    return [replace(record, content=record.content and b"") for record in found], frame
 
 
 def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
     """A record that is not of the run or attempt whose directory it lies in is not believed."""
-    number = pl.col("record").str.extract(r"/attempts/(\d+)/").cast(pl.Int64)
+    number = pl.col("record").str.extract(r"/attempts/(\d+)/").cast(pl.Int64, strict=False)
     other_run = pl.col("record").is_not_null() & pl.col("said_run_id").ne_missing(pl.col("run_id"))
     other_attempt = number.is_not_null() & pl.col("attempt").ne_missing(number)
     wrong_place = pl.when(other_run).then(pl.format("it says that it is of run {}", pl.col("said_run_id").fill_null("?")))
@@ -118,15 +122,29 @@ def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.coalesce("problem", wrong_place, wrong_number).alias("problem")).drop("said_run_id")
 
 
-def _study_of_records(directory: Path, rows: pl.DataFrame) -> StudyFile:
-    """The study as its records tell it, for a directory without study.json: one record per cell is read whole."""
-    readable = rows.filter(pl.col("record").is_not_null() & pl.col("problem").is_null() & pl.col("record_cell_id").is_not_null())
-    records = [read_json(directory / "runs" / path) for path in readable.unique("record_cell_id", keep="first")["record"]]
+def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, pl.DataFrame]:
+    """The study as its records tell it, for a directory without study.json: one record per cell is read whole. The rows come back, those
+    whose record is not believed then with the reason."""
+    readable = rows.filter(pl.col("record").is_not_null() & pl.col("problem").is_null())
+    cells: dict[str, Mapping[str, Any]] = {}
+    odd: dict[str, str] = {}
+    sites = set()
+    for run_id, path, cell_id in readable.select("run_id", "record", "record_cell_id").iter_rows():
+        if cell_id not in cells:
+            try:
+                record = read_value(read_content(directory / "runs" / path))
+                canonical_json(record["cell"])
+                cells[cell_id] = record["cell"]
+                sites.add(record.get("site"))
+            except (RecordError, ValueError) as error:
+                odd[run_id] = f"its cell cannot be used: {error}"
+    readable = readable.filter(pl.col("record_cell_id").is_in(list(cells)) & ~pl.col("run_id").is_in(list(odd)))
     runs = {run_id: (cell_id, repeat) for run_id, cell_id, repeat in readable.select("run_id", "record_cell_id", "repeat").iter_rows()}
-    cells = {record["cell"]["cell_id"]: record["cell"] for record in records}
-    sites = {record.get("site") for record in records}
-    study = next((record["study"] for record in records), directory.name)
-    return StudyFile(study=study, site=sites.pop() if len(sites) == 1 else None, baseline={}, cells=cells, runs=runs)
+    named = readable["record_study"].drop_nulls().value_counts(sort=True)["record_study"]
+    site = sites.pop() if len(sites) == 1 else None
+    problem = pl.coalesce("problem", pl.col("run_id").replace_strict(odd, default=None, return_dtype=pl.String()))
+    study = StudyFile(study=named[0] if len(named) else directory.name, site=site, baseline={}, cells=cells, runs=runs)
+    return study, rows.with_columns(problem.alias("problem"))
 
 
 def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
@@ -135,24 +153,48 @@ def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
     types = {"run_id": pl.String(), "cell_id": pl.String(), "repeat": pl.Int64()}
     wanted = pl.DataFrame({"run_id": list(study.runs), "cell_id": cell_ids, "repeat": repeats}, schema=types)
     cells = cell_frame(list(study.cells.values())).with_row_index("cell_index")
-    frame = rows.drop("repeat").join(wanted, on="run_id", how="left").join(cells, on="cell_id", how="left")
-    frame = _judged(frame).sort("cell_index", "repeat", "run_id", nulls_last=True).with_columns(pl.lit(study.study).alias("study"))
+    frame = (
+        rows.rename({"repeat": "record_repeat"})
+        .with_columns(pl.lit(study.study).alias("study"))
+        .join(wanted, on="run_id", how="left")
+        .join(cells, on="cell_id", how="left")
+    )
+    frame = _judged(frame).sort("cell_index", "repeat", "run_id", nulls_last=True)
     keys = ["study", "run_id", "repeat", *cells.columns]
-    return frame.select(*keys, pl.exclude(*keys, *[f"record_{name}" for name in ("cell_id", *CELL_INTS)]))
+    return frame.select(*keys, pl.exclude(*keys, *RECORD_CELL, "record_repeat"))
+
+
+def _differences() -> pl.Expr:
+    """In words what a record says otherwise than the study's own cell of its run. A key that it does not know was not asked then."""
+    own = {"study": "study", "repeat": "repeat", "cell_id": "cell_id", "device": "cell_device", "seed": "seed"}
+    own |= {name: name for name in (*CELL_INTS, *CELL_TEXTS) if name != "device"}
+    differs = [
+        pl.when(pl.col(f"record_{name}").is_not_null() & pl.col(f"record_{name}").ne_missing(pl.col(mine))).then(pl.lit(name))
+        for name, mine in own.items()
+    ]
+    names = pl.concat_str(differs, separator=", ", ignore_nulls=True)
+    return pl.when(names != "").then(pl.format("its cell differs from the study's cell of the same run: {}", names))
 
 
 def _judged(frame: pl.DataFrame) -> pl.DataFrame:
     """`missing` and `unreadable` rows say so, and hold nothing of a record that is not believed."""
-    checked = ["cell_id", *CELL_INTS]
-    differs = pl.any_horizontal(pl.col(f"record_{name}").ne_missing(pl.col(name)) for name in checked)
     no_record = pl.col("record").is_null()
-    frame = frame.with_columns(
-        pl.coalesce("problem", pl.when(~no_record & differs).then(pl.lit("its cell differs from the study's cell of the same run"))).alias(
-            "problem"
-        )
-    )
+    told = pl.col("problem").is_null() & ~no_record
+    frame = frame.with_columns(pl.when(told).then(_differences()).otherwise("problem").alias("problem"))
     bad = pl.col("problem").is_not_null()
-    keep = {"run_id", "record", "num_attempts", "repeat", "problem", "series", "cell", "cell_index", "num_processes", "cell_device"}
+    keep = {
+        "study",
+        "run_id",
+        "record",
+        "num_attempts",
+        "repeat",
+        "problem",
+        "series",
+        "cell",
+        "cell_index",
+        "num_processes",
+        "cell_device",
+    }
     keep |= set(cell_frame([]).columns)
     measured = [pl.when(~bad).then(pl.col(name)).alias(name) for name in frame.columns if name not in keep]
     lost = pl.format("{} attempts left no record", "num_attempts")

@@ -5,9 +5,10 @@ Series of losses stay in the records: they are read where a curve is drawn, and 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import polars as pl
+from cluster.types import DEVICES
+from workflow.report.kinds import FLAG, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
 
 SCHEMA_NAME: Final = "slipway.run/1"
 RESULTS: Final = ("ok", "oom", "nan", "timeout", "hang", "error")
@@ -20,33 +21,21 @@ SEVEN_STEPS: Final = ("login", "assign", "stage", "train", "result", "push", "re
 BESIDE: Final = ("login", "assign")  # told by the scheduler: they stand beside the sum of the other five, which is run_s
 CELL_INTS: Final = ("batch_size", "global_batch_size", "nodes", "gpus_per_node")
 
-TEXT, REAL, WHOLE, FLAG = pl.String(), pl.Float64(), pl.Int64(), pl.Boolean()
-
-# Few fields: lists of structs are most of the parser's work.
-_NODE: Final = pl.Struct(
-    {
-        "hostname": TEXT,
-        "cpu_model": TEXT,
-        "memory_bytes": WHOLE,
-        "gpus": pl.List(pl.Struct({"model": TEXT})),
-        "stage": pl.Struct({"bytes": WHOLE, "copied_bytes": WHOLE}),
-    }
-)
-
 # column: (path in the record, type)
-FIELDS: Final[dict[str, tuple[str, pl.DataType]]] = {
+FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "schema": ("schema", TEXT),
     "run_id": ("run_id", TEXT),
-    "attempt": ("attempt", WHOLE),
-    "repeat": ("repeat", WHOLE),
+    "attempt": ("attempt", FROM_ONE),
+    "repeat": ("repeat", FROM_ONE),
+    "result_number": ("result_number", FROM_ONE),
     "status": ("status", TEXT),
     "kind": ("kind", TEXT),
-    "status_reason": ("status_reason", TEXT),
+    "status_reason": ("status_reason", LONG),
     "failed_rank": ("failed_rank.rank", WHOLE),
     "failed_host": ("failed_rank.host", TEXT),
     "failed_exit_code": ("failed_rank.exit_code", WHOLE),
     "failed_signal": ("failed_rank.signal", TEXT),
-    "failed_last_lines": ("failed_rank.last_lines", TEXT),
+    "failed_last_lines": ("failed_rank.last_lines", LONG),
     "start": ("time.start", TEXT),
     "end": ("time.end", TEXT),
     "run_s": ("run_s", REAL),
@@ -59,20 +48,20 @@ FIELDS: Final[dict[str, tuple[str, pl.DataType]]] = {
     "engine": ("engine", TEXT),
     "exclusive": ("exclusive", FLAG),
     "oversubscribed": ("oversubscribed", FLAG),
-    "device": ("device", TEXT),
-    "world_size": ("world_size", WHOLE),
-    "threads_per_rank": ("threads_per_rank", WHOLE),
+    "device": ("device", one_of(*DEVICES)),
+    "world_size": ("world_size", FROM_ONE),
+    "threads_per_rank": ("threads_per_rank", FROM_ONE),
     "preflight_s": ("preflight.seconds", REAL),
-    "network_findings": ("preflight.findings", pl.List(TEXT)),
-    "resumed_attempt": ("resumed_from.attempt", WHOLE),
+    "network_findings": ("preflight.findings", TEXTS),
+    "resumed_attempt": ("resumed_from.attempt", FROM_ONE),
     "resumed_step": ("resumed_from.step", WHOLE),
     "used_before_s": ("resumed_from.used_s", REAL),
     "checkpoint_step": ("checkpoint.step", WHOLE),
     "checkpoint_bytes": ("checkpoint.bytes", WHOLE),
-    "num_measured_steps": ("performance.num_measured_steps", WHOLE),
+    "num_measured_steps": ("performance.num_measured_steps", FROM_ONE),
     "num_warmup_steps": ("performance.num_warmup_steps", WHOLE),
     "samples": ("performance.samples", WHOLE),
-    "step_n": ("performance.step_s.n", WHOLE),
+    "step_n": ("performance.step_s.n", FROM_ONE),
     **{
         f"step_{name}_s": (f"performance.step_s.{name}", REAL)
         for name in ("p50", "p90", "p95", "p99", "mean", "stdev", "mad", "min", "max")
@@ -83,25 +72,25 @@ FIELDS: Final[dict[str, tuple[str, pl.DataType]]] = {
     "window_steps_ratio": ("performance.window_steps_ratio", REAL),
     "told_samples_per_s": ("performance.samples_per_s", REAL),
     "rate_to_median_ratio": ("performance.rate_to_median_ratio", REAL),
-    "uneven_cause": ("performance.uneven_cause", TEXT),
+    "uneven_cause": ("performance.uneven_cause", one_of("input", "stalls", "stragglers", "gaps")),
     "rank_skew_p95_ratio": ("performance.rank_skew_p95_ratio", REAL),
     "straggler_rank": ("performance.straggler_rank", WHOLE),
     "drift_ratio": ("performance.drift_ratio", REAL),
-    "first_loss": ("training.first_loss", REAL),
-    "final_loss": ("training.final_loss", REAL),
+    "first_loss": ("training.first_loss", SIGNED),
+    "final_loss": ("training.final_loss", SIGNED),
     "eval_split": ("training.eval.split", TEXT),
-    "eval_loss": ("training.eval.loss", REAL),
-    "eval_accuracy": ("training.eval.accuracy", REAL),
+    "eval_loss": ("training.eval.loss", SIGNED),
+    "eval_accuracy": ("training.eval.accuracy", SHARE),
     "eval_samples": ("training.eval.samples", WHOLE),
     "parameters": ("training.parameters", WHOLE),
-    "parameter_norm": ("training.parameter_norm", REAL),
+    "parameter_norm": ("training.parameter_norm", SIGNED),
     "training_s": ("training.train_s", REAL),
     "evaluation_s": ("training.eval_s", REAL),
     "peak_memory_bytes": ("training.peak_memory_bytes", WHOLE),
     "dataset_digest": ("dataset.digest", TEXT),
     "dataset_samples": ("dataset.samples", WHOLE),
     "dataset_bytes": ("dataset.bytes", WHOLE),
-    "warnings": ("warnings", pl.List(TEXT)),
+    "warnings": ("warnings", TEXTS),
 }
 
 # What the report shows of a run's origin, and what must not differ inside a series.
@@ -122,60 +111,32 @@ PROVENANCE: Final = (
     "kernel",
 )
 SOFTWARE: Final = ("framework_version", "torch_version", "cuda_version", "cudnn_version", "nccl_version", "driver_version")
-FIELDS.update({name: (f"provenance.{name}", TEXT) for name in PROVENANCE})
+FIELDS.update({name: (f"provenance.{name}", TOLD) for name in PROVENANCE})
 
-_BEYOND: Final[dict[str, pl.DataType]] = {"cell.cell_id": TEXT, **{f"cell.{name}": WHOLE for name in CELL_INTS}, "nodes": pl.List(_NODE)}
-
-
-def record_schema() -> dict[str, pl.DataType]:
-    """The part of a record that is read, as nested types: the JSON parser refuses a record that breaks them."""
-    tree: dict[str, Any] = {}
-    for path, dtype in [*FIELDS.values(), *_BEYOND.items()]:
-        *above, last = path.split(".")
-        node = tree
-        for name in above:
-            node = node.setdefault(name, {})
-        node[last] = dtype
-    return {name: _typed(value) for name, value in tree.items()}
-
-
-def _typed(value: Any) -> pl.DataType:
-    return pl.Struct({name: _typed(inner) for name, inner in value.items()}) if isinstance(value, dict) else value
-
-
-def field(path: str) -> pl.Expr:
-    """The value at a dotted path of nested structs."""
-    first, *rest = path.split(".")
-    expression = pl.col(first)
-    for name in rest:
-        expression = expression.struct.field(name)
-    return expression
-
-
-def flat_columns() -> list[pl.Expr]:
-    """Expressions that turn parsed records into columns, hardware included."""
-    nodes = pl.col("nodes")
-    each = pl.element().struct
-    gpu = each.field("gpus").list.first().struct.field("model")
-    machine = pl.concat_str(gpu, each.field("cpu_model"), separator=", ", ignore_nulls=True)
-    return [
-        *[field(path).alias(name) for name, (path, _) in FIELDS.items()],
-        *[field(f"cell.{name}").alias(f"record_{name}") for name in ("cell_id", *CELL_INTS)],
-        _known(nodes.list.eval(each.field("hostname").drop_nulls()).list.join(",")).alias("hosts"),
-        _known(nodes.list.eval(machine.drop_nulls().unique().sort()).list.join(" + ")).alias("hardware"),
-        nodes.list.eval(each.field("gpus").list.len()).list.sum().cast(WHOLE).alias("num_gpus"),
-        nodes.list.eval(each.field("memory_bytes")).list.min().alias("memory_per_node_bytes"),
-        _total(each.field("stage").struct.field("bytes")).alias("staged_bytes"),
-        _total(each.field("stage").struct.field("copied_bytes")).alias("copied_bytes"),
-    ]
-
-
-def _known(text: pl.Expr) -> pl.Expr:
-    return pl.when(text != "").then(text)
-
-
-def _total(of_node: pl.Expr) -> pl.Expr:
-    """The sum over the nodes, null unless every node told its part."""
-    nodes = pl.col("nodes")
-    told = nodes.list.eval(of_node.is_not_null()).list.all() & (nodes.list.len() > 0)
-    return pl.when(told).then(nodes.list.eval(of_node).list.sum())
+# of the cell in the record, beside the study's own cell of that run: where they differ, the record is of something else
+CELL_TEXTS: Final = ("framework", "mode", "model", "precision", "layout", "comm_hook", "device")
+RECORD_CELL: Final[dict[str, tuple[str, Kind]]] = {
+    "record_study": ("study", TEXT),
+    "record_cell_id": ("cell.cell_id", TEXT),
+    **{f"record_{name}": (f"cell.{name}", FROM_ONE) for name in CELL_INTS},
+    **{f"record_{name}": (f"cell.{name}", TEXT) for name in (*CELL_TEXTS, "dataset")},
+    "record_seed": ("cell.seed", WHOLE),
+}
+# of all nodes together
+MACHINES: Final[dict[str, Kind]] = {
+    "hosts": LONG,
+    "hardware": LONG,
+    "num_gpus": WHOLE,
+    "memory_per_node_bytes": WHOLE,
+    "staged_bytes": WHOLE,
+    "copied_bytes": WHOLE,
+}
+# what every record says; and what it says if the object that it stands in is there
+REQUIRED: Final = frozenset(
+    {
+        *("schema", "run_id", "attempt", "repeat", "status", "kind", "start", "end", "run_s", "device", "world_size", "threads_per_rank"),
+        *("record_cell_id", *(f"record_{name}" for name in CELL_INTS)),
+        *("num_measured_steps", "step_n", *(f"step_{name}_s" for name in ("p50", "p90", "p95", "p99", "mean", "min", "max"))),
+    }
+)
+REQUIRED_OBJECTS: Final = frozenset({"time", "steps_s", "cell", "provenance", "performance.step_s"})

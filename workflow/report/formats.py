@@ -13,7 +13,7 @@ from workflow.report.style import STYLE, STYLE_SHA256
 from workflow.report.table import Column, Table, Value, raised
 
 CSP: Final = f"default-src 'none'; style-src 'sha256-{STYLE_SHA256}'; base-uri 'none'; form-action 'none'"
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+FORMULA: Final = (*"=+-@\t\r", *"\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
 _LATEX: Final = str.maketrans(
     {character: f"\\{character}" for character in "{}$&#%_"}
     | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}", "\n": " / "}

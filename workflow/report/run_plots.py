@@ -8,12 +8,16 @@ from typing import Any, Final
 
 import polars as pl
 
-from base.jsonfile import read_json
+from base.errors import RecordError
+from base.jsonfile import read_content
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.columns import SEVEN_STEPS
 from workflow.report.derive import Comparison
+from workflow.report.kinds import NotBelieved
+from workflow.report.losses import curve
 from workflow.report.plots import NOTHING, efficiency, legend_columns, line_label, log_scale, overview, throughput
+from workflow.report.reading import read_value
 from workflow.report.rendering import HEIGHT, WIDTH, finished, nothing, titled
 from workflow.report.style import MUTED, SERIES, STEPS
 
@@ -163,8 +167,11 @@ def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparis
 
 
 def _losses(path: Path) -> list[tuple[int, float]]:
-    training = read_json(path).get("training") or {}
-    return [(step, value) for step, value in training.get("losses") or () if isinstance(value, int | float)]
+    """None where the record went, or was changed, since it was collected: one curve less."""
+    try:
+        return curve(read_value(read_content(path), losses=True))
+    except (RecordError, NotBelieved):
+        return []
 
 
 def _spread(label: str, cell: CellResult) -> dict[str, Any]:

@@ -1,0 +1,196 @@
+"""One record, read by its kinds: the values of the columns, or in words what keeps it from being believed.
+
+Everything that shows a record goes through here: tables, plots, page, `slipway status`, the graph. Foreign bytes are checked once, and
+nothing behind has to ask whether a number is a number. No polars, since the commands that only look read a few records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from base.seal import seal_state
+from workflow.report.attempts import MAX_BYTES
+from workflow.report.columns import FIELDS, MACHINES, PREVENTED, RECORD_CELL, REQUIRED, REQUIRED_OBJECTS, RESULTS, SCHEMA_NAME
+from workflow.report.kinds import NAME, WHOLE, NotBelieved, Take, shown, taker
+from workflow.report.losses import curve, without_losses
+
+ULPS: Final = 1 + 1e-9  # a mean of equal numbers may differ from them by the last digit
+
+
+def read_row(content: bytes) -> tuple[Any, ...]:
+    """The values of COLUMNS. Raises NotBelieved."""
+    record = read_value(content)
+    curve(record)
+    row: list[Any] = []
+    _walk(_TREE, record, row)
+    nodes = _list("nodes", record.get("nodes"))
+    row += _machines(nodes)
+    _check(row, len(nodes))
+    return tuple(row)
+
+
+def read_fields(content: bytes) -> dict[str, Any]:
+    """The same by name."""
+    return dict(zip(COLUMNS, read_row(content), strict=True))
+
+
+def read_value(content: bytes, *, losses: bool = False) -> dict[str, Any]:
+    """The JSON of a record, its seal checked, without its loss curve unless asked. Raises NotBelieved."""
+    from pydantic_core import from_json
+
+    if len(content) > MAX_BYTES:
+        raise NotBelieved(f"it has more than {MAX_BYTES} bytes: this is no record of ours")
+    if seal_state(content) == "broken":
+        raise NotBelieved("it is not what was written: its seal does not fit")
+    if not content.strip():
+        raise NotBelieved("it is empty")
+    try:
+        record = from_json(content if losses else without_losses(content), allow_inf_nan=False)
+    except ValueError as error:
+        raise NotBelieved(f"it is no JSON: {error}") from error
+    if type(record) is not dict:
+        raise NotBelieved(f"found {shown(record)}, expected an object")
+    return record
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Branch:
+    """An object of the record: its values, the objects in it, and as many nulls as it has values where it is null."""
+
+    path: str
+    leaves: tuple[tuple[str, Take], ...]
+    inner: tuple[tuple[str, _Branch], ...]
+    columns: tuple[str, ...]
+    required: bool
+
+
+def _branch(fields: Mapping[str, tuple[str, Any]], path: str = "") -> _Branch:
+    leaves: dict[str, str] = {}
+    below: dict[str, dict[str, tuple[str, Any]]] = {}
+    for column, (place, kind) in fields.items():
+        first, _, rest = place.partition(".")
+        if rest:
+            below.setdefault(first, {})[column] = (rest, kind)
+        else:
+            leaves[column] = first
+    inner = tuple((name, _branch(those, f"{path}{name}.")) for name, those in below.items())
+    return _Branch(
+        path=path.rstrip("."),
+        leaves=tuple((key, taker(f"{path}{key}", fields[name][1], required=name in REQUIRED)) for name, key in leaves.items()),
+        inner=inner,
+        columns=(*leaves, *(column for _, branch in inner for column in branch.columns)),
+        required=path.rstrip(".") in REQUIRED_OBJECTS,
+    )
+
+
+def _walk(branch: _Branch, value: Mapping[str, Any], row: list[Any]) -> None:
+    for key, take in branch.leaves:
+        row.append(take(value.get(key)))
+    for key, inner in branch.inner:
+        found = value.get(key)
+        if type(found) is dict:
+            _walk(inner, found, row)
+        elif found is None and not inner.required:
+            row += [None] * len(inner.columns)
+        else:
+            raise NotBelieved(f"{inner.path}: found {'nothing' if found is None else shown(found)}, expected an object")
+
+
+_TREE: Final = _branch({**FIELDS, **RECORD_CELL})
+COLUMNS: Final = (*_TREE.columns, *MACHINES)
+_AT: Final = {name: index for index, name in enumerate(COLUMNS)}
+
+_HOST = taker("nodes[].hostname", NAME, required=True)
+_CPU, _GPU = taker("nodes[].cpu_model", NAME, required=False), taker("nodes[].gpus[].model", NAME, required=False)
+_MEMORY = taker("nodes[].memory_bytes", WHOLE, required=False)
+_STAGED = tuple((key, taker(f"nodes[].stage.{key}", WHOLE, required=False)) for key in ("bytes", "copied_bytes"))
+_MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def _machines(nodes: Sequence[Any]) -> list[Any]:
+    """The values of MACHINES."""
+    each = [_object("nodes[]", node) for node in nodes]
+    gpus = [[_object("nodes[].gpus[]", gpu) for gpu in _list("nodes[].gpus", node.get("gpus"))] for node in each]
+    names = [_machine(_CPU(node.get("cpu_model")), [_GPU(gpu.get("model")) for gpu in own]) for node, own in zip(each, gpus, strict=True)]
+    memory = [found for node in each if (found := _MEMORY(node.get("memory_bytes"))) is not None]
+    stages = [node.get("stage") and _object("nodes[].stage", node["stage"]) for node in each]
+    staged = [[take(stage.get(key)) for stage in stages if stage] for key, take in _STAGED]
+    return [
+        ",".join(_HOST(node.get("hostname")) for node in each) or None,
+        " + ".join(sorted({name for name in names if name})) or None,
+        sum(map(len, gpus)),
+        min(memory, default=None),
+        *[sum(values) if len(values) == len(each) > 0 and None not in values else None for values in staged],
+    ]
+
+
+def _machine(cpu: str | None, gpus: Sequence[str | None]) -> str:
+    """`GPU A and GPU B, CPU`: every model that the node has, once."""
+    models = " and ".join(sorted({model for model in gpus if model}))
+    return ", ".join(part for part in (models, cpu) if part)
+
+
+def _list(path: str, value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise NotBelieved(f"{path}: found {'nothing' if value is None else shown(value)}, expected a list")
+    return value
+
+
+def _object(path: str, value: Any) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise NotBelieved(f"{path}: found {'null' if value is None else shown(value)}, expected an object")
+    return value
+
+
+def _check(row: Sequence[Any], num_nodes: int) -> None:
+    """What must fit together. Raises NotBelieved."""
+    _check_end(row)
+    world, nodes, per_node, batch, total = _of(
+        row, "world_size", "record_nodes", "record_gpus_per_node", "record_batch_size", "record_global_batch_size"
+    )
+    if world != nodes * per_node or total != batch * world or num_nodes != nodes:
+        raise NotBelieved(
+            f"its numbers contradict: a cell of {nodes} nodes x {per_node} with batch {batch} each and {total} in all, "
+            f"{num_nodes} nodes and world_size {world}"
+        )
+    start, end = (_MOMENT.fullmatch(text) for text in _of(row, "start", "end"))
+    if start is None or end is None or (start[2] == end[2] and start[1] > end[1]):
+        raise NotBelieved(f"its time is from {shown(row[_AT['start']])} to {shown(row[_AT['end']])}")
+    digest = row[_AT["dataset_digest"]]
+    if digest is not None and not _DIGEST.fullmatch(digest):
+        raise NotBelieved(f"dataset.digest: found {shown(digest)}, expected 64 hex digits")
+    if row[_AT["step_n"]] is not None:
+        _check_steps(row)
+
+
+def _check_end(row: Sequence[Any]) -> None:
+    schema, status, kind, number, reason = _of(row, "schema", "status", "kind", "result_number", "status_reason")
+    if schema != SCHEMA_NAME:
+        raise NotBelieved(f"its schema is {shown(schema)}, not {SCHEMA_NAME}")
+    if status not in RESULTS and status not in PREVENTED:
+        raise NotBelieved(f"its status is {shown(status)}, which is none of ours")
+    if kind != ("prevented" if status in PREVENTED else "result") or (number is None) != (kind == "prevented"):
+        raise NotBelieved(f"its kind is {shown(kind)} and its result_number {shown(number)}, which its status {status} is not")
+    if status == "ok" and reason is not None:
+        raise NotBelieved(f"its status is ok, and it says why it is not: {shown(reason)}")
+
+
+def _of(row: Sequence[Any], *names: str) -> list[Any]:
+    return [row[_AT[name]] for name in names]
+
+
+def _check_steps(row: Sequence[Any]) -> None:
+    names = ("min", "p50", "p90", "p95", "p99", "max")
+    ordered = [row[_AT[f"step_{name}_s"]] for name in names]
+    for (less, more), (low, high) in zip(zip(names, names[1:], strict=False), zip(ordered, ordered[1:], strict=False), strict=True):
+        if low > high * ULPS:
+            raise NotBelieved(f"its steps contradict: {less} is {low} s and {more} is {high} s")
+    mean, window = row[_AT["step_mean_s"]], row[_AT["window_s"]]
+    if not ordered[0] <= mean * ULPS <= ordered[-1] * ULPS**2:
+        raise NotBelieved(f"its steps contradict: from {ordered[0]} to {ordered[-1]} s, and {mean} s in the mean")
+    if ordered[1] <= 0 or (window is not None and window <= 0):
+        raise NotBelieved(f"its median step is {ordered[1]} s, its window {window} s")
