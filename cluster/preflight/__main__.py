@@ -29,7 +29,6 @@ class Child:
     def __init__(self) -> None:
         self.orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._rest = b""
-        self._serving: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Until the orders end; the exit code."""
@@ -43,7 +42,7 @@ class Child:
         except OSError as error:
             say("failed", problem=f"nothing can listen on {first['address']}, this node's address for the run: {error.strerror}")
             return 1
-        self._serving = asyncio.create_task(wire.serve())
+        wire.serve()
         say("listening", address=first["address"], port=wire.port)
         peers: list[tuple[str, int]] = []
         while (order := await self.orders.get()) is not None:
@@ -55,7 +54,6 @@ class Child:
                 ring = await probes.all_reduce(wire, peers, attempt) if order["ring"] else None
                 rates = await probes.tournament(wire, peers, attempt, int(order["bytes"]), float(order["limit_s"]))
                 say("measured", attempt=attempt, rates=rates, all_reduce=ring)
-        self._serving.cancel()
         wire.close()
         return 0
 

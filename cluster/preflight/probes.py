@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from cluster.preflight.schedule import LANE, REACH_S, RING_S, chunk_lanes, partner, rounds, tournament_s
-from cluster.preflight.wire import NoProof, Wire, cut, receive
+from cluster.preflight.wire import NoProof, Wire, cut, patiently, receive
 
 BLOCK: Final = 1 << 18
 HEADER: Final = struct.Struct("<II")
@@ -37,12 +37,20 @@ async def reach(wire: Wire, peers: Sequence[Address], limit_s: float = REACH_S) 
 
 async def _reach(wire: Wire, peer: int, address: Address, limit_s: float) -> list[Any]:
     waits_for = "no answer"
-    connection = None
+
+    async def attempt() -> float:
+        nonlocal waits_for
+        connection, seconds = await wire.connect(address)
+        waits_for = "it connects, but the other end says nothing"
+        try:
+            await wire.introduce(connection, peer, "reach")
+        finally:
+            connection.close()
+        return seconds
+
     try:
         async with asyncio.timeout(limit_s):
-            connection, seconds = await wire.connect(address)
-            waits_for = "it connects, but the other end says nothing"
-            await wire.introduce(connection, peer, "reach")
+            return [await patiently(attempt), None]
     except OSError as error:  # our own time limit has no number, the kernel's has
         if error.errno is None:
             return [None, f"{waits_for} within {limit_s:g} s"]
@@ -51,10 +59,6 @@ async def _reach(wire: Wire, peer: int, address: Address, limit_s: float) -> lis
         return [None, "it connects, and the other end hangs up"]
     except NoProof:
         return [None, "what answers there is not that node's program: two machines with one address, or a proxy between"]
-    finally:
-        if connection is not None:
-            connection.close()
-    return [seconds, None]
 
 
 async def all_reduce(wire: Wire, peers: Sequence[Address], attempt: int, limit_s: float = RING_S) -> dict[str, Any]:

@@ -1,21 +1,31 @@
-"""Connections between the nodes of a preflight: each end proves to the other that it knows the run's token before anything counts."""
+"""Connections between the nodes of a preflight: each end proves to the other that it knows the run's token before anything counts.
+
+What comes before that is a stranger's, and so is every error of it; the oldest stranger goes for the newest.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import struct
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
 
 from base.challenge import new_challenge, proof, proves
+from base.strangers import REST_S, NoRoom, Strangers, listen, newcomers
 
 HELLO: Final = struct.Struct("<I16s64s64s")
 """Who is there, what for, its challenge, its proof."""
 HEX: Final = 64
 HANDSHAKE_S: Final = 3.0
-SPARE: Final = 8
+AGAIN_S: Final = 2.0
+"""How long who is turned away comes again."""
+FIRST_PAUSE_S: Final = 0.02
+_T = TypeVar("_T")
 
 
 class NoProof(Exception):
@@ -29,53 +39,63 @@ class Wire:
         self.index, self.nodes = index, nodes
         self._address, self._token = address, token
         self._family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, 0), family=self._family, backlog=min(4096, 2 * nodes + SPARE))
-        self._listener.setblocking(False)
+        self._listener = listen(address, 2 * nodes)
         self.port: int = self._listener.getsockname()[1]
         self._arrived: dict[tuple[int, str], asyncio.Future[socket.socket]] = {}
-        self._strangers: set[asyncio.Task[None]] = set()
+        self._strangers: Strangers[asyncio.Task[bool]] = Strangers()
 
-    async def serve(self) -> None:
-        """Let others in, for good."""
+    def serve(self) -> None:
+        """Let others in, from now on. To be called in the loop."""
+        if self._listener.fileno() >= 0:  # else closed meanwhile
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(self._listener)
-            except OSError:
-                continue
-            if len(self._strangers) >= 2 * self.nodes + SPARE:
-                connection.close()
-                continue
-            task = asyncio.create_task(self._welcome(connection))
-            self._strangers.add(task)
-            task.add_done_callback(self._strangers.discard)
-
-    async def _welcome(self, connection: socket.socket) -> None:
-        _prepare(connection)
         try:
+            found = newcomers(self._listener)
+        except NoRoom:
+            loop.remove_reader(self._listener)
+            loop.call_later(REST_S, self.serve)
+            return
+        for connection, host in found:
+            task = loop.create_task(self._welcome(connection))
+            self._strangers.add(task, host)
+            task.add_done_callback(partial(self._ended, connection))
+            oldest = self._strangers.surplus()
+            if oldest is not None:
+                self._strangers.remove(oldest)
+                oldest.cancel()
+
+    def _ended(self, connection: socket.socket, task: asyncio.Task[bool]) -> None:
+        """Nobody has taken the connection of one who was refused, or has had all he came for."""
+        self._strangers.remove(task)
+        if task.cancelled() or not task.result():
+            connection.close()
+
+    async def _welcome(self, connection: socket.socket) -> bool:
+        """Whether it is somebody's now."""
+        try:
+            _prepare(connection)
             async with asyncio.timeout(HANDSHAKE_S):
                 peer, purpose = await self._let_in(connection)
-        except (OSError, EOFError, NoProof, TimeoutError, UnicodeDecodeError):
-            connection.close()
-            return
+        except (OSError, EOFError, NoProof):
+            return False
         if purpose == "reach":
-            connection.close()
-            return
+            return False
         future = self._expected(peer, purpose)
         if future.done():
-            connection.close()
-        else:
-            future.set_result(connection)
+            return False
+        future.set_result(connection)
+        return True
 
     async def _let_in(self, connection: socket.socket) -> tuple[int, str]:
         loop = asyncio.get_running_loop()
         challenge = new_challenge()
         await loop.sock_sendall(connection, challenge.encode())
-        peer, padded, theirs, said = HELLO.unpack(await receive(connection, HELLO.size))
-        purpose = padded.rstrip(b"\0").decode("ascii")
-        if peer >= self.nodes or not proves(self._token, _role(purpose, peer, self.index), challenge, said.decode("ascii")):
+        peer, purpose, theirs, said = parse_hello(await receive(connection, HELLO.size))
+        if peer >= self.nodes or not proves(self._token, _role(purpose, peer, self.index), challenge, said):
             raise NoProof
-        answer = proof(self._token, _role(purpose, self.index, peer), theirs.decode("ascii"))
+        answer = proof(self._token, _role(purpose, self.index, peer), theirs)
         await loop.sock_sendall(connection, answer.encode())
         return peer, purpose
 
@@ -88,6 +108,9 @@ class Wire:
 
     async def dial(self, peer: int, address: tuple[str, int], purpose: str) -> socket.socket:
         """A connection to `peer` from our own address, both ends proved. Raises OSError, EOFError, NoProof."""
+        return await patiently(lambda: self._dial(peer, address, purpose))
+
+    async def _dial(self, peer: int, address: tuple[str, int], purpose: str) -> socket.socket:
         connection, _ = await self.connect(address)
         try:
             await self.introduce(connection, peer, purpose)
@@ -112,20 +135,43 @@ class Wire:
     async def introduce(self, connection: socket.socket, peer: int, purpose: str) -> None:
         """Say who we are, and hear that it is `peer`. Raises OSError, EOFError, NoProof."""
         loop = asyncio.get_running_loop()
-        challenge = (await receive(connection, HEX)).decode("ascii", errors="replace")
+        challenge = (await receive(connection, HEX)).decode("latin-1")
         own = new_challenge()
         said = proof(self._token, _role(purpose, self.index, peer), challenge)
         await loop.sock_sendall(connection, HELLO.pack(self.index, purpose.encode(), own.encode(), said.encode()))
-        answer = (await receive(connection, HEX)).decode("ascii", errors="replace")
+        answer = (await receive(connection, HEX)).decode("latin-1")
         if not proves(self._token, _role(purpose, peer, self.index), own, answer):
             raise NoProof
 
     def close(self) -> None:
         """Nobody comes in any more."""
+        asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
+        for task in self._strangers:
+            task.cancel()
         for future in self._arrived.values():
             if future.done() and not future.cancelled():
                 future.result().close()
+
+
+def parse_hello(hello: bytes | bytearray) -> tuple[int, str, str, str]:
+    """Pure: node, purpose, challenge and proof of HELLO.size bytes, whatever they are."""
+    peer, *words = HELLO.unpack(hello)
+    purpose, challenge, said = (word.decode("latin-1") for word in words)
+    return peer, purpose.rstrip("\0"), challenge, said
+
+
+async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
+    """`attempt()`, and again for AGAIN_S while the other end hangs up, as one does to whom too many have come. Raises what it raises."""
+    give_up, pause_s = time.monotonic() + AGAIN_S, FIRST_PAUSE_S
+    while True:
+        try:
+            return await attempt()
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            if time.monotonic() + pause_s > give_up:
+                raise
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+        pause_s *= 2
 
 
 def _role(purpose: str, speaker: int, listener: int) -> str:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from data_prep.staging.wire import CHUNK, HAVE, HEAD, KINDS, MISS, MOST_HAVE, WANT, PeerError, frame, have_frames
+from data_prep.staging.wire import CHUNK, HAVE, HEAD, KINDS, MISS, MOST_HAVE, WANT, HungUp, PeerError, frame, have_frames
 
 PIECE: Final = 1 << 19
 MOST_WANTED: Final = 64
@@ -98,7 +98,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            raise PeerError(error.strerror or "the connection broke") from error
+            raise _broken(error) from error
 
     def _fill(self) -> None:
         self._out += self._later + have_frames(self._news)
@@ -143,9 +143,9 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            raise PeerError(error.strerror or "the connection broke") from error
+            raise _broken(error) from error
         if not data:
-            raise PeerError("the connection was closed")
+            raise HungUp("the connection was closed")
         self.heard = time.monotonic()
         self._got += data
         if len(self._got) == self._need:
@@ -184,3 +184,8 @@ class Connection:
     def _have(self, content: bytes) -> None:
         self.frames()
         self._hearer.peer_has(self, content)
+
+
+def _broken(error: OSError) -> PeerError:
+    kind = HungUp if isinstance(error, ConnectionResetError | BrokenPipeError) else PeerError
+    return kind(error.strerror or "the connection broke")

@@ -1,6 +1,6 @@
 """How nodes that stage the same dataset find each other: one listens, the other connects, both prove that they know the token.
 
-Who has not done so after a few seconds is dismissed, and there are never many who have not.
+Who has not done so after a few seconds is dismissed, and the oldest of them goes for the newest; who was turned away comes again.
 """
 
 from __future__ import annotations
@@ -11,44 +11,46 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from base.strangers import NoRoom, Refusals, Strangers, listen, newcomers
 from data_prep.staging.company import Company
 from data_prep.staging.connection import Connection
-from data_prep.staging.wire import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, PeerError
+from data_prep.staging.wire import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, HungUp, PeerError
 
 if TYPE_CHECKING:
     from data_prep.staging.exchange import Exchange
 
 logger = logging.getLogger(__name__)
 
-STRANGERS: Final = 16
 HANDSHAKE_S: Final = 5.0
-_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class _Stranger:
-    """A connection on its way; `index` is who it should be, -1 where it came to us."""
+    """A connection on its way; `index` is who it should be, and `address` where, -1 and None where it came to us."""
 
-    def __init__(self, peer: Connection, handshake: Handshake, index: int, until: float) -> None:
-        self.peer, self.handshake, self.index, self.until = peer, handshake, index, until
+    def __init__(self, peer: Connection, handshake: Handshake, index: int = -1, address: tuple[str, int] | None = None) -> None:
+        self.peer, self.handshake, self.index, self.address = peer, handshake, index, address
+        self.since = time.monotonic()
 
 
 class Door:
-    """Listens on the company's address; tells `exchange` who came, and who was expected and did not."""
+    """Listens on the company's address while anybody may come; tells `exchange` who came, and who was expected and did not."""
 
     def __init__(self, company: Company, digest: str, selector: selectors.BaseSelector, exchange: Exchange) -> None:
         self._company, self._digest, self._selector, self._exchange = company, digest, selector, exchange
-        self._strangers: list[_Stranger] = []
+        self._strangers: Strangers[_Stranger] = Strangers()
+        self._refusals = Refusals(logger)
+        self._called: list[_Stranger] = []
+        """On their way to those that we go to."""
+        self._again: dict[int, tuple[str, int]] = {}
+        """Whom to go to again, since they hung up before they knew who we are."""
         self._expected: dict[int, float] = {}
         self._wait_s = max(HANDSHAKE_S, company.hang_s)
-        family = socket.AF_INET6 if ":" in company.address else socket.AF_INET
-        self._listener = socket.create_server((company.address, 0), family=family, backlog=company.nodes + STRANGERS)
-        self._listener.setblocking(False)
+        self._listener = listen(company.address, company.nodes)
         self.port = int(self._listener.getsockname()[1])
-        self._rests = False
+        self._open, self._rests = True, False
         self._listen()
 
     # -- who comes to us
@@ -59,20 +61,28 @@ class Door:
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in _NO_ROOM:  # who knocks goes on knocking: look again at the next beat
-                logger.warning("a connection cannot be taken now: %s", error.strerror)
-                self._selector.unregister(self._listener)
-                self._rests = True
+            found = newcomers(self._listener)
+        except NoRoom as error:  # who knocks goes on knocking: look again at the next beat
+            self._refusals.note(str(error))
+            self._selector.unregister(self._listener)
+            self._rests = True
             return
-        if len(self._strangers) >= self._company.nodes + STRANGERS:
+        for connection, host in found:
+            self._greet(connection, host)
+
+    def _greet(self, connection: socket.socket, host: str) -> None:
+        if not self._open:  # one before this one was the last that was expected
             connection.close()
             return
-        stranger = self._stranger(connection, -1)
+        stranger = _Stranger(Connection(connection, self._exchange), self._handshake())
+        self._strangers.add(stranger, host)
         stranger.peer.say(stranger.handshake.greeting())
         stranger.peer.expect(ANSWER_BYTES, partial(self._answered, stranger))
-        self._watch(stranger, partial(self._go_on, stranger))
+        self._watch(stranger)
+        oldest = self._strangers.surplus()
+        if oldest is not None:
+            self._go_on(oldest)  # its answer may be here, and not read yet
+            self._dismiss(oldest, "too many wait, and it was the oldest")
 
     def _answered(self, stranger: _Stranger, answer: bytes) -> None:
         index, welcome = stranger.handshake.check_answer(answer)
@@ -88,16 +98,19 @@ class Door:
         if not self._exchange.may_come(index):
             return
         self._expected[index] = time.monotonic() + 2 * self._wait_s
-        if address is None:
-            return
+        if address is not None:
+            self._call(index, address)
+
+    def _call(self, index: int, address: tuple[str, int]) -> None:
         try:
             connection = _connecting(address)
         except OSError as error:
             self._exchange.lose(index, f"{address[0]} port {address[1]} cannot be reached: {error.strerror}")
             return
-        stranger = self._stranger(connection, index)
+        stranger = _Stranger(Connection(connection, self._exchange), self._handshake(), index, address)
+        self._called.append(stranger)
         stranger.peer.expect(GREETING_BYTES, partial(self._greeted, stranger))
-        self._watch(stranger, partial(self._go_on, stranger))
+        self._watch(stranger)
 
     def _greeted(self, stranger: _Stranger, greeting: bytes) -> None:
         stranger.peer.say(stranger.handshake.answer(greeting, stranger.index))
@@ -109,31 +122,32 @@ class Door:
 
     # -- both
 
-    def _stranger(self, connection: socket.socket, index: int) -> _Stranger:
-        handshake = Handshake(self._company.token, self._digest, self._company.index)
-        stranger = _Stranger(Connection(connection, self._exchange), handshake, index, time.monotonic() + self._wait_s)
-        self._strangers.append(stranger)
-        return stranger
+    def _handshake(self) -> Handshake:
+        return Handshake(self._company.token, self._digest, self._company.index)
 
-    def _watch(self, stranger: _Stranger, callback: Callable[[], None]) -> None:
-        self._selector.register(stranger.peer, selectors.EVENT_READ, callback)
+    def _waits(self, stranger: _Stranger) -> bool:
+        return stranger in self._strangers or stranger in self._called
+
+    def _watch(self, stranger: _Stranger) -> None:
+        self._selector.register(stranger.peer, selectors.EVENT_READ, partial(self._go_on, stranger))
         self._flush(stranger)
 
     def _go_on(self, stranger: _Stranger) -> None:
+        """Whatever comes here is a stranger's, and so is every error of it."""
         try:
             stranger.peer.receive()
         except PeerError as error:
-            self._dismiss(stranger, str(error))
+            self._dismiss(stranger, str(error), again=isinstance(error, HungUp))
             return
         self._flush(stranger)
 
     def _flush(self, stranger: _Stranger) -> None:
         """The words of a handshake fit into any socket's buffer."""
-        if stranger in self._strangers and stranger.peer.wants_to_send:
+        if self._waits(stranger) and stranger.peer.wants_to_send:
             try:
                 stranger.peer.send()
             except PeerError as error:
-                self._dismiss(stranger, str(error))
+                self._dismiss(stranger, str(error), again=isinstance(error, HungUp))
 
     def _let_in(self, stranger: _Stranger, index: int) -> None:
         self._forget(stranger)
@@ -143,39 +157,56 @@ class Door:
             return
         stranger.peer.index = index
         self._exchange.came(stranger.peer)
+        if not any(self._exchange.may_come(index) for index in range(self._company.nodes)):
+            self.close()
 
-    def _dismiss(self, stranger: _Stranger, why: str) -> None:
-        if stranger in self._strangers:
-            self._forget(stranger)
-            stranger.peer.close()
-            if stranger.index >= 0:
-                self._expected.pop(stranger.index, None)
-                self._exchange.lose(stranger.index, why)
-            else:
-                logger.warning("a connection was refused: %s", why)
+    def _dismiss(self, stranger: _Stranger, why: str, again: bool = False) -> None:
+        """`again`: whom we went to hung up, as one does to whom too many have come; it is gone to again while it is expected."""
+        if not self._waits(stranger):
+            return
+        self._forget(stranger)
+        stranger.peer.close()
+        if stranger.address is None:
+            self._refusals.note(why)
+        elif again and stranger.index in self._expected:
+            self._again[stranger.index] = stranger.address
+        else:
+            self._expected.pop(stranger.index, None)
+            self._exchange.lose(stranger.index, why)
 
     def _forget(self, stranger: _Stranger) -> None:
         self._selector.unregister(stranger.peer)
-        self._strangers.remove(stranger)
+        if not self._strangers.remove(stranger):
+            self._called.remove(stranger)
 
     def expire(self, now: float) -> None:
-        """Dismiss who takes too long, and give up who was expected and has not come. At every beat."""
+        """Dismiss who takes too long, go again to who turned us away, give up who was expected and has not come. At every beat."""
         if self._rests:
             self._listen()
-        for stranger in [stranger for stranger in self._strangers if now > stranger.until]:
+        late = [*self._strangers.overdue(self._wait_s), *(called for called in self._called if now - called.since > self._wait_s)]
+        for stranger in late:
             self._dismiss(stranger, f"it did not prove within {self._wait_s:g} s that it is of this run")
         for index in [index for index, until in self._expected.items() if now > until]:
             del self._expected[index]
             self._exchange.lose(index, f"it did not come within {2 * self._wait_s:g} s")
+        again, self._again = self._again, {}
+        for index, address in again.items():
+            if self._exchange.may_come(index):
+                self._call(index, address)
 
     def close(self) -> None:
         """Nobody comes in any more."""
+        if not self._open:
+            return
+        self._open = False
         if not self._rests:
             self._selector.unregister(self._listener)
+        self._rests = False
         self._listener.close()
-        for stranger in list(self._strangers):
+        for stranger in [*self._strangers, *self._called]:
             self._forget(stranger)
             stranger.peer.close()
+        self._refusals.tell()
 
 
 def _connecting(address: tuple[str, int]) -> socket.socket:

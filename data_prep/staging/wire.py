@@ -30,6 +30,10 @@ class PeerError(Exception):
     """The other node is gone, does not know the token, or says what no node of ours would say."""
 
 
+class HungUp(PeerError):
+    """The other end closed the connection: a node that is gone, or one to which too many have come."""
+
+
 class Handshake:
     """One side's secrets: node `me`, the token of this run's staging, the dataset's digest."""
 

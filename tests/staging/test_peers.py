@@ -253,6 +253,21 @@ def test_a_lying_node_is_found_out_and_its_chunks_come_from_elsewhere(source: Pa
     assert all("2" in result["lost_peers"] for result in results)
 
 
+def test_a_node_that_is_turned_away_comes_again(source: Path, caches: list[Path]) -> None:
+    """As by one to which too many strangers have come: before it was greeted, and after."""
+    crowded = Liar(source)
+    with crowded.listener, crew(source, caches[:2], "--hang-s", "60", "--late-s", "60") as stagers:
+        stagers.meet(replace={1: ("127.0.0.1", crowded.port, "all")}, appointed=[])
+        crowded.listener.accept()[0].close()
+        connection, _ = crowded.listener.accept()
+        connection.sendall(Handshake(TOKEN, crowded.digest, 1).greeting())
+        exactly(connection, ANSWER_BYTES)
+        connection.close()
+        with crowded.greet(1) as connection:
+            assert wanted(connection) < crowded.table.num_chunks
+            assert b"given up" not in stagers.all[0].stderr
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_an_answer_that_comes_when_all_is_over_disturbs_nobody(source: Path, caches: list[Path], begun: bool) -> None:
     late = Liar(source)

@@ -1,0 +1,88 @@
+"""Connections of the preflight, both ends in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+
+import pytest
+
+from base import strangers as strangers_module
+from cluster.preflight.wire import HELLO, NoProof, Wire, parse_hello, receive
+
+TOKEN = b"t" * 32
+
+
+def wire(index: int, token: bytes = TOKEN) -> Wire:
+    return Wire(index, 2, "127.0.0.1", token)
+
+
+def test_any_bytes_are_a_hello_that_proves_nothing() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        _, purpose, challenge, said = parse_hello(rng.randbytes(HELLO.size))
+        assert len(purpose) <= 16
+        assert len(challenge) == len(said) == 64
+
+
+def test_who_is_turned_away_comes_again() -> None:
+    async def crowded(listener: socket.socket, own: Wire) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            connection, _ = await loop.sock_accept(listener)
+            connection.close()
+        connection, _ = await loop.sock_accept(listener)
+        assert await own._let_in(connection) == (1, "ring 0")
+        await loop.sock_sendall(connection, b"!")
+        connection.close()
+
+    async def main() -> None:
+        near, far = wire(1), wire(0)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            task = asyncio.create_task(crowded(listener, far))
+            with await near.dial(0, listener.getsockname(), "ring 0") as connection:
+                assert await receive(connection, 1) == b"!"
+            await task
+        near.close()
+        far.close()
+
+    asyncio.run(main())
+
+
+def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers_module, "MOST", 2)
+
+    async def main() -> None:
+        near, far = wire(1), wire(0)
+        far.serve()
+        waiting = [socket.create_connection(("127.0.0.1", far.port)) for _ in range(10)]
+        connection = await near.dial(0, ("127.0.0.1", far.port), "ring 0")
+        waiting += [socket.create_connection(("127.0.0.1", far.port)) for _ in range(10)]
+        with connection, await far.arrival(1, "ring 0") as other:
+            await asyncio.get_running_loop().sock_sendall(connection, b"!")
+            assert await receive(other, 1) == b"!"
+        for stranger in waiting:
+            stranger.close()
+        near.close()
+        far.close()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_another_token_is_no_proof_at_either_end() -> None:
+    async def main() -> None:
+        near, far, foreign = wire(1), wire(0), wire(1, b"u" * 32)
+        far.serve()
+        with pytest.raises(EOFError):
+            await foreign.dial(0, ("127.0.0.1", far.port), "ring 0")
+        foreign.serve()
+        with pytest.raises((EOFError, NoProof)):
+            await near.dial(1, ("127.0.0.1", foreign.port), "ring 0")
+        for one in (near, far, foreign):
+            one.close()
+
+    asyncio.run(main())
