@@ -1,9 +1,10 @@
 """Staging, verified, against `cp`, `rsync -a` and `dd` past the page cache, which verify nothing (rsync: what it sent, not the source).
 
-    python -m benchmarks.stage [--size 1GB] [--shards 2] [--repeats 5] [--dir DIR]
+    python -m benchmarks.stage [--size 1GB] [--shards 2] [--repeats 5] [--dir DIR] [--against CHECKOUT]
 
 Each copy starts with a cold source and ends with its data on the disk (sync for those that do not sync themselves); the contenders take
-turns. Printed: median seconds, MB/s, CPU seconds, and the median of the pairwise ratios to ours. Then a resume of half a copy, and a hit.
+turns. Printed: median seconds, MB/s, CPU seconds, and the median of the pairwise ratios to ours. Then a
+resume of half a copy, and a hit. --against: another checkout of Slipway takes turns too, such as one from before a change.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def sync(root: Path) -> None:
         os.close(descriptor)
 
 
-def run(*argv: str | Path) -> None:
-    subprocess.run([str(word) for word in argv], check=True, capture_output=True)
+def run(*argv: str | Path, where: Path | None = None) -> None:
+    subprocess.run([str(word) for word in argv], check=True, capture_output=True, cwd=where)
 
 
 def ours(source: Path, target: Path) -> None:
@@ -109,13 +110,24 @@ def measured(copy: Callable[[Path, Path], None], source: Path, target: Path) -> 
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def compare(source: Path, work: Path, num_bytes: int, repeats: int) -> None:
+def other_checkout(checkout: Path) -> Callable[[Path, Path], None]:
+    """Staging as that one does it."""
+
+    def copy(source: Path, target: Path) -> None:
+        run(sys.executable, "-m", "data_prep.staging", "--source", source, "--cache", target, where=checkout)
+
+    return copy
+
+
+def compare(source: Path, work: Path, num_bytes: int, repeats: int, against: Path | None) -> None:
     """Let the contenders take turns and print the table."""
     contenders: dict[str, Callable[[Path, Path], None]] = {"slipway": ours, "cp -r": cp, "dd direct": dd}
     if shutil.which("rsync"):
         contenders["rsync -a"] = rsync
     else:
         print("rsync is not installed: left out")
+    if against is not None:
+        contenders["against"] = other_checkout(against)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
     for _ in range(repeats):
         for name, copy in contenders.items():
@@ -150,13 +162,14 @@ def main() -> None:
     parser.add_argument("--size", type=parse_size, default=10**9)
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT")
     parser.add_argument("--dir", type=Path, help="a directory on the disk to measure (default: the temporary one)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.dir) as directory:
         source = make_dataset(Path(directory, "storage"), arguments.size, arguments.shards)
         num_bytes = sum(path.stat().st_size for path in source.rglob("data.mdb"))
         print(f"{format_size(num_bytes)} in {arguments.shards} shards, median of {arguments.repeats}")
-        compare(source, Path(directory), num_bytes, arguments.repeats)
+        compare(source, Path(directory), num_bytes, arguments.repeats, arguments.against)
         resume_and_hit(source, Path(directory), num_bytes)
 
 

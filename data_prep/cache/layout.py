@@ -5,7 +5,7 @@
 <cache>/leases/<dataset>/<token>.json     one file per user of a dataset
 <cache>/locks/<dataset>.lock              flock: one process at a time stages, leases or removes a dataset
 <cache>/used/<dataset>.json               bytes of the dataset; its time stamp is the last use
-<cache>/verified/<dataset>-<uid>.json     somebody else's entry, hashed again by us in this boot
+<cache>/verified/<dataset>-<uid>.json     what we found when we hashed it last (staging/recheck.py)
 <cache>/runs/<run>-a<n>-<token>/          work directory of one attempt (the supervisor's); pending.json where its result is undelivered
 """
 
@@ -111,6 +111,11 @@ def dataset_name(path: Path) -> str:
 def part_of(cache: Cache, name: str) -> Path:
     """Where the one stager of `name` copies to."""
     return cache.datasets / f".{name}.part"
+
+
+def mark_of(cache: Cache, name: str) -> Path:
+    """What we ourselves noted of the dataset when it was hashed last."""
+    return cache.verified / f"{name}-{os.geteuid()}.json"
 
 
 def _is_shared(status: os.stat_result) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from base.errors import StagingError
 from base.jsonfile import canonical_json
 from base.publish import move_directory, publish, remove_tree
-from data_prep.cache.layout import DATASET, HIDDEN, Cache
+from data_prep.cache.layout import DATASET, HIDDEN, Cache, mark_of
 from data_prep.manifest import DATA_NAME, Manifest, digest_of, parse_manifest
 
 
@@ -88,6 +88,7 @@ def remove_entry(cache: Cache, path: Path) -> None:
     except OSError as error:
         raise StagingError(f"{path} cannot be removed ({error.strerror}): it belongs to uid {owner}") from error
     (cache.used / f"{path.name}.json").unlink(missing_ok=True)
+    mark_of(cache, path.name).unlink(missing_ok=True)
 
 
 def dataset_of(path: Path) -> str:

@@ -20,13 +20,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
 from data_prep.staging.company import HANG_S, LATE_S, Company
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.meeting import Meeting
+from data_prep.staging.recheck import CHECK_S
 from data_prep.staging.stage import StageOptions, stage
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ def _stage(arguments: argparse.Namespace, meeting: Meeting | None) -> None:
         options=StageOptions(
             stall_s=arguments.stall_s,
             patience_s=arguments.patience_s,
-            rehash=arguments.rehash,
+            check_s=arguments.check_s,
             meeting=meeting,
             copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
         ),
@@ -162,9 +163,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--address", default="127.0.0.1", help="where this node listens for the others")
     parser.add_argument("--hang-s", type=float, default=HANG_S, help="give up another node from which nothing has come for so long")
     parser.add_argument("--late-s", type=float, default=LATE_S, help="read the share of another node that has brought nothing for so long")
-    parser.add_argument("--rehash", action="store_true", help="hash what an interrupted copy left before going on")
+    parser.add_argument("--check-s", type=float, default=CHECK_S, help="hash what is here already for so long (inf: all of it)")
     return parser
 
 
+def leave(code: int) -> NoReturn:
+    """End now, also where a thread waits for storage that does not answer: Python would wait for it."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

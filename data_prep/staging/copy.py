@@ -1,4 +1,7 @@
-"""Copy the missing chunks of a dataset into a part directory: read, hash, compare, write, by a few threads that wait for two disks."""
+"""Copy the missing chunks of a dataset into a part directory: read, hash, compare, write, by a few threads that wait for two disks.
+
+What was written is synced, read back and compared while the next is copied: only then the journal lists it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from data_prep.manifest import DATA_NAME, Shard
 from data_prep.staging.files import BLOCK, aligned_buffer, supports_direct_read, supports_direct_write
 from data_prep.staging.journal import Chunk, Journal
 from data_prep.staging.rate import Rate
+from data_prep.staging.readback import ReadBack, disk_lies
 from data_prep.staging.source import Source
 from data_prep.staging.target import Target
 from data_prep.staging.verified import VerifiedReader, open_source
@@ -56,19 +61,40 @@ class ChunkCopy:
         self._open: list[_OpenShard] = []
         self._unsynced: list[Chunk] = []
         self._unsynced_bytes = 0
+        self._read_back = ReadBack(part, source.manifest.shards, past_cache=True)
+        self._checker = ThreadPoolExecutor(1)
+        self._checks: deque[tuple[list[Chunk], Future[list[Chunk]]]] = deque()
+        self._right = set(journal.done)
 
     def run(self) -> int:
-        """Copy; returns the bytes read from storage. All data are synced then.
+        """Copy; returns the bytes read from storage. All data are synced then, and were read back.
 
-        Raises DigestMismatch for bytes that stay wrong, StorageError where storage cannot be read, OSError where the node's disk fails.
+        Raises DigestMismatch for bytes that stay wrong, StorageError where storage cannot be read, OSError where the node's disk fails,
+        StagingError where it gives back something else again and again.
         """
         direct = direct_io(self._source, self._part, self._options.direct)
+        copied = 0
+        try:
+            for _ in range(1 + self._options.retries):
+                copied += self._copy_missing(direct)
+                self._take_checks(wait=True)
+                wrong = self._missing()
+                if not wrong:
+                    return copied
+                self._on_bytes(-sum(self._read_back.num_bytes(chunk) for chunk in wrong))
+        finally:
+            self._checker.shutdown(wait=True)
+            self._take_checks(wait=False)
+            self._read_back.close()
+        raise disk_lies(self._part, self._source.manifest.shards, wrong, 1 + self._options.retries)
+
+    def _copy_missing(self, direct: tuple[bool, bool]) -> int:
         copied = 0
         flight: deque[Future[tuple[_OpenShard, Chunk, int]]] = deque()
         pool = ThreadPoolExecutor(self._options.threads)
         try:
             for number, shard in enumerate(self._source.manifest.shards):
-                missing = [chunk for chunk in range(len(shard.chunks)) if (number, chunk) not in self._journal.done]
+                missing = [chunk for chunk in range(len(shard.chunks)) if (number, chunk) not in self._right]
                 if not missing:
                     continue
                 opened = _OpenShard(self._source, self._part, shard, direct, len(missing))
@@ -79,17 +105,18 @@ class ChunkCopy:
                         copied += self._collect(flight.popleft())
             while flight:
                 copied += self._collect(flight.popleft())
-            for opened in self._open:
-                opened.target.sync()
+            self._sync()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
             for opened in self._open:
                 opened.close()
+            self._open.clear()
         return copied
 
     def _collect(self, future: Future[tuple[_OpenShard, Chunk, int]]) -> int:
         opened, chunk, num_bytes = future.result()
         opened.left -= 1
+        self._take_checks(wait=False)
         self._unsynced.append(chunk)
         self._unsynced_bytes += num_bytes
         if self._unsynced_bytes >= self._options.sync_bytes or len(self._open) > _MAX_OPEN:
@@ -98,15 +125,30 @@ class ChunkCopy:
         return num_bytes
 
     def _sync(self) -> None:
-        """First the data, then the journal's lines about them."""
+        """First the data; they are read back meanwhile; then, later, the journal's lines about them."""
         for opened in self._open:
             opened.target.sync()
-        self._journal.add(self._unsynced)
-        self._unsynced.clear()
-        self._unsynced_bytes = 0
+        if self._unsynced:
+            self._checks.append((self._unsynced, self._checker.submit(self._read_back.wrong, self._unsynced)))
+        self._unsynced, self._unsynced_bytes = [], 0
+        self._take_checks(wait=False)
         for opened in [opened for opened in self._open if opened.left == 0]:
             self._open.remove(opened)
             opened.close()
+
+    def _missing(self) -> list[Chunk]:
+        """What is not known to lie on the disk as it should."""
+        shards = enumerate(self._source.manifest.shards)
+        return [chunk for number, shard in shards for chunk in zip(repeat(number), range(len(shard.chunks))) if chunk not in self._right]
+
+    def _take_checks(self, *, wait: bool) -> None:
+        """Note what was found right; what was not is missing still."""
+        while self._checks and (wait or self._checks[0][1].done()):
+            chunks, future = self._checks.popleft()
+            wrong = set(future.result())
+            right = [chunk for chunk in chunks if chunk not in wrong]
+            self._journal.add(right)
+            self._right.update(right)
 
     def _copy_chunk(self, opened: _OpenShard, where: Chunk) -> tuple[_OpenShard, Chunk, int]:
         """In a thread of the pool: bring one chunk over, verified."""

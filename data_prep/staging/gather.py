@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from mmap import mmap
 from pathlib import Path
 from typing import Any, Final
 
 import xxhash
 
+from base.errors import SlipwayError
 from data_prep.staging.copy import CopyOptions, direct_io
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.files import aligned_buffer
@@ -25,6 +26,7 @@ from data_prep.staging.journal import Chunk, Journal
 from data_prep.staging.open_files import OpenFiles
 from data_prep.staging.quota import Quota
 from data_prep.staging.rate import Rate
+from data_prep.staging.readback import ReadBack, disk_lies
 from data_prep.staging.source import Source, SourceFile
 from data_prep.staging.target import Target
 from data_prep.staging.verified import VerifiedReader, open_source
@@ -50,12 +52,15 @@ class Gather:
         self._journal, self._exchange, self._options = journal, exchange, options
         self._table, self._swarm = exchange.table, exchange.swarm
         shards = source.manifest.shards
-        direct = direct_io(source, part, options.direct is not False)[0]  # nothing is read ahead into the share of another node
         self._targets = OpenFiles[Target](lambda number: Target(part, shards[number], False), 256, lambda target: target.is_synced)
-        self._sources = OpenFiles[SourceFile](lambda number: open_source(source, shards[number], direct), 8)
-        self._root = source.root
+        self._sources = OpenFiles[SourceFile](lambda number: open_source(source, shards[number], self._direct), 8)
+        self._read_back = ReadBack(part, shards, past_cache=True)
+        self._source, self._part = source, part
+        self._rate = Rate(None)
         self._readers = ThreadPoolExecutor(options.threads)
         self._writers = ThreadPoolExecutor(_WRITERS)
+        self._checker = ThreadPoolExecutor(1)
+        self._tries: Counter[int] = Counter()
         self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
         self._spare: list[memoryview] = []
         self._buffers = threading.local()
@@ -77,16 +82,14 @@ class Gather:
         """Copy; all data are synced then. Raises what a copy of our own raises, and Cancelled."""
         exchange, self._on_bytes = self._exchange, on_bytes
         exchange.taker = self
-        exchange.announce()
         try:
             while exchange.others is None:
                 exchange.turn(TURN_S)
                 on_bytes(0)
             self._quota = Quota(exchange)
-            rate = self._options.bytes_per_s
-            share = rate / max(1, len(exchange.others.readers)) if rate else None
-            self._reader = VerifiedReader(self._root, Rate(share), self._options.retries)
-            while self._swarm.missing or self._jobs or self._unsynced:
+            self._reader = VerifiedReader(self._source.root, self._rate, self._options.retries)
+            self._share_rate()
+            while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced:
                 self._read_more()
                 if exchange.changed:
                     exchange.changed = False
@@ -99,21 +102,24 @@ class Gather:
         finally:
             self._close()
 
-    def during(self, what: Callable[[], bool]) -> bool:
-        """Do something that takes long, and go on passing chunks to the others meanwhile."""
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(what)
-            future.add_done_callback(lambda _future: self._exchange.wake())
-            while not future.done():
-                self._exchange.turn(TURN_S)
-            return future.result()
-
     def _close(self) -> None:
-        for pool in (self._readers, self._writers):
+        """A read that storage does not answer is left to itself."""
+        hangs = any(begun < time.monotonic() - self._patience_s for begun in self._swarm.reading.values())
+        self._readers.shutdown(wait=not hangs, cancel_futures=True)
+        for pool in (self._writers, self._checker):
             pool.shutdown(wait=True, cancel_futures=True)
         self._closed = True
-        self._targets.close()
-        self._sources.close()
+        for files in (self._targets, self._sources, self._read_back):
+            files.close()
+
+    def _share_rate(self) -> None:
+        if self._options.bytes_per_s is not None:
+            self._rate.set(self._options.bytes_per_s / self._quota.num_sharers())
+
+    @cached_property
+    def _direct(self) -> bool:
+        """Whether storage is read past the page cache: nothing is read ahead into the share of another node. Asks storage."""
+        return direct_io(self._source, self._part, self._options.direct is not False)[0]
 
     # -- what to do next
 
@@ -126,12 +132,13 @@ class Gather:
             chunk = self._quota.next(self._patience_s)
             if chunk is None:
                 return
-            self._swarm.reading.add(chunk)
-            self._start(self._readers, partial(self._read, chunk), partial(self._was_read, chunk, time.monotonic()))
+            self._swarm.reading[chunk] = begun = time.monotonic()
+            self._start(self._readers, partial(self._read, chunk), partial(self._was_read, chunk, begun))
 
     def _ask_more(self) -> None:
         """Ask everybody for a little, the least busy first."""
         self._asked_at = now = time.monotonic()
+        self._share_rate()
         swarm, peers = self._swarm, self._exchange.connected()
         for depth in range(PER_PEER):
             for peer in peers:
@@ -169,11 +176,17 @@ class Gather:
         if buffer is None:
             buffer = self._buffers.buffer = aligned_buffer(self._table.largest)
         with self._sources.use(shard) as source, self._targets.use(shard) as target:
-            content = self._reader.read(source, self._table.shards[shard], chunk, buffer)
-            target.write(content, self._table.span(number)[1])
+            try:
+                content = self._reader.read(source, self._table.shards[shard], chunk, buffer)
+            except (SlipwayError, OSError):
+                if self._swarm.have[number]:
+                    return
+                raise
+            if not self._swarm.have[number]:  # else another node has sent it meanwhile
+                target.write(content, self._table.span(number)[1])
 
     def _was_read(self, number: int, begun: float, _result: None) -> None:
-        self._swarm.reading.discard(number)
+        self._swarm.reading.pop(number, None)
         num_bytes = self._table.span(number)[2]
         self.storage_bytes += num_bytes
         self._is_here(number, begun)
@@ -230,18 +243,29 @@ class Gather:
             self._on_bytes(self._table.span(chunk)[2])
 
     def _sync_sometimes(self) -> None:
-        """First the data, then the journal's lines about them; one at a time."""
-        enough = self._unsynced_bytes >= self._options.sync_bytes or not (self._swarm.missing or self._jobs)
+        """First the data; then they are read back; then the journal's lines about them. One at a time."""
+        enough = self._unsynced_bytes >= self._options.sync_bytes or not (self._swarm.missing or self._jobs > self._swarm.num_left)
         if self._syncing or not enough or not self._unsynced:
             return
         chunks, self._unsynced, self._unsynced_bytes = self._unsynced, [], 0
         self._syncing = True
-        self._start(self._writers, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
+        self._start(self._checker, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
 
-    def _sync(self, chunks: list[Chunk]) -> None:
+    def _sync(self, chunks: list[Chunk]) -> list[Chunk]:
+        """In a thread; returns those that the disk does not give back."""
         for target in self._targets.all():
             target.sync()
-        self._journal.add(chunks)
+        wrong = set(self._read_back.wrong(chunks))
+        self._journal.add([chunk for chunk in chunks if chunk not in wrong])
+        return sorted(wrong)
 
-    def _was_synced(self, _result: None) -> None:
+    def _was_synced(self, wrong: list[Chunk]) -> None:
         self._syncing = False
+        for where in wrong:
+            chunk = self._table.number(where)
+            self._tries[chunk] += 1
+            if self._tries[chunk] > self._options.retries:
+                raise disk_lies(self._part, self._table.shards, wrong, self._tries[chunk])
+            self._swarm.drop(chunk)
+            self._exchange.changed = True
+            self._on_bytes(-self._table.span(chunk)[2])

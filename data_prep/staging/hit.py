@@ -1,26 +1,24 @@
-"""Is the dataset here already, and still what it was? Looked at on every use, cheaply; thoroughly if somebody else put it here."""
+"""Is the dataset here already, and still what it was? A damaged one is taken away, to be staged again."""
 
 from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
+from collections.abc import Callable
 
-from base.errors import RecordError, SlipwayError
-from base.jsonfile import canonical_json, read_json
-from base.publish import publish
-from cluster.processes import boot_id
+from base.errors import DigestMismatch, SlipwayError
 from data_prep.cache.layout import Cache
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
 from data_prep.cache.stored import check_entry, remove_entry
-from data_prep.manifest import Manifest, verify_dataset
+from data_prep.staging.recheck import Entry
 
 logger = logging.getLogger(__name__)
 
 
-def find_hit(cache: Cache, name: str, lock: Lock) -> tuple[Manifest, str] | None:
-    """Manifest and digest of the published dataset; None if there is none, also after a damaged one was removed.
+def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int]) -> tuple[Entry, int] | None:
+    """The published dataset and what `check` says of its content, the bytes it hashed; None if there is none, also after a damaged one was
+    removed. `check` raises DigestMismatch for a damaged one.
 
     Raises StagingError when a damaged one cannot be removed, because it is somebody else's.
     """
@@ -29,26 +27,21 @@ def find_hit(cache: Cache, name: str, lock: Lock) -> tuple[Manifest, str] | None
         return None
     try:
         manifest, digest = check_entry(root)
-        if root.lstat().st_uid != os.geteuid():
-            _verify_once(cache, root, digest, lock)
-        return manifest, digest
     except SlipwayError as error:
-        users = "; ".join(str(lease) for lease in live_leases(cache, name)) or "nobody"
-        logger.warning("%s is damaged and staged again (in use by %s): %s", root, users, error)
+        _remove(cache, name, lock, error)
+        return None
+    entry = Entry(cache=cache, root=root, manifest=manifest, digest=digest)
+    try:
+        return entry, check(entry)
+    except DigestMismatch as error:
+        _remove(cache, name, lock, error)
+        return None
+
+
+def _remove(cache: Cache, name: str, lock: Lock, why: SlipwayError) -> None:
+    root = cache.datasets / name
+    users = "; ".join(str(lease) for lease in live_leases(cache, name)) or "nobody"
+    logger.warning("%s is damaged and staged again (in use by %s): %s", root, users, why)
     lock.doing("remove")
     remove_entry(cache, root)
     lock.doing("stage")
-    return None
-
-
-def _verify_once(cache: Cache, root: Path, digest: str, lock: Lock) -> None:
-    """Hash an entry of another user once per boot, and remember that in a file of ours. Raises DigestMismatch."""
-    mark = cache.verified / f"{root.name}-{os.geteuid()}.json"
-    found = {"boot_id": boot_id(), "digest": digest}
-    try:
-        if mark.lstat().st_uid == os.geteuid() and read_json(mark) == found:
-            return
-    except (OSError, RecordError):
-        logger.info("%s belongs to uid %d: hashing it before its first use", root, root.lstat().st_uid)
-    verify_dataset(root, lock.beat)
-    publish(mark, canonical_json(found))

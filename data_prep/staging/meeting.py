@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final, TypeVar
 
 from data_prep.manifest import DATA_NAME, Manifest
 from data_prep.staging.company import Company
 from data_prep.staging.copy import DIRECT_FROM_BYTES
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.table import ChunkTable
+
+T = TypeVar("T")
+TURN_S: Final = 0.25
 
 
 class Meeting:
@@ -22,6 +28,8 @@ class Meeting:
         self._manifest: Manifest | None = None
         self._is_copy = False
         self._has_waited = False
+        self.has_left = False
+        """What is here turned out to be damaged: this node copies alone, and serves nobody."""
 
     def __enter__(self) -> Meeting:
         return self
@@ -47,6 +55,24 @@ class Meeting:
         marks = bytearray(b"\1") * table.num_chunks if have is None else have
         self.exchange = Exchange(self.company, digest, table, marks, self._open_shard)
         return self.exchange
+
+    def leave(self) -> None:
+        """Be of no use to the others any more; they do without this node."""
+        if self.exchange is not None:
+            self.has_left = True
+            self.exchange.close()
+            self.exchange = None
+
+    def during(self, what: Callable[[], T]) -> T:
+        """Do in a thread something that takes long, and go on passing chunks to the others meanwhile."""
+        exchange = self.exchange
+        assert exchange is not None
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(what)
+            future.add_done_callback(lambda _future: exchange.wake())
+            while not future.done():
+                exchange.turn(TURN_S)
+            return future.result()
 
     def serve(self) -> None:
         """Pass on what is here until everybody has it. Raises Cancelled when whoever started us has gone."""

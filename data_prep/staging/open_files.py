@@ -26,6 +26,7 @@ class OpenFiles(Generic[T]):
         self._files: dict[int, T] = {}
         self._users: dict[int, int] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     @contextlib.contextmanager
     def use(self, number: int) -> Iterator[T]:
@@ -48,12 +49,13 @@ class OpenFiles(Generic[T]):
             return list(self._files.values())
 
     def _trim(self) -> None:
-        for number in list(self._files)[: max(0, len(self._files) - self._keep)]:
-            if not self._users.get(number) and self._may_close(self._files[number]):
+        keep = 0 if self._closed else self._keep
+        for number in list(self._files)[: max(0, len(self._files) - keep)]:
+            if not self._users.get(number) and (self._closed or self._may_close(self._files[number])):
                 self._files.pop(number).close()
 
     def close(self) -> None:
-        """Close them all; nobody uses them any more."""
+        """Close them all; one that a thread still has in use when that has done with it, if ever."""
         with self._lock:
-            while self._files:
-                self._files.popitem()[1].close()
+            self._closed = True
+            self._trim()

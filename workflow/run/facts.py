@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import SlipwayError
 from containers.engines.bare import NAME as BARE
@@ -13,6 +13,9 @@ from workflow.run.plan import at_site, threads_per_rank
 
 if TYPE_CHECKING:
     from workflow.run.supervisor import Supervisor
+
+
+STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checked_bytes", "hit", "seconds")
 
 
 def times_of(clock: Clock) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def _node_record(node: NodeHandle) -> dict[str, Any]:
         "cpu_model": facts.get("cpu_model"),
         "memory_bytes": facts.get("memory_bytes"),
         "image_s": (staged or {}).get("image_s"),
-        "stage": staged and {key: staged[key] for key in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "hit", "seconds")},
+        "stage": staged and {key: staged.get(key) for key in STAGED},
     }
 
 

@@ -24,7 +24,9 @@ from workflow.run.workdir import WorkDirectory
 
 logger = logging.getLogger(__name__)
 
-STAGED: Final = ("digest", "bytes", "copied_bytes", "storage_bytes", "peer_bytes", "lost_peers", "resumed_bytes", "hit", "seconds")
+STAGED: Final = (
+    "digest", "bytes", "copied_bytes", "storage_bytes", "peer_bytes", "lost_peers", "resumed_bytes", "checked_bytes", "hit", "seconds",
+)  # fmt: skip
 
 
 class Say(Protocol):

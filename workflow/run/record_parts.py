@@ -89,12 +89,14 @@ class Gpu(Part):
 
 
 class Stage(Part):
-    """What staging did on a node: of the copied bytes, those read from storage and those that other nodes sent."""
+    """What staging did on a node: of the copied bytes, those read from storage and those that other nodes sent; and those read back from
+    the node's own disk and hashed."""
 
     bytes: Count
     copied_bytes: Count
     storage_bytes: Count | None = None
     peer_bytes: Count | None = None
+    checked_bytes: Count | None = None
     hit: bool
     seconds: Seconds
 

@@ -1,0 +1,123 @@
+"""Is a staged dataset still what it was when it was staged? Asked at every use.
+
+A note of ours in the cache says which file each shard was when it was hashed last: inode, size, times of its last changes. A shard that is
+another file since, or whose time of change moved, is hashed whole. What a disk loses by itself moves no time: of all other chunks as many
+are hashed as a few seconds allow, each use going on where the last one ended. A dataset that can be hashed within them is hashed whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import DigestMismatch, RecordError
+from base.publish import publish
+from base.seal import read_sealed, sealed_text
+from cluster.processes import boot_id
+from data_prep.cache.layout import Cache, mark_of
+from data_prep.manifest import DATA_NAME, Manifest
+from data_prep.staging.copy import DIRECT_FROM_BYTES
+from data_prep.staging.journal import Chunk
+from data_prep.staging.readback import ReadBack
+
+logger = logging.getLogger(__name__)
+
+CHECK_S: Final = 5.0
+SCHEMA: Final = "slipway.checked/1"
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A published dataset of a cache. `digest` is that of its manifest, compared with its name already."""
+
+    cache: Cache
+    root: Path
+    manifest: Manifest
+    digest: str
+
+
+def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callable[[int], None]) -> int:
+    """Look whether the shards are what the manifest promises; returns the bytes hashed for that, `on_bytes(n)` as it goes.
+
+    `check_s`: how long chunks of unchanged files may be hashed, None: all of them. `asked_ns` (time.monotonic_ns): what another process of
+    ours has found since then counts. Raises DigestMismatch naming shards and chunks.
+    """
+    begun_ns = time.monotonic_ns()
+    statuses = _statuses(entry)
+    mark = _read_mark(entry)
+    if mark.get("boot_id") == boot_id() and mark["begun_ns"] >= asked_ns and mark["shards"] == statuses:
+        return 0
+    known = mark.get("shards", {})
+    shards = entry.manifest.shards
+    moved = {number for number, shard in enumerate(shards) if known.get(shard.name) != statuses[shard.name]}
+    chunks = [(number, chunk) for number, shard in enumerate(shards) for chunk in range(len(shard.chunks))]
+    first = mark["next"] % len(chunks) if mark and chunks else 0
+    rest = [chunk for chunk in chunks[first:] + chunks[:first] if chunk[0] not in moved]
+    looked: list[int] = []
+
+    def count(num_bytes: int) -> None:
+        looked.append(num_bytes)
+        on_bytes(num_bytes)
+
+    must = [chunk for chunk in chunks if chunk[0] in moved]
+    past_cache = entry.manifest.bytes >= DIRECT_FROM_BYTES  # a smaller one is read from memory afterwards: what was right stays there
+    try:
+        with contextlib.closing(ReadBack(entry.root, shards, past_cache=past_cache)) as read_back:
+            wrong = read_back.wrong(must, on_bytes=count)
+            wrong += read_back.wrong(rest, None if check_s is None else time.monotonic() + check_s, count)
+    except OSError as error:
+        raise DigestMismatch(f"{entry.root} cannot be read: {error.strerror}") from error
+    if wrong:
+        raise DigestMismatch(_problem(entry, wrong))
+    position = len(looked) - len(must)
+    after = rest[position % len(rest)] if rest else (0, 0)
+    _write_mark(entry, {"begun_ns": begun_ns, "next": chunks.index(after) if chunks else 0, "shards": statuses})
+    return sum(looked)
+
+
+def note_checked(entry: Entry) -> None:
+    """Note that all of it was just read back from the disk and is right."""
+    _write_mark(entry, {"begun_ns": time.monotonic_ns(), "next": 0, "shards": _statuses(entry)})
+
+
+def _statuses(entry: Entry) -> dict[str, list[int]]:
+    found = {}
+    for shard in entry.manifest.shards:
+        status = (entry.root / shard.name / DATA_NAME).lstat()
+        found[shard.name] = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return found
+
+
+def _read_mark(entry: Entry) -> dict[str, Any]:
+    """The note, if it is one of ours about this dataset: {boot_id, begun_ns, next, shards}; else {}."""
+    path = mark_of(entry.cache, entry.root.name)
+    try:
+        if path.lstat().st_uid != os.geteuid():
+            return {}
+        mark = read_sealed(path)
+    except (OSError, RecordError):
+        return {}
+    ours = isinstance(mark, dict) and mark.get("schema") == SCHEMA and mark.get("digest") == entry.digest and "seal" in mark
+    return mark if ours else {}
+
+
+def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
+    """Without it the next use hashes all: no reason to fail."""
+    mark = {"schema": SCHEMA, "digest": entry.digest, "boot_id": boot_id(), **content}
+    try:
+        publish(mark_of(entry.cache, entry.root.name), sealed_text(mark), entry.cache.file_mode)
+    except OSError as error:
+        logger.warning("that %s was checked cannot be noted: %s; its next use hashes all of it", entry.root.name, error.strerror)
+
+
+def _problem(entry: Entry, wrong: list[Chunk]) -> str:
+    shards = entry.manifest.shards
+    named = ", ".join(f"chunk {chunk} of {shards[number].name}" for number, chunk in wrong[:_SHOWN])
+    return f"{named}{f' and {len(wrong) - _SHOWN} more' if len(wrong) > _SHOWN else ''} differ from the manifest"
