@@ -19,7 +19,6 @@ localrules:
     dataset_plan,
     dataset,
     image,
-    retry,
     collect,
     tables,
     plots,
@@ -29,7 +28,6 @@ localrules:
 rule all:
     default_target: True
     input:
-        GRAPH.missing_records,
-        GRAPH.all_retry_marks,
+        GRAPH.receipts,
         rules.tables.output,
         rules.page.output,

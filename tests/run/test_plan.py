@@ -121,7 +121,7 @@ def test_setup_lines_come_before_the_node_program_and_its_words_stay_words(tmp_p
 
 
 def test_the_supervisor_s_and_the_stager_s_argv() -> None:
-    assert plan.supervisor_argv("py", "/r", "x-r1", 2)[-2:] == ("--result-number", "2")
+    assert plan.supervisor_argv("py", "/r", "x-r1.after-2")[-2:] == ("--run", "x-r1.after-2")
     argv = stage_argv("py", "/s", "/c", {"pid": 1}, 10, 2.5e6)
     assert argv == (
         *["py", "-P", "-m", "data_prep.staging", "--source", "/s", "--cache", "/c", "--holder"],

@@ -125,9 +125,28 @@ def test_a_prevented_attempt_is_followed_by_the_next(world: World) -> None:
     world.write()
     record = ended(world, run_id)
     assert (record["attempt"], record["result_number"], record["status"]) == (2, 1, "ok")
-    (world.run_dir(run_id) / "record.json").unlink()
-    record = ended(world, run_id)
+    record = ended(world, f"{run_id}.after-1")
     assert (record["attempt"], record["result_number"]) == (3, 2)
+
+
+def test_a_result_that_is_there_is_published_and_not_trained_again(world: World) -> None:
+    run_id = world.cell(do={"0": [3, "exit 3"]})
+    first = ended(world, run_id)
+    for remove in (False, True):
+        if remove:
+            (world.run_dir(run_id) / "record.json").unlink()
+        code, log = world.run(run_id)
+        assert code == 0, log
+        assert f"{run_id} has the result that was asked for: attempt 1, status error; nothing is trained" in log
+        assert world.record(run_id) == first
+    world.cells[0]["optimizer"]["fake"] = {}
+    world.write()
+    second = ended(world, f"{run_id}.after-1")
+    assert (second["status"], second["attempt"], second["result_number"]) == ("ok", 2, 2)
+    code, log = world.run(f"{run_id}.after-1")  # of somebody who saw the first result only
+    assert (code, world.record(run_id)) == (0, second), log
+    assert sorted(path.name for path in (world.run_dir(run_id) / "attempts").iterdir()) == ["1", "2"]
+    assert world.left() == []
 
 
 def test_a_frozen_rank_hangs_and_is_named(world: World) -> None:
@@ -470,7 +489,7 @@ def test_an_attempt_that_was_pushed_before_its_supervisor_was_killed_is_publishe
     (run_dir / "lease.json").write_text(json.dumps(lease.to_json()))
     code, log = world.run(run_id)
     assert code == 0
-    assert "published now, status ok" in log
+    assert "has the result that was asked for: attempt 1, status ok; nothing is trained" in log
     assert (run_dir / "record.json").read_bytes() == record
     assert world.left() == []
 

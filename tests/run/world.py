@@ -18,6 +18,7 @@ from base.jsonfile import publish_json
 from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.reader.small import image_dataset
+from workflow.run.asked import parse_asked
 from workflow.run.attempt import build_name
 
 ROOT = Path(__file__).parents[2]
@@ -118,9 +119,9 @@ class World:
         self.images = self.results / "images-0123456789ab.json"
         return [sys.executable, "-m", "workflow.run.image", "--results", str(self.results), "--output", str(self.images)]
 
-    def argv(self, run_id: str) -> list[str]:
-        """The command of the rule `stage_train_push`."""
-        argv = [sys.executable, "-m", "workflow.run.supervisor", "--results", str(self.results), "--run", run_id]
+    def argv(self, asked: str) -> list[str]:
+        """The command of the rule `stage_train_push`: any result of a run, or with `.after-N` a later one."""
+        argv = [sys.executable, "-m", "workflow.run.supervisor", "--results", str(self.results), "--run", asked]
         return argv if self.images is None else [*argv, "--images", str(self.images)]
 
     def start(self, run_id: str) -> subprocess.Popen[str]:
@@ -137,8 +138,8 @@ class World:
         _, log = process.communicate(timeout=PATIENCE_S)
         return process.returncode, log
 
-    def run_dir(self, run_id: str) -> Path:
-        return self.results / "runs" / run_id
+    def run_dir(self, asked: str) -> Path:
+        return self.results / "runs" / parse_asked(asked)[0]
 
     def record(self, run_id: str, attempt: int | None = None) -> dict[str, Any]:
         """The record of the run, or of one attempt."""

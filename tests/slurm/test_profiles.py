@@ -23,16 +23,19 @@ SUPERVISOR = """
 import argparse, json, os, time
 from pathlib import Path
 from base.publish import publish
+from workflow.run.asked import parse_asked
 parser = argparse.ArgumentParser()
 parser.add_argument("--results", type=Path)
 parser.add_argument("--run")
-parser.add_argument("--result-number", type=int)
 arguments = parser.parse_args()
+arguments.run, after = parse_asked(arguments.run)
 with (arguments.results / "started").open("a") as log:
     print(arguments.run, os.environ["SLURM_JOB_ID"], os.environ.get("SLIPWAY_SUBMISSION", "-"), file=log)
 time.sleep(float(os.environ["FAKE_S"]))
-record = {"status": "ok", "result_number": arguments.result_number}
-publish(arguments.results / "runs" / arguments.run / "record.json", json.dumps(record).encode())
+record = {"status": "ok", "result_number": after + 1}
+run_dir = arguments.results / "runs" / arguments.run
+run_dir.mkdir(parents=True, exist_ok=True)
+publish(run_dir / "record.json", json.dumps(record).encode())
 """
 
 STUDY = """

@@ -45,7 +45,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def of(run_id: str) -> SimpleNamespace:
-    """Snakemake's wildcards of a run's job."""
+    """Snakemake's wildcards of a run's job; with `.after-3` of a retry's."""
     return SimpleNamespace(run=run_id)
 
 
@@ -58,26 +58,56 @@ OOM = {"status": "oom", "result_number": 3}
 
 
 @pytest.mark.parametrize(
-    ("record", "attempt", "attempt_with_retry"),
-    [(None, 1, 1), (OK, 2, 2), (OOM, 3, 4), ('{"status": "ok", "resu', 1, 2), ("[]", 1, 2), ({"status": "ok"}, 1, 2)],
+    ("record", "asked", "asked_with_retry"),
+    [
+        (None, "", ""),
+        (OK, None, None),
+        (OOM, None, ".after-3"),
+        ('{"status": "ok", "resu', None, ""),
+        ("[]", None, ""),
+        ({"status": "ok"}, None, ""),
+    ],
     ids=["no record", "ok", "failed", "torn", "another thing", "without its number"],
 )
-def test_which_result_is_wanted(place: Place, record: dict[str, Any] | str | None, attempt: int, attempt_with_retry: int) -> None:
-    run_id = run_ids(place.graph())[0]
+def test_what_is_asked_of_a_run(place: Place, record: dict[str, Any] | str | None, asked: str | None, asked_with_retry: str | None) -> None:
+    run_id, *others = run_ids(place.graph())
     if record is not None:
         place.record(run_id, record)
-    assert place.graph().attempt_of(of(run_id)) == attempt
-    assert place.graph(retry="failed").attempt_of(of(run_id)) == attempt_with_retry
+    for graph, suffix in ((place.graph(), asked), (place.graph(retry="failed"), asked_with_retry)):
+        first = [] if suffix is None else [f"{run_id}{suffix}"]
+        assert graph.receipts == [f"{graph.receipts_dir}/{name}" for name in [*first, *others]]
+        assert graph.records == ([str(graph.study.record_path(run_id))] if suffix is None else [])
 
 
-def test_a_prevented_attempt_leaves_the_number_as_it_is(place: Place) -> None:
+def test_a_prevented_attempt_leaves_what_is_asked_as_it_is(place: Place) -> None:
     graph = place.graph()
     run_id = run_ids(graph)[0]
     attempt = graph.study.record_path(run_id).parent / "attempts" / "1"
     attempt.mkdir(parents=True)
     (attempt / "record.json").write_text(json.dumps({"status": "storage", "kind": "prevented", "result_number": None}))
-    assert place.graph(retry="failed").attempt_of(of(run_id)) == 1
+    assert place.graph(retry="failed").receipts[0] == f"{graph.receipts_dir}/{run_id}"
     assert run_id in {run.run_id for run in place.graph().runs_to_make}
+
+
+def test_a_receipt_of_a_result_that_is_gone_is_dropped(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.root)
+    done, failed, gone = run_ids(place.graph())[:3]
+    place.record(done, OK)
+    place.record(failed, OOM)
+    graph = place.graph()
+    directory = Path(graph.receipts_dir)
+    directory.mkdir(parents=True)
+    true = {done, f"{done}.after-1", failed, f"{failed}.after-2"}
+    for name in true | {gone, f"{gone}.after-1", f"{failed}.after-3", "strange"}:
+        (directory / name).touch()
+    graph.drop_false_receipts()
+    assert {path.name for path in directory.iterdir()} == true
+
+
+def test_two_studies_with_the_same_cells_have_receipts_of_their_own(place: Place) -> None:
+    before = place.graph().receipts_dir
+    place.site.write_text(SITE.replace("storage: storage", "storage: elsewhere"))
+    assert place.graph().receipts_dir != before
 
 
 def test_a_finished_run_depends_on_no_dataset(place: Place) -> None:
@@ -88,20 +118,7 @@ def test_a_finished_run_depends_on_no_dataset(place: Place) -> None:
     manifest = f"{graph.study.build_dir('digits')}/dataset.json"
     assert [graph.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [[], [], manifest]
     again = place.graph(retry="failed")
-    assert [again.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [[], manifest, manifest]
-
-
-def test_failed_runs_are_marked_to_be_repeated(place: Place) -> None:
-    first, failed, missing = run_ids(place.graph())[:3]
-    place.record(first, OK)
-    place.record(failed, OOM)
-    graph = place.graph()
-    assert graph.retry_marks == []
-    assert graph.all_retry_marks == []
-    again = place.graph(retry="failed")
-    mark = f"{again.results_dir}/retry/{failed}"
-    assert [again.retry_marks(of(run_id)) for run_id in (first, failed, missing)] == [[], [mark], []]
-    assert again.all_retry_marks == [mark]
+    assert [again.dataset_of(of(run_id)) for run_id in (first, f"{failed}.after-3", missing)] == [[], manifest, manifest]
 
 
 def test_runs_start_in_the_order_of_the_study_and_data_before_them(place: Place) -> None:
@@ -109,16 +126,6 @@ def test_runs_start_in_the_order_of_the_study_and_data_before_them(place: Place)
     priorities = [graph.priority_of(of(run_id)) for run_id in run_ids(graph)]
     assert priorities == list(range(8, 0, -1))
     assert graph.data_priority > max(priorities)
-
-
-def test_missing_records_are_asked_for_once_there_are_tables(place: Place) -> None:
-    graph = place.graph()
-    first = run_ids(graph)[0]
-    place.record(first, OK)
-    assert place.graph().missing_records == []
-    Path(graph.results_dir, "records.parquet").write_bytes(b"")
-    assert place.graph().missing_records == [record for record in graph.records if f"/{first}/" not in record]
-    assert len(graph.records) == 8
 
 
 def test_what_is_left_to_make(place: Place) -> None:

@@ -208,8 +208,9 @@ def test_inside_of_a_job_only_the_jobs_own_record_is_read(tmp_path: Path) -> Non
     path = found.study.record_path(first)
     path.parent.mkdir(parents=True)
     path.write_text('{"status": "oom", "result_number": 4}')
-    assert [found.attempt_of(SimpleNamespace(run=run)) for run in (first, second)] == [4, 1]
-    assert found.all_retry_marks == []
+    manifest = f"{found.study.build_dir('digits')}/dataset.json"
+    assert [found.dataset_of(SimpleNamespace(run=run)) for run in (first, f"{first}.after-4", second)] == [[], [], manifest]
+    assert (found.receipts, found.records) == ([], [])
     assert "_finished" not in vars(found)
 
 

@@ -19,14 +19,17 @@ SUPERVISOR = """
 import argparse, json
 from pathlib import Path
 from base.publish import publish
+from workflow.run.asked import parse_asked
 parser = argparse.ArgumentParser()
 parser.add_argument("--results", type=Path)
 parser.add_argument("--run")
-parser.add_argument("--result-number", type=int)
 arguments = parser.parse_args()
+arguments.run, after = parse_asked(arguments.run)
 status = "error" if "-n2-" in arguments.run else "ok"
-record = {"status": status, "result_number": arguments.result_number}
-publish(arguments.results / "runs" / arguments.run / "record.json", json.dumps(record).encode())
+record = {"status": status, "result_number": after + 1}
+run_dir = arguments.results / "runs" / arguments.run
+run_dir.mkdir(parents=True, exist_ok=True)
+publish(run_dir / "record.json", json.dumps(record).encode())
 with (arguments.results / "started").open("a") as log:
     print(arguments.run, file=log)
 """
@@ -44,11 +47,14 @@ baseline: {nodes: 1}
 
 
 class Checkout:
-    """A copy of the checkout whose supervisor writes a record and nothing else."""
+    """A copy of the checkout whose supervisor writes a record and nothing else. `storage`: of another checkout, to be shared."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, storage: Path | None = None) -> None:
         self.root = place / "checkout"
         self.root.mkdir()
+        if storage is not None:
+            (self.root / ".slipway").mkdir()
+            (self.root / ".slipway" / "storage").symlink_to(storage)
         shutil.copy(ROOT / "Snakefile", self.root)
         for room in ROOMS:
             shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
@@ -58,12 +64,18 @@ class Checkout:
         self.results = self.root / ".slipway" / "storage" / "results" / "identity"
 
     def snakemake(self, *options: str) -> str:
-        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", "profiles/local", "--configfile", str(self.study)]
-        done = subprocess.run(
-            [*argv, "--until", "stage_train_push", *options], cwd=self.root, capture_output=True, text=True, check=False, timeout=300
-        )
+        done = self._run(*options)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
+
+    def snakemake_fails(self, *options: str) -> bool:
+        return self._run(*options).returncode == 1
+
+    def _run(self, *options: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", "profiles/local", "--configfile", str(self.study)]
+        return subprocess.run(
+            [*argv, "--until", "stage_train_push", *options], cwd=self.root, capture_output=True, text=True, check=False, timeout=300
+        )
 
     def planned(self, *options: str) -> int:
         found = re.search(r"^stage_train_push\s+(\d+)$", self.snakemake("-n", *options), re.MULTILINE)
@@ -144,6 +156,48 @@ def test_failed_runs_run_again_when_asked_and_only_then(checkout: Checkout) -> N
 def test_failed_runs_run_again_without_snakemakes_memory(checkout: Checkout) -> None:
     shutil.rmtree(checkout.root / ".snakemake")
     assert checkout.planned("--config", "retry=failed") == 1
+
+
+def test_another_checkout_s_retry_runs_nothing_here(checkout: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Checkout(tmp_path / "other", checkout.results.parents[1])
+    assert other.planned() == 0
+    assert other.planned("--config", "retry=failed") == 1
+    other.snakemake("--config", "retry=failed")
+    assert len(checkout.started()) == 3
+    assert (checkout.planned(), other.planned()) == (0, 0)
+    assert checkout.planned("--config", "retry=failed") == 1
+    checkout.snakemake("--config", "retry=failed")
+    assert [checkout.planned(), other.planned(), len(checkout.started())] == [0, 0, 4]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-F",),
+        ("--forcerun", "stage_train_push"),
+        ("--rerun-incomplete",),
+        ("--rerun-triggers", "code", "input", "mtime", "params", "software-env"),
+    ],
+    ids=["all forced", "the rule forced", "incomplete again", "all triggers"],
+)
+def test_whatever_is_typed_no_finished_run_is_started_and_no_record_goes(checkout: Checkout, options: tuple[str, ...]) -> None:
+    before = {path: path.read_bytes() for path in checkout.results.glob("runs/*/record.json")}
+    rules = checkout.root / "workflow" / "rules" / "run.smk"
+    rules.write_text(rules.read_text().replace("{PY} workflow.run.supervisor", "true; {PY} workflow.run.supervisor"))
+    checkout.snakemake(*options)
+    assert len(checkout.started()) == 2
+    assert {path: path.read_bytes() for path in checkout.results.glob("runs/*/record.json")} == before
+
+
+def test_a_retry_that_is_cut_off_leaves_the_record_of_before(checkout: Checkout) -> None:
+    supervisor = checkout.root / "workflow" / "run" / "supervisor.py"
+    supervisor.write_text("raise SystemExit(23)")
+    (failed,) = checkout.results.glob("runs/*-n2-*/record.json")
+    before = failed.read_bytes()
+    assert checkout.snakemake_fails("--config", "retry=failed")
+    assert failed.read_bytes() == before
+    assert checkout.planned() == 0
 
 
 def test_a_removed_record_runs_that_run(checkout: Checkout) -> None:

@@ -54,8 +54,8 @@ def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
         directories = _on_this_machine(study, run_id, wanted.attempt) or directories
     pattern = "*.log" if wanted.rank is None else f"rank-{wanted.rank}.log"
     files = [file for directory in directories for file in sorted(directory.glob(pattern))]
-    supervisor = study.results_dir / "logs" / f"{run_id}.log"
-    return [supervisor, *files] if wanted.rank is None and wanted.attempt is None and supervisor.is_file() else files
+    supervisor = paths.supervisor_log(study.results_dir, run_id)
+    return [supervisor, *files] if wanted.rank is None and wanted.attempt is None and supervisor is not None else files
 
 
 def _went_on(study: Study, run_id: str, wanted: Wanted) -> str | None:

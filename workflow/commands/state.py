@@ -129,8 +129,8 @@ def _holder(run_dir: Path) -> str | None:
 
 
 def _supervisor_log(results: Path, run_id: str) -> str | None:
-    path = results / "logs" / f"{run_id}.log"
-    return str(path) if path.exists() else None
+    path = paths.supervisor_log(results, run_id)
+    return None if path is None else str(path)
 
 
 def _short(reason: object) -> str | None:

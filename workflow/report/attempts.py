@@ -1,7 +1,7 @@
 """Which attempt of a run counts: the latest result, else the latest prevented one.
 
 A run's directory holds `record.json`, the published result, and `attempts/<n>/record.json`, every attempt. The published one is the
-answer unless newer attempts lie beside it; where there is none (Snakemake removes it before a run is repeated) the attempts are asked.
+answer unless newer attempts lie beside it; where there is none (its supervisor died before it was published) the attempts are asked.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import sys
 from base.errors import SlipwayError
 from base.logs import private_umask
 from snakemake.exceptions import WorkflowError
+from workflow.run.asked import SUFFIX as ASKED_SUFFIX
 from workflow.study.graph_loading import load_graph
 from workflow.study.ways import mode_of
 
@@ -48,7 +49,7 @@ wildcard_constraints:
     images=r"[0-9a-f]{12}",
     job=r"\d+-\d+",
     shard=r"\d{5}",
-    run=r"[a-z0-9][a-z0-9._-]*-r\d+",
+    run=rf"[a-z0-9][a-z0-9._-]*-r\d+{ASKED_SUFFIX}",
 
 
 onstart:

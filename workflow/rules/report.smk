@@ -4,6 +4,7 @@
 rule collect:
     input:
         GRAPH.records,
+        GRAPH.receipts,
     output:
         f"{RESULTS}/records.parquet",
     log:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError, LeaseError, UnsupportedRequest
-from base.jsonfile import canonical_json, parse_json, read_json
+from base.jsonfile import canonical_json, read_json
 from base.publish import move_directory, part_path, remove_tree
 from base.seal import publish_checked, publish_sealed, read_sealed_bytes
 from workflow.run import lease as leases
@@ -15,8 +15,7 @@ from workflow.run.events import read_events
 from workflow.run.outcome import RESULT
 from workflow.run.plan import check_framework
 from workflow.run.record import measured
-
-RECORD = "record.json"
+from workflow.run.results import RECORD
 
 
 def describe_work(site: Mapping[str, Any], cell: Mapping[str, Any], device: str, images: str | None) -> dict[str, Any]:
@@ -144,16 +143,6 @@ def publish_attempt(
             )
         publish_checked(run_dir / RECORD, read_sealed_bytes(target / RECORD))
     leases.release(run_dir, run["token"])
-
-
-def publish_done(run: Mapping[str, Any]) -> str:
-    """Publish the record of the attempt `done`, which its own holder could not any more. Returns its status."""
-    run_dir = Path(run["run_dir"])
-    path = run_dir / "attempts" / str(run["done"]) / RECORD
-    content = read_sealed_bytes(path)
-    publish_checked(run_dir / RECORD, content)
-    leases.release(run_dir, run["token"])
-    return str(parse_json(content, path)["status"])
 
 
 def remove_part(part: str) -> None:

@@ -18,10 +18,11 @@ CELL_SCHEMA: Final = "slipway.cell/1"
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def supervisor_argv(python: str, results_dir: str, run_id: str, result_number: int = 1, images: str | None = None) -> tuple[str, ...]:
-    """The command of the rule: one run, in its allocation. `images`: where runs are containers, the file of the rule `image`."""
+def supervisor_argv(python: str, results_dir: str, asked: str, images: str | None = None) -> tuple[str, ...]:
+    """The command of the rule: one run, in its allocation. `asked`: of workflow.run.asked. `images`: where runs are containers, the file of
+    the rule `image`."""
     argv = (python, "-m", "workflow.run.supervisor", "--results", results_dir, *(() if images is None else ("--images", images)))
-    return (*argv, "--run", run_id, "--result-number", str(result_number))
+    return (*argv, "--run", asked)
 
 
 def node_argv(

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from base.errors import RecordError
 from base.logs import private_umask
 from base.publish import remove_tree
-from base.seal import read_sealed
 from cluster import processes
 from cluster.holding import holder_of
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder
 from workflow.run import lease as leases
-from workflow.run.attempt import RECORD
 from workflow.run.chain import resumable
 from workflow.run.deadline import budget_of
-from workflow.run.outcome import RESULT
 from workflow.run.plan import TAG, allocation_request, attempt_tag
+from workflow.run.results import attempt_numbers, publish_newest, records, results_of
 from workflow.study.spread import SETS, node_sets
 
 
-def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
+def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
     """Read study.json, take the allocation and the lease. Raises ConfigError, AllocationError, LeaseError, RecordError, StorageError.
 
-    `wanted`: the number of the result that is asked for, 1 for the first.
+    `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is published, unless it is,
+    the lease is given back, and nothing is to be trained: `done` is {attempt, status}, otherwise None. Whoever comes too late, or twice,
+    or after Snakemake has lost the record, ends here.
 
-    Returns study, cell, repeat, site, limits, allocation, attempt, token, tag, result_number, run_dir, `resumable` (attempts to go
-    on from, of chain.resumable), and `done`: the number of an attempt
-    that was pushed whole by a holder who died before he could publish it as the run's result.
+    Returns study, run_id, cell, repeat, site, limits, allocation, attempt, token, tag, result_number, run_dir, `resumable` (attempts to go
+    on from, of chain.resumable), `done`.
     """
     from workflow.study.resolved import find_run, read_resolved
 
@@ -53,6 +51,11 @@ def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Ma
     mine, dead = leases.acquire(run_dir, lambda found: _next_lease(run_dir, holder, found), holder_alive, describe_holder)
     if dead is not None:
         _sweep(run_dir, run_id, dead)
+    found = results_of(run_dir)
+    publish_newest(run_dir, found)
+    done = found[0] if found and found[0].number > after else None
+    if done is not None:
+        leases.release(run_dir, mine.token)
     return {
         "study": content["study"],
         "run_id": run_id,
@@ -64,10 +67,10 @@ def prepare(results: str, run_id: str, wanted: int, supervisor: int, environ: Ma
         "attempt": mine.attempt,
         "token": mine.token,
         "tag": attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
-        "result_number": _num_results(run_dir) + 1,
+        "result_number": max((result.number for result in found), default=0) + 1,
         "run_dir": str(run_dir),
-        "resumable": _resumable(run_dir, cell, site, limits),
-        "done": None if dead is None else _unpublished(run_dir, dead.attempt, wanted),
+        "resumable": resumable(records(run_dir, attempt_numbers(run_dir)), cell, budget_of(site, limits)),
+        "done": None if done is None else {"attempt": done.attempt, "status": done.status},
     }
 
 
@@ -81,58 +84,7 @@ def _node_set(content: Mapping[str, Any], run_id: str, environ: Mapping[str, str
 
 
 def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> leases.Lease:
-    numbers = [*_attempts(run_dir), dead.attempt if dead else 0]
-    return leases.new_lease(holder, max(numbers) + 1)
-
-
-def _attempts(run_dir: Path) -> list[int]:
-    """Numbers of the attempts on storage, those that lost their lease included."""
-    directory = run_dir / "attempts"
-    if not directory.is_dir():
-        return [0]
-    found = [entry.name.split(".")[0] for entry in directory.iterdir() if not entry.name.startswith(".")]
-    return [0, *(int(name) for name in found if name.isdigit())]
-
-
-def _num_results(run_dir: Path) -> int:
-    """How many attempts are results; an unreadable record is none."""
-    count = 0
-    for number in set(_attempts(run_dir)):
-        path = run_dir / "attempts" / str(number) / RECORD
-        try:
-            count += path.is_file() and read_sealed(path)["kind"] == RESULT
-        except (RecordError, KeyError, TypeError):
-            continue
-    return count
-
-
-def _resumable(run_dir: Path, cell: Mapping[str, Any], site: Mapping[str, Any], limits: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The attempts to go on from: see chain.resumable. An unreadable record is no attempt."""
-    numbers = sorted({number for number in _attempts(run_dir) if number}, reverse=True)
-    return resumable(_records(run_dir, numbers), cell, budget_of(site, limits))
-
-
-def _records(run_dir: Path, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
-    for number in numbers:
-        path = run_dir / "attempts" / str(number) / RECORD
-        try:
-            if path.is_file():
-                yield read_sealed(path)
-        except RecordError:
-            continue
-
-
-def _unpublished(run_dir: Path, attempt: int, wanted: int) -> int | None:
-    """`attempt` if it is on storage as a whole result, the wanted one or a later, that no record.json of the run tells of yet. One whose
-    record is not what was written is no result."""
-    path = run_dir / "attempts" / str(attempt) / RECORD
-    if not path.is_file() or (run_dir / RECORD).exists():
-        return None
-    try:
-        record = read_sealed(path)
-    except RecordError:
-        return None
-    return attempt if record["kind"] == RESULT and record["result_number"] >= wanted else None
+    return leases.new_lease(holder, max([0, *attempt_numbers(run_dir), dead.attempt if dead else 0]) + 1)
 
 
 def _sweep(run_dir: Path, run_id: str, dead: leases.Lease) -> None:

@@ -25,6 +25,7 @@ from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from workflow.run import attempt, preflight
+from workflow.run.asked import parse_asked
 from workflow.run.calls import Call
 from workflow.run.clock import Clock
 from workflow.run.finish import finish, give_up
@@ -62,12 +63,12 @@ class RunEnded(Exception):
 class Supervisor:
     """The state of one run. Callbacks of the loop raise RunEnded at the first cause of an end; what comes later is noted only."""
 
-    def __init__(self, results: str, run_id: str, result_number: int, relay: int, images: str | None = None) -> None:
+    def __init__(self, results: str, asked: str, relay: int, images: str | None = None) -> None:
         self.results = results
         self.images = images
         """The file of the rule `image`, where runs are containers."""
-        self.run_id = run_id
-        self.result_number = result_number
+        self.run_id, self.after = parse_asked(asked)
+        """The run, and the number of the result that the one asked for must be later than."""
         self.relay = relay
         """The process that writes our log, which outlives everything else we started."""
         self.pid = os.getpid()
@@ -100,7 +101,7 @@ class Supervisor:
             try:
                 self._prepare()
                 if self.run["done"] is not None:
-                    return self._publish_done()
+                    return self._already_done(**self.run["done"])
                 self._take_turn()
                 self._start()
                 self.job.ask()
@@ -194,7 +195,7 @@ class Supervisor:
         return Call(self.loop, what, function, *arguments, timeout_s=timeout_s).wait()
 
     def _prepare(self) -> None:
-        arguments = (self.results, self.run_id, self.result_number, os.getpid(), dict(os.environ))
+        arguments = (self.results, self.run_id, self.after, os.getpid(), dict(os.environ))
         self.preparing = Call(self.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_S)
         self.run = self.preparing.wait()
         private_umask(self.run["site"]["shared"] == "group")
@@ -205,9 +206,8 @@ class Supervisor:
         self.job = Job(self)
         self.time.goes_on(next(iter(self.run["resumable"]), None))
 
-    def _publish_done(self) -> int:
-        status = self.call("publish", attempt.publish_done, self.run)
-        logger.info("attempt %d was pushed before its supervisor was killed: published now, status %s", self.run["done"], status)
+    def _already_done(self, attempt: int, status: str) -> int:
+        logger.info("%s has the result that was asked for: attempt %d, status %s; nothing is trained", self.run_id, attempt, status)
         return 0
 
     def _start(self) -> None:
@@ -284,9 +284,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.supervisor", description="One run inside its allocation.")
     parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")
-    parser.add_argument("--run", required=True, metavar="RUN_ID")
     parser.add_argument(
-        "--result-number", type=int, default=1, metavar="N", help="which result of the run is wanted; more than 1 after a retry"
+        "--run", required=True, metavar="RUN_ID[.after-N]", help="any result of the run; with N: one that is later than its N-th"
     )
     parser.add_argument("--images", metavar="FILE", help="what the study's images were pinned to; without it the image's name stands")
     arguments = parser.parse_args(argv)
@@ -295,7 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure("run")
     try:
         results = os.path.abspath(arguments.results)
-        return Supervisor(results, arguments.run, arguments.result_number, relay.pid, arguments.images).main()
+        return Supervisor(results, arguments.run, relay.pid, arguments.images).main()
     except Exception:
         logger.exception("a bug in Slipway; the run is ended")
         return 1

@@ -22,7 +22,8 @@ from cluster.machine import usable_cores
 from cluster.slurm.last_call import watch_deadline
 from cluster.slurm.patient import patient_environ
 from data_prep.spec import DatasetSpec
-from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
+from workflow.report.files import PLOT_FILES, TABLE_FILES
+from workflow.run.asked import asked_of, parse_asked
 from workflow.run.deadline import LEAST_MARGINS, margin_of
 from workflow.study.cell import Run
 from workflow.study.image_file import images_file, keep_images
@@ -33,12 +34,15 @@ from workflow.study.ways import Mode, refuse_wrong_executor
 
 STATE_DIR: Final = Path(".snakemake", "slipway-slurm")
 """Where Snakemake runs, which jobs see too."""
+RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
+"""What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
 REPORT_TIMEOUT_S: Final = 1800.0
 T = TypeVar("T")
 
 
 class Graph:
-    """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function.
+    """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is what is asked of
+    a run (workflow.run.asked), and stays that in the job, whatever happens meanwhile. A finished run is no job at all.
 
     The Snakemake that decides what to run looks at all runs; those inside of jobs look at theirs only.
     """
@@ -51,7 +55,8 @@ class Graph:
         self.datasets_dir = str(study.datasets_dir)
         self.shared_by_group = study.site.shared == "group"
         self.group_option = " --group" if self.shared_by_group else ""
-        self.records = [str(study.record_path(run.run_id)) for run in study.runs]
+        place = hashlib.sha256(self.results_dir.encode()).hexdigest()[:8]
+        self.receipts_dir = str(RECEIPTS_DIR / f"{study.name}-{place}")
         self._order = {run.run_id: len(study.runs) - index for index, run in enumerate(study.runs)}
         build_dirs = {name: study.build_dir(name) for name in {cell.dataset for cell in study.cells}}
         manifests = {name: f"{path}/dataset.json" for name, path in build_dirs.items()}
@@ -59,7 +64,6 @@ class Graph:
         self._datasets: dict[str, tuple[str, DatasetSpec]] = {path.name: (name, study.datasets[name]) for name, path in build_dirs.items()}
         self.data_priority = len(study.runs) + 1
         self.dataset_of = _lookup(self._dataset_of)
-        self.attempt_of = _lookup(self._attempt_of)
         self.priority_of = _lookup(self._priority_of)
         self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
         self.shard_resources = resources_of_shards(study, self.mode.way)
@@ -90,9 +94,9 @@ class Graph:
                 found[name] = _result(path)
         return found
 
-    def _dataset_of(self, wildcards: Any) -> str | list[str]:
+    def _dataset_of(self, run_id: str) -> str | list[str]:
         """The one file of the dataset that a run depends on; nothing for a run that is done, so a deleted dataset repeats none."""
-        return [] if self._is_done(wildcards.run) else self._manifest_of[wildcards.run]
+        return [] if self._is_done(run_id) else self._manifest_of[run_id]
 
     def _is_done(self, run_id: str) -> bool:
         end = self._end_of(run_id)
@@ -114,7 +118,7 @@ class Graph:
             return []
         names = sorted({self.study.build_dir(run.cell.dataset).name for run in self.runs_to_make})
         files = self._results(f"staged/{self.mode.job}/{name}.json" for name in names)
-        return _lookup(lambda wildcards: [] if self._is_done(wildcards.run) else files)
+        return _lookup(lambda run_id: [] if self._is_done(run_id) else files)
 
     @cached_property
     def images_file(self) -> str | None:
@@ -125,7 +129,7 @@ class Graph:
     def images(self) -> Any:
         """Nothing, or the input function of what runs wait for where they are containers."""
         file = self.images_file
-        return [] if file is None else _lookup(lambda wildcards: [] if self._is_done(wildcards.run) else file)
+        return [] if file is None else _lookup(lambda run_id: [] if self._is_done(run_id) else file)
 
     @property
     def images_option(self) -> str:
@@ -145,42 +149,36 @@ class Graph:
         """The dataset's specification as JSON text, for the command that lists the source."""
         return canonical_json(self._datasets[wildcards.dataset][1].to_json()).decode()
 
-    def _attempt_of(self, wildcards: Any) -> int:
-        """Which result of this run is wanted: the one on disk, or the next one if that failed and `retry=failed` was asked.
-
-        Prevented attempts do not count, so the number before a run is the number after it, and nothing runs twice.
-        """
-        end = self._end_of(wildcards.run)
-        if end is None:
-            return 1
-        number: int = end["result_number"]
-        return number if self._is_done(wildcards.run) else number + 1
-
-    @property
-    def retry_marks(self) -> Any:
-        """Nothing, or the input function that names the marks of the runs to repeat: a function per run has its price."""
-        return self._retry_mark if self.retry_failed else []
-
-    def _retry_mark(self, wildcards: Any) -> list[str]:
-        wanted = self._end_of(wildcards.run) is not None and not self._is_done(wildcards.run)
-        return [f"{self.results_dir}/retry/{wildcards.run}"] if wanted else []
+    def _asked_of(self, run_id: str) -> str:
+        """What is asked of a run that is not done: with `retry=failed` a result later than the failed one that we see, else any."""
+        end = self._end_of(run_id)
+        return asked_of(run_id, end["result_number"] if end else 0)
 
     @cached_property
-    def missing_records(self) -> list[str]:
-        """Records to ask for by name. Tables are made from whatever records exist, so once they are there they ask for no missing run."""
-        if not self.mode.main or not Path(self.results_dir, RECORDS_FILE).exists():
-            return []
-        return [record for record, run in zip(self.records, self.study.runs, strict=True) if run.run_id not in self._finished]
+    def receipts(self) -> list[str]:
+        """Of the runs to make: what their jobs leave for Snakemake. Targets too, since it makes no missing file for the sake of one that
+        is there, as records.parquet may be."""
+        return [f"{self.receipts_dir}/{self._asked_of(run.run_id)}" for run in self.runs_to_make] if self.mode.main else []
 
     @cached_property
-    def all_retry_marks(self) -> list[str]:
-        """The marks of all runs to repeat: as targets, since Snakemake makes no missing file for the sake of one that is there."""
-        wanted = self._finished if self.mode.main and self.retry_failed else ()
-        return [f"{self.results_dir}/retry/{run_id}" for run_id in wanted if not self._is_done(run_id)]
+    def records(self) -> list[str]:
+        """Of the runs that are done: tables are made anew when one is newer than they are."""
+        missing = {run.run_id for run in self.runs_to_make} if self.mode.main else set(self._order)
+        return [str(self.study.record_path(run.run_id)) for run in self.study.runs if run.run_id not in missing]
 
-    def _priority_of(self, wildcards: Any) -> int:
+    def drop_false_receipts(self) -> None:
+        """Before Snakemake looks: a receipt whose result is not on storage any more, since somebody removed it. Receipts are listed before
+        records are read: whose result came between the two is younger than its record."""
+        directory = Path(self.receipts_dir)
+        for name in os.listdir(directory) if self.mode.main and directory.is_dir() else ():
+            run_id, after = parse_asked(name)
+            end = self._end_of(run_id)
+            if end is None or end["result_number"] <= after:
+                (directory / name).unlink(missing_ok=True)
+
+    def _priority_of(self, run_id: str) -> int:
         """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""
-        return self._order[wildcards.run]
+        return self._order[run_id]
 
     def run_threads(self, cores: int | None) -> int:
         """On this machine a run takes all cores, because a measurement stands nothing beside it; elsewhere the job has its own nodes."""
@@ -225,30 +223,32 @@ class Graph:
         self.__dict__.pop("_finished", None)
         ends = Counter(record["status"] for record in self._finished.values())
         failed = {status: count for status, count in sorted(ends.items()) if status != "ok"}
-        line = f"{self.study.name}: {sum(ends.values())} of {len(self.records)} runs have a result"
+        line = f"{self.study.name}: {sum(ends.values())} of {len(self.study.runs)} runs have a result"
         if failed:
             reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
             line += f", {sum(failed.values())} of them failed ({reasons}): rows of the table; again with --config retry=failed"
-        left = len(self.records) - sum(ends.values())
+        left = len(self.study.runs) - sum(ends.values())
         if left and self.mode.way == "allocation":
             line += f"\n{counted(left, 'run is', 'runs are')} left: `slipway submit {self.study.path}` goes on with them"
         return f"{line}\nreport: {self.results_dir}/report.html"
 
 
-def _lookup(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """`function` with its signature at hand: Snakemake asks for it several times per job, which costs more than the look-up."""
+def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
+    """`function` of the run's id as one of wildcards, with its signature at hand: Snakemake asks for it several times per job, which costs
+    more than the look-up."""
 
     def call(wildcards: Any) -> T:
-        return function(wildcards)
+        return function(parse_asked(wildcards.run)[0])
 
     call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
     return call
 
 
 def _result(path: Path) -> dict[str, Any]:
-    """Status and number of a published record; a torn or changed one stops nobody: the tables show it, `retry=failed` runs it again."""
+    """Status and number of a published record; a torn or changed one stops nobody: the tables show it, and `retry=failed` asks for any
+    result: that of the attempt's own copy, where it can be read, or a new one."""
     try:
         record = read_sealed(path)
         return {"status": str(record["status"]), "result_number": int(record["result_number"])}
     except (RecordError, KeyError, TypeError, ValueError):
-        return {"status": "unreadable", "result_number": 1}
+        return {"status": "unreadable", "result_number": 0}

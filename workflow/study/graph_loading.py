@@ -54,6 +54,8 @@ def load_graph(
     graph = Graph(study, retry == "failed", mode)
     if not graph.mode.main:
         return graph
+    if mode is not None:
+        graph.drop_false_receipts()
     refuse_over_budget(study, graph.runs_to_make)
     if graph.runs_to_make:
         refuse_missing_credentials(study.site)

@@ -20,8 +20,9 @@ class AllMemory(int):
         return True
 
 
-def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[Any], Any]], Any]) -> dict[str, Any]:
-    """Of the rule whose jobs are runs: values where all cells agree, functions of the wildcards where they do not."""
+def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], Any]], Any]) -> dict[str, Any]:
+    """Of the rule whose jobs are runs: values where all cells agree, functions of the wildcards where they do not,
+    which `lookup` makes of functions of the run's id."""
     if way == "local":
         return {}
     of_cell = {cell.cell_id: _of_cell(study, way, cell) for cell in study.cells}
@@ -60,8 +61,8 @@ def _of_cell(study: Study, way: Way, cell: Any) -> dict[str, Any]:
     return with_all_memory(run_resources(cell, study.site, study.limits.walltime_s))
 
 
-def _of_run(of_run: Mapping[str, Mapping[str, Any]], name: str) -> Callable[[Any], Any]:
-    return lambda wildcards: of_run[wildcards.run][name]
+def _of_run(of_run: Mapping[str, Mapping[str, Any]], name: str) -> Callable[[str], Any]:
+    return lambda run_id: of_run[run_id][name]
 
 
 def with_all_memory(resources: dict[str, Any]) -> dict[str, Any]:

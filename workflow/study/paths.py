@@ -1,4 +1,4 @@
-"""Where the files of a study lie on storage. Pure; standard library only."""
+"""Where the files of a study lie on storage. Standard library only."""
 
 from __future__ import annotations
 
@@ -40,3 +40,9 @@ def lease_path(results: Path, run_id: str) -> Path:
 def attempts_dir(results: Path, run_id: str) -> Path:
     """One directory per attempt, named by its number from 1."""
     return run_dir(results, run_id) / "attempts"
+
+
+def supervisor_log(results: Path, run_id: str) -> Path | None:
+    """The newest log of the run's supervisors: what a retry writes is named by what was asked of the run. None: there is none."""
+    logs = [results / "logs" / f"{run_id}.log", *(results / "logs").glob(f"{run_id}.after-*.log")]
+    return max((log for log in logs if log.is_file()), key=lambda log: log.stat().st_mtime, default=None)

@@ -1,0 +1,112 @@
+"""What is asked of a run, which results it has, and that a start that comes too late or twice trains nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import LeaseError
+from base.publish import remove_tree
+from base.seal import publish_sealed, read_sealed
+from tests.run.world import World
+from workflow.run.asked import SUFFIX, asked_of, parse_asked
+from workflow.run.prepare import prepare
+from workflow.run.results import Result, publish_newest, published_result, results_of
+
+
+@pytest.mark.parametrize(
+    ("text", "run_id", "after"),
+    [
+        ("lenet-b8-r1", "lenet-b8-r1", 0),
+        ("lenet-b8-r12.after-3", "lenet-b8-r12", 3),
+        ("x.after-1-r2.after-10", "x.after-1-r2", 10),
+        ("x.after-1-r2", "x.after-1-r2", 0),
+        ("x-r1.after-0", "x-r1.after-0", 0),
+        ("strange", "strange", 0),
+    ],
+)
+def test_what_is_asked_is_a_text(text: str, run_id: str, after: int) -> None:
+    assert parse_asked(text) == (run_id, after)
+    assert asked_of(run_id, after) == text
+    assert SUFFIX.startswith("(")
+
+
+def write(run_dir: Path, attempt: int, status: str = "ok", number: int | None = 1) -> dict[str, Any]:
+    """An attempt on storage; without a number a prevented one."""
+    path = run_dir / "attempts" / str(attempt) / "record.json"
+    path.parent.mkdir(parents=True)
+    kind = "prevented" if number is None else "result"
+    publish_sealed(path, {"kind": kind, "result_number": number, "attempt": attempt, "status": status, "checkpoint": None})
+    value: dict[str, Any] = read_sealed(path)
+    return value
+
+
+def test_the_record_is_that_of_the_newest_readable_result(tmp_path: Path) -> None:
+    assert results_of(tmp_path) == []
+    assert not publish_newest(tmp_path, [])
+    write(tmp_path, 1, "error")
+    assert publish_newest(tmp_path, results_of(tmp_path))
+    write(tmp_path, 2, "killed", None)
+    newest = write(tmp_path, 3, "ok", 2)
+    write(tmp_path, 4, "ok", 3)
+    for name in ("4", "5.lost-0badcafe", "6.node-1", ".7.part-00"):
+        directory = tmp_path / "attempts" / name
+        directory.mkdir(exist_ok=True)
+        (directory / "record.json").write_text("{")
+    assert results_of(tmp_path) == [Result(2, 3, "ok"), Result(1, 1, "error")]
+    assert publish_newest(tmp_path, results_of(tmp_path))
+    assert read_sealed(tmp_path / "record.json") == newest
+    assert not publish_newest(tmp_path, results_of(tmp_path)), "it is there"
+    (tmp_path / "record.json").write_text("{")
+    assert published_result(tmp_path) is None
+    assert publish_newest(tmp_path, results_of(tmp_path))
+    remove_tree(tmp_path / "attempts")
+    assert results_of(tmp_path) == [Result(2, 3, "ok")], "attempts may be removed to have room"
+    assert not publish_newest(tmp_path, results_of(tmp_path))
+
+
+def start(world: World, asked: str) -> dict[str, Any]:
+    """What a supervisor that starts now is told."""
+    run_id, after = parse_asked(asked)
+    return prepare(str(world.results), run_id, after, os.getpid(), {})
+
+
+@pytest.mark.parametrize(
+    ("results", "asked", "done", "number"),
+    [
+        ([], "", None, 1),
+        (["ok"], "", 1, 2),
+        (["error"], "", 1, 2),
+        (["error"], ".after-1", None, 2),
+        (["error", "ok"], ".after-1", 2, 3),
+        (["error", "nan"], ".after-1", 2, 3),
+        (["error", "nan"], ".after-2", None, 3),
+        (["ok"], ".after-7", None, 2),
+    ],
+)
+@pytest.mark.parametrize("published", [True, False])
+def test_a_start_trains_only_what_is_not_there(
+    world: World, results: list[str], asked: str, done: int | None, number: int, published: bool
+) -> None:
+    run_id = world.cell()
+    run_dir = world.run_dir(run_id)
+    records = [write(run_dir, attempt, status, attempt) for attempt, status in enumerate(results, 1)]
+    if published:
+        publish_newest(run_dir, results_of(run_dir))
+    said = start(world, f"{run_id}{asked}")
+    assert said["done"] == (None if done is None else {"attempt": done, "status": results[-1]})
+    assert said["result_number"] == number
+    if records:
+        assert read_sealed(run_dir / "record.json") == records[-1], "the record of before stays until its successor is there"
+    assert (run_dir / "lease.json").exists() == (done is None)
+
+
+def test_of_two_that_ask_for_the_same_one_gets_it(world: World) -> None:
+    run_id = world.cell()
+    write(world.run_dir(run_id), 1, "error", 1)
+    assert start(world, f"{run_id}.after-1")["done"] is None
+    with pytest.raises(LeaseError, match="is running already"):
+        start(world, f"{run_id}.after-1")
