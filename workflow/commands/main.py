@@ -188,6 +188,23 @@ def tables(
 
 
 @app.command()
+def verify(
+    directories: Annotated[
+        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Results directories; default: that of the study.")
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0, help="Begin no run after so many minutes; default: no limit.")
+    ] = None,
+) -> None:
+    """Read every record and pushed file back, compute the numbers again from the events, and compare; exit 19 if one differs."""
+    from workflow.commands import verify as command
+
+    command.main(study, site, directories or [], minutes)
+
+
+@app.command()
 def report(
     directories: Annotated[
         list[Path] | None, typer.Argument(metavar="[DIR]...", help="Results directories; default: that of the study.")

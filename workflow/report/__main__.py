@@ -1,7 +1,7 @@
 """What the rules call: `python -m workflow.report collect|tables|plots|page|all|verify --results DIR [--results DIR ...] [--out DIR]`.
 
 `collect` writes records.parquet; `tables`, `plots` and `page` read it (and collect first if it is not there); `all` does everything;
-`verify` writes nothing and compares every pushed file with the hash in its record (exit code of RecordError if one differs).
+`verify` writes nothing: `slipway verify` without the tables (exit code of RecordError if something differs).
 DIR is a study's results directory; the first one is the study shown, the others are its runs on other clusters or days. `--out` is the
 first DIR if not given. Exit 0 also when rows failed: they are rows. A SlipwayError ends with its message and exit code.
 """
@@ -55,14 +55,15 @@ def _run(what: str, results: Sequence[Path], out: Path) -> int:
 
 
 def _verify(results: Sequence[Path]) -> int:
-    from workflow.report.collect import collect
-    from workflow.report.verify import damaged_files
+    from workflow.report.verify import Verified, summary, verify_runs
 
-    damaged = 0
-    for damaged, sentence in enumerate(damaged_files(collect(results)), 1):  # noqa: B007
+    total = Verified()
+    for directory in results:
+        total.add(verify_runs(directory))
+    for sentence in total.findings:
         logger.error("%s", sentence)
-    logger.info("%s", f"{damaged} damaged files" if damaged else "every pushed file is what its record says")
-    return RecordError.exit_code if damaged else 0
+    logger.info("%s", summary(total, results))
+    return RecordError.exit_code if total.findings else 0
 
 
 def _parser() -> argparse.ArgumentParser:

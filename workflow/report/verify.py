@@ -1,50 +1,173 @@
-"""Whether the pushed files of the runs are what their records say: sizes and hashes, read back from storage."""
+"""Whether what lies on storage is what was measured: every record, every file of every attempt, every number that events give."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import polars as pl
+from typing import Any, Final
 
 from base.errors import RecordError
-from base.jsonfile import read_json
-from workflow.report.collect import Collection
+from base.jsonfile import read_content
+from base.names import is_name
+from base.seal import seal_state
+from workflow.report.attempts import MAX_BYTES, names
+from workflow.report.kinds import NotBelieved
+from workflow.report.reading import read_fields, read_value
+from workflow.report.recompute import differences
 
-BLOCK = 4 << 20
-
-
-def damaged_files(collection: Collection) -> Iterator[str]:
-    """One sentence for every file of a run that is missing or differs from its record. Reads every byte of the attempts that count."""
-    roots = {source.label: Path(source.path, "runs") for source in collection.sources}
-    rows = collection.frame.filter(pl.col("attempt").is_not_null()).select("source", "run_id", "record", "attempt")
-    for source, run_id, record, attempt in rows.iter_rows():
-        directory = roots[source] / run_id / "attempts" / str(attempt)
-        try:
-            files = read_json(roots[source] / record)["files"]
-            for file in files:
-                problem = _problem(directory, file)
-                if problem:
-                    yield f"{directory / str(file['path'])}: {problem}"
-        except (RecordError, KeyError, TypeError) as error:
-            yield f"{roots[source] / record}: its list of files cannot be read: {error}"
+BLOCK: Final = 4 << 20
+READERS: Final = 4
+RECORD: Final = "record.json"
 
 
-def _problem(directory: Path, file: dict[str, Any]) -> str | None:
+@dataclass
+class Verified:
+    """What was looked at. `not_sealed`: records of a version that had no seals; `unread`: runs for which there was no time."""
+
+    runs: int = 0
+    records: int = 0
+    not_sealed: int = 0
+    recomputed: int = 0
+    files: int = 0
+    bytes: int = 0
+    unread: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    def add(self, other: Verified) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, int], None] | None = None) -> Verified:
+    """Every run below `results`, several at once; `seen(done, in all)` after each. `until`: by the monotonic clock; then no run is begun.
+    Reads every byte."""
+    runs = sorted(name for name in names(str(results / "runs")) if is_name(name))
+    total = Verified()
+
+    def one(run_id: str) -> Verified:
+        return _run(results / "runs" / run_id) if until is None or time.monotonic() < until else Verified(unread=1)
+
+    with ThreadPoolExecutor(READERS) as pool:
+        for done, found in enumerate(pool.map(one, runs), 1):
+            total.add(found)
+            if seen is not None:
+                seen(done, len(runs))
+    return total
+
+
+def _run(directory: Path) -> Verified:
+    found = Verified(runs=1)
+    contents: dict[int, bytes] = {}
+    for number in sorted(int(name) for name in names(str(directory / "attempts")) if name.isascii() and name.isdecimal()):
+        content = _believed(found, directory / "attempts" / str(number) / RECORD, directory.name, number)
+        if content is not None:
+            contents[number] = content
+    records = {number: read_value(content, losses=True) for number, content in contents.items()}
+    for number, record in records.items():
+        found.findings += list(_attempt(found, directory / "attempts" / str(number), record, records))
+    if (directory / RECORD).exists() or (directory / RECORD).is_symlink():
+        published = _believed(found, directory / RECORD, directory.name, None)
+        if published is not None and published not in contents.values():
+            found.findings.append(f"{directory / RECORD}: it is the record of no attempt of this run")
+    return found
+
+
+def _believed(found: Verified, path: Path, run_id: str, attempt: int | None) -> bytes | None:
+    """The bytes of a record that its reader believes; else a finding."""
+    found.records += 1
+    try:
+        if path.is_symlink():
+            raise NotBelieved("it is a link, and nobody of ours made one")
+        content = read_content(path, max_bytes=MAX_BYTES)
+        said = read_fields(content)
+        if said["run_id"] != run_id or (attempt is not None and said["attempt"] != attempt):
+            raise NotBelieved(f"it says that it is of run {said['run_id']}, attempt {said['attempt']}")
+    except NotBelieved as error:
+        found.findings.append(f"{path}: {error}")
+        return None
+    except RecordError as error:
+        found.findings.append(str(error))
+        return None
+    found.not_sealed += seal_state(content) == "unsealed"
+    return content
+
+
+def _attempt(found: Verified, directory: Path, record: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]) -> Iterator[str]:
+    """The files of an attempt, then its numbers, which are made of them."""
+    try:
+        listed = {str(file["path"]): (file["bytes"], file["blake3"]) for file in record["files"]}
+        earlier = records.get(record["resumed_from"]["attempt"]) if record["resumed_from"] else None
+    except (KeyError, TypeError, AttributeError) as error:
+        yield f"{directory / RECORD}: its list of files cannot be read: {error}"
+        return
+    whole = True
+    for sentence in _files(found, directory, listed):
+        whole = False
+        yield sentence
+    if not whole:
+        return  # numbers of damaged files say nothing about the record
+    try:
+        yield from (f"{directory / RECORD}: {text}" for text in differences(record, directory, earlier))
+        found.recomputed += 1
+    except (KeyError, TypeError, ValueError) as error:
+        yield f"{directory / RECORD}: its numbers cannot be computed again: {type(error).__name__}: {error}"
+
+
+def _files(found: Verified, directory: Path, listed: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
+    there: dict[str, os.stat_result] = {}
+    for above, inner, files in os.walk(directory):
+        for name in [*files, *(name for name in inner if Path(above, name).is_symlink())]:
+            path = Path(above, name)
+            there[str(path.relative_to(directory))] = path.lstat()
+    for name, status in sorted(there.items()):
+        if not stat.S_ISREG(status.st_mode):
+            yield f"{directory / name}: a link or a special file, and nobody of ours made one"
+        elif name not in listed and name != RECORD:
+            yield f"{directory / name}: no file of the record"
+    for name, (size, digest) in sorted(listed.items()):
+        status_there = there.get(name)
+        if status_there is None:
+            yield f"{directory / name}: it is missing"
+        elif stat.S_ISREG(status_there.st_mode):
+            found.files += 1
+            problem = _problem(directory / name, size, digest)
+            found.bytes += status_there.st_size
+            if problem:
+                yield f"{directory / name}: {problem}"
+
+
+def _problem(path: Path, size: Any, digest: Any) -> str | None:
     from blake3 import blake3
 
-    path = directory / file["path"]
-    if not path.resolve().is_relative_to(directory.resolve()):
-        return "lies outside the attempt's directory"
+    hasher = blake3()
     try:
-        size = path.stat().st_size
-        if size != file["bytes"]:
-            return f"{size} bytes, the record says {file['bytes']}"
-        hasher = blake3()
-        with path.open("rb") as content:
-            while block := content.read(BLOCK):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            there = os.fstat(descriptor).st_size
+            if there != size:
+                return f"{there} bytes, the record says {size}"
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # from storage, not from this machine's memory
+            while block := file.read(BLOCK):
                 hasher.update(block)
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return None if hasher.hexdigest() == file["blake3"] else "its bytes are not those that were pushed (blake3 differs)"
+        return f"it cannot be read: {error.strerror}"
+    return None if hasher.hexdigest() == digest else "its bytes are not those that were pushed (blake3 differs)"
+
+
+def summary(found: Verified, sources: Sequence[Path]) -> str:
+    """What was verified, in one line."""
+    from base.units import counted, format_size
+
+    sealed = f", {found.not_sealed} of them without a seal: of an earlier version" if found.not_sealed else ""
+    left = f"; {counted(found.unread, 'run')} not verified: the time was over" if found.unread else ""
+    wrong = counted(len(found.findings), "finding") if found.findings else "all is what was written"
+    where = ", ".join(str(source) for source in sources)
+    return (
+        f"{where}: {counted(found.runs, 'run')}, {counted(found.records, 'record')}{sealed}, {counted(found.files, 'file')} "
+        f"({format_size(found.bytes)}); numbers of {counted(found.recomputed, 'attempt')} computed again{left}: {wrong}"
+    )

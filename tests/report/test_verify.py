@@ -1,0 +1,178 @@
+"""`slipway verify`: whatever was changed on storage is named, and what is whole passes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+
+from base.seal import sealed_text
+from tests.report.builder import make_record, scaling_cells, write_study
+from workflow.commands.main import run
+from workflow.report.__main__ import main
+from workflow.report.collect import collect
+from workflow.report.outputs import write_collected, write_tables
+from workflow.report.verify import verify_runs
+from workflow.run.events import read_events
+from workflow.run.performance import thinned
+from workflow.run.record import measured
+
+CELL = scaling_cells(nodes=[2])[0]
+RUN = f"{CELL['cell_id']}-r1"
+
+
+def events(rank: int, first: int = 0, steps: int = 130) -> str:
+    """The lines of a rank whose steps take a little longer now and then."""
+    lines: list[dict[str, Any]] = [{"event": "run_start", "parameters": 10, "provenance": {}}]
+    now = 0
+    for step in range(first, first + steps):
+        seconds = 0.3 + 0.01 * ((step * 7 + rank) % 5)
+        now += round(seconds * 1e9)
+        lines.append(
+            {"event": "step", "step": step, "seconds": seconds, "input_s": 0.001, "samples": 32, "loss": 2 / (step + 1),
+             "measured": step >= first + 10, "monotonic_ns": now}
+        )  # fmt: skip
+    lines.append({"event": "run_stop", "train_s": now / 1e9, "window_wall_s": 38.4, "window_steps_s": 38.3})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def attempt(results: Path, number: int = 1, first: int = 0, **changes: Any) -> dict[str, Any]:
+    """An attempt on storage as a supervisor leaves it; its record."""
+    directory = results / "runs" / RUN / "attempts" / str(number)
+    (directory / "logs").mkdir(parents=True)
+    (directory / "logs" / "rank-0.log").write_text("hello\n")
+    for rank in range(2):
+        (directory / f"events-{rank}.jsonl").write_text(events(rank, first))
+    found = measured(read_events(directory, 2), 2, CELL["global_batch_size"], "train")
+    files = [
+        {"path": str(path.relative_to(directory)), "bytes": path.stat().st_size, "blake3": blake3(path.read_bytes()).hexdigest()}
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    ]
+    parts = {"performance": found["performance"], "training": found["training"], "files": files, **changes}
+    record = make_record(CELL, attempt=number, **parts)
+    publish(results, record)
+    return record
+
+
+def publish(results: Path, record: dict[str, Any]) -> None:
+    run_dir = results / "runs" / RUN
+    for path in (run_dir / "attempts" / str(record["attempt"]) / "record.json", run_dir / "record.json"):
+        path.write_bytes(sealed_text(record))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    directory = write_study(tmp_path / "results" / "digits", [CELL], repeats=1)
+    attempt(directory)
+    return directory
+
+
+def test_what_is_whole_passes_and_is_counted(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(results)]) == 0
+    said = capsys.readouterr().out
+    assert "1 run, 2 records, 3 files" in said
+    assert "numbers of 1 attempt computed again: all is what was written" in said
+    assert main(["verify", "--results", str(results)]) == 0
+
+
+def change(path: str, old: bytes, new: bytes) -> Callable[[Path], None]:
+    def apply(run_dir: Path) -> None:
+        content = (run_dir / path).read_bytes()
+        assert old in content
+        (run_dir / path).write_bytes(content.replace(old, new, 1))
+
+    return apply
+
+
+def link(run_dir: Path) -> None:
+    target = run_dir / "attempts" / "1" / "events-0.jsonl"
+    aside = run_dir.parent / "aside"
+    target.rename(aside)
+    target.symlink_to(aside)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a bit of a file": (change("attempts/1/logs/rank-0.log", b"hello", b"hellp"), "blake3 differs"),
+    "a file cut": (change("attempts/1/logs/rank-0.log", b"hello\n", b"hello"), "5 bytes, the record says 6"),
+    "a file gone": (lambda run_dir: (run_dir / "attempts/1/events-1.jsonl").unlink(), "it is missing"),
+    "a file more": (lambda run_dir: (run_dir / "attempts/1/more.txt").touch(), "no file of the record"),
+    "a link": (link, "a link or a special file"),
+    "a fifo": (lambda run_dir: os.mkfifo(run_dir / "attempts/1/pipe"), "a link or a special file"),
+    "a digit of a sealed record": (change("record.json", b'"repeat": 1', b'"repeat": 2'), "its seal does not fit"),
+    "a torn record": (lambda run_dir: (run_dir / "attempts/1/record.json").write_text("{"), "it is no JSON"),
+    "an old record published": (change("attempts/1/record.json", b'\n "seal"', b'\n "seal "'), "it is the record of no attempt"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_whatever_was_changed_is_named(results: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    damage, words = DAMAGE[name]
+    damage(results / "runs" / RUN)
+    assert run(["verify", str(results)]) == 19
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", ["performance.step_s.p50", "performance.samples_per_s", "training.final_loss", "training.losses"])
+def test_a_number_that_its_events_do_not_give_is_named_even_under_a_right_seal(results: Path, number: str) -> None:
+    part, *inner, last = number.split(".")
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    node = record[part]
+    for key in inner:
+        node = node[key]
+    node[last] = node[last][:-1] if isinstance(node[last], list) else node[last] / 3
+    if last == "p50":
+        record["performance"]["step_s"]["min"] = 0.0
+    publish(results, record)
+    assert collect([results]).frame["status"].to_list() == ["ok"], "by itself it can be believed"
+    findings = verify_runs(results).findings
+    assert any(number in finding for finding in findings)
+
+
+def test_a_record_by_the_rules_of_an_earlier_version_is_compared_where_it_can_be(results: Path) -> None:
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    for key in ("samples", "rate_to_median_ratio", "uneven_cause"):
+        del record["performance"][key]
+    record["performance"].update(samples_per_s=1.0, samples_per_s_per_gpu=0.5, straggler_rank=1)
+    publish(results, record)
+    assert verify_runs(results).findings == []
+    record["performance"]["step_s"]["p50"] /= 1.01
+    publish(results, record)
+    assert len(verify_runs(results).findings) == 1
+
+
+def test_a_run_that_went_on_is_compared_with_both_its_attempts(results: Path) -> None:
+    before = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    resumed = {"attempt": 1, "step": 130, "used_s": 60.0}
+    record = attempt(results, 2, 130, resumed_from=resumed, result_number=1)
+    record["training"]["first_loss"] = before["training"]["first_loss"]
+    record["training"]["losses"] = [*before["training"]["losses"], *record["training"]["losses"]]
+    record["training"]["losses"] = thinned(record["training"]["losses"])
+    publish(results, record)
+    assert verify_runs(results).findings == []
+    record["training"]["first_loss"] = 1.0
+    publish(results, record)
+    assert len(verify_runs(results).findings) == 1
+
+
+def test_tables_that_are_not_what_the_records_give_are_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tables(write_collected([results], results), results)
+    assert run(["verify", str(results)]) == 0
+    table = results / "tables" / "times.csv"
+    table.write_text(table.read_text().replace("32", "33", 1))
+    assert run(["verify", str(results)]) == 19
+    assert f"{table}: not what the records give" in capsys.readouterr().out
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    publish(results, {**record, "warnings": ["later"]})
+    assert run(["verify", str(results)]) == 19
+    assert "1 row not as they say, such as " + RUN in capsys.readouterr().out
+
+
+def test_what_there_was_no_time_for_is_told(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(results), "--minutes", "0"]) == 19
+    assert "1 run not verified: the time was over" in capsys.readouterr().err

@@ -1,0 +1,41 @@
+"""`slipway verify`: whether records, files, numbers and tables on storage are what was measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from base.errors import RecordError
+from workflow.commands import show
+from workflow.commands.progress import progress
+from workflow.commands.results import report_outputs, results_as_they_are
+
+MOST_SHOWN: Final = 200
+
+
+def main(study: Path, site: str | None, directories: Sequence[Path], minutes: float | None) -> None:
+    """Print what is wrong, one line each, and what was verified. Raises RecordError unless all was verified and is as it was written."""
+    results = results_as_they_are(study, site, directories)
+    report_outputs()
+    from workflow.report.sources import check_directory
+    from workflow.report.verify import Verified, summary, verify_runs
+    from workflow.report.verify_tables import stale_files
+
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    total = Verified()
+    for directory in results:
+        check_directory(directory)
+        with progress(f"verify {directory.name}", "runs") as seen:
+            total.add(verify_runs(directory, until, seen))
+        if until is None or time.monotonic() < until:
+            total.findings += stale_files(directory)
+    for sentence in total.findings[:MOST_SHOWN]:
+        show.line(sentence)
+    if len(total.findings) > MOST_SHOWN:
+        show.line(f"and {len(total.findings) - MOST_SHOWN} more")
+    said = summary(total, results)
+    if total.findings or total.unread:
+        raise RecordError(said)
+    show.line(said)

@@ -1,0 +1,56 @@
+"""Whether the numbers of a record are those that its events give: computed again from the pushed files, and compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from workflow.run.chain import joined
+from workflow.run.events import read_events
+from workflow.run.record import measured
+
+RELATIVE: Final = 1e-9  # another version may add in another order
+PARTS: Final = ("performance", "training")
+OF_ANOTHER_RULE: Final = frozenset({"samples_per_s", "samples_per_s_per_gpu", "window_s", "rank_skew_p95_ratio", "straggler_rank"})
+"""What a record without `samples` has by the rules of an earlier version, and nobody can compare."""
+
+
+def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None) -> Iterator[str]:
+    """One sentence for each number of the record that the events in `attempt` do not give. `earlier`: the record of the attempt that this
+    one went on from. Raises KeyError, TypeError where the record is none."""
+    cell = record["cell"]
+    world = cell["nodes"] * cell["gpus_per_node"]
+    found = measured(read_events(attempt, world), world, cell["global_batch_size"], cell["mode"])
+    if record["resumed_from"] is not None and earlier is not None:
+        found = joined(found, {**earlier, "step": record["resumed_from"]["step"]})
+    for part in PARTS:
+        told, again = record[part], found[part]
+        if part == "performance" and told is not None and again is not None and told.get("samples") is None:
+            again = {key: again[key] for key in told.keys() & again.keys() - OF_ANOTHER_RULE}
+            told = {key: told[key] for key in again}
+        yield from _unequal(part, told, again)
+
+
+def _unequal(path: str, told: Any, again: Any) -> Iterator[str]:
+    if isinstance(told, dict) and isinstance(again, dict):
+        for key in sorted(told.keys() & again.keys()):
+            yield from _unequal(f"{path}.{key}", told[key], again[key])
+    elif isinstance(told, list) and isinstance(again, list):
+        if any(_differ(one, other) for one, other in zip(told, again, strict=False)) or len(told) != len(again):
+            yield f"{path} is not what its events give"
+    elif _differ(told, again):
+        yield f"{path} is {_shown(told)}, and its events give {_shown(again)}"
+
+
+def _differ(told: Any, again: Any) -> bool:
+    if isinstance(told, list | tuple) and isinstance(again, list | tuple):
+        return len(told) != len(again) or any(_differ(one, other) for one, other in zip(told, again, strict=True))
+    if isinstance(told, int | float) and isinstance(again, int | float):
+        return not math.isclose(told, again, rel_tol=RELATIVE, abs_tol=1e-12)
+    return bool(told != again)
+
+
+def _shown(value: Any) -> str:
+    return "an object" if isinstance(value, dict) else "nothing" if value is None else str(value)[:60]
