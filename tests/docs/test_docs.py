@@ -245,6 +245,13 @@ def test_every_mark_table_and_plot_is_documented() -> None:
     assert {f"**{name}**" for name in TABLES} <= set(re.findall(r"^\*\*\w+\*\*", text, re.MULTILINE))
 
 
+def test_marks_that_are_tests_are_said_to_be() -> None:
+    from workflow.report.lint import TESTS
+
+    (said,) = re.findall(r"marks are tests of what is behind the numbers: ([^.]*)\.", read("docs/tables.md"))
+    assert set(CODE.findall(said)) == TESTS
+
+
 def test_every_column_of_every_table_is_documented(tmp_path: Path) -> None:
     from tests.report.builder import plausible_records, scaling_cells, write_records, write_study
     from workflow.report.analysis import analyse

@@ -81,6 +81,7 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
             "window_steps_ratio": 0.9998,
             "samples_per_s": cell["global_batch_size"] / step_s, "samples_per_s_per_gpu": cell["batch_size"] / step_s,
             "rank_skew_p95_ratio": 1.02, "straggler_rank": 0, "drift_ratio": 1.004,
+            "drift": {"change_ratio": 0.004, "stderr_ratio": 0.006, "freedom": 8, "steps": measured} if measured >= 100 else None,
         },
         "training": {
             "final_loss": 0.2, "first_loss": 2.3, "losses": [[step, 0.2 + 2.1 * 0.98**step] for step in range(0, 210, 2)],
@@ -200,7 +201,8 @@ def cell_result(cell: Mapping[str, Any], steps_s: Sequence[float], **changes: An
     rate = LogSample.of([cell["global_batch_size"] / step_s for step_s in steps_s]) if steps_s else None
     values: dict[str, Any] = {
         "source": "here", "cell_id": cell["cell_id"], "series": str(cell["model"]) + str(cell["comm_hook"]), "keys": cell,
-        "num_runs": len(steps_s) or 3, "num_measured": len(steps_s), "rate": rate, "step": sample, "p95": sample, "means": {},
+        "num_runs": len(steps_s) or 3, "num_measured": len(steps_s), 
+        "num_allocations": len(steps_s), "num_node_sets": 1, "rate": rate, "step": sample, "p95": sample, "means": {},
         "input_wait_ratio": None,
         "distinct": distinct,
         "failures": frozenset() if steps_s else frozenset({"oom"}), "marks": frozenset(),

@@ -154,3 +154,25 @@ def test_of_one_speed_up_nothing_was_chosen(tmp_path: Path) -> None:
     text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]))), {})
     assert "<span>speed-up, on 2 processes</span>" in text
     assert "largest of" not in text
+
+
+@pytest.mark.parametrize(
+    ("jobs", "hosts", "said"),
+    [
+        (
+            ("1", "2", "3"),
+            ("a", "a", "a"),
+            "3 measured runs, from 3 allocations, on 1 set of nodes. In every cell all runs were on the same nodes",
+        ),
+        (("1", "1", "1"), ("a", "b", "c"), "3 measured runs, from 1 allocation, on 3 sets of nodes.</p>"),
+    ],
+)
+def test_the_page_says_how_many_jobs_and_nodes_stand_behind_its_numbers(
+    tmp_path: Path, jobs: tuple[str, ...], hosts: tuple[str, ...], said: str
+) -> None:
+    records = plausible_records(scaling_cells(gpus_per_node=[1, 2]))
+    for place, record in enumerate(records):
+        record["job_id"] = jobs[place % 3]
+        for node in record["nodes"]:
+            node["hostname"] = hosts[place % 3]
+    assert f"Behind a cell stand {said}" in page(collected(tmp_path / "digits", records, baseline={"gpus_per_node": 1}), {})

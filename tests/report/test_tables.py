@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,11 @@ NETWORK = {
         ({"performance.window_s": 29.9}, "short"),
         ({"oversubscribed": True}, "oversubscribed"),
         ({"exclusive": False}, "shared"),
-        ({"performance.drift_ratio": 1.021}, "drift"),
-        ({"performance.drift_ratio": 0.979}, "drift"),
+        ({"performance.drift": {"change_ratio": 0.09, "stderr_ratio": 0.01, "freedom": 8, "steps": 400}}, "drift"),
+        ({"performance.drift": {"change_ratio": -0.09, "stderr_ratio": 0.01, "freedom": 8, "steps": 400}}, "drift"),
+        ({"performance.drift": {"change_ratio": 0.09, "stderr_ratio": 0.1, "freedom": 8, "steps": 400}}, None),  # chance does that
+        ({"performance.drift": {"change_ratio": 0.009, "stderr_ratio": 0.0001, "freedom": 8, "steps": 400}}, None),  # certain, and small
+        ({"performance.drift_ratio": 1.5, "performance.drift": None}, None),  # of an older record, alone
         *[({"performance.uneven_cause": cause}, cause) for cause in ("stalls", "input", "stragglers", "gaps")],
         ({"performance.rate_to_median_ratio": 1.051}, "uneven"),
         ({"performance.rate_to_median_ratio": 0.949}, "uneven"),
@@ -134,7 +138,7 @@ NETWORK = {
         ({"nodes": [{"hostname": "x", "cpu_model": "another", "gpus": []}]}, "hardware"),
         ({"provenance.torch_version": "1.0"}, "software"),
         ({}, None),
-        ({"performance.drift_ratio": 1.019, "performance.num_measured_steps": 100}, None),
+        ({"performance.drift_ratio": 1.019, "performance.num_measured_steps": 100}, None),  # one of three runs
         ({"performance.window_steps_ratio": 1.019}, None),
         ({"performance.window_steps_ratio": None}, None),
         ({"performance.window_s": 30.0, "performance.step_s.mean": 0.125}, None),  # the slowest rank of each step: longer than any window
@@ -155,6 +159,38 @@ def test_marks_stand_beside_the_number(tmp_path: Path, changes: dict[str, Any], 
         (to_csv, f"samples_per_s: {mark}"),
     ):
         assert (sign in to_text(table)) == bool(mark)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "marked"),
+    [
+        ((1.02, 1.021, 1.022), True),
+        ((0.97, 0.972, 0.971), True),
+        ((1.02, 1.021), False),
+        ((1.002, 1.003, 1.0025), False),
+        ((1.1, 0.9, 1), False),
+    ],
+)
+def test_runs_of_older_records_drift_together_or_not_at_all(tmp_path: Path, ratios: Sequence[float], marked: bool) -> None:
+    """They do not tell how uncertain their halves are: three of them do."""
+    records = [
+        make_record(make_cell(), repeat, **{"performance.drift_ratio": ratio, "performance.drift": None})
+        for repeat, ratio in enumerate(ratios, 1)
+    ]
+    (cell,) = collected(tmp_path / "digits", records).cells
+    assert ("drift" in cell.marks) == marked
+
+
+def test_a_cell_says_how_many_allocations_and_sets_of_nodes_stand_behind_it(tmp_path: Path) -> None:
+    cell = make_cell(nodes=2)
+    hosts = (("n1", "n2"), ("n2", "n1"), ("n3", "n4"), ("n5", "n6"))
+    records = [
+        make_record(cell, repeat, job_id=job, nodes=[{"hostname": name, "cpu_model": "x", "gpus": []} for name in names])
+        for repeat, (job, names) in enumerate(zip(("7", "7", "8", "9"), hosts, strict=True), 1)
+    ]
+    unmeasured = failed(cell, 4, job_id="9")
+    table = TABLES["times"](collected(tmp_path / "digits", [*records[:3], unmeasured]))
+    assert (cells_of(table, "allocations"), cells_of(table, "node_sets")) == (["2"], ["2"])
 
 
 def test_a_budget_that_does_not_close_is_marked(tmp_path: Path) -> None:

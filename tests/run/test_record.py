@@ -36,6 +36,7 @@ def test_100_steps_of_a_tenth_of_a_second_at_batch_2_on_4_ranks_are_80_samples_p
     assert found["window_s"] == pytest.approx(10)
     assert found["num_measured_steps"] == 100
     assert found["drift_ratio"] == pytest.approx(1)
+    assert found["drift"]["steps"] == 100
     assert found["input_wait_s_mean"] == pytest.approx(0.01)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from workflow.report.columns import SEVEN_STEPS, SOFTWARE
+from workflow.report.drifting import drift_sums, drifts
 from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
 
@@ -25,7 +26,7 @@ DISTINCT: Final = ("hardware", "software", "image_digest", "device")
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
     """One cell of one source. `rate`, `step` and `p95` are samples of the runs' own samples/s, median step and 95th percentile; None where
-    no run was measured."""
+    no run was measured. The measured runs were in so many allocations (jobs, starts of them) and on so many different sets of hosts."""
 
     source: str
     cell_id: str
@@ -33,6 +34,8 @@ class CellResult:
     keys: Mapping[str, Any]
     num_runs: int
     num_measured: int
+    num_allocations: int
+    num_node_sets: int
     rate: LogSample | None
     step: LogSample | None
     p95: LogSample | None
@@ -78,6 +81,8 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         .then(pl.when(pl.col("status") == "ok").then(pl.lit("no step was measured")).otherwise(pl.col("status")))
         .alias("failures"),
     )
+    job = pl.format("{} {} {}", "scheduler", "job_id", pl.col("restart_count").fill_null(0))
+    hosts = pl.col("hosts").str.split(",").list.unique().list.sort().list.join(",")
     logs = {name: pl.col(name).filter("measured").log() for name in SAMPLES}
     groups = rows.group_by("source", "cell_id", maintain_order=True).agg(
         pl.col("series", "cell").first(),
@@ -90,6 +95,9 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         (pl.col("input_wait_mean_s") / pl.col("step_mean_s")).filter("measured").mean().alias("input_wait_ratio"),
         *[pl.col(name).filter("measured").drop_nulls().unique() for name in DISTINCT],
         pl.col("failures").drop_nulls().unique(),
+        job.filter("measured").drop_nulls().n_unique().alias("num_allocations"),
+        hosts.filter("measured").drop_nulls().n_unique().alias("num_node_sets"),
+        *drift_sums(pl.col("measured")),
         *[expression.filter("measured").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
     )
     return tuple(_cell(row) for row in groups.iter_rows(named=True))
@@ -99,6 +107,8 @@ def _cell(row: Mapping[str, Any]) -> CellResult:
     marks = {name for name in RUN_MARKS if row[f"mark.{name}"]}
     if 0 < row["num_measured"] < row["num_runs"]:
         marks.add("partial")
+    if drifts(row):
+        marks.add("drift")
     distinct = {name: frozenset(row[name]) for name in DISTINCT}
     return CellResult(
         source=row["source"],
@@ -107,6 +117,8 @@ def _cell(row: Mapping[str, Any]) -> CellResult:
         keys=json.loads(row["cell"]),
         num_runs=row["num_runs"],
         num_measured=row["num_measured"],
+        num_allocations=row["num_allocations"],
+        num_node_sets=row["num_node_sets"],
         rate=_sample(row, "samples_per_s"),
         step=_sample(row, "step_p50_s"),
         p95=_sample(row, "step_p95_s"),

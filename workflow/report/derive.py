@@ -23,7 +23,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby
 from typing import Any, Final
 
 from workflow.report.cells import CellResult, mixed
@@ -139,7 +139,8 @@ def _comparison(pair: Comparison) -> Comparison:
     cell, partner = pair.cell, pair.partner
     if partner is None or cell.rate is None:
         return replace(pair, reason=cell.reason)
-    marks = cell.marks | partner.marks | mixed({name: cell.distinct[name] | partner.distinct[name] for name in cell.distinct})
+    marks = cell.marks | mixed({name: cell.distinct[name] | partner.distinct[name] for name in cell.distinct})
+    marks |= {"baseline"} if partner.marks - mixed(partner.distinct) and not pair.is_baseline else set()  # what is mixed is said already
     if partner.rate is None:
         return replace(pair, reason=f"baseline {partner.cell_id}: {partner.reason}", marks=frozenset(marks))
     if pair.is_baseline:
@@ -147,20 +148,43 @@ def _comparison(pair: Comparison) -> Comparison:
         return replace(pair, speedup=one, efficiency=one, marks=frozenset(marks))
     speedup = ratio(cell.rate, partner.rate)
     efficiency = speedup.scaled(partner.num_processes / cell.num_processes)
-    marks |= {mark for mark, found in {"batch": pair.scaling == "other", "superlinear": efficiency.value > SUPERLINEAR}.items() if found}
+    marks |= {"batch"} if pair.scaling == "other" else set()
+    if cell.num_processes > partner.num_processes and (efficiency.least() or 0.0) > SUPERLINEAR:
+        marks |= {"superlinear"}
     return replace(pair, speedup=speedup, efficiency=efficiency, marks=frozenset(marks))
 
 
 def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons, marked where efficiency is higher than with fewer processes on the same line."""
+    """The same comparisons, marked where a process does more than one of fewer processes on the same line, in any case by RISING.
+
+    The two cells' own rates are compared: they share the baseline, so it says nothing here, and its error would only be in the way.
+    """
     lines: dict[tuple[str, str, str, int], list[Comparison]] = defaultdict(list)
     for comparison in comparisons:
         if comparison.efficiency:
             lines[comparison.line].append(comparison)
     rising = set()
     for line in lines.values():
-        line.sort(key=lambda comparison: comparison.cell.num_processes)
-        for before, after in pairwise(line):
-            if before.efficiency and after.efficiency and after.efficiency.value - before.efficiency.value > RISING:
-                rising.add(id(after))
+        fewer: list[CellResult] = []
+        for _, group in groupby(sorted(line, key=_processes), key=_processes):
+            alike = list(group)
+            rising |= {id(one) for one in alike if fewer and _rises(_alike(one.cell, fewer), one.cell)}
+            fewer = [one.cell for one in alike]
     return [replace(one, marks=one.marks | {"rising"}) if id(one) in rising else one for one in comparisons]
+
+
+def _processes(comparison: Comparison) -> int:
+    return comparison.cell.num_processes
+
+
+def _alike(cell: CellResult, others: Sequence[CellResult]) -> CellResult:
+    """The one with as many processes per node, if there is one; never chosen by its numbers."""
+    return next((other for other in others if other.keys["gpus_per_node"] == cell.keys["gpus_per_node"]), others[0])
+
+
+def _rises(before: CellResult, after: CellResult) -> bool:
+    """By the lower end of the interval (one-sided 95 %); without an interval there is no test."""
+    if before.rate is None or after.rate is None:
+        return False
+    of_a_process = ratio(after.rate, before.rate).scaled(before.num_processes / after.num_processes)
+    return (of_a_process.least() or 0.0) > RISING

@@ -1,4 +1,8 @@
-"""Marks beside a number that is not what it seems: each has one sentence, printed below every table that uses it."""
+"""Marks beside a number that is not what it seems: each has one sentence, printed below every table that uses it.
+
+A mark is a fact, which stands in the records as it is told, or one of TESTS: a statement about what is behind the numbers, which chance
+makes in at most 5 of 100 cells that it is not true of. benchmarks/marks.py simulates the tests.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ from typing import Final
 
 import polars as pl
 
+from workflow.report.drifting import LEAST_CHANGE
+
 MIN_STEPS: Final = 100
 MIN_WINDOW_S: Final = 30.0
-DRIFT: Final = 0.02
 WINDOW_MISMATCH: Final = 0.02
 WINDOW_MISMATCH_S: Final = 0.02  # one turn of the kernel's scheduler between two readings of the clock is no fault of it
 SUPERLINEAR: Final = 1.03
-RISING: Final = 0.03
+RISING: Final = 1.03
 BUDGET_MISMATCH: Final = 0.01
 UNEVEN: Final = 0.05  # as workflow/run/rate.py has it
 
@@ -21,9 +26,9 @@ _APART: Final = f"samples/s differs by more than {UNEVEN * 100:.0f} % from what 
 MARKS: Final[dict[str, str]] = {
     "short": f"the measured window is shorter than {MIN_STEPS} steps or {MIN_WINDOW_S:.0f} s",
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
-    "shared": "the nodes were shared with other jobs",
+    "shared": "the nodes were not the run's alone: other jobs may have been on them",
     "partial": "not every run of this cell was measured; the failures table says why",
-    "drift": f"the second half of the window differs from the first by more than {DRIFT * 100:.0f} %",
+    "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %",
     "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
     "input": f"{_APART}: batches did not come evenly",
@@ -34,13 +39,15 @@ MARKS: Final[dict[str, str]] = {
     "warned": "the run left warnings, such as ranks that disagree on a version; the report lists them",
     "network": "the preflight found a slow node or link; the run's warnings name it",
     "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
-    "superlinear": f"superlinear: efficiency above {SUPERLINEAR * 100:.0f} %; look for a baseline that was slowed down",
-    "rising": f"efficiency rises with the number of processes, by more than {RISING * 100:.0f} points",
+    "superlinear": f"superlinear: efficiency above {SUPERLINEAR * 100:.0f} %, by its interval; look for a baseline that was slowed down",
+    "rising": f"each process is faster than with fewer processes, by more than {RISING * 100 - 100:.0f} %, by its interval",
     "hardware": "different hardware in what is compared",
     "software": "different versions of framework, CUDA, cuDNN, NCCL or driver in what is compared",
     "image": "different container images in what is compared",
     "batch": "the batch differs from the baseline's, per process and in all",
+    "baseline": "the baseline of this comparison carries marks of its own: see its row",
 }
+TESTS: Final = frozenset({"drift", "superlinear", "rising"})
 
 _FIVE = ("stage_s", "train_s", "result_s", "push_s", "release_s")
 
@@ -49,7 +56,6 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "short": (pl.col("num_measured_steps") < MIN_STEPS) | (pl.col("window_s") < MIN_WINDOW_S),
     "oversubscribed": pl.col("oversubscribed"),
     "shared": ~pl.col("exclusive"),
-    "drift": (pl.col("drift_ratio") - 1).abs() > DRIFT,
     "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)
     & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
     **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -140,7 +140,30 @@ def _findings(analysis: Analysis) -> list[str]:
         words.append("The interval includes 1, so this is no proof of a speed-up.")
     if best.marks:
         words.append("It carries marks: see the footnotes of the table.")
-    return [" ".join(words)]
+    return [" ".join(words), _behind(analysis)]
+
+
+def _behind(analysis: Analysis) -> str:
+    """How many runs, jobs and sets of nodes stand behind a number: what all runs had in common is in no interval."""
+    cells = [cell for cell in analysis.cells if cell.num_measured]
+    runs, jobs, nodes = (
+        _span(numbers) for numbers in zip(*((cell.num_measured, cell.num_allocations, cell.num_node_sets) for cell in cells), strict=True)
+    )
+    same = [cell for cell in cells if cell.num_measured > 1 and cell.num_node_sets == 1]
+    where = "In every cell" if len(same) == len(cells) else f"In {len(same):,} of {len(cells):,} cells"
+    doubt = f" {where} all runs were on the same nodes: these intervals say nothing about other nodes." if same else ""
+    stand = ", ".join((_counted(runs, "measured run"), f"from {_counted(jobs, 'allocation')}", f"on {_counted(nodes, 'set')} of nodes"))
+    return f"Behind a cell stand {stand}.{doubt}"
+
+
+def _counted(span: str, noun: str) -> str:
+    return f"{span} {noun}" if span == "1" else f"{span} {noun}s"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """`3`, or `1 to 3`."""
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _processes(analysis: Analysis) -> str:

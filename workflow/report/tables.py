@@ -60,6 +60,7 @@ def speedup(analysis: Analysis) -> Table:
 def times(analysis: Analysis) -> Table:
     """Table b: nodes x batch x model -> time, step, rate, speed-up, efficiency."""
     heads = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": "Per node", "runs": "Runs ok"}
+    heads |= {"allocations": "Allocations", "node_sets": "Node sets"}
     unit, seconds = time_unit(cell.means["run_s"] for cell in analysis.cells)
     heads |= {"run_s": f"Run [{unit}]", "training_s": f"Training [{unit}]", "step_p50_s": "Step p50 [ms]", "step_p95_s": "p95 [ms]"}
     heads |= {
@@ -80,7 +81,8 @@ def times(analysis: Analysis) -> Table:
         caption=sentence(
             "Batch: of each process. Run: supervisor start to published record, stage to release. Training: the program's steps alone. "
             "Step: the slowest process's, median and 95th percentile of a run. Samples/s: samples of the measured window over its wall "
-            "time (mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean",
+            "time (mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
+            "Allocations, node sets: how many the measured runs came from",
             INTERVAL,
             shared(analysis),
         ),
@@ -184,6 +186,8 @@ def _time_values(comparison: Comparison, unit_s: float) -> list[Value]:
     return [
         *keys,
         runs,
+        text(cell.num_allocations),
+        text(cell.num_node_sets),
         *shown,
         number(significant(step.value * 1000) if step else NONE, step.value if step else None, measured),
         number(significant(p95.value * 1000) if p95 else NONE, p95.value if p95 else None),

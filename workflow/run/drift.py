@@ -36,7 +36,7 @@ def drift(seconds: Sequence[float]) -> dict[str, float] | None:
     rho = _correlation(blocks)
     fresh = [after - rho * before for before, after in zip(blocks, blocks[1:], strict=False)]
     line, *others = list(_projections(fresh, FREEDOM + 2))[1:]
-    width = 2 / (1 - rho) / math.sqrt(math.fsum(x * x for x in _grid(len(fresh))))
+    width = 2 * len(blocks) / len(fresh) / (1 - rho) / math.sqrt(math.fsum(x * x for x in _grid(len(fresh))))
     error = math.sqrt(math.fsum(other * other for other in others) / FREEDOM)
     return {"change_ratio": width * line, "stderr_ratio": width * error, "freedom": FREEDOM, "steps": len(seconds)}
 

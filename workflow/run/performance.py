@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from base.foreign import number
+from workflow.run.drift import drift
 from workflow.run.events import RankEvents
 from workflow.run.quantiles import median, summarise
 from workflow.run.rate import measured_steps, own_window, pace
@@ -46,7 +47,8 @@ def performance(events: Mapping[int, RankEvents], world_size: int, global_batch:
         "uneven_cause": found.cause,
         "rank_skew_p95_ratio": skew(work),
         "straggler_rank": straggler(work),
-        "drift_ratio": _drift(slowest),
+        "drift_ratio": _halves(slowest),
+        "drift": drift(slowest),
     }
 
 
@@ -64,7 +66,7 @@ def _window_steps(stops: Sequence[Mapping[str, Any] | None]) -> float | None:
     return max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
 
 
-def _drift(seconds: Sequence[float]) -> float | None:
+def _halves(seconds: Sequence[float]) -> float | None:
     """Median of the second half of the window / median of the first; None for fewer than two steps."""
     half = len(seconds) // 2
     first = median(seconds[:half]) if half else 0.0

@@ -150,6 +150,15 @@ class StepSeconds(Part):
     max: Seconds
 
 
+class Drift(Part):
+    """How far a line through the steps' seconds changes across the window, in parts of their mean, and how uncertain that is (drift.py)."""
+
+    change_ratio: Finite
+    stderr_ratio: Seconds
+    freedom: FromOne
+    steps: FromOne
+
+
 class Performance(Part):
     """Over the measured window; a step is as long as its slowest rank's. Without `samples` it is of a version whose `samples_per_s` was the
     global batch / the median step, and whose `straggler_rank` was an arbitrary one: readers take samples / `window_s`, and no straggler."""
@@ -169,6 +178,7 @@ class Performance(Part):
     rank_skew_p95_ratio: Seconds | None
     straggler_rank: Count | None
     drift_ratio: Seconds | None
+    drift: Drift | None = None
 
 
 class Evaluation(Part):

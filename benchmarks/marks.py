@@ -1,0 +1,218 @@
+"""How often a mark is false, what it finds, and how often an interval holds the truth: simulated, with the code that makes the tables.
+
+    python -m benchmarks.marks [--trials 2000]
+
+Marks that are tests (`drift`, `superlinear`, `rising`): share of cells marked where there is nothing to find, and where there is.
+Intervals: share that holds the truth, with and without what nodes have in common; of the best speed-up of many. Aim: at most 5 % false, at
+least 95 % held, but where all runs are on the same nodes. Exit code 1 where an aim is missed by more than chance leaves (three standard
+errors).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tests.report.builder import cell_result, make_cell
+from workflow.report.derive import compare
+from workflow.report.drifting import drift_sums, drifts
+from workflow.report.statistics import Estimate, LogSample, geometric_mean, ratio
+from workflow.run.drift import drift
+from workflow.run.quantiles import median
+
+Array = npt.NDArray[np.float64]
+Steps = Callable[[np.random.Generator, int], Array]
+"""(dice, number of steps) -> seconds of each."""
+
+FALSE: Final = 0.05
+RUNS: Final = (2, 3, 5, 10)
+DEVIATIONS: Final = (0.01, 0.02, 0.05, 0.1)
+
+
+def lognormal(spread: float, rho: float) -> Steps:
+    """Steps whose logarithms are an AR(1) with correlation `rho` of neighbours."""
+
+    def steps(dice: np.random.Generator, count: int) -> Array:
+        fresh = dice.normal(0, spread * math.sqrt(1 - rho * rho), count)
+        series = np.empty(count)
+        series[0] = fresh[0] / math.sqrt(1 - rho * rho)
+        for step in range(1, count):
+            series[step] = rho * series[step - 1] + fresh[step]
+        return np.exp(series)
+
+    return steps
+
+
+def bunched(dice: np.random.Generator, count: int) -> Array:
+    """Input that comes 16 batches at a time, beginning anywhere: one long step, then fifteen short ones."""
+    place = np.arange(count) + dice.integers(16)
+    return np.where(place % 16 == 15, 0.5, 0.01) * np.exp(dice.normal(0, 0.05, count))
+
+
+def stalling(dice: np.random.Generator, count: int) -> Array:
+    """Two steps of a hundred last ten times as long."""
+    return np.exp(dice.normal(0, 0.05, count)) + 10.0 * (dice.random(count) < 0.02)
+
+
+MODELS: Final[dict[str, Steps]] = {
+    "independent, 2 %": lognormal(0.02, 0.0),
+    "independent, 5 %": lognormal(0.05, 0.0),
+    "AR(1) 0.5, 5 %": lognormal(0.05, 0.5),
+    "AR(1) 0.9, 5 %": lognormal(0.05, 0.9),
+    "AR(1) 0.9, 1 %": lognormal(0.01, 0.9),
+    "bunched input": bunched,
+    "stalls": stalling,
+}
+
+
+class Book:
+    """Prints the lines, and remembers the aims that were missed."""
+
+    def __init__(self) -> None:
+        self.missed: list[str] = []
+
+    def line(
+        self, what: str, shares: Sequence[float], trials: Sequence[int], most: float | None = None, least: float | None = None
+    ) -> None:
+        """`most`, `least`: the aim, None where there is none."""
+        print(f"  {what:44}" + "".join(f"{100 * share:8.1f} %" for share in shares))
+        for share, count in zip(shares, trials, strict=True):
+            slack = 3 * math.sqrt(FALSE * (1 - FALSE) / count)
+            if (most is not None and share > most + slack) or (least is not None and share < least - slack):
+                self.missed.append(f"{what}: {100 * share:.1f} %")
+
+
+def drift_row(seconds: Array, told: bool) -> dict[str, float | int | bool | None]:
+    """The columns of a run that the test reads; `told`: its record has `drift`, and not `drift_ratio` alone."""
+    steps = seconds.tolist()
+    half = len(steps) // 2
+    found = drift(steps) if told else None
+    columns = {f"drift_{name}": found[name] if found else None for name in ("change_ratio", "stderr_ratio", "freedom")}
+    return {"measured": True, "num_measured_steps": len(steps), "drift_ratio": median(steps[half:]) / median(steps[:half]), **columns}
+
+
+def share_drifting(rows: Sequence[dict[str, float | int | bool | None]], runs: int) -> float:
+    """Share of cells of so many runs that are marked."""
+    numbers = ("drift_ratio", "drift_change_ratio", "drift_stderr_ratio", "drift_freedom")
+    schema = {"measured": pl.Boolean(), "num_measured_steps": pl.Int64(), **dict.fromkeys(numbers, pl.Float64())}
+    frame = pl.DataFrame(rows[: len(rows) // runs * runs], schema=schema).with_row_index("cell")
+    cells = frame.group_by(pl.col("cell") // runs).agg(drift_sums(pl.col("measured")))
+    return sum(map(drifts, cells.iter_rows(named=True))) / cells.height
+
+
+def drift_lines(book: Book, trials: int) -> None:
+    """Cells without a drift, then with one of 3 % from the begin of the window to its end."""
+    for ramp in (0.0, 0.03):
+        print(f"drift: cells marked, of a ramp of {100 * ramp:.0f} %; runs of a cell: 1, {', '.join(map(str, RUNS))}")
+        for name, model in MODELS.items():
+            for window, told in ((20, True), (50, True), (100, True), (200, True), (1000, True), (200, False)):
+                dice = np.random.default_rng(window)
+                line = 1 + ramp * (np.arange(window) + 0.5) / window
+                rows = [drift_row(model(dice, window) * line, told) for _ in range(trials)]
+                shares = [share_drifting(rows, runs) for runs in (1, *RUNS)]
+                words = f"{name}, {window} steps{'' if told else ', older record'}"
+                book.line(words, shares, [trials // runs for runs in (1, *RUNS)], most=None if ramp else FALSE)
+
+
+def samples(dice: np.random.Generator, deviation: float, runs: int, mean: float = 1.0) -> list[float]:
+    """The rates of some runs."""
+    return [float(value) for value in mean * np.exp(dice.normal(0, deviation, runs))]
+
+
+def share_marked(mark: str, efficiencies: Sequence[float], deviation: float, runs: int, trials: int) -> float:
+    """Share of the last cell's comparisons that carry `mark`; cells of 1, 2, 4 ... processes with these true efficiencies, the first is
+    the baseline."""
+    dice = np.random.default_rng([runs, round(1000 * deviation)])
+    cells = [make_cell(nodes=2**place) for place in range(len(efficiencies))]
+    marked = 0
+    for _ in range(trials):
+        found = [
+            cell_result(cell, [cell["global_batch_size"] / rate for rate in samples(dice, deviation, runs, efficiency * cell["nodes"])])
+            for cell, efficiency in zip(cells, efficiencies, strict=True)
+        ]
+        marked += mark in compare(found, {"nodes": 1})[-1].marks
+    return marked / trials
+
+
+def curve_lines(book: Book, trials: int) -> None:
+    """superlinear and rising, where nothing is there, at the limit, and with 10 %."""
+    cases = {
+        "superlinear": [(1.0, 1.0), (1.0, 1.03), (1.0, 1.1), (1.0, 1.2)],
+        "rising": [(1.0, 0.8, 0.8), (1.0, 0.8, 0.824), (1.0, 0.8, 0.88), (1.0, 0.8, 0.96)],
+    }
+    for mark, curves in cases.items():
+        for curve in curves:
+            change = curve[-1] / curve[-2]
+            print(f"{mark}: cells marked, a process {100 * change - 100:+.1f} % as fast; runs of a cell: {', '.join(map(str, RUNS))}")
+            for deviation in DEVIATIONS:
+                shares = [share_marked(mark, curve, deviation, runs, trials) for runs in RUNS]
+                book.line(f"run deviation {100 * deviation:.0f} %", shares, [trials] * len(RUNS), most=FALSE if change < 1.0301 else None)
+
+
+def coverage(estimates: Iterable[Estimate], truth: float = 1.0) -> float:
+    """Share of the intervals that hold the truth."""
+    held = [one.low is not None and one.high is not None and one.low <= truth <= one.high for one in estimates]
+    return sum(held) / len(held)
+
+
+def interval_lines(book: Book, trials: int) -> None:
+    """A cell and a speed-up whose runs have only their own deviation; then with one of the nodes, as large as that of the runs."""
+    runs_of = (3, 5, 10)
+    print(f"intervals that hold the truth; runs of a cell: {', '.join(map(str, runs_of))}")
+    dice = np.random.default_rng(1)
+    for deviation in DEVIATIONS:
+        cells = [[samples(dice, deviation, runs) for _ in range(trials)] for runs in runs_of]
+        shares = [coverage(geometric_mean(LogSample.of(rates)) for rates in found) for found in cells]
+        book.line(f"a cell, run deviation {100 * deviation:.0f} %", shares, [trials] * 3, least=0.95)
+        pairs = [[(samples(dice, deviation, runs), samples(dice, 2 * deviation, runs)) for _ in range(trials)] for runs in runs_of]
+        shares = [coverage(ratio(LogSample.of(above), LogSample.of(below)) for above, below in found) for found in pairs]
+        book.line(f"a speed-up, {100 * deviation:.0f} % against {200 * deviation:.0f} %", shares, [trials] * 3, least=0.94)
+    for node in (0.5, 1.0, 2.0):
+        for places, words in ((1, "all on the same nodes"), (0, "each on other nodes")):
+            shares = []
+            for runs in runs_of:
+                effects = np.repeat(dice.normal(0, node * 0.02, (trials, places or runs)), runs if places else 1, axis=1)
+                rates = np.exp(dice.normal(0, 0.02, (trials, runs)) + effects)
+                shares.append(coverage(geometric_mean(LogSample.of(row)) for row in rates.tolist()))
+            book.line(f"nodes deviate {node:g} x runs, {words}", shares, [trials] * 3, least=None if places else 0.95)
+
+
+def best_lines(book: Book, trials: int) -> None:
+    """The largest of k speed-ups that are all 1, against one baseline: its own interval, and the one that the page shows."""
+    runs_of = (3, 5, 10)
+    print(f"intervals of the largest of k speed-ups that hold the truth; runs of a cell: {', '.join(map(str, runs_of))}")
+    for count in (2, 4, 8, 16):
+        own, among = [], []
+        for runs in runs_of:
+            dice = np.random.default_rng(count * runs)
+            best = []
+            for _ in range(trials):
+                base = LogSample.of(samples(dice, 0.02, runs))
+                best.append(max((ratio(LogSample.of(samples(dice, 0.02, runs)), base) for _ in range(count)), key=lambda one: one.value))
+            own.append(coverage(best))
+            among.append(coverage(one.among(count) for one in best))
+        book.line(f"k = {count}, its own interval", own, [trials] * 3)
+        book.line(f"k = {count}, the page's interval", among, [trials] * 3, least=0.95)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print everything; 1 where an aim is missed."""
+    parser = argparse.ArgumentParser(prog="benchmarks.marks", description="False alarms and power of the marks, coverage of the intervals.")
+    parser.add_argument("--trials", type=int, default=2000)
+    trials = parser.parse_args(argv).trials
+    book = Book()
+    for lines in (interval_lines, best_lines, curve_lines, drift_lines):
+        lines(book, trials)
+    print("aims missed: " + ("; ".join(book.missed) or "none"))
+    return 1 if book.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
