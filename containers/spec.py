@@ -96,7 +96,7 @@ class ContainerSpec:
     resumed: bool = False
     """Whether the run goes on from the checkpoint in `paths.resume`."""
     deadline: float | None = None
-    """Unix time after which the container ends itself."""
+    """When the container ends itself, by the monotonic clock of its node: no step of the wall clock ends a run."""
     image_id: str | None = None
     """What `image` was pinned to; for apptainer the path of the SIF. None: `image` as it stands, which must be on the node."""
     user: User | None = None

@@ -16,6 +16,7 @@ from typing import Final
 
 from base.command import CommandResult, describe, last_lines, run
 from base.errors import SchedulerOutputError, SlipwayError, SubmitError
+from cluster.slurm.carried import carried
 from cluster.slurm.query import SILENCE, ask, jobs_named, pauses
 
 SBATCH: Final = ("sbatch", "--parsable")
@@ -27,7 +28,7 @@ QUEUE_FORMAT: Final = "%i|%k"
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One sbatch: its argv, what it reads, and its environment (None: ours), which the job inherits."""
+    """One sbatch: its argv, what it reads, and its environment (None: ours), of which the job inherits what `carried` lets through."""
 
     argv: tuple[str, ...] = SBATCH
     script: str = ""
@@ -121,7 +122,8 @@ def describe_call(call: Call) -> str:
 def _try(call: Call) -> tuple[CommandResult | None, str]:
     """The result, and what sounds like silence."""
     try:
-        result = run(call.argv, timeout_s=SBATCH_TIMEOUT_S, env=call.env, stdin=call.script)
+        env = carried(os.environ if call.env is None else call.env)
+        result = run(call.argv, timeout_s=SBATCH_TIMEOUT_S, env=env, stdin=call.script)
     except SlipwayError as error:
         if isinstance(error.__cause__, subprocess.TimeoutExpired):
             return None, f"no answer within {SBATCH_TIMEOUT_S:g} s"

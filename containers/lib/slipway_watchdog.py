@@ -4,8 +4,8 @@
 
 DIRECTORY holds `plan.json` and the unix socket `control`, on which the node program listens. That hands over two descriptors per process,
 where its output goes and where its exit is told, and sends signals. All ends when that connection does, when the beat file has not changed
-for `beat_s`, at the `deadline`, or by TERM: TERM to every rank, after `grace_s` KILL to all that descends from here. Whoever else is
-in this pid namespace ends with its first process.
+for `beat_s`, at the `deadline` (of the monotonic clock, which containers share with their host), or by TERM: TERM to every rank, after
+`grace_s` KILL to all that descends from here. Whoever else is in this pid namespace ends with its first process.
 
 Runs on the image's own interpreter: Python 3.6, standard library only.
 """
@@ -164,7 +164,7 @@ class Watchdog:
         self.beat = beat
         if self.missed * LOOK_S >= self.plan["beat_s"]:
             self.end("the node program has not shown that it lives for %g s" % self.plan["beat_s"])
-        elif self.plan["deadline"] is not None and time.time() >= self.plan["deadline"]:
+        elif self.plan["deadline"] is not None and time.monotonic() >= self.plan["deadline"]:
             self.end("the deadline has passed")
 
     def end(self, reason: str, grace_s: Optional[float] = None) -> None:

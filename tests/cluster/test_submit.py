@@ -63,6 +63,21 @@ def test_an_answer_is_the_job(controller: Make) -> None:
     assert (slurm.root / "script").read_text() == "#!/bin/bash\n"
 
 
+def test_a_job_inherits_what_it_needs_and_no_secret(controller: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "SLIPWAY_TOKEN", "MY_DATA"):
+        monkeypatch.setenv(name, "hidden")
+    for name in ("LC_TIME", "BASH_FUNC_module%%", "SLIPWAY_SITE", "NCCL_DEBUG", "HOME"):
+        monkeypatch.setenv(name, "seen")
+    slurm = controller(['cat /proc/$$/environ > "${0%/*}/env"; echo 42'], [])
+    assert slurm.submit() == "42"
+    told = dict(entry.split("=", 1) for entry in (slurm.root / "env").read_text().split("\0") if entry)
+    assert "hidden" not in told.values()
+    assert {"LC_TIME", "BASH_FUNC_module%%", "SLIPWAY_SITE", "NCCL_DEBUG", "HOME"} <= {
+        name for name, value in told.items() if value == "seen"
+    }
+    assert told["PATH"] == os.environ["PATH"]
+
+
 def test_a_timed_out_sbatch_that_was_accepted_is_found_and_not_repeated(controller: Make) -> None:
     slurm = controller([SILENT, ACCEPTED], ["41"])
     assert slurm.submit() == "41"

@@ -124,7 +124,7 @@ def test_a_first_process_that_ends_when_it_has_just_come_up_is_no_killed_rank(st
 
 @pytest.mark.slow
 def test_ranks_that_the_watchdog_ends_have_not_ended_by_themselves(start: Start, tmp_path: Path) -> None:
-    process = start(plain(tmp_path, ("sleep", "100"), deadline=time.time() + 2.0))
+    process = start(plain(tmp_path, ("sleep", "100"), deadline=time.monotonic() + 2.0))
     with pytest.raises(ContainerError, match="ended.*: the deadline has passed"):
         ended(process)
 

@@ -42,7 +42,7 @@ class Outside:
         ranks = [{"name": f"rank-{index}", "argv": argv, "env": {}, "cwd": str(self.place)} for index, argv in enumerate(argvs)]
         value = {"beat": str(self.beat), "beat_s": 20, "deadline": None, "grace_s": 0.3, "umask": 0o077, "list_gpus": False}
         value |= {"home": str(self.place / "home"), "processes": ranks, **plan}
-        value["deadline"] = None if value["deadline"] is None else time.time() + value["deadline"]
+        value["deadline"] = None if value["deadline"] is None else time.monotonic() + value["deadline"]
         meeting.prepare(self.place / "control", [("plan.json", json.dumps(value))], None)
         listener = meeting.listen(self.place / "control", None)
         argv = [sys.executable, "-I", "-S", "-B", str(WATCHDOG), str(self.place / "control")]
@@ -175,6 +175,14 @@ def test_all_ends_by_term_then_kill(outside: Outside, plan: dict[str, Any], act:
     code, words = outside.end()
     assert code == 1
     assert said in words
+
+
+@slow
+def test_the_wall_clock_ends_nothing(outside: Outside) -> None:
+    """Whatever it shows: it has passed the number of this deadline, by the clock that counts from the boot of the machine, long ago."""
+    outside.start("sleep 2.5", deadline=1000.0)
+    assert outside.exit(0) == 0
+    assert outside.end()[0] == 0
 
 
 @slow

@@ -31,7 +31,8 @@ arguments = parser.parse_args()
 arguments.run, after = parse_asked(arguments.run)
 with (arguments.results / "started").open("a") as log:
     print(arguments.run, os.environ["SLURM_JOB_ID"], os.environ.get("SLIPWAY_SUBMISSION", "-"), file=log)
-time.sleep(float(os.environ["FAKE_S"]))
+assert "AWS_SECRET_ACCESS_KEY" not in os.environ, "a job has all of the environment in which it was submitted"
+time.sleep(float(os.environ["SLIPWAY_FAKE_S"]))
 record = {"status": "ok", "result_number": after + 1}
 run_dir = arguments.results / "runs" / arguments.run
 run_dir.mkdir(parents=True, exist_ok=True)
@@ -69,7 +70,8 @@ class Place:
         self.results = Path(cluster.shared) / "slipway" / "results" / name
 
     def environ(self, seconds: float) -> dict[str, str]:
-        return {"SLIPWAY_SITE": str(self.cluster.site_file), "FAKE_S": str(seconds), "PYTHONPATH": str(self.root)}
+        own = {"SLIPWAY_SITE": str(self.cluster.site_file), "SLIPWAY_FAKE_S": str(seconds), "PYTHONPATH": str(self.root)}
+        return {**own, "AWS_SECRET_ACCESS_KEY": "of the shell that submits"}
 
     def snakemake(self, *options: str, seconds: float = 1.0, profile: str = "slurm") -> subprocess.Popen[Any]:
         argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", f"profiles/{profile}", "--configfile", f"{self.name}.yaml"]

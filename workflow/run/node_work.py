@@ -110,8 +110,8 @@ class NodeWork:
         assert needs.staged is not None
         framework, bare = self.orders["framework"], self.orders["engine"] == BARE
         paths = needs.directory.paths(needs.staged["root"], framework["folder"] if bare else str(needs.directory.program))
-        work = {"tag": self.orders["tag"], "framework": framework, "cell": self.orders["cell_document"], "deadline": message["deadline"]}
-        work["resumed"] = needs.resumed
+        work = {"tag": self.orders["tag"], "framework": framework, "cell": self.orders["cell_document"], "resumed": needs.resumed}
+        work |= {"deadline": time.time() + message["left_s"], "ends_at": time.monotonic() + message["left_s"]}
         if not bare:
             work |= who_we_are(self.allocation)
         if needs.image is not None:

@@ -128,8 +128,9 @@ def check_framework(framework: Mapping[str, Any], world_size: int) -> None:
 
 
 def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, paths: Paths, master: tuple[str, int]) -> ContainerSpec:
-    """All that runs on node `index`. `work`: tag, framework (name, launcher, command, image, python), cell (of cell.json), deadline,
-    resumed; of the node program uid and holder, for the labels; image_id, where the image was pinned."""
+    """All that runs on node `index`. `work`: tag, framework (name, launcher, command, image, python), cell (of cell.json), deadline
+    (unix time, for the labels), ends_at (the same by the node's monotonic clock), resumed; of the node program uid and holder, for the
+    labels; image_id, where the image was pinned."""
     node = allocation.nodes[index]
     cell, framework = work["cell"], work["framework"]
     processes = _PROCESSES[framework["launcher"]](work, allocation, index, master)
@@ -158,7 +159,7 @@ def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, 
         labels=labels_of(allocation, node.name, work),
         image_id=work.get("image_id"),
         resumed=bool(work.get("resumed")),
-        deadline=work.get("deadline"),
+        deadline=work.get("ends_at"),
     )
 
 

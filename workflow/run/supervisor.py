@@ -276,7 +276,7 @@ class Supervisor:
         training = Training(self.loop, self.nodes, cell["nodes"] * cell["gpus_per_node"], self._training_failed)
         self.training = training
         master = [head.said["reserved"]["address"], head.said["reserved"]["port"]]
-        self.nodes.tell("start", master=master, deadline=time.time() + self.time.deadline - time.monotonic())
+        self.nodes.tell("start", master=master, left_s=self.time.deadline - time.monotonic())
         self.loop.until(lambda: training.finished)
 
 
