@@ -8,20 +8,25 @@ from typing import NamedTuple
 
 import torch
 
+from .exchange import Moments, recorded_event
+
 
 class Issued(NamedTuple):
-    """A step whose work was handed to the device; seconds spent waiting for its batch, and samples in it."""
+    """A step whose work was handed to the device; seconds spent waiting for its batch, samples in it, and when it waited for the others
+    (None: it did not, or that is not known)."""
 
     step: int
     input_s: float
     samples: int
+    waits: Moments | None = None
 
 
 class Finished(NamedTuple):
-    """A step whose result exists."""
+    """A step whose result exists. `exchange_s`: seconds that it waited for the other ranks."""
 
     issued: Issued
     seconds: float
+    exchange_s: float | None
     loss: float
 
 
@@ -40,7 +45,9 @@ class HostClock:
         value = loss.item()
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
-        return [Finished(issued, seconds, value)]
+        waits = issued.waits
+        exchange_s = None if waits is None else waits[1] - waits[0] + waits[3] - waits[2]
+        return [Finished(issued, seconds, exchange_s, value)]
 
     def drain(self) -> list[Finished]:
         """Wait for all steps issued; those not returned yet."""
@@ -54,17 +61,17 @@ class CudaClock:
     def __init__(self, steps: int) -> None:
         self._losses = torch.empty(steps, pin_memory=True)
         self._pending: deque[tuple[Issued, torch.cuda.Event]] = deque()
-        self._last = _event()
+        self._last = recorded_event()
 
     def begin(self) -> None:
         """A window begins now."""
         torch.cuda.synchronize()
-        self._last = _event()
+        self._last = recorded_event()
 
     def end(self, issued: Issued, loss: torch.Tensor) -> list[Finished]:
         """The steps finished since the last call."""
         self._losses[issued.step].copy_(loss, non_blocking=True)
-        self._pending.append((issued, _event()))
+        self._pending.append((issued, recorded_event()))
         return self._pick_up()
 
     def drain(self) -> list[Finished]:
@@ -79,14 +86,10 @@ class CudaClock:
             issued, event = self._pending.popleft()
             seconds = self._last.elapsed_time(event) / 1000
             self._last = event
-            finished.append(Finished(issued, seconds, float(self._losses[issued.step])))
+            waits = issued.waits
+            exchange_s = None if waits is None else (waits[0].elapsed_time(waits[1]) + waits[2].elapsed_time(waits[3])) / 1000
+            finished.append(Finished(issued, seconds, exchange_s, float(self._losses[issued.step])))
         return finished
-
-
-def _event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
 
 
 def make_clock(device: torch.device, steps: int) -> HostClock | CudaClock:

@@ -14,6 +14,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CUDA_ONLY = ("tf32", "fp16")
 POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps before it exchange whole gradients
 ONE_BUCKET_MB = 1 << 20
+NEVER = 1 << 30
 
 
 def join_group(cell: Mapping[str, Any]) -> torch.device:
@@ -55,6 +56,8 @@ def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device) -> Di
         compress = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[comm_hook]
         # By name PyTorch refuses bf16 on gloo, which has learnt it since; the parameter must be called bucket.
         ddp.register_comm_hook(None, lambda state, bucket: compress(state, bucket))
+    # Else PyTorch waits for the timers of the step before, every hundredth step; in its first ten steps it does in any case.
+    ddp._set_ddp_runtime_logging_sample_rate(NEVER)
     return ddp
 
 

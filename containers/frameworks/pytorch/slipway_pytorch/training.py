@@ -6,30 +6,28 @@ import math
 import os
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import slipway_reader
 import torch
 import torch.distributed as dist
-from torch.nn.functional import cross_entropy
 
 from . import checkpoint, compiler
 from .checkpoint import CheckpointWanted, Request, State, find_checkpoint, load_checkpoint, save_checkpoint
 from .clock import Finished, Issued, make_clock
-from .communication import distribute, join_group, leave_group
+from .communication import join_group, leave_group
 from .evaluation import evaluate
 from .events import Events
 from .failures import LossNotFinite
-from .feed import Batches, loader_processes, start_reading, to_device
+from .feed import Batches, loader_processes, start_reading
 from .network import Network, count_parameters
 from .parameters import FILE_NAME, save_parameters
 from .plan import Steps, make_plan
-from .preparation import Cell, make_dice, make_forward, make_network
+from .preparation import Cell, make_forward, make_network
 from .provenance import collect
-
-Step = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
+from .steps import Step, make_inference_step, make_training_step
 
 
 def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
@@ -91,48 +89,6 @@ def resume(cell: Cell, resumed: checkpoint.Resumed, state: State, events: Events
         events.emit("warning", message=f"resumed at step {resumed.step}: {lost}")
 
 
-def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
-    """Forward, backward with the exchange of gradients, update. World size 1 takes the same way. The result is the loss of this rank."""
-    forward = make_forward(cell, dataset, distribute(net, cell["comm_hook"], device), device)
-    optimizer = make_optimizer(cell["optimizer"], net)
-    scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
-    net.train()
-    throw_dice = make_dice(cell["seed"], net, device)
-
-    def step(number: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        throw_dice(number)
-        optimizer.zero_grad()
-        loss = cross_entropy(forward(images), to_device(labels, device))
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        return loss.detach()
-
-    return step, State(net, optimizer, scaler)
-
-
-def make_optimizer(constants: Mapping[str, Any], net: Network) -> torch.optim.Optimizer:
-    """SGD: v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only, not to biases and batch normalisation."""
-    parameters = list(net.parameters())
-    groups = [
-        {"params": [parameter for parameter in parameters if parameter.dim() > 1], "weight_decay": constants["weight_decay"]},
-        {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.SGD(groups, lr=constants["learning_rate"], momentum=constants["momentum"])
-
-
-def make_inference_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
-    """Forward only, ranks on their own. The result is the loss of this rank."""
-    forward = make_forward(cell, dataset, net, device)
-    net.eval()
-
-    def step(_: int, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            return cross_entropy(forward(images), to_device(labels, device))
-
-    return step, State(net)
-
-
 def run_steps(steps: Steps, step: Step, batches: Batches, around: tuple[torch.device, Events, Request]) -> dict[str, float]:
     """All steps that are left, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
 
@@ -145,12 +101,14 @@ def run_steps(steps: Steps, step: Step, batches: Batches, around: tuple[torch.de
 
     def report(finished: Sequence[Finished]) -> None:
         nonlocal measured_s
-        for (number, input_s, samples), seconds, loss in finished:
+        for (number, input_s, samples, _), seconds, exchange_s, loss in finished:
             if not math.isfinite(loss):
                 raise LossNotFinite(f"the loss of step {number} is {loss}")
             measured = steps.first_measured <= number < steps.end_measured
             measured_s += seconds if measured else 0.0
-            times = {"seconds": seconds, "input_s": input_s, "samples": samples}
+            times: dict[str, Any] = {"seconds": seconds, "input_s": input_s, "samples": samples}
+            if exchange_s is not None:
+                times["exchange_s"] = exchange_s
             events.emit("step", step=number, measured=measured, **times, loss=loss, loss_scope="local")
 
     start = time.perf_counter()
@@ -172,8 +130,8 @@ def run_steps(steps: Steps, step: Step, batches: Batches, around: tuple[torch.de
         before = time.perf_counter()
         images, labels = next(batches)
         input_s = time.perf_counter() - before
-        loss = step(number, images, labels)
-        report(clock.end(Issued(number, input_s, len(labels)), loss))
+        loss, waits = step(number, images, labels)
+        report(clock.end(Issued(number, input_s, len(labels), waits), loss))
     report(clock.drain())
     end = time.perf_counter()
     window_s = marks.get(steps.end_measured, end) - marks.get(steps.first_measured, end)

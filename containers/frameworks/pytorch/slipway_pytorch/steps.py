@@ -1,0 +1,73 @@
+"""One step of training or inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from .checkpoint import MOMENTUM, State
+from .communication import distribute
+from .exchange import Exchange, Moments, recorded_event
+from .feed import to_device
+from .network import Network
+from .preparation import Cell, make_dice, make_forward
+
+Step = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, Moments | None]]
+"""(number, images, labels) -> the loss of this rank, and when it waited for the others."""
+
+
+def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
+    """Forward, backward with the exchange of gradients, update. World size 1 takes the same way."""
+    ddp = distribute(net, cell["comm_hook"], device)
+    forward = make_forward(cell, dataset, ddp, device)
+    exchange = Exchange(ddp, recorded_event) if device.type == "cuda" else Exchange(ddp)
+    scaled = cell["precision"] == "fp16"
+    optimizer = make_optimizer(cell["optimizer"], net, scaled=scaled)
+    scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+    net.train()
+    throw_dice = make_dice(cell["seed"], net, device)
+
+    def step(number: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments | None]:
+        throw_dice(number)
+        optimizer.zero_grad()
+        loss = cross_entropy(forward(images), to_device(labels, device))
+        scaler.scale(loss).backward()
+        waits = exchange.end()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach(), waits
+
+    return step, State(net, optimizer, scaler)
+
+
+def make_optimizer(constants: Mapping[str, Any], net: Network, *, scaled: bool) -> torch.optim.Optimizer:
+    """SGD: v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only, not to biases and batch normalisation.
+
+    `scaled`: behind a loss scaler. Then the fused form, which takes "a gradient was not finite" as a number on the device, where the other
+    forms read it back in every step. Its momentum begins as zeros: a first step that is left out would leave it as it was allocated.
+    """
+    parameters = list(net.parameters())
+    groups = [
+        {"params": [parameter for parameter in parameters if parameter.dim() > 1], "weight_decay": constants["weight_decay"]},
+        {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=constants["learning_rate"], momentum=constants["momentum"], fused=scaled or None)
+    if scaled and constants["momentum"]:
+        for parameter in parameters:
+            optimizer.state[parameter][MOMENTUM] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def make_inference_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
+    """Forward only, ranks on their own."""
+    forward = make_forward(cell, dataset, net, device)
+    net.eval()
+
+    def step(_: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments | None]:
+        with torch.no_grad():
+            return cross_entropy(forward(images), to_device(labels, device)), None
+
+    return step, State(net)

@@ -1,0 +1,119 @@
+"""What PyTorch's step promises beyond its numbers: who waits for whom is told, and nothing is read back from the device."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from containers.frameworks import FRAMEWORKS
+from workflow.run.stragglers import skew, straggler
+
+pytestmark = pytest.mark.slow
+TIMEOUT_S = 120
+
+WAITING = """
+import json, sys, time
+import torch
+import torch.distributed as dist
+from slipway_pytorch.clock import HostClock, Issued
+from slipway_pytorch.communication import distribute
+from slipway_pytorch.exchange import Exchange
+
+rank, slow, steps = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+
+class Work(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(0.1 if rank == slow else 0.01)  # the work itself: as long as it takes
+        return x
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo", rank=rank, world_size=2)
+layers = [torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 2)]
+net = torch.nn.Sequential(Work(), *layers)
+ddp = distribute(net, "none", torch.device("cpu"))
+exchange, clock = Exchange(ddp), HostClock()
+dist.barrier()
+clock.begin()
+found = []
+for step in range(steps):
+    ddp(torch.ones(2, 1, 8, 8)).sum().backward()
+    (finished,) = clock.end(Issued(step, 0.0, 2, exchange.end()), torch.zeros(()))
+    found.append([finished.seconds, finished.exchange_s])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_the_rank_that_others_wait_for_is_told_apart(lib: Path, slow: int) -> None:
+    """Both ways of waiting: rank 1 for the statistics of a slow rank 0, and rank 0 for the gradients of a slow rank 1."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = [python(lib, WAITING, str(rank), str(slow), "12", MASTER_ADDR="127.0.0.1", MASTER_PORT=port) for rank in (0, 1)]
+    steps = [json.loads(rank.communicate(timeout=TIMEOUT_S)[0])[2:] for rank in ranks]
+    assert all(0 <= exchange_s <= seconds for rank in steps for seconds, exchange_s in rank)
+    work = [[seconds - exchange_s for seconds, exchange_s in pair] for pair in zip(*steps, strict=True)]
+    assert straggler(work) == slow
+    assert (ratio := skew(work)) is not None
+    assert ratio > 1.2, "slowest rank over the middle of the two: 1.8 on an idle machine"
+
+
+SCALED = """
+import copy, json
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from slipway_pytorch.steps import make_optimizer
+
+class ReadBacks(TorchDispatchMode):
+    count = 0
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+nets = {True: net, False: copy.deepcopy(net)}
+before = [parameter.clone() for parameter in net.parameters()]
+found = {"left_out": None, "counts": {}, "distance": 0.0}
+for scaled, net in nets.items():
+    optimizer = make_optimizer({"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}, net, scaled=scaled)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with ReadBacks() as reads:
+        for number, factor in enumerate((float("inf"), 1.0, 1.0, 1.0)):
+            optimizer.zero_grad()
+            loss = (net(torch.ones(3, 4)) * factor).square().sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if number == 0:
+                found["left_out"] = all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    found["counts"][str(scaled)] = reads.count
+pairs = list(zip(nets[True].parameters(), nets[False].parameters()))
+found["distance"] = max((one - other).abs().max().item() for one, other in pairs)
+found["moved"] = max((one - other).abs().max().item() for one, other in zip(before, nets[True].parameters()))
+print(json.dumps(found))
+"""
+
+
+def test_the_loss_scaler_reads_nothing_back_and_leaves_a_bad_step_out(lib: Path) -> None:
+    """On the CPU, through the same code as on a GPU; the first step overflows, as first steps of fp16 do."""
+    process = python(lib, SCALED)
+    found = json.loads(process.communicate(timeout=TIMEOUT_S)[0])
+    assert found["counts"]["True"] == 0
+    assert found["counts"]["False"] > 0, "the other form reads back, and this test sees it"
+    assert found["left_out"]
+    assert found["moved"] > 1e-3
+    assert found["distance"] < 1e-6, "the two forms of the optimizer do the same"
+
+
+def python(lib: Path, script: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """A script beside the program, with its modules."""
+    paths = os.pathsep.join([str(lib), str(FRAMEWORKS["pytorch"])])
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}
+    return subprocess.Popen([sys.executable, "-c", script, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
