@@ -51,7 +51,7 @@ def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     assert record["performance"]["num_measured_steps"] == 10
     assert record["performance"]["num_warmup_steps"] == 2
     assert record["training"]["eval"] == {"split": "test", "loss": 0.5, "accuracy": 0.75, "samples": 12}
-    assert record["training"]["parameters"] == 7
+    assert record["training"]["parameters"] == 426_571, "of lenet on these images"
     assert [node["name"] for node in record["nodes"]] == [f"local-{index}" for index in range(nodes)]
     assert all(node["stage"]["copied_bytes"] > 0 and not node["stage"]["hit"] for node in record["nodes"])
     assert sum(node["stage"]["storage_bytes"] for node in record["nodes"]) == record["dataset"]["bytes"]  # once, however many nodes

@@ -105,10 +105,12 @@ def make_part(run_dir: str, attempt: int) -> str:
     return str(part)
 
 
-def read_measured(directory: str, cell: Mapping[str, Any]) -> dict[str, Any]:
-    """What the pushed events say: see record.measured."""
+def read_measured(directory: str, cell: Mapping[str, Any], parameters: int) -> dict[str, Any]:
+    """What the pushed events say: see record.measured. `parameters`: of the cell's model."""
     world_size = cell["nodes"] * cell["gpus_per_node"]
-    return measured(read_events(Path(directory), world_size), world_size, cell["global_batch_size"], cell["mode"])
+    return measured(
+        read_events(Path(directory), world_size), world_size, cell["global_batch_size"], cell["mode"], (cell["model"], parameters)
+    )
 
 
 def publish_attempt(

@@ -232,7 +232,11 @@ class _Finish:
                 problems.append(_push_error(node))
         if problems:
             raise problems[0]
-        self.found = run.call("push", attempt.read_measured, self.part, run.run["cell"], timeout_s=left_s)
+        arguments = (self.part, run.run["cell"], run.work["model"]["parameters"])
+        self.found = run.call("push", attempt.read_measured, *arguments, timeout_s=left_s)
+        if self.ending.status == "ok" and (wrong := self.found["wrong_model"]) is not None:
+            self.ending = Ending(status="error", reason=wrong)
+            logger.error("%s", wrong)
 
     def _judge_lost(self) -> None:
         """A node that went after its ranks had ended well, and before its files were on storage, took them along: no result is whole."""

@@ -1,6 +1,7 @@
 """Writes the events of a training run without training.
 
 `optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow" or "fail",
+"parameters": {"<rank>": what it tells of them},
 "hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CELL = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text())
 FAKE = CELL["optimizer"].get("fake", {})
+PARAMETERS = FAKE.get("parameters", {}).get(str(RANK), CELL["model_parameters"])
 EVENTS = Path(os.environ["SLIPWAY_OUT"], f"events-{RANK}.jsonl").open("w", buffering=1)  # noqa: SIM115 - until the end of the process
 
 
@@ -181,8 +183,9 @@ def main():
     peers = Peers()
     provenance = {"torch_version": "0", "threads": int(os.environ["OMP_NUM_THREADS"]), "cpu_cores": sorted(os.sched_getaffinity(0))}
     emit(
-        "run_start", rank=RANK, world_size=WORLD, framework="fake", framework_version="1", device="cpu", parameters=7, provenance=provenance
-    )
+        "run_start", rank=RANK, world_size=WORLD, framework="fake", framework_version="1", device="cpu", parameters=PARAMETERS,
+        provenance=provenance,
+    )  # fmt: skip
     emit("phase", phase="warmup")
     steps = CELL["steps"]
     first = resume()
@@ -215,7 +218,7 @@ def main():
         emit("eval", split="test", loss=0.5, accuracy=0.75, samples=12)
         Path(os.environ["SLIPWAY_OUT"], "parameters.safetensors").write_bytes(bytes(1000))
         assert list(range(total)) == SEEN, SEEN
-    emit("run_stop", steps=step + 1, parameters=7, norm=1.5, max_memory_allocated_bytes=None, train_s=0.1, eval_s=0.1)
+    emit("run_stop", steps=step + 1, parameters=PARAMETERS, norm=1.5, max_memory_allocated_bytes=None, train_s=0.1, eval_s=0.1)
 
 
 if __name__ == "__main__":
