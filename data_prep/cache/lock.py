@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,9 @@ from typing import Any
 
 from data_prep.cache.holder import this_process
 
-_BEAT_S = 0.2
+logger = logging.getLogger(__name__)
+
+_BEAT_S = 0.1
 
 
 class Lock:
@@ -27,7 +31,11 @@ class Lock:
         self.path = path
         self.what = what
         self.held = False
-        self._last_beat = 0.0
+        self._said: dict[str, Any] = {}
+        self._writing = threading.Lock()
+        self._news: tuple[int, int] | None = None
+        self._stop = threading.Event()
+        self._pulse: threading.Thread | None = None
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
         if os.fstat(self._descriptor).st_uid == os.geteuid():
             os.fchmod(self._descriptor, mode)  # our group must be able to open it whatever our umask is
@@ -36,6 +44,9 @@ class Lock:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        if self._pulse is not None:
+            self._pulse.join()
         os.close(self._descriptor)
         self.held = False
 
@@ -46,7 +57,7 @@ class Lock:
         except BlockingIOError:
             return False
         self.held = True
-        self._write({**this_process(), "what": self.what, "done": 0, "total": 0})
+        self._say(**this_process(), what=self.what, done=0, total=0)
         return True
 
     def acquire(self, stall_s: float, on_wait: Callable[[dict[str, Any]], None] | None = None) -> bool:
@@ -66,17 +77,29 @@ class Lock:
         return True
 
     def beat(self, done: int, total: int) -> None:
-        """Show those who wait that we get on. Cheap: writes five times a second at most."""
-        now = time.monotonic()
-        if self.held and (now - self._last_beat > _BEAT_S or done == total):
-            self._last_beat = now
-            self._write({**self.holder(), "done": done, "total": total, "beat": time.monotonic_ns()})
+        """Show those who wait that we get on. Costs the caller nothing: a thread writes what was said last, ten times a second at most, and
+        nothing where nothing was said. So a disk that is slow with a few bytes stops nobody, and who is frozen does not beat."""
+        self._news = done, total
+        if self.held and self._pulse is None:
+            self._pulse = threading.Thread(target=self._write_beats, name="beat", daemon=True)
+            self._pulse.start()
+
+    def _write_beats(self) -> None:
+        while not self._stop.is_set():
+            news, self._news = self._news, None
+            try:
+                if news is not None:
+                    self._say(done=news[0], total=news[1], beat=time.monotonic_ns())
+            except OSError as error:
+                logger.warning("who waits for %s cannot be shown any more that we get on: %s", self.path, error.strerror)
+                return
+            self._stop.wait(_BEAT_S)
 
     def doing(self, what: str) -> None:
         """Say that the holder does something else now."""
         self.what = what
         if self.held:
-            self._write({**self.holder(), "what": what})
+            self._say(what=what)
 
     def holder(self) -> dict[str, Any]:
         """What the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read at this moment."""
@@ -89,5 +112,7 @@ class Lock:
     def _read(self) -> bytes:
         return os.pread(self._descriptor, 4096, 0).rstrip()
 
-    def _write(self, content: dict[str, Any]) -> None:
-        os.pwrite(self._descriptor, json.dumps(content).encode().ljust(512), 0)
+    def _say(self, **news: Any) -> None:
+        with self._writing:
+            self._said.update(news)
+            os.pwrite(self._descriptor, json.dumps(self._said).encode().ljust(512), 0)

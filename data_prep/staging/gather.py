@@ -103,9 +103,8 @@ class Gather:
             self._close()
 
     def _close(self) -> None:
-        """A read that storage does not answer is left to itself."""
-        hangs = any(begun < time.monotonic() - self._patience_s for begun in self._swarm.reading.values())
-        self._readers.shutdown(wait=not hangs, cancel_futures=True)
+        """A read that storage has not answered is left to itself."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
         for pool in (self._writers, self._checker):
             pool.shutdown(wait=True, cancel_futures=True)
         self._closed = True

@@ -55,7 +55,10 @@ class OpenFiles(Generic[T]):
                 self._files.pop(number).close()
 
     def close(self) -> None:
-        """Close them all; one that a thread still has in use when that has done with it, if ever."""
-        with self._lock:
-            self._closed = True
-            self._trim()
+        """Close them all; those that a thread still has in use, or opens, when that has done with it, if ever."""
+        self._closed = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._trim()
+            finally:
+                self._lock.release()

@@ -169,9 +169,21 @@ def test_a_lock_that_gets_on_is_waited_for(tmp_path: Path) -> None:
         with Lock(tmp_path / "lock", "stage", 0o600) as one:
             assert one.try_acquire()
             one.beat(5, 10)
-            assert not other.acquire(0.02, seen.append)
-            assert [(state["what"], state["done"], state["total"], state["pid"]) for state in seen] == [("stage", 5, 10, os.getpid())]
+            assert not other.acquire(0.5, seen.append)
+            assert [seen[-1][key] for key in ("what", "done", "total", "pid")] == ["stage", 5, 10, os.getpid()]
         assert other.acquire(0.0)
+
+
+def test_a_beat_waits_for_no_disk(tmp_path: Path) -> None:
+    """While a write into the lock's file hangs, here because another thread is in the middle of one."""
+    with Lock(tmp_path / "lock", "stage", 0o600) as lock:
+        assert lock.try_acquire()
+        with lock._writing:
+            lock.beat(1, 3)
+            lock.beat(2, 3)
+        with Lock(tmp_path / "lock", "stage", 0o600) as other:
+            assert not other.acquire(0.5)
+            assert other.holder()["done"] == 2
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])

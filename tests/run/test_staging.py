@@ -27,6 +27,8 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, done: Callable[[int, float], int]) -> None:
         self.now, self.done = 0.0, done
+        self.listens_at: dict[int, float] = {}
+        self.peers: list[tuple[int, tuple[int, ...], bool]] = []
         monkeypatch.setattr("workflow.run.staging.time", SimpleNamespace(monotonic=lambda: self.now))
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
         self.all[0].said["reserved"] = {}
@@ -37,6 +39,11 @@ class World:
 
     def send(self, node: NodeHandle, do: str, **fields: Any) -> None:
         """Nobody is there to hear it."""
+        if do == "peers":
+            self.peers.append((node.index, fields["peers"]["readers"], fields["peers"]["late"]))
+
+    def present(self) -> list[NodeHandle]:
+        return self.all
 
     def tell(self, do: str, **fields: Any) -> None:
         """Nor this."""
@@ -48,6 +55,9 @@ class World:
             for node in self.all:
                 if self.now >= FOREVER:
                     node.said["staged"] = {}
+                if self.listens_at.get(node.index, FOREVER) <= self.now and not node.has_said("listening"):
+                    node.said["listening"] = {"address": "127.0.0.1", "port": 1, "have": ""}
+                    self.staging.heard(node, "listening")
                 node.said["progress"] = {"done": self.done(node.index, self.now), "total": 1000}
                 self.staging.heard(node, "progress")
         return done()
@@ -91,3 +101,22 @@ def test_the_limit_is_for_those_that_read_at_once() -> None:
     assert stall_s(LARGEST_CHUNK, 1000, None) == STALL_S + 1000
     assert stall_s(LARGEST_CHUNK, 1000, 8) == STALL_S + 8
     assert stall_s(LARGEST_CHUNK, 2, 8) == STALL_S + 2
+
+
+@pytest.mark.parametrize(
+    ("listens_at", "told"),
+    [
+        ({0: 1, 1: 2, 2: 3}, [(0, (0, 1, 2), False), (1, (0, 1, 2), False), (2, (0, 1, 2), False)]),
+        ({0: 1, 1: 100, 2: 3}, [(0, (0, 2), False), (2, (0, 2), False), (1, (0, 2), True)]),
+        ({0: 90, 1: 50, 2: 70}, [(1, (1,), False), (2, (1,), True), (0, (1,), True)]),
+    ],
+    ids=["all in time", "one late", "nobody in time"],
+)
+def test_somebody_is_always_appointed_to_read(
+    monkeypatch: pytest.MonkeyPatch, listens_at: dict[int, float], told: list[tuple[int, tuple[int, ...], bool]]
+) -> None:
+    """Where nobody came in time all of them were readers once, each at the whole rate that the site allows."""
+    world = World(monkeypatch, lambda _index, now: int(now))
+    world.listens_at = listens_at
+    world.run()
+    assert world.peers == told

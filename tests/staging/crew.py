@@ -24,8 +24,8 @@ LIMIT_S = 60.0
 class Stager:
     """One process of `python -m data_prep.staging`."""
 
-    def __init__(self, index: int, nodes: int, source: Path, cache: Path, options: Sequence[str]) -> None:
-        argv = [sys.executable, "-m", "data_prep.staging", "--source", str(source), "--cache", str(cache), "--patience-s", "0"]
+    def __init__(self, index: int, nodes: int, source: Path, cache: Path, options: Sequence[str], wrap: Sequence[str] = ()) -> None:
+        argv = [*wrap, sys.executable, "-m", "data_prep.staging", "--source", str(source), "--cache", str(cache), "--patience-s", "0"]
         parent = os.getpid()
         self.process = subprocess.Popen(
             [*argv, "--company", f"{index}/{nodes}", *options],
@@ -128,12 +128,18 @@ class Crew:
 
 
 @contextmanager
-def crew(source: Path, caches: Sequence[Path], *options: str, each: Mapping[int, Sequence[str]] | None = None) -> Iterator[Crew]:
-    """A stager per cache."""
+def crew(
+    source: Path,
+    caches: Sequence[Path],
+    *options: str,
+    each: Mapping[int, Sequence[str]] | None = None,
+    wrap: Mapping[int, Sequence[str]] | None = None,
+) -> Iterator[Crew]:
+    """A stager per cache; `wrap`: the beginning of the command of some."""
     stagers: list[Stager] = []
     try:
         for index, cache in enumerate(caches):
-            stagers.append(Stager(index, len(caches), source, cache, [*options, *(each or {}).get(index, ())]))
+            stagers.append(Stager(index, len(caches), source, cache, [*options, *(each or {}).get(index, ())], (wrap or {}).get(index, ())))
         yield Crew(stagers)
     finally:
         for stager in stagers:

@@ -271,3 +271,34 @@ def test_what_was_taken_over_is_not_read_once_somebody_brings_it(alone: Rig, has
     if asked_s_ago is not None:
         swarm.ask(2, 1, time.monotonic() - asked_s_ago)
     assert quota.next(10.0) == read
+
+
+def test_what_storage_does_not_give_is_asked_of_another_in_the_end(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.reading[0] = 5.0
+    assert swarm.pick(1) is None
+    assert swarm.pick_late(1, before=5.0) is None
+    assert swarm.pick_late(1, before=5.1) == 0
+    swarm.ask(1, 0, now=6.0)
+    assert swarm.pick_late(2, before=5.9) is None, "one is enough until that one is late too"
+    rig.sends(1, 0)
+    rig.do_jobs()
+    assert swarm.have[0]
+    assert swarm.num_left == 1
+
+
+def test_what_the_disk_lost_is_asked_for_again(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.ask(1, 0, now=0.0)
+    rig.sends(1, 0)
+    rig.do_jobs()
+    missing = swarm.missing
+    assert swarm.pick(2) is None
+    rig.gather._was_synced([(0, 0)])
+    assert (swarm.have[0], swarm.missing) == (0, missing + 1)
+    assert swarm.pick(2) == 0
+    for _ in range(2):
+        swarm.got(0)
+        rig.gather._was_synced([(0, 0)])
+    with pytest.raises(StagingError, match="does not keep what it is given: chunk 0 of shard-00000.lmdb .* 4 times"):
+        rig.gather._was_synced([(0, 0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -154,6 +155,44 @@ def test_a_frozen_node_does_not_stop_the_others(source: Path, caches: list[Path]
     if readers is None or victim == 0:
         assert any(str(victim) in result["lost_peers"] for result in results)
     assert sum(result["storage_bytes"] for result in results) <= 1.4 * TOTAL
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace to make a read hang")
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_node_whose_storage_hangs_gets_all_from_the_others(source: Path, caches: list[Path], victim: int) -> None:
+    """Its reads of one shard answer after ten minutes: what the others have read in its place comes from them, and it ends."""
+    hangs = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(source / "shard-00000.lmdb" / "data.mdb")]
+    hangs += ["-e", "trace=preadv,preadv2", "-e", "inject=preadv,preadv2:delay_enter=600000000"]
+    with crew(source, caches[:3], "--late-s", "0.5", wrap={victim: hangs}) as stagers:
+        stagers.meet(appointed=[victim, *(index for index in range(3) if index != victim)])
+        stagers.until(lambda: all("result" in stager.said for stager in stagers.all))
+        for stager in stagers.all:
+            stager.tell(staged_all=True)
+        results = [stager.result for stager in stagers.all]
+    assert_whole(source, caches[:3])
+    assert results[victim]["storage_bytes"] == 0
+    assert sum(result["storage_bytes"] for result in results) <= 1.2 * TOTAL
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace to make a read hang")
+@pytest.mark.parametrize("holder", ["has all", "has part"])
+def test_a_holder_whose_disk_is_slow_with_its_own_work_serves_meanwhile(source: Path, caches: list[Path], holder: str) -> None:
+    """It hashes what it has for ten minutes; what it sends is read in another way (sendfile), and hashed by who gets it."""
+    cache = open_cache(caches[2])
+    if holder == "has all":
+        mine = stage(source, caches[2]).root
+    else:
+        mine = part_of(cache, source.name)
+        with pytest.raises(Stopped):
+            stage(source, caches[2], progress=stop_after(4_000_000), options=StageOptions(copy=CopyOptions(sync_bytes=100_000, threads=1)))
+    slow = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(mine / "shard-00000.lmdb" / "data.mdb")]
+    slow += ["-e", "trace=preadv,preadv2", "-e", "inject=preadv,preadv2:delay_enter=600000000"]
+    with crew(source, caches[:3], "--late-s", "0.5", wrap={2: slow}) as stagers:
+        stagers.meet(appointed=[0, 1])
+        results = stagers.finish(2)
+        assert "result" not in stagers.all[2].said
+    assert_whole(source, caches[:2])
+    assert sum(result["storage_bytes"] for result in results) <= (0 if holder == "has all" else 0.4 * TOTAL)
 
 
 def test_a_node_that_cannot_be_reached_is_done_without(source: Path, caches: list[Path]) -> None:

@@ -41,6 +41,7 @@ class Staging:
         self._readers: int | None = None
         self._met: list[dict[str, Any] | None] | None = None
         """What each node said of where it listens; None before they were told of each other."""
+        self._has_waited = False
         self._appointed: tuple[int, ...] = ()
         self._done: dict[int, int] = {}
         """Per node, the bytes that it had last."""
@@ -67,7 +68,9 @@ class Staging:
         limit_s = stall_s(orders["bytes_per_s"], len(self._nodes.all), readers)
         if len(self._nodes.all) > 1:
             self._loop.until(lambda: self._everybody("listening", "waiting", "failed"), MEET_S)
-            self._introduce()
+            self._has_waited = True
+            if any(node.has_said("listening") for node in self._nodes.present()):
+                self._introduce()
         while not self._loop.until(lambda: self._everybody("staged", "failed") and (head.lost or head.has_said("reserved")), 1.0):
             if time.monotonic() - self._heard > limit_s:
                 self._on_end(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
@@ -92,9 +95,13 @@ class Staging:
             self.loads(node)
 
     def listens(self, node: NodeHandle) -> None:
-        """A node has come: to the others, if these had been told already."""
+        """A node has come: to the others, if these had been told already. Without anybody there is nobody to appoint as a reader: the first
+        that comes then is the one, and the others get it from there."""
         self._heard = time.monotonic()
-        if self._met is not None and self._met[node.index] is None:
+        if self._met is None:
+            if self._has_waited:
+                self._introduce()
+        elif self._met[node.index] is None:
             self._met[node.index] = node.said["listening"]
             self._tell_of_others(node, late=True)
 
