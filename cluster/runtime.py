@@ -1,24 +1,103 @@
-"""Our directory for locks and sockets on this machine: under /tmp, so it must be ours alone."""
+"""Our directory for locks on this machine: the same one for all runs of this user, below /tmp, so it must be ours alone.
+
+Its name is known, so that anybody can make it before us: then it is another one with letters that nobody can know beforehand. What is ours
+is found by its owner, and which one counts stands in it. A directory of ours in /tmp stays until we, or a cleaner, remove it, since /tmp
+has the sticky bit; so nobody else can make two runs of one user look for their locks in two places.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import secrets
 import stat
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from base.errors import AllocationError
+from base.trusted import described, why_way_distrusted
 
 RUNTIME_DIRECTORY: Final = "/tmp/slipway-{uid}"  # noqa: S108 - made with mode 0700 and checked
+MARK: Final = "in-use"
+TRIES: Final = 100
+PAUSE_S: Final = 0.02
+_DISAGREE: Final = "what is made there vanishes or stays locked; look what clears it, or end the process that holds it (`fuser`)"
 
 
 def runtime_directory(pattern: str = RUNTIME_DIRECTORY) -> Path:
-    """Made if it is not there. Raises AllocationError when it is not a directory that only we can enter."""
-    directory = pattern.format(uid=os.getuid())
+    """Made if it is not there. Raises AllocationError when it cannot be one that only we can enter."""
+    first = Path(pattern.format(uid=os.geteuid()))
     try:
-        Path(directory).mkdir(0o700)
+        problem = why_way_distrusted(first.parent)
+        found = None if problem is not None else _agreed(first)
+    except OSError as error:
+        found, problem = None, f"{error.strerror}: {error.filename}"
+    if found is None:
+        raise AllocationError(f"the locks of runs on this machine cannot lie in {first.parent}: {problem or _DISAGREE}")
+    return found
+
+
+def _agreed(first: Path) -> Path | None:
+    """None: it did not come about."""
+    for _ in range(TRIES):
+        ours = _ours(first)
+        marked = _marked(ours)
+        if marked:
+            return marked[0]
+        if not ours:
+            _make(first)
+            ours = _ours(first)
+        if not _mark_one(first, ours):
+            time.sleep(PAUSE_S)
+    return None
+
+
+def _mark_one(first: Path, ours: Sequence[Path]) -> bool:
+    """Say which one counts, if nobody has; False to look again. Whoever does so has all locked that it saw after it made its own: the one
+    that was made before all others is among them, for everybody, so that only one does so."""
+    with contextlib.ExitStack() as held:
+        for path in sorted(ours):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                held.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (FileNotFoundError, BlockingIOError):
+                return False
+        now = _ours(first)
+        if now and not _marked(now):
+            (now[0] / MARK).touch()
+            for other in now[1:]:
+                with contextlib.suppress(OSError):
+                    other.rmdir()
+        return bool(now)
+
+
+def _marked(ours: Sequence[Path]) -> list[Path]:
+    return [path for path in ours if (path / MARK).exists()]
+
+
+def _ours(first: Path) -> list[Path]:
+    """Those of this user, `first` before all others. Raises AllocationError for one that others can enter."""
+    found = []
+    for path in (first, *sorted(first.parent.glob(f"{first.name}-*"))):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if status.st_uid != os.geteuid():
+            continue
+        if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
+            raise AllocationError(f"{described(path, status)} must be a directory of yours with mode 0700, and is not: remove it")
+        found.append(path)
+    return found
+
+
+def _make(first: Path) -> None:
+    """Under its own name, or under one that nobody has taken."""
+    try:
+        first.mkdir(0o700)
     except FileExistsError:
-        found = os.lstat(directory)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise AllocationError(f"{directory} must be a directory of yours with mode 0700, and is not: remove it") from None
-    return Path(directory)
+        first.with_name(f"{first.name}-{secrets.token_hex(8)}").mkdir(0o700)

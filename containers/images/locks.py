@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ContainerError
+from base.trusted import trusted_directory
 
 PAUSE_S: Final = 0.2
 _NOT_OURS: Final = (errno.EACCES, errno.EPERM)
@@ -40,7 +41,7 @@ def locked(path: Path, what: str, limit_s: float) -> Iterator[None]:
 
 def _opened(path: Path, what: str) -> int:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        trusted_directory(path.parent)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         whose = "; is it another user's? give a place of your own in the site file" if error.errno in _NOT_OURS else ""

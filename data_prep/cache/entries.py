@@ -38,11 +38,12 @@ class Row:
     target: str | None = None  # where an undelivered result belongs
 
 
-def ls(cache_dir: Path, job_alive: JobAlive | None = None) -> list[Row]:
-    """All that takes room, last used first. Sizes and manifests are compared, not contents (that is `slipway dataset verify`)."""
+def ls(cache_dir: Path, job_alive: JobAlive | None = None, *, group: bool = False) -> list[Row]:
+    """All that takes room, last used first. Sizes and manifests are compared, not contents (that is `slipway dataset verify`). `group`: see
+    open_cache."""
     if not cache_dir.exists():
         return []
-    cache = open_cache(cache_dir)
+    cache = open_cache(cache_dir, group=group)
     rows = [_dataset_row(cache, name, job_alive) for name in names(cache)]
     for path in sorted(cache.datasets.glob(".*")):
         if HIDDEN.fullmatch(path.name):
@@ -54,12 +55,12 @@ def ls(cache_dir: Path, job_alive: JobAlive | None = None) -> list[Row]:
     return sorted(rows, key=lambda row: -row.last_used)
 
 
-def rm(cache_dir: Path, name: str, force: bool = False, job_alive: JobAlive | None = None) -> int:
+def rm(cache_dir: Path, name: str, force: bool = False, job_alive: JobAlive | None = None, *, group: bool = False) -> int:
     """Remove a staged dataset, or what is left of a copy; returns its bytes. Programs that have it open read on undisturbed.
 
     Raises LeaseError while it is in use (leases, unless `force`) or being staged, StagingError when it is not there or not ours.
     """
-    cache = open_cache(cache_dir)
+    cache = open_cache(cache_dir, group=group)
     name = dataset_name(Path(dataset_of(Path(name))))
     with usable(cache.root), Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
         if not lock.try_acquire():

@@ -18,7 +18,11 @@ def evict(cache_dir: Path, need_bytes: int, job_alive: JobAlive | None = None, k
 
     What is leased, locked, not ours, or named `keep` stays. Frees less where there is no more.
     """
-    cache = open_cache(cache_dir)
+    return evict_from(open_cache(cache_dir), need_bytes, job_alive, keep)
+
+
+def evict_from(cache: Cache, need_bytes: int, job_alive: JobAlive | None = None, keep: str | None = None) -> list[str]:
+    """evict() in an open cache."""
     removed = []
     for path, num_bytes in evictable(cache, job_alive, keep):
         if need_bytes <= 0:

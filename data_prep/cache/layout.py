@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from base.errors import StagingError
+from base.trusted import described, is_group_open, trusted_directory
 
 DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}-[0-9a-f]{12}")
 HIDDEN = re.compile(
@@ -63,24 +64,25 @@ class Cache:
         return 0o660 if self.shared else 0o600
 
     def make_directory(self, path: Path) -> Path:
-        """Create `path` in the cache, open to the group where the cache is; the umask has no say. Existing is fine."""
+        """Create `path` in the cache, open to the group where the cache is; the umask has no say. Existing is fine. In `runs` everybody of
+        the group has directories of his own, whose code his ranks import: only their owner may exchange them."""
         try:
             path.mkdir()
         except FileExistsError:
             return path
-        path.chmod(0o2770 if self.shared else 0o700)
+        path.chmod(0o700 if not self.shared else 0o3770 if path == self.runs else 0o2770)
         return path
 
 
-def open_cache(root: Path) -> Cache:
+def open_cache(root: Path, *, group: bool = False) -> Cache:
     """The cache in `root`, created where it is missing, private to us unless `root` is group-writable with the set-group-ID bit.
 
-    Raises StagingError where a directory of it belongs to somebody else or can be written by everybody: it may lie under /tmp.
+    Raises StagingError where `root`, what leads to it, or a directory of it is somebody else's or can be written by others: it may lie
+    under /tmp. `group`: the site says `shared: group`, so that somebody else of our group may have made it.
     """
     with usable(root):
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        root = root.resolve(strict=True)
-        cache = Cache(root=root, shared=_is_shared(root.stat()))
+        root = trusted_directory(root, group=group)
+        cache = Cache(root=root, shared=is_group_open(root.stat()))
         for path in (cache.datasets, cache.leases, cache.locks, cache.used, cache.verified, cache.runs):
             cache.make_directory(path)
             _check_owner(path)
@@ -118,16 +120,11 @@ def mark_of(cache: Cache, name: str) -> Path:
     return cache.verified / f"{name}-{os.geteuid()}.json"
 
 
-def _is_shared(status: os.stat_result) -> bool:
-    return bool(status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IWGRP) and not status.st_mode & stat.S_IWOTH
-
-
 def _check_owner(path: Path) -> None:
     status = path.lstat()
     ours = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
-    groups = {os.getegid(), *os.getgroups()}
-    if not stat.S_ISDIR(status.st_mode) or not (ours or (_is_shared(status) and status.st_gid in groups)):
+    if not stat.S_ISDIR(status.st_mode) or not (ours or is_group_open(status)):
         raise StagingError(
-            f"{path} is not ours alone (uid {status.st_uid}, mode {status.st_mode & 0o7777:o}): somebody else could change the data in it; "
-            "choose another cache.path, or remove that directory"
+            f"{described(path, status)} is not ours alone: somebody else could change the data in it; choose another cache.path, or remove "
+            "that directory"
         )

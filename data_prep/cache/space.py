@@ -8,7 +8,7 @@ from pathlib import Path
 
 from base.errors import NotEnoughSpace
 from base.units import format_size
-from data_prep.cache.eviction import evict, evictable
+from data_prep.cache.eviction import evict_from, evictable
 from data_prep.cache.holder import JobAlive
 from data_prep.cache.layout import Cache
 from data_prep.cache.lease import live_leases
@@ -33,7 +33,7 @@ def make_room(cache: Cache, need: Need, job_alive: JobAlive | None = None) -> li
     missing = _missing_bytes(cache, need)
     removed: list[str] = []
     if missing > 0 and sum(num_bytes for _, num_bytes in evictable(cache, job_alive, need.name)) >= missing:
-        removed = evict(cache.root, missing, job_alive, keep=need.name)
+        removed = evict_from(cache, missing, job_alive, keep=need.name)
         missing = _missing_bytes(cache, need)
     if missing > 0:
         raise not_enough(cache, need, f"{format_size(missing)} more are needed", job_alive)

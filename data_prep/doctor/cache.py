@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from base.finding import Finding
+from base.trusted import why_distrusted, why_way_distrusted
 from base.units import counted, format_size
 from data_prep.doctor.judging import Room, judge_refusal, judge_room, judge_speed, room_of
 from data_prep.doctor.mounts import Mount, place_of
@@ -101,6 +102,17 @@ def judge_owner(owners: Mapping[str, tuple[int, int]], uid: int) -> Iterator[Fin
             return
 
 
+def check_way(path: Path, *, group: bool) -> Iterator[Finding]:
+    """Whether the cache, or the nearest directory that is there, is one that nobody else can exchange."""
+    there = path
+    while not os.path.lexists(there):
+        there = there.parent
+    problem = why_distrusted(there, group=group) if there == path else why_way_distrusted(there)
+    if problem is not None:
+        text = f"{path} cannot be the cache, since somebody else could change the data in it: {problem}"
+        yield Finding(SUBJECT, "error", text, "another cache.path, or have its owner mend that")
+
+
 def check_cache_path(path: Path, storage: Path, private_tmp: bool) -> tuple[Finding, ...]:
     """Pure: what the path alone tells, on a machine where no run is started."""
     if path == storage or path.is_relative_to(storage):
@@ -111,14 +123,14 @@ def check_cache_path(path: Path, storage: Path, private_tmp: bool) -> tuple[Find
     return (Finding(SUBJECT, "ok", text), *judge_survival(cache))
 
 
-def check_cache(path: Path, max_bytes: int | None, alone: bool, private_tmp: bool) -> tuple[Finding, ...]:
+def check_cache(path: Path, max_bytes: int | None, alone: bool, private_tmp: bool, group: bool = False) -> tuple[Finding, ...]:
     """Look at the cache of this machine, made or not."""
     try:
         place, mount = place_of(path)
     except PermissionError as error:
         return (judge_refusal(SUBJECT, error, path, None, "cache.path"),)
     cache = CachePlace(path=path, place=place, mount=mount, alone=alone, private_tmp=private_tmp, environ=dict(os.environ))
-    found = [*judge_mount(cache), *judge_survival(cache), *judge_owner(_owners(path), os.geteuid())]
+    found = [*judge_mount(cache), *judge_survival(cache), *check_way(path, group=group), *judge_owner(_owners(path), os.geteuid())]
     if not path.exists():
         found.append(Finding(SUBJECT, "ok", f"{path} is not there yet; it is made by the first run, in {place}"))
     else:

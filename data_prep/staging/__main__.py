@@ -115,6 +115,7 @@ def _stage(arguments: argparse.Namespace, meeting: Meeting | None) -> None:
             stall_s=arguments.stall_s,
             patience_s=arguments.patience_s,
             check_s=arguments.check_s,
+            group=arguments.group,
             meeting=meeting,
             copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
         ),
@@ -164,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hang-s", type=float, default=HANG_S, help="give up another node from which nothing has come for so long")
     parser.add_argument("--late-s", type=float, default=LATE_S, help="read the share of another node that has brought nothing for so long")
     parser.add_argument("--check-s", type=float, default=CHECK_S, help="hash what is here already for so long (inf: all of it)")
+    parser.add_argument("--group", action="store_true", help="somebody else of our group may have made the cache")
     return parser
 
 

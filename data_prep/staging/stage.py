@@ -43,12 +43,13 @@ class StageOptions:
     `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`: how long a file that storage
     does not show yet is looked for; `check_s`: how long a dataset that is here already may be hashed, None: all of it; `job_alive`:
     judges leases that name a job and no process; `meeting`: the nodes that stage the same dataset at the same time, None for this one
-    alone; the caller serves them afterwards.
+    alone; the caller serves them afterwards; `group`: see open_cache.
     """
 
     stall_s: float = 60.0
     patience_s: float = 60.0
     check_s: float | None = CHECK_S
+    group: bool = False
     job_alive: JobAlive | None = None
     meeting: Meeting | None = None
     copy: CopyOptions = field(default_factory=CopyOptions)
@@ -104,7 +105,7 @@ def stage(
     started = time.monotonic()
     options = options or StageOptions()
     name = dataset_name(source_dir)
-    cache = open_cache(cache_dir)
+    cache = open_cache(cache_dir, group=options.group)
     show = progress or _silent
     with usable(cache.root), Lock(cache.locks / f"{name}.lock", "stage", cache.file_mode) as lock:
         if not lock.acquire(options.stall_s, lambda other: _wait(other, show, options.meeting)):

@@ -212,7 +212,10 @@ def test_a_shared_cache_is_open_to_the_group(tmp_path: Path) -> None:
         staged_root = stage(random_dataset(tmp_path / "storage", [5000]), root, holder=this_process(), options=QUICK).root
     finally:
         os.umask(before)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()} == {0o2770}
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()} == {
+        **dict.fromkeys(("datasets", "leases", "locks", "used", "verified"), 0o2770),
+        "runs": 0o3770,
+    }
     assert {stat.S_IMODE(path.stat().st_mode) for path in (staged_root, staged_root / "shard-00000.lmdb")} == {0o2750}
     for path in [*(root / "locks").iterdir(), *(root / "leases").glob("*/*")]:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from base.errors import AllocationError
+from base.publish import remove_tree
 from cluster import processes
 from cluster.gpus import Gpu
 from cluster.runtime import runtime_directory
@@ -130,9 +131,62 @@ def test_the_lock_s_directory_is_ours_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert runtime_directory(pattern) == path
     path.chmod(0o777)
-    with pytest.raises(AllocationError, match="0700"):
+    with pytest.raises(AllocationError, match=rf"of uid {os.geteuid()}, gid \d+, mode 0777\) must be a directory of yours with mode 0700"):
         runtime_directory(pattern)
-    path.rmdir()
+    remove_tree(path)
     path.symlink_to(tmp_path)
     with pytest.raises(AllocationError, match="0700"):
         runtime_directory(pattern)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another's")
+def test_a_name_that_somebody_else_took_blocks_nobody(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    pattern = str(tmp_path / "slipway-{uid}")
+    squatted = Path(pattern.format(uid=os.geteuid()))
+    for name in (squatted.name, f"{squatted.name}-00000000"):
+        squatted.with_name(name).mkdir()
+        os.chown(squatted.with_name(name), 65534, 65534)
+    ours = runtime_directory(pattern)
+    assert ours.name.startswith(f"{squatted.name}-")
+    assert stat.S_IMODE(ours.stat().st_mode) == 0o700
+    squatted.rmdir()  # whoever took the name may give it back: all runs go on with the one that is there
+    assert runtime_directory(pattern) == ours
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another's")
+def test_runs_that_begin_at_one_moment_agree_on_their_directory(tmp_path: Path) -> None:
+    pattern = str(tmp_path / "slipway-{uid}")
+    squatted = Path(pattern.format(uid=os.geteuid()))
+    for trial in range(30):
+        for path in tmp_path.iterdir():
+            remove_tree(path)
+        if trial % 2:
+            squatted.mkdir()
+            os.chown(squatted, 65534, 65534)
+        readers = [os.pipe() for _ in range(8)]
+        begin, go = os.pipe()
+        children = []
+        for _, writer in readers:
+            children.append(os.fork())
+            if children[-1] == 0:
+                os.close(go)
+                os.read(begin, 1)  # until all are there
+                os.write(writer, str(runtime_directory(pattern)).encode())
+                os._exit(0)
+            os.close(writer)
+        os.close(begin)
+        os.close(go)
+        found = set()
+        for (reader, _), child in zip(readers, children, strict=True):
+            found.add(os.read(reader, 4096))
+            os.close(reader)
+            os.waitpid(child, 0)
+        assert len(found) == 1, (trial, found)
+
+
+def test_a_directory_that_everybody_can_exchange_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(AllocationError, match="no sticky bit"):
+        runtime_directory(str(tmp_path / "slipway-{uid}"))

@@ -20,7 +20,7 @@ from workflow.study.site_file import load_site
 def ls(site_name: str | None, as_json: bool) -> None:
     """List what takes room, last used first, cache by cache."""
     site = load_site(site_name)
-    found = [(cache, entries.ls(cache)) for cache in caches_here(site)]
+    found = [(cache, entries.ls(cache, group=site.shared == "group")) for cache in caches_here(site)]
     if as_json:
         show.json_value(
             [{"cache": str(cache), "max_bytes": site.cache.max_bytes, "entries": [_json(row) for row in rows]} for cache, rows in found]
@@ -37,14 +37,15 @@ def ls(site_name: str | None, as_json: bool) -> None:
 
 def rm(site_name: str | None, names: Sequence[str], force: bool) -> None:
     """Remove the datasets `names` from every cache of this node that has them. Raises StagingError when none has."""
-    caches = caches_here(load_site(site_name))
+    site = load_site(site_name)
+    caches, group = caches_here(site), site.shared == "group"
     for name in names:
-        having = [cache for cache in caches if any(_is_of(row, name) for row in entries.ls(cache))]
+        having = [cache for cache in caches if any(_is_of(row, name) for row in entries.ls(cache, group=group))]
         if not having:
-            known = sorted({row.name for cache in caches for row in entries.ls(cache) if row.kind == "dataset"})
+            known = sorted({row.name for cache in caches for row in entries.ls(cache, group=group) if row.kind == "dataset"})
             raise StagingError(f"{name!r} is in no cache of this node ({_named(caches)}); there: {', '.join(known) or 'nothing'}")
         for cache in having:
-            show.line(f"{cache}: {name} removed, {format_size(entries.rm(cache, name, force))} freed")
+            show.line(f"{cache}: {name} removed, {format_size(entries.rm(cache, name, force, group=group))} freed")
 
 
 def _is_of(row: Row, name: str) -> bool:

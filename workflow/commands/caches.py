@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
+from base.errors import StagingError
+from base.trusted import is_group_open, why_distrusted
 from cluster.schedulers import local
 from workflow.study.site import Site
 
 
 def caches_here(site: Site) -> list[Path]:
-    """Those that are there."""
+    """Those that are there. What somebody else has put beside them is none. Raises StagingError where somebody else could change what is
+    in them."""
+    cache, group = site.cache.path, site.shared == "group"
+    if not cache.is_dir():
+        return []
+    found = [cache]
     if site.scheduler == local.NAME:
-        return sorted(
-            (path for path in site.cache.path.glob(f"{local.NAME}-*") if path.is_dir()), key=lambda path: (len(path.name), path.name)
-        )
-    return [site.cache.path] if site.cache.path.is_dir() else []
+        found = [path for path in cache.glob(f"{local.NAME}-*") if _may_be_ours(path.lstat())]
+    for path in found:
+        problem = why_distrusted(path, group=group)
+        if problem is not None:
+            raise StagingError(f"the cache {path} cannot be used: {problem}; mend that, or set cache.path of the site file")
+    return sorted(found, key=lambda path: (len(path.name), path.name))
+
+
+def _may_be_ours(status: os.stat_result) -> bool:
+    return stat.S_ISDIR(status.st_mode) and (status.st_uid == os.geteuid() or is_group_open(status))

@@ -51,10 +51,9 @@ def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None
     root = dataset_root(study, site_name, name)
     cache = site.cache.path / f"{local.NAME}-{node}" if site.scheduler == "local" else site.cache.path
     rate = site.storage_limit.bytes_per_s if site.storage_limit else None
+    options = StageOptions(copy=CopyOptions(bytes_per_s=rate), group=site.shared == "group")
     with progress(f"stage {root.name}") as callback:
-        staged = stage(
-            root, cache, max_bytes=site.cache.max_bytes, progress=callback, options=StageOptions(copy=CopyOptions(bytes_per_s=rate))
-        )
+        staged = stage(root, cache, max_bytes=site.cache.max_bytes, progress=callback, options=options)
     how = "was there already" if staged.hit else f"{format_size(staged.copied_bytes)} copied in {format_duration(staged.seconds)}"
     if staged.resumed_bytes:
         how += f", {format_size(staged.resumed_bytes)} left by an interrupted copy"

@@ -54,7 +54,7 @@ def _work_directories(site: Site, act: bool) -> None:
         for name in sweep(cache / "runs", act=act):
             show.line(f"work directory {name}: {'removed' if act else 'would be removed by --remove'}: its run is dead")
         if act:
-            list_cache(cache)  # looking at a lease drops it where its holder is gone
+            list_cache(cache, group=site.shared == "group")  # looking at a lease drops it where its holder is gone
 
 
 def _images(site: Site, act: bool) -> Iterator[ContainerError]:

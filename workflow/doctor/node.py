@@ -48,12 +48,14 @@ class Orders:
     token_file: str | None = None
     token: str = ""
     facts_only: bool = False
+    group: bool = False
+    """The site says `shared: group`."""
 
 
 def local_checks(orders: Orders, name: str, alone: bool) -> list[Check]:
     """What is looked at on a machine where runs are started."""
     other = next((node for node in orders.nodes if node != name), None)
-    cache = (Path(orders.cache), orders.max_bytes, alone, orders.private_tmp)
+    cache = (Path(orders.cache), orders.max_bytes, alone, orders.private_tmp, orders.group)
     network = (orders.interface, other, not alone, (FIRST_PORT, LAST_PORT))
     checks = [
         Check(subject="cache", function=check_cache, arguments=cache, timeout_s=30),

@@ -87,6 +87,7 @@ def orders_of(site: Site, nodes: tuple[str, ...] = (), private_tmp: bool = False
         engine=site.engine,
         interface=site.network_interface,
         nodes=nodes,
+        group=site.shared == "group",
     )
 
 

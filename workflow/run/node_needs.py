@@ -19,7 +19,7 @@ from workflow.run.image_child import Answer, ImageChild
 from workflow.run.in_container import PREPARE_S, gpus_to_look_at, image_argv, prepare_node
 from workflow.run.loop import Loop
 from workflow.run.resume import fetch_checkpoint
-from workflow.run.stage_child import Company, StageChild, stage_argv
+from workflow.run.stage_child import Company, StageChild, group_argv, stage_argv
 from workflow.run.workdir import WorkDirectory
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,8 @@ class Needs:
             "scheduler": self.allocation.scheduler,
         }
         orders = self.orders
-        argv = stage_argv(sys.executable, orders["source"], orders["cache"], self._holder, orders["cache_max_bytes"], orders["bytes_per_s"])
+        limits = (orders["cache_max_bytes"], orders["bytes_per_s"])
+        argv = stage_argv(sys.executable, orders["source"], orders["cache"], self._holder, *limits) + group_argv(orders["group"])
         nodes = len(self.allocation.nodes)
         company = None
         if nodes > 1:

@@ -39,6 +39,11 @@ def stage_argv(
     return tuple(argv)
 
 
+def group_argv(group: bool) -> tuple[str, ...]:
+    """Pure: what to add where the site says `shared: group`."""
+    return ("--group",) if group else ()
+
+
 def company_argv(company: Company | None) -> tuple[str, ...]:
     """Pure: what to add for a node that is not alone."""
     return () if company is None else ("--company", f"{company.index}/{company.nodes}", "--address", company.address)

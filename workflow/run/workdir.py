@@ -23,6 +23,7 @@ from base.errors import RecordError
 from base.jsonfile import publish_json, read_json
 from base.publish import remove_tree
 from base.seal import publish_sealed
+from base.trusted import trusted_directory
 from base.untrusted import directory, entries
 from containers.spec import Paths
 from workflow.run.work_locks import hold, let_go, sweep
@@ -63,7 +64,7 @@ class WorkDirectory:
     def create(self, cell_document: Mapping[str, Any], run_dir: str) -> None:
         """Make it, after removing what dead attempts have left here: those whose lock is free. `run_dir`, the run's directory on storage,
         is noted in it: the one thing that tells whose it is."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        trusted_directory(self.path.parent, group=True)  # the cache itself was looked at when the dataset came
         for name in sweep(self.path.parent):
             logger.info("removed %s, which a dead attempt has left", name)
         self._lock = hold(self.path)
