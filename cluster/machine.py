@@ -87,7 +87,22 @@ def read_oom_kills(path: Path) -> int | None:
         return None
 
 
+def driver_version(path: Path = Path("/sys/module/nvidia/version")) -> str | None:
+    """Of NVIDIA's kernel module, such as `550.54.15`: what nvidia-smi calls the driver's version; None where it is not loaded."""
+    try:
+        return path.read_text(errors="replace").strip()[:40] or None
+    except OSError:
+        return None
+
+
 def facts() -> dict[str, Any]:
     """What the record says of a node."""
     name = os.uname()
-    return {"hostname": name.nodename, "cpu_model": cpu_model(), "memory_bytes": memory_bytes(), "kernel": name.release, "os": os_name()}
+    return {
+        "hostname": name.nodename,
+        "cpu_model": cpu_model(),
+        "memory_bytes": memory_bytes(),
+        "kernel": name.release,
+        "os": os_name(),
+        "driver_version": driver_version(),
+    }

@@ -91,8 +91,8 @@ class Allocation:
     device: str
     deadline: float | None = None
     """Unix time at which the scheduler ends the job; None: the run's own walltime counts, from the moment it may start."""
-    exclusive: bool
-    """Whether no other run shares the nodes."""
+    exclusive: bool | None
+    """Whether nobody else works on the nodes; None where nobody says that, as on a machine into which anybody may log in."""
     oversubscribed: bool = False
     """Whether nodes of this run, or its processes, share cores."""
     own_job: bool = True

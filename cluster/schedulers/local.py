@@ -60,7 +60,7 @@ def plan_allocation(
     )
     overlap = sum(map(len, sets)) > len(set().union(*sets))
     crowded = device == "cpu" and request.gpus_per_node > len(sets[0])
-    return Allocation(scheduler=NAME, job_id=str(pid), nodes=nodes, device=device, exclusive=True, oversubscribed=overlap or crowded)
+    return Allocation(scheduler=NAME, job_id=str(pid), nodes=nodes, device=device, exclusive=None, oversubscribed=overlap or crowded)
 
 
 def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:

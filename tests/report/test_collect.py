@@ -305,3 +305,16 @@ def test_what_a_run_did_not_reach_is_null(tmp_path: Path) -> None:
     assert row["status"] == "storage"
     assert [row[name] for name in ("result_s", "step_p50_s", "samples_per_s", "staged_bytes", "final_loss")] == [None] * 5
     assert (row["hosts"], row["hardware"]) == ("h", None)
+
+
+@pytest.mark.parametrize(
+    ("models", "hardware", "mixed"),
+    [([GPU, GPU], f"{GPU}, {CPU}", False), ([GPU, "other"], f"{GPU} and other, {CPU}", True)],
+)
+def test_every_gpu_of_a_node_is_seen(tmp_path: Path, models: list[str], hardware: str, mixed: bool) -> None:
+    cell = make_cell(gpus_per_node=2, device="cuda")
+    record = make_record(cell)
+    record["nodes"][0]["gpus"] = [{"uuid": f"GPU-{index}", "model": model} for index, model in enumerate(models)]
+    row = only(study(tmp_path, record, cells=[cell]))
+    assert (row["hardware"], row["mixed_hardware"]) == (hardware, mixed)
+    assert ("hardware" in analyse(collect([tmp_path / "results" / "digits"])).cells[0].marks) == mixed

@@ -193,7 +193,19 @@ def test_rising_is_of_the_two_cells_and_not_of_their_baseline() -> None:
     assert marks_at(cells, 2) == {"rising"}
 
 
-@pytest.mark.parametrize(("name", "mark"), [("hardware", "hardware"), ("software", "software"), ("image_digest", "image")])
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        ("hardware", "hardware"),
+        ("software", "software"),
+        ("image_digest", "image"),
+        ("threads_per_rank", "threads"),
+        ("dataset_digest", "dataset"),
+        ("tf32", "settings"),
+        ("cudnn_benchmark", "settings"),
+        ("commit", "commit"),
+    ],
+)
 def test_mixing_in_a_series_is_marked(name: str, mark: str) -> None:
     base, other = make_cell(nodes=1), make_cell(nodes=2)
     plain = cell_result(base, [0.1] * 3, distinct={**cell_result(base, [0.1]).distinct, name: frozenset({"this"})})

@@ -136,6 +136,11 @@ NETWORK = {
         ({"resumed_from": {"attempt": 1, "step": 40, "used_s": 60.0}}, "resumed"),
         ({"warnings": ["ranks disagree on torch_version"]}, "warned"),
         ({"nodes": [{"hostname": "x", "cpu_model": "another", "gpus": []}]}, "hardware"),
+        ({"threads_per_rank": 1}, "threads"),
+        ({"dataset.digest": "cd" * 32}, "dataset"),
+        ({"provenance.cudnn_benchmark": True}, None),  # the others are of a version that did not tell
+        ({"provenance.git_sha": "1234567"}, "commit"),
+        ({"provenance.git_dirty": True}, "changed"),
         ({"provenance.torch_version": "1.0"}, "software"),
         ({}, None),
         ({"performance.drift_ratio": 1.019, "performance.num_measured_steps": 100}, None),  # one of three runs

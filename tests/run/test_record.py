@@ -220,10 +220,11 @@ def record(ending: Ending | None = None, **found: Any) -> dict[str, Any]:
         "engine": "bare",
         "allocation": {
             **{"scheduler": "local", "scheduler_version": None, "job_id": "1", "restart_count": 0},
-            **{"exclusive": True, "oversubscribed": False, "device": "cpu"},
+            **{"oversubscribed": False, "device": "cpu"},
         },
         "nodes": nodes,
         "threads_per_rank": 1,
+        "exclusive": True,
         "preflight": None,
         "dataset": {"name": "d", "digest": "0" * 64, "samples": 4, "bytes": 8},
         "provenance": {"git_sha": None, "python": "3"},

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from workflow.report.columns import SEVEN_STEPS, SOFTWARE
+from workflow.report.columns import SETTINGS, SEVEN_STEPS, SOFTWARE
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
@@ -20,7 +20,7 @@ MEANS: Final = (
     *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
 )
 SAMPLES: Final = ("samples_per_s", "step_p50_s", "step_p95_s")
-DISTINCT: Final = ("hardware", "software", "image_digest", "device")
+DISTINCT: Final = ("hardware", "software", "image_digest", "device", "threads_per_rank", "dataset_digest", "commit", *SETTINGS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +77,7 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
     rows = frame.filter(pl.col("cell_id").is_not_null()).with_columns(
         measured.alias("measured"),
         software.alias("software"),
+        pl.coalesce("git_sha", "slipway_version").alias("commit"),
         pl.when(~measured)
         .then(pl.when(pl.col("status") == "ok").then(pl.lit("no step was measured")).otherwise(pl.col("status")))
         .alias("failures"),
@@ -136,6 +137,7 @@ def _sample(row: Mapping[str, Any], name: str) -> LogSample | None:
 
 
 def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
-    """Marks for what must be one and the same wherever numbers are put together."""
-    parts = {"hardware": "hardware", "software": "software", "image_digest": "image"}
-    return {mark for name, mark in parts.items() if len(distinct[name]) > 1}
+    """Marks for what must be one and the same wherever numbers are put together. On GPUs the CPU's threads only feed them."""
+    parts = {"hardware": "hardware", "software": "software", "image_digest": "image", "dataset_digest": "dataset", "commit": "commit"}
+    parts |= dict.fromkeys(SETTINGS, "settings") | ({"threads_per_rank": "threads"} if "cpu" in distinct["device"] else {})
+    return {mark for name, mark in parts.items() if len(distinct.get(name, ())) > 1}

@@ -110,10 +110,15 @@ PROVENANCE: Final = (
     "driver_version",
     "image",
     "image_digest",
+    "tf32",
+    "cudnn_benchmark",
+    "cudnn_deterministic",
+    "deterministic_algorithms",
     "os",
     "kernel",
 )
 SOFTWARE: Final = ("framework_version", "torch_version", "cuda_version", "cudnn_version", "nccl_version", "driver_version")
+SETTINGS: Final = ("tf32", "cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms")
 FIELDS.update({name: (f"provenance.{name}", TOLD) for name in PROVENANCE})
 
 # of the cell in the record, beside the study's own cell of that run: where they differ, the record is of something else
@@ -129,6 +134,7 @@ RECORD_CELL: Final[dict[str, tuple[str, Kind]]] = {
 MACHINES: Final[dict[str, Kind]] = {
     "hosts": LONG,
     "hardware": LONG,
+    "mixed_hardware": FLAG,
     "num_gpus": WHOLE,
     "memory_per_node_bytes": WHOLE,
     "staged_bytes": WHOLE,

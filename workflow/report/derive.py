@@ -139,7 +139,7 @@ def _comparison(pair: Comparison) -> Comparison:
     cell, partner = pair.cell, pair.partner
     if partner is None or cell.rate is None:
         return replace(pair, reason=cell.reason)
-    marks = cell.marks | mixed({name: cell.distinct[name] | partner.distinct[name] for name in cell.distinct})
+    marks = cell.marks | _mixed(cell, partner)
     marks |= {"baseline"} if partner.marks - mixed(partner.distinct) and not pair.is_baseline else set()  # what is mixed is said already
     if partner.rate is None:
         return replace(pair, reason=f"baseline {partner.cell_id}: {partner.reason}", marks=frozenset(marks))
@@ -152,6 +152,12 @@ def _comparison(pair: Comparison) -> Comparison:
     if cell.num_processes > partner.num_processes and (efficiency.least() or 0.0) > SUPERLINEAR:
         marks |= {"superlinear"}
     return replace(pair, speedup=speedup, efficiency=efficiency, marks=frozenset(marks))
+
+
+def _mixed(cell: CellResult, partner: CellResult) -> set[str]:
+    """What differs that must not; where the cells ask for different arithmetic, its settings differ because they do."""
+    found = mixed({name: cell.distinct[name] | partner.distinct[name] for name in cell.distinct})
+    return found if cell.keys.get("precision") == partner.keys.get("precision") else found - {"settings"}
 
 
 def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:

@@ -26,7 +26,7 @@ _APART: Final = f"samples/s differs by more than {UNEVEN * 100:.0f} % from what 
 MARKS: Final[dict[str, str]] = {
     "short": f"the measured window is shorter than {MIN_STEPS} steps or {MIN_WINDOW_S:.0f} s",
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
-    "shared": "the nodes were not the run's alone: other jobs may have been on them",
+    "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on this machine when it began",
     "partial": "not every run of this cell was measured; the failures table says why",
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %",
@@ -44,6 +44,11 @@ MARKS: Final[dict[str, str]] = {
     "hardware": "different hardware in what is compared",
     "software": "different versions of framework, CUDA, cuDNN, NCCL or driver in what is compared",
     "image": "different container images in what is compared",
+    "threads": "different numbers of CPU threads per process in what is compared",
+    "dataset": "different datasets, by their digests, in what is compared",
+    "settings": "different settings of TF32, cuDNN's benchmark or determinism in what is compared",
+    "commit": "different commits of Slipway in what is compared",
+    "changed": "a run came from a checkout with changes that are in no commit",
     "batch": "the batch differs from the baseline's, per process and in all",
     "baseline": "the baseline of this comparison carries marks of its own: see its row",
 }
@@ -56,6 +61,8 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "short": (pl.col("num_measured_steps") < MIN_STEPS) | (pl.col("window_s") < MIN_WINDOW_S),
     "oversubscribed": pl.col("oversubscribed"),
     "shared": ~pl.col("exclusive"),
+    "hardware": pl.col("mixed_hardware"),
+    "changed": pl.col("git_dirty") == "true",
     "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)
     & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
     **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},

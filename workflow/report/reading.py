@@ -7,7 +7,7 @@ nothing behind has to ask whether a number is a number. No polars, since the com
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -115,23 +115,24 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
     """The values of MACHINES."""
     each = [_object("nodes[]", node) for node in nodes]
     gpus = [[_object("nodes[].gpus[]", gpu) for gpu in _list("nodes[].gpus", node.get("gpus"))] for node in each]
-    names = [_machine(_CPU(node.get("cpu_model")), [_GPU(gpu.get("model")) for gpu in own]) for node, own in zip(each, gpus, strict=True)]
+    models = [{model for gpu in own if (model := _GPU(gpu.get("model")))} for own in gpus]
+    names = [_machine(_CPU(node.get("cpu_model")), own) for node, own in zip(each, models, strict=True)]
     memory = [found for node in each if (found := _MEMORY(node.get("memory_bytes"))) is not None]
     stages = [node.get("stage") and _object("nodes[].stage", node["stage"]) for node in each]
     staged = [[take(stage.get(key)) for stage in stages if stage] for key, take in _STAGED]
     return [
         ",".join(_HOST(node.get("hostname")) for node in each) or None,
         " + ".join(sorted({name for name in names if name})) or None,
+        len({name for name in names if name}) > 1 or any(len(own) > 1 for own in models),
         sum(map(len, gpus)),
         min(memory, default=None),
         *[sum(values) if len(values) == len(each) > 0 and None not in values else None for values in staged],
     ]
 
 
-def _machine(cpu: str | None, gpus: Sequence[str | None]) -> str:
+def _machine(cpu: str | None, gpus: Set[str]) -> str:
     """`GPU A and GPU B, CPU`: every model that the node has, once."""
-    models = " and ".join(sorted({model for model in gpus if model}))
-    return ", ".join(part for part in (models, cpu) if part)
+    return ", ".join(part for part in (" and ".join(sorted(gpus)), cpu) if part)
 
 
 def _list(path: str, value: Any) -> list[Any]:

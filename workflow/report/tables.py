@@ -17,7 +17,7 @@ from workflow.report.table import Column, Table, Value, number, text
 MEASURING: Final = (
     *("short", "oversubscribed", "shared", "partial", "drift", "window", "warned", "network", "resumed"),
     *("stalls", "input", "stragglers", "gaps", "uneven"),
-    *("hardware", "software", "image"),
+    *("hardware", "software", "image", "threads", "dataset", "settings", "commit", "changed"),
 )
 INTERVAL: Final = (
     "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs "

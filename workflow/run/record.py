@@ -140,7 +140,7 @@ def build_record(
         "restart_count": allocation["restart_count"],
         "site": run["site"],
         "engine": run["engine"],
-        "exclusive": allocation["exclusive"],
+        "exclusive": run["exclusive"],
         "oversubscribed": allocation["oversubscribed"],
         "nodes": run["nodes"],
         "world_size": run["cell"]["nodes"] * run["cell"]["gpus_per_node"],

@@ -68,7 +68,7 @@ class RunRecord(Part):
     restart_count: Count
     site: str
     engine: str
-    exclusive: bool
+    exclusive: bool | None
     oversubscribed: bool
     nodes: list[Node]
     world_size: FromOne

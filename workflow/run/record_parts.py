@@ -111,6 +111,7 @@ class Node(Part):
     gpus_seen: list[str] | None = None
     cpu_model: str | None
     memory_bytes: Count | None
+    driver_version: str | None = None
     stage: Stage | None
     image_s: Seconds | None = None
 

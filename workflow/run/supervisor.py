@@ -22,6 +22,7 @@ from base.errors import SlipwayError
 from base.logs import configure, private_umask
 from cluster import processes
 from cluster.addresses import listening_address
+from cluster.others import others_busy
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from workflow.run import attempt, preflight
@@ -78,6 +79,8 @@ class Supervisor:
         self.work: dict[str, Any] = {}
         self.preparing: Call | None = None
         self.provenance: Call | None = None
+        self.others: Call | None = None
+        """Looks who else works on this machine, where no scheduler says that nobody does."""
         self.nodes: Nodes | None = None
         self.turn: Turn | None = None
         self.preflight: preflight.Preflight | None = None
@@ -223,6 +226,8 @@ class Supervisor:
         self.nodes.launch(self.launches, environ, held)
         self.work = self.call("prepare", attempt.describe_work, site, cell, self.allocation.device, self.images)
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
+        if self.allocation.exclusive is None:
+            self.others = Call(self.loop, "others", others_busy, self.pid, timeout_s=STORAGE_S)
 
     def _take_turn(self) -> None:
         """On a machine that runs would share, wait until no other run measures; in a job that runs share, until enough nodes are free;

@@ -34,6 +34,8 @@ def collect(device: torch.device, loader_processes: int) -> dict[str, Any]:
         "gpu_model": properties.name if properties else None,
         "gpu_uuid": f"GPU-{properties.uuid}" if properties and hasattr(properties, "uuid") else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "tf32": torch.backends.cuda.matmul.allow_tf32 if cuda else None,
         "environment": {key: value for key, value in sorted(os.environ.items()) if key in SHOWN or key.startswith(SHOWN_PREFIX)},
     }
