@@ -274,3 +274,27 @@ assert {"sympy", "torch._dynamo.utils"} <= set(sys.modules)
 
 def test_the_compiler_is_not_imported_until_it_is_wanted() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_COMPILER, str(FRAMEWORKS["pytorch"])], check=True, timeout=120)
+
+
+STORE = """
+import os, socket, struct
+from pathlib import Path
+from slipway_pytorch.communication import open_store
+with socket.create_server(("127.0.0.3", 0)) as free:
+    os.environ.update(MASTER_ADDR="127.0.0.3", MASTER_PORT=str(free.getsockname()[1]))
+first, second = open_store(0), open_store(1)
+second.set("key", "value")
+assert first.get("key") == b"value"
+port = f":{int(os.environ['MASTER_PORT']):04X}"
+for table in ("tcp", "tcp6"):
+    for line in Path("/proc/self/net", table).read_text().splitlines()[1:]:
+        words = line.split()
+        if words[1].endswith(port) and words[3] == "0A":
+            print(table, socket.inet_ntoa(struct.pack("<I", int(words[1][:8], 16))))
+"""
+
+
+def test_rank_0_listens_on_the_runs_own_address_only() -> None:
+    env = {**os.environ, "PYTHONPATH": str(FRAMEWORKS["pytorch"]), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", STORE], env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "tcp 127.0.0.3\n", done.stderr

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 from torch.nn.parallel import DistributedDataParallel
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -24,15 +26,36 @@ def join_group(cell: Mapping[str, Any]) -> torch.device:
             raise ValueError(f"precision {cell['precision']} needs a GPU, and the device of this run is the CPU")
         if os.environ["MASTER_ADDR"] in LOOPBACK:  # otherwise gloo looks up its own host name, which need not resolve
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", **meeting())
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     tf32 = cell["precision"] == "tf32"  # said in either case: images differ in their default
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-    dist.init_process_group("nccl", device_id=device)
+    dist.init_process_group("nccl", device_id=device, **meeting())
     return device
+
+
+def meeting() -> dict[str, Any]:
+    """Where the ranks find each other, as init_process_group takes it: a store of rank 0 on the run's own address.
+
+    PyTorch's own would listen on all addresses of the node, and it knows no password: whoever can connect reads and changes what the ranks
+    tell each other. Under torchrun the store is torchrun's.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return {}
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return {"store": open_store(rank), "rank": rank, "world_size": world_size}
+
+
+def open_store(rank: int) -> dist.Store:
+    """On MASTER_ADDR and MASTER_PORT."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank:
+        return dist.TCPStore(host, port, is_master=False, timeout=default_pg_timeout)
+    listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    return dist.TCPStore(host, port, is_master=True, timeout=default_pg_timeout, master_listen_fd=listener.detach())
 
 
 def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device) -> DistributedDataParallel:
