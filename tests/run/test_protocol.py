@@ -48,6 +48,10 @@ def test_a_message_of_any_length_comes_back_in_short_lines(size: int) -> None:
         b'{"more":null}\n',
         b'{"node":' + b"1" * 5000 + b"}\n",
         b'{"node":"\xc3\xa9"}\n',
+        b'{"node":' + b"1" * 30 + b"}\n",
+        b'{"node":1e999}\n',
+        b'{"node":-Infinity}\n',
+        b'{"node":NaN}\n',
         '{"node":0}\n'.encode("utf-16"),
         b'{"a":' * 10000 + b"\n",
     ],
@@ -149,9 +153,9 @@ def test_a_node_with_the_token_is_let_in_and_can_be_talked_to(door: House) -> No
     door.answer(connection, door.token)
     assert door.loop.until(lambda: bool(door.nodes.present()), 10)
     assert json.loads(connection.recv(1000)) == {"proof": proof(door.token, "supervisor", "mine")}
-    connection.sendall(encode({"say": "ready", "text": "x" * 200000}))
+    connection.sendall(encode({"say": "failed", "during": "stage", "error": "StagingError", "message": "x" * 200000}))
     assert door.loop.until(lambda: bool(door.heard), 10)
-    assert door.nodes.all[0].has_said("ready")
+    assert door.nodes.all[0].has_said("failed")
     door.nodes.send(door.nodes.all[0], "stage")
     assert json.loads(connection.recv(1000)) == {"do": "stage"}
     connection.close()

@@ -9,6 +9,7 @@ Every byte that comes before the proof is a stranger's: it becomes a message of 
 from __future__ import annotations
 
 import json
+import math
 import random
 import socket
 import time
@@ -22,6 +23,7 @@ MAX_LINE: Final = 65536
 MAX_MESSAGE: Final = 64 << 20
 CHUNK: Final = 30000  # characters of JSON text, which is ASCII and grows to twice its length at most when it is quoted again
 HANDSHAKE_BYTES: Final = 1024
+MOST_DIGITS: Final = 20
 RECEIVE_BYTES: Final = 1 << 18
 CONNECT_S: Final = 60.0
 """How long a node program tries to get in: as long as the supervisor waits for it."""
@@ -81,9 +83,25 @@ class Decoder:
         return None
 
 
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError("a very large number")
+    return int(digits)
+
+
+def _number(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError("a number that is not finite")
+    return number
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=_number, parse_constant=_number)
+
+
 def _parse(line: bytes | str) -> dict[str, Any]:
+    """One message, its numbers finite and of a usual size. Raises ProtocolError."""
     try:
-        message = json.loads(line.decode("ascii") if isinstance(line, bytes) else line)
+        message = _DECODER.decode(line.decode("ascii") if isinstance(line, bytes) else line)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"a line that is not JSON: {line[:80]!r}") from error
     if not isinstance(message, dict):
