@@ -81,7 +81,7 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
             "window_steps_ratio": 0.9998,
             "samples_per_s": cell["global_batch_size"] / step_s, "samples_per_s_per_gpu": cell["batch_size"] / step_s,
             "rank_skew_p95_ratio": 1.02, "straggler_rank": 0, "drift_ratio": 1.004,
-            "drift": {"change_ratio": 0.004, "stderr_ratio": 0.006, "freedom": 8, "steps": measured} if measured >= 100 else None,
+            "drift": drift_of(0.004, 0.006) if measured >= 100 else None,
         },
         "training": {
             "final_loss": 0.2, "first_loss": 2.3, "losses": [[step, 0.2 + 2.1 * 0.98**step] for step in range(0, 210, 2)],
@@ -103,6 +103,11 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
     for path, value in changes.items():
         _set(record, path, value)
     return record
+
+
+def drift_of(change: float, error: float) -> dict[str, Any]:
+    """A record's `drift`: the change across the window, and its standard error."""
+    return {"change_ratio": change, "stderr_ratio": error, "others_ratio": [error, -error] * 4, "steps": 400}
 
 
 def failed(cell: Mapping[str, Any], repeat: int = 1, *, status: str = "oom", attempt: int = 1, **changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.builder import collected, failed, make_cell, make_record, scaling_cells
+from tests.report.builder import collected, drift_of, failed, make_cell, make_record, scaling_cells
 from workflow.report.analysis import Analysis
 from workflow.report.digits import joined, significant, with_error
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
@@ -119,10 +119,10 @@ NETWORK = {
         ({"performance.window_s": 29.9}, "short"),
         ({"oversubscribed": True}, "oversubscribed"),
         ({"exclusive": False}, "shared"),
-        ({"performance.drift": {"change_ratio": 0.09, "stderr_ratio": 0.01, "freedom": 8, "steps": 400}}, "drift"),
-        ({"performance.drift": {"change_ratio": -0.09, "stderr_ratio": 0.01, "freedom": 8, "steps": 400}}, "drift"),
-        ({"performance.drift": {"change_ratio": 0.09, "stderr_ratio": 0.1, "freedom": 8, "steps": 400}}, None),  # chance does that
-        ({"performance.drift": {"change_ratio": 0.009, "stderr_ratio": 0.0001, "freedom": 8, "steps": 400}}, None),  # certain, and small
+        ({"performance.drift": drift_of(0.09, 0.01)}, "drift"),
+        ({"performance.drift": drift_of(-0.09, 0.01)}, "drift"),
+        ({"performance.drift": drift_of(0.09, 0.1)}, None),  # chance does that
+        ({"performance.drift": drift_of(0.009, 0.0001)}, None),  # certain, and small
         ({"performance.drift_ratio": 1.5, "performance.drift": None}, None),  # of an older record, alone
         *[({"performance.uneven_cause": cause}, cause) for cause in ("stalls", "input", "stragglers", "gaps")],
         ({"performance.rate_to_median_ratio": 1.051}, "uneven"),
@@ -184,6 +184,15 @@ def test_runs_of_older_records_drift_together_or_not_at_all(tmp_path: Path, rati
     ]
     (cell,) = collected(tmp_path / "digits", records).cells
     assert ("drift" in cell.marks) == marked
+
+
+def test_what_all_runs_have_in_common_is_not_more_certain_for_it(tmp_path: Path) -> None:
+    """Bunched input in the same phase in each of ten runs tilts all lines alike, and moves other slow changes as much."""
+    alike = [make_record(make_cell(), repeat, **{"performance.drift": drift_of(0.09, 0.1)}) for repeat in range(1, 11)]
+    assert "drift" not in collected(tmp_path / "alike", alike, repeats=10).cells[0].marks
+    chance = [drift_of(0.09, 0.1 if repeat % 2 else -0.1) for repeat in range(10)]
+    noisy = [make_record(make_cell(), repeat, **{"performance.drift": found}) for repeat, found in enumerate(chance, 1)]
+    assert "drift" in collected(tmp_path / "noisy", noisy, repeats=10).cells[0].marks
 
 
 def test_a_cell_says_how_many_allocations_and_sets_of_nodes_stand_behind_it(tmp_path: Path) -> None:

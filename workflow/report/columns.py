@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from cluster.types import DEVICES
-from workflow.report.kinds import FLAG, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
+from workflow.report.kinds import EIGHT, FLAG, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
 
 SCHEMA_NAME: Final = "slipway.run/1"
 RESULTS: Final = ("ok", "oom", "nan", "timeout", "hang", "error")
@@ -77,8 +77,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "straggler_rank": ("performance.straggler_rank", WHOLE),
     "drift_ratio": ("performance.drift_ratio", REAL),
     "drift_change_ratio": ("performance.drift.change_ratio", SIGNED),
-    "drift_stderr_ratio": ("performance.drift.stderr_ratio", REAL),
-    "drift_freedom": ("performance.drift.freedom", FROM_ONE),
+    "drift_others_ratio": ("performance.drift.others_ratio", EIGHT),
     "first_loss": ("training.first_loss", SIGNED),
     "final_loss": ("training.final_loss", SIGNED),
     "eval_split": ("training.eval.split", TEXT),

@@ -1,9 +1,10 @@
 """Whether the windows of a cell drift: what its runs tell, put together into one test with 5 % false alarms.
 
-A run tells the change of its step time across the window, with a standard error that allows for steps that depend on each other
-(workflow/run/drift.py). The cell's is the mean over its runs; degrees of freedom after Satterthwaite. Runs of an older version tell only
-the median of the second half of the window over that of the first. How uncertain that is, only other runs say: Student's t over at least
-MIN_RUNS of them, which finds less. Windows of fewer than MIN_STEPS steps are not tested.
+A run tells the change of its step time across the window, and as much of OTHERS other slow changes, of which no drift makes any
+(workflow/run/drift.py). Each is averaged over the runs; then the root mean square of the others is the standard error of the first. So what
+is alike in all runs, such as the phase in which bunches of input come, does not look certain because it comes again. Runs of an older
+version tell only the median of the second half of the window over that of the first. How uncertain that is, only other runs say: Student's
+t over at least MIN_RUNS of them. Windows of fewer than MIN_STEPS steps are not tested.
 """
 
 from __future__ import annotations
@@ -16,21 +17,19 @@ import polars as pl
 
 from workflow.report.statistics import LEVEL, MIN_RUNS, quantile
 
-MIN_STEPS: Final = 100  # as workflow/run/drift.py has it
+MIN_STEPS: Final = 100  # as workflow/run/drift.py has it, and OTHERS too
+OTHERS: Final = 8
 LEAST_CHANGE: Final = 0.01
 """A change across the window that is smaller is no drift, however certain."""
 
 
 def drift_sums(measured: pl.Expr) -> list[pl.Expr]:
     """For a group of runs: what `drifts` needs of those that are `measured`."""
-    told = measured & pl.col("drift_change_ratio").is_finite() & (pl.col("drift_stderr_ratio") >= 0) & (pl.col("drift_freedom") > 0)
-    error = pl.col("drift_stderr_ratio").filter(told)
+    told = measured & pl.col("drift_change_ratio").is_not_null() & pl.col("drift_others_ratio").is_not_null()
     halves = pl.col("drift_ratio").filter(measured & (pl.col("num_measured_steps") >= MIN_STEPS) & (pl.col("drift_ratio") > 0)).log()
     return [
-        error.count().alias("drift.n"),
         pl.col("drift_change_ratio").filter(told).mean().alias("drift.change"),
-        error.pow(2).sum().alias("drift.squares"),
-        (error.pow(4) / pl.col("drift_freedom").filter(told)).sum().alias("drift.fourths"),
+        *[pl.col("drift_others_ratio").list.get(place).filter(told).mean().alias(f"drift.{place}") for place in range(OTHERS)],
         halves.count().alias("halves.n"),
         halves.mean().alias("halves.mean"),
         halves.var().alias("halves.variance"),
@@ -39,9 +38,9 @@ def drift_sums(measured: pl.Expr) -> list[pl.Expr]:
 
 def drifts(sums: Mapping[str, Any]) -> bool:
     """Whether the change is larger than chance makes it in 95 of 100 cells without any, and than LEAST_CHANGE."""
-    if n := sums["drift.n"]:
-        squares, fourths = sums["drift.squares"], sums["drift.fourths"]
-        return _beyond(sums["drift.change"], math.sqrt(squares) / n, squares**2 / fourths if fourths else math.inf)
+    if sums["drift.change"] is not None:
+        error = math.sqrt(math.fsum(sums[f"drift.{place}"] ** 2 for place in range(OTHERS)) / OTHERS)
+        return _beyond(sums["drift.change"], error, OTHERS)
     n = sums["halves.n"]
     if n < MIN_RUNS:
         return False

@@ -32,6 +32,7 @@ TEXT: Final = Kind("text of at most 4096 bytes", "String", 0, 4096)
 LONG: Final = Kind("text of at most 65536 bytes", "String", 0, 65536)
 TOLD: Final = Kind("text, a number or a flag", "String", 0, 4096)
 TEXTS: Final = Kind("a list of texts", "List", 0, 65536)
+EIGHT: Final = Kind("a list of 8 numbers", "Numbers", -1e100, 1e100)
 
 
 class NotBelieved(ValueError):
@@ -94,10 +95,18 @@ def _texts(value: Any, kind: Kind) -> list[str] | None:
     return value if type(value) is list and all(type(text) is str and len(text) <= kind.high for text in value) else None
 
 
+def _eight(value: Any, kind: Kind) -> list[float] | None:
+    if type(value) is not list or len(value) != 8:
+        return None
+    found = [number for entry in value if (number := _real(entry, kind)) is not None]
+    return found if len(found) == 8 else None
+
+
 _TAKERS: Final[dict[str, Callable[[Any, Kind], Any]]] = {
     "Float64": _real,
     "Int64": _whole,
     "Boolean": _flag,
     "String": _text,
     "List": _texts,
+    "Numbers": _eight,
 }

@@ -8,12 +8,13 @@ from typing import Any, Final
 import polars as pl
 
 from workflow.report.columns import FIELDS, MACHINES, RECORD_CELL
-from workflow.report.kinds import TEXTS, Kind, NotBelieved
+from workflow.report.kinds import Kind, NotBelieved
 from workflow.report.reading import COLUMNS, read_row
 
 _KINDS: Final[dict[str, Kind]] = {name: kind for name, (_, kind) in {**FIELDS, **RECORD_CELL}.items()} | MACHINES
+_LISTS: Final = {"List": pl.List(pl.String()), "Numbers": pl.List(pl.Float64())}
 SCHEMA: Final[dict[str, pl.DataType]] = {
-    name: pl.List(pl.String()) if _KINDS[name] is TEXTS else getattr(pl, _KINDS[name].stored)() for name in COLUMNS if name != "schema"
+    name: _LISTS.get(_KINDS[name].stored) or getattr(pl, _KINDS[name].stored)() for name in COLUMNS if name != "schema"
 }
 _NOTHING: Final = (None,) * len(COLUMNS)
 

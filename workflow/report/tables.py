@@ -60,7 +60,7 @@ def speedup(analysis: Analysis) -> Table:
 def times(analysis: Analysis) -> Table:
     """Table b: nodes x batch x model -> time, step, rate, speed-up, efficiency."""
     heads = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": "Per node", "runs": "Runs ok"}
-    heads |= {"allocations": "Allocations", "node_sets": "Node sets"}
+    heads |= {"allocations": "Jobs", "node_sets": "Node sets"}
     unit, seconds = time_unit(cell.means["run_s"] for cell in analysis.cells)
     heads |= {"run_s": f"Run [{unit}]", "training_s": f"Training [{unit}]", "step_p50_s": "Step p50 [ms]", "step_p95_s": "p95 [ms]"}
     heads |= {
@@ -82,7 +82,7 @@ def times(analysis: Analysis) -> Table:
             "Batch: of each process. Run: supervisor start to published record, stage to release. Training: the program's steps alone. "
             "Step: the slowest process's, median and 95th percentile of a run. Samples/s: samples of the measured window over its wall "
             "time (mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
-            "Allocations, node sets: how many the measured runs came from",
+            "Jobs, node sets: how many jobs (or starts) and different sets of hosts the measured runs came from",
             INTERVAL,
             shared(analysis),
         ),

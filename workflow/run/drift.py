@@ -1,32 +1,36 @@
-"""Whether the steps of a window get slower or faster. Pure: a test of a straight line against chance, for steps that depend on each other.
+"""Whether the steps of a window get slower or faster. Pure: a straight line, and what the same steps do at other slow changes.
 
 Steps are no independent numbers: one that was slow is often followed by another slow one, and a line through them then tilts by chance
-much further than the usual standard error says. So it is judged here by what the same steps do at other slow changes, which no drift
-makes: the line is the polynomial of degree 1, and the polynomials of degree 2 to 9, orthogonal to it, show how large such things are by
-chance. Their mean square is the variance of the line's own, with 8 degrees of freedom (Student's t). Before, the dependence of neighbours
-is taken out with a correlation that is rather too large than too small, since a too small one makes false alarms.
+much further than the usual standard error says. So it is judged by slow changes that no drift makes: the line is the polynomial of degree
+1, and those of degree 2 to 9, orthogonal to it, show how large such things are by chance. Their mean square is the line's own variance,
+with 8 degrees of freedom (Student's t). Before, the dependence of neighbours is taken out with a correlation that is rather too large than
+too small, since a too small one makes false alarms. All of it is done on the means of at most 50 blocks of steps: what changes from one
+step to the next only hides how long a slow phase lasts.
 
-benchmarks/marks.py simulates how often it is wrong, and what it finds; docs/tables.md has the figures.
+Runs of a cell are put together degree by degree (workflow/report/drifting.py): what the same pattern of input does in every run then stays
+in the line and in the others alike. benchmarks/marks.py simulates how often the test is wrong, and what it finds; docs/tables.md has the
+figures.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 MIN_STEPS: Final = 100
 """Fewer do not tell a drift from steps that depend on each other."""
-FREEDOM: Final = 8
-MOST_BLOCKS: Final = 1000
+OTHERS: Final = 8
+MOST_BLOCKS: Final = 50
 MOST_CORRELATION: Final = 0.99
 CAUTION: Final = 1.5
 """Standard errors that are added to the correlation of neighbours."""
 
 
-def drift(seconds: Sequence[float]) -> dict[str, float] | None:
-    """The record's `drift`: `change_ratio`, how far a line through the steps' seconds rises from its begin to its end, in parts of their
-    mean; `stderr_ratio`, its standard error; `freedom` of that; `steps`. None for fewer than MIN_STEPS, or where no time passed."""
+def drift(seconds: Sequence[float]) -> dict[str, Any] | None:
+    """The record's `drift`: `change_ratio`, how far a line through the steps' seconds rises from begin to end of the window, in parts of
+    their mean; `others_ratio`, as much at OTHERS other slow changes; `stderr_ratio`, their root mean square, which is the standard error
+    of the line; `steps`. None for fewer than MIN_STEPS, or where no time passed."""
     size = math.ceil(len(seconds) / MOST_BLOCKS)
     mean = math.fsum(seconds) / len(seconds) if seconds else 0.0
     if len(seconds) < MIN_STEPS or not mean:
@@ -35,10 +39,10 @@ def drift(seconds: Sequence[float]) -> dict[str, float] | None:
     blocks = [math.fsum(seconds[place : place + size]) / size / mean - 1 for place in places]
     rho = _correlation(blocks)
     fresh = [after - rho * before for before, after in zip(blocks, blocks[1:], strict=False)]
-    line, *others = list(_projections(fresh, FREEDOM + 2))[1:]
     width = 2 * len(blocks) / len(fresh) / (1 - rho) / math.sqrt(math.fsum(x * x for x in _grid(len(fresh))))
-    error = math.sqrt(math.fsum(other * other for other in others) / FREEDOM)
-    return {"change_ratio": width * line, "stderr_ratio": width * error, "freedom": FREEDOM, "steps": len(seconds)}
+    _, line, *others = (width * found for found in _projections(fresh, OTHERS + 2))
+    error = math.sqrt(math.fsum(other * other for other in others) / OTHERS)
+    return {"change_ratio": line, "stderr_ratio": error, "others_ratio": others, "steps": len(seconds)}
 
 
 def _correlation(values: Sequence[float]) -> float:

@@ -156,7 +156,7 @@ class Drift(Part):
 
     change_ratio: Finite
     stderr_ratio: Seconds
-    freedom: FromOne
+    others_ratio: Annotated[list[Finite], Field(min_length=8, max_length=8)]
     steps: FromOne
 
 
