@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -11,6 +12,7 @@ from typing import Any, Final, NoReturn
 from base.errors import RecordError, SlipwayError
 from base.foreign import printable
 from base.publish import publish
+from base.untrusted import open_plain
 
 MAX_BYTES: Final = 256 << 20
 MAX_DEPTH: Final = 64
@@ -79,7 +81,7 @@ def read_json(path: Path, error: type[SlipwayError] = RecordError, max_bytes: in
 def read_content(path: Path, error: type[SlipwayError] = RecordError, max_bytes: int = MAX_BYTES) -> bytes:
     """All that is in `path`. Raises `error`, naming the file, when it cannot be read or holds more than `max_bytes`."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             content = file.read(max_bytes + 1)
     except (OSError, ValueError) as reason:  # ValueError: no path at all
         raise error(f"{path} cannot be read: {getattr(reason, 'strerror', None) or reason}") from reason

@@ -97,6 +97,17 @@ def open_file(path: Path) -> int:
         return open_regular(parent, path.name)
 
 
+def open_plain(path: Path) -> int:
+    """The regular file that a path of the user's own names, which may hold links, for reading; without waiting for a pipe or a device.
+    Raises OSError; Unusable where it is something else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    kind = kind_of(os.fstat(descriptor))
+    if kind is not None:
+        os.close(descriptor)
+        raise Unusable(errno.EINVAL, f"it is {kind}", str(path))
+    return descriptor
+
+
 def make_directories(root: int, path: str) -> None:
     """The directory `path` below `root` with its parents, each durable in its own parent. Raises OSError."""
     parts = _components(path)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from base.untrusted import Unusable, directory, entries, make_directories, open_file, open_regular
+from base.errors import RecordError
+from base.jsonfile import read_json
+from base.untrusted import Unusable, directory, entries, make_directories, open_file, open_plain, open_regular
 
 
 def a_socket(path: Path) -> None:
@@ -119,6 +121,21 @@ def test_a_list_is_as_long_as_was_asked_and_as_deep_as_is_looked(out: Path) -> N
     with directory(out) as root:
         assert len(list(entries(root, 7))) == 7
         assert max(entry.path.count("/") for entry in entries(root, 1000)) == 32
+
+
+@pytest.mark.parametrize("planted", ["a pipe", "a socket", "a directory", "a link to a directory"])
+def test_a_json_file_is_a_file(out: Path, outside: Path, planted: str) -> None:
+    PLANTED[planted](out / "record.json", outside)
+    with pytest.raises(RecordError, match=r"record\.json cannot be read: "):
+        read_json(out / "record.json")
+
+
+def test_a_path_that_the_user_names_may_hold_links(out: Path, outside: Path) -> None:
+    (out / "way").symlink_to(outside)
+    (out / "file").symlink_to("way/precious")
+    for path in (out / "way" / "precious", out / "file"):
+        with os.fdopen(open_plain(path)) as file:
+            assert file.read() == "thesis"
 
 
 def test_a_plain_file_is_read_and_written_anew(out: Path) -> None:

@@ -131,6 +131,18 @@ def test_logs_of_a_run_that_runs_here(house: House) -> None:
     assert "another" not in out
 
 
+def test_a_log_that_is_a_link_or_a_pipe_is_not_shown_and_not_waited_for(house: House) -> None:
+    name = house.load().runs[0].run_id
+    logs = house.record(name, "ok") / "logs"
+    (house.root / "secret").write_text("secret")
+    (logs / "rank-0.log").symlink_to(house.root / "secret")
+    os.mkfifo(logs / "rank-1.log")
+    out = house("logs", name).out
+    assert "[not shown: it is a symbolic link]" in out
+    assert "[not shown: it is a pipe]" in out
+    assert "secret" not in out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [([], "it was never started"), (["--attempt", "3"], "no logs of attempt 3"), (["--rank", "9"], "no log of rank 9")],

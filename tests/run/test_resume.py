@@ -183,7 +183,7 @@ def test_without_a_whole_checkpoint_it_begins_anew(world: World) -> None:
 def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: World) -> None:
     from blake3 import blake3
 
-    from base.jsonfile import publish_json
+    from base.seal import publish_sealed
 
     run_id = long_cell(world)
     short_jobs(world)
@@ -195,7 +195,7 @@ def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: 
     for file in record["files"]:
         if file["path"] == "checkpoint.safetensors":
             file.update(bytes=len(content), blake3=blake3(content).hexdigest())
-    publish_json(directory / "record.json", record)
+    publish_sealed(directory / "record.json", record)
     last = whole(world, run_id)
     assert last["status"] == "error"
     assert "/resume/checkpoint.safetensors is a checkpoint of another cell" in last["status_reason"]

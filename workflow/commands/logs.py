@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from typing import Final
 from base.errors import ConfigError, RecordError
 from base.jsonfile import read_json
 from base.logs import printable
+from base.untrusted import open_file
 from workflow.commands.caches import caches_here
 from workflow.run.workdir import of_run
 from workflow.study import paths
@@ -89,7 +91,12 @@ def _nothing(study: Study, run_id: str, wanted: Wanted) -> str:
 
 
 def _lines(file: Path) -> Iterator[str]:
-    with file.open("rb") as content:
+    try:
+        descriptor = open_file(file)
+    except OSError as error:
+        yield f"[not shown: {error.strerror}]"
+        return
+    with os.fdopen(descriptor, "rb") as content:
         while chunk := content.readline(MAX_LINE):
             yield chunk.decode(errors="replace").rstrip("\r\n")
 
