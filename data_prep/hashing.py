@@ -12,6 +12,7 @@ import xxhash
 from blake3 import blake3
 
 from base.errors import DatasetError
+from base.typed import Digest, FromOne
 
 CHUNK_BYTES = 4 << 20
 
@@ -20,10 +21,10 @@ CHUNK_BYTES = 4 << 20
 class FileHashes:
     """What a file's bytes are: `chunks` are xxh3_128 of each `chunk_bytes`, hex."""
 
-    bytes: int
-    chunk_bytes: int
+    bytes: FromOne
+    chunk_bytes: FromOne
     chunks: tuple[str, ...]
-    blake3: str
+    blake3: Digest
 
 
 def hash_file(path: Path, chunk_bytes: int = CHUNK_BYTES, on_chunk: Callable[[int], None] | None = None) -> FileHashes:

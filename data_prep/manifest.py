@@ -6,7 +6,6 @@ digest anywhere. Reading checks everything: a manifest on shared storage may hav
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from typing import Any
 from blake3 import blake3
 
 from base.errors import DatasetError, DigestMismatch
-from base.jsonfile import canonical_json
-from data_prep.fields import count, counts, mapping, numbers, require, size_or_none, text, texts
+from base.foreign import text
+from base.jsonfile import canonical_json, parse_json, read_content
+from base.typed import Count, FromOne, Name, read_as
 from data_prep.hashing import hash_file
 
 SCHEMA = "slipway.dataset/1"
@@ -25,6 +25,7 @@ FORMAT = "lmdb-0.9"
 FILE_NAME = "manifest.json"
 DATA_NAME = "data.mdb"
 MAX_BYTES = 1 << 30
+_AGAIN = "build the dataset again, or fetch it again from storage"
 
 _SHARD_NAME = re.compile(r"shard-\d{5,6}\.lmdb")
 _CHUNK = re.compile(r"[0-9a-f]{32}")
@@ -34,21 +35,26 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 Progress = Callable[[int, int], None]
 
 
+def require(condition: bool, message: str) -> None:
+    """Raise ValueError(message) unless `condition` holds."""
+    if not condition:
+        raise ValueError(message)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shard:
     """One LMDB directory; `bytes` and the hashes are those of its `data.mdb`, in chunks of `chunk_bytes`."""
 
     name: str
     split: str
-    samples: int
-    bytes: int
-    chunk_bytes: int
+    samples: Count
+    bytes: FromOne
+    chunk_bytes: FromOne
     chunks: tuple[str, ...]  # xxh3_128 of each chunk, hex
     blake3: str
 
     def __post_init__(self) -> None:
         require(_SHARD_NAME.fullmatch(self.name) is not None, f"{self.name!r} is no name of a shard")
-        require(self.samples >= 0 and self.bytes > 0 and self.chunk_bytes > 0, f"{self.name}: a count is negative or zero")
         expected = -(-self.bytes // self.chunk_bytes)
         require(len(self.chunks) == expected, f"{self.name}: {len(self.chunks)} chunks for {self.bytes} bytes, expected {expected}")
         hashes_valid = all(_CHUNK.fullmatch(chunk) for chunk in self.chunks) and _DIGEST.fullmatch(self.blake3)
@@ -59,16 +65,16 @@ class Shard:
 class Split:
     """`shards` are positions in the manifest's list; `class_counts` has one number per class."""
 
-    samples: int
-    shards: tuple[int, ...]
-    class_counts: tuple[int, ...]
+    samples: Count
+    shards: tuple[Count, ...]
+    class_counts: tuple[Count, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything of `manifest.json`. `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel."""
 
-    name: str
+    name: Name
     encoding: str  # raw | jpeg
     layout: str  # hwc | caffe
     channels: int
@@ -78,12 +84,12 @@ class Manifest:
     splits: Mapping[str, Split]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    samples: int
-    bytes: int
+    samples: Count
+    bytes: Count
     shards: tuple[Shard, ...]
     source: Mapping[str, Any]
     rejected: tuple[Mapping[str, str], ...]  # the first by name: {"name", "reason"}
-    rejected_count: int
+    rejected_count: Count
     left_out_classes: tuple[str, ...]
     schema: str = SCHEMA
     format: str = FORMAT
@@ -144,14 +150,11 @@ def read_manifest(root: Path) -> Manifest:
 
 def parse_manifest(content: bytes, where: str = FILE_NAME) -> Manifest:
     """A manifest from its bytes; `where` starts the error message. Raises DatasetError."""
-    try:
-        plain = json.loads(content)
-        if not isinstance(plain, dict):
-            raise ValueError("it is not a JSON object")
-        return _from_json(plain)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-        raise DatasetError(f"{where} is no valid manifest: {reason}; build the dataset again, or fetch it again from storage") from error
+    plain, no_manifest = parse_json(content, where, DatasetError), f"{where} is no valid manifest"
+    found = plain.get("schema") if isinstance(plain, dict) else None
+    if found != SCHEMA:
+        raise DatasetError(f"{no_manifest}: schema: expected {SCHEMA}, found {text(found, 80)}, of another version of Slipway; {_AGAIN}")
+    return read_as(Manifest, plain, no_manifest, DatasetError, _AGAIN)
 
 
 def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
@@ -196,47 +199,7 @@ def _shard_problems(path: Path, shard: Shard, advance: Callable[[int], None]) ->
 
 
 def _read(root: Path) -> bytes:
-    path = root / FILE_NAME
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise DatasetError(f"{root} is no dataset: {FILE_NAME} cannot be read ({error.strerror})") from error
-    if len(content) > MAX_BYTES:
-        raise DatasetError(f"{path} holds more than {MAX_BYTES} bytes: this is no manifest")
-    return content
-
-
-def _from_json(plain: dict[str, Any]) -> Manifest:
-    return Manifest(
-        **{key: text(plain, key) for key in ("schema", "format", "value", "key", "name", "encoding", "layout", "resize")},
-        channels=count(plain, "channels"),
-        size=size_or_none(plain, "size"),
-        classes=texts(plain, "classes"),
-        splits={name: _split(split) for name, split in mapping(plain, "splits").items()},
-        mean=numbers(plain, "mean"),
-        std=numbers(plain, "std"),
-        samples=count(plain, "samples"),
-        bytes=count(plain, "bytes"),
-        shards=tuple(_shard(shard) for shard in plain["shards"]),
-        source=mapping(plain, "source"),
-        rejected=tuple({"name": text(entry, "name"), "reason": text(entry, "reason")} for entry in plain["rejected"]),
-        rejected_count=count(plain, "rejected_count"),
-        left_out_classes=texts(plain, "left_out_classes"),
-    )
-
-
-def _split(plain: Mapping[str, Any]) -> Split:
-    return Split(samples=count(plain, "samples"), shards=counts(plain, "shards"), class_counts=counts(plain, "class_counts"))
-
-
-def _shard(plain: Mapping[str, Any]) -> Shard:
-    return Shard(
-        name=text(plain, "name"),
-        split=text(plain, "split"),
-        samples=count(plain, "samples"),
-        bytes=count(plain, "bytes"),
-        chunk_bytes=count(plain, "chunk_bytes"),
-        chunks=texts(plain, "chunks"),
-        blake3=text(plain, "blake3"),
-    )
+        return read_content(root / FILE_NAME, DatasetError, MAX_BYTES)
+    except DatasetError as error:
+        raise DatasetError(f"{root} is no dataset: {error}") from error

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from base.publish import remove_tree
-from data_prep.build.finish import BuiltDataset, finish_dataset
+from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset
+from data_prep.build.finish import finish_dataset
 from data_prep.build.plan import plan_dataset
-from data_prep.build.shard import DATASET_FILE, finished
+from data_prep.build.shard import finished
 from data_prep.build.workers import build_shards
 from data_prep.spec import DatasetSpec, spec12
 

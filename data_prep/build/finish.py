@@ -6,18 +6,17 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError, SlipwayError
-from base.jsonfile import publish_json, read_json
 from base.publish import publish_directory, remove_tree
+from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file
 from data_prep.build.locks import held, own_part, remove_dead_parts
 from data_prep.build.plan_file import Plan, read_plan
 from data_prep.build.receipt import Receipt, not_older, shard_path
 from data_prep.build.rejections import Rejections
-from data_prep.build.shard import DATASET_FILE, build_shard, differing_sizes
+from data_prep.build.shard import build_shard, differing_sizes
 from data_prep.build.statistics import mean_and_std
 from data_prep.hashing import hash_file
 from data_prep.manifest import DATA_NAME, FILE_NAME, Manifest, Shard, Split, digest_of, manifest_digest, to_bytes
@@ -27,27 +26,6 @@ from data_prep.spec import TRAIN
 _PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuiltDataset:
-    """The content of `dataset.json`; `path` is the name of the dataset's directory below the datasets directory."""
-
-    name: str
-    digest: str
-    path: str
-    samples: int
-    bytes: int
-    spec12: str
-
-
-def read_dataset_file(build_dir: Path) -> BuiltDataset:
-    """The finished dataset of `build_dir`. Raises DatasetError when it is not finished."""
-    plain = read_json(build_dir / DATASET_FILE, DatasetError)
-    try:
-        return BuiltDataset(**plain)
-    except TypeError as error:
-        raise DatasetError(f"{build_dir / DATASET_FILE} is not of this version of Slipway ({error}); remove it and run again") from error
 
 
 def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
@@ -65,7 +43,12 @@ def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | Non
             receipts.append(build_shard(build_dir, index))
             if progress is not None:
                 progress(index + 1, len(plan.shards))
-        manifest, sources = _manifest(plan, receipts)
+        try:
+            manifest, sources = _manifest(plan, receipts)
+        except (ValueError, ArithmeticError) as error:
+            raise DatasetError(
+                f"plan and receipts in {build_dir} contradict each other ({error}); remove it and build again"
+            ) from error
         content = to_bytes(manifest)
         digest = digest_of(content)
         target = datasets_dir / f"{plan.name}-{digest[:12]}"
@@ -74,7 +57,7 @@ def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | Non
             raise DatasetError(f"{target} is there already and holds another dataset; remove it and run again")
         path = target.name
         built = BuiltDataset(name=plan.name, digest=digest, path=path, samples=manifest.samples, bytes=manifest.bytes, spec12=plan.spec12)
-        publish_json(build_dir / DATASET_FILE, vars(built))
+        write_dataset_file(build_dir, built)
         _clear(build_dir, len(plan.shards))
         return built
 

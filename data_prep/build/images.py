@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import simplejpeg
 from PIL import Image, ImageOps
 
+from base.typed import Check, FromOne
 from data_prep.image_header import SNIFF_BYTES, JpegHeader, jpeg_header, jpeg_scans, sniff
 from data_prep.sources.types import BadSample, Pixels
 
@@ -23,18 +25,19 @@ MAX_SCANNED_PIXELS = 2_000_000_000
 _SCAN = b"\xff\xda"
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 _SUBSAMPLING = "420"
+Quality = Annotated[int, Check("1 to 100", lambda value: 1 <= value <= 100)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
     """What every image becomes; `size` is (height, width), None keeps each image's own."""
 
-    encoding: str  # raw | jpeg
-    layout: str  # hwc | caffe
-    channels: int  # 1 | 3
-    size: tuple[int, int] | None
-    resize: str  # squash | crop | fill
-    quality: int
+    encoding: Literal["raw", "jpeg"]
+    layout: Literal["hwc", "caffe"]
+    channels: Literal[1, 3]
+    size: tuple[FromOne, FromOne] | None
+    resize: Literal["squash", "crop", "fill"]
+    quality: Quality
 
 
 @dataclass(frozen=True, kw_only=True)

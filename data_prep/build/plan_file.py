@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from blake3 import blake3
 
 from base.errors import DatasetError
 from base.jsonfile import canonical_json, publish_json, read_json
+from base.typed import Count, Digest, Like, Name, PathText, read_as
 from data_prep.build.images import Conversion
 from data_prep.sources.types import Prepared, Root
 
@@ -19,17 +20,41 @@ FILE_NAME = "plan.json"
 MAX_BYTES = 1 << 30
 
 
+class Options(TypedDict):
+    """What the specification says to a source."""
+
+    samples: Count | None
+    classes: Count | None
+    seed: int | None
+    size: tuple[Count, Count] | None
+    channels: int
+
+
+class PlannedSpec(TypedDict):
+    """What of the specification the shards and the manifest are made with; all of it is kept."""
+
+    source: str
+    splits: dict[str, Any] | None
+    per_class: Any
+    quality: int
+    samples: int | None
+    classes: int | None
+    seed: int | None
+    strict: bool
+    max_rejected_ratio: float | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedRoot:
     """One place of the source: what it is, and the size and time of the files that must not change until the end."""
 
     kind: str
-    path: str
+    path: PathText
     whole: str | None
-    options: Mapping[str, Any]
-    files: tuple[str, ...]
+    options: Annotated[Mapping[str, Any], Like(Options)]
+    files: tuple[PathText, ...]
     facts: Mapping[str, Any]
-    watched: tuple[tuple[str, int, int], ...]  # path, bytes, mtime_ns
+    watched: tuple[tuple[PathText, int, int], ...]  # path, bytes, mtime_ns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +62,17 @@ class PlannedShard:
     """`stored_bytes` are those of its samples in the source; `listed` is the blake3 of its list of samples."""
 
     split: str
-    samples: int
-    stored_bytes: int
-    listed: str
+    samples: Count
+    stored_bytes: Count
+    listed: Digest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything of plan.json."""
 
-    name: str
-    spec: Mapping[str, Any]
+    name: Name
+    spec: Annotated[Mapping[str, Any], Like(PlannedSpec)]
     spec12: str
     conversion: Conversion
     roots: tuple[PlannedRoot, ...]
@@ -56,7 +81,7 @@ class Plan:
     shards: tuple[PlannedShard, ...]
     listing_blake3: str
     rejected: tuple[Mapping[str, str], ...]
-    rejected_count: int
+    rejected_count: Count
 
     @property
     def samples(self) -> int:
@@ -98,26 +123,7 @@ def read_plan(build_dir: Path) -> Plan:
     """The plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
     path = build_dir / FILE_NAME
     plain = read_json(path, DatasetError, MAX_BYTES)
-    try:
-        if plain.pop("schema") != SCHEMA:
-            raise ValueError(f"its schema is not {SCHEMA}")
-        conversion = plain.pop("conversion")
-        size = conversion.pop("size")
-        return Plan(
-            **{
-                **plain,
-                "roots": tuple(_root(root) for root in plain["roots"]),
-                "shards": tuple(PlannedShard(**shard) for shard in plain["shards"]),
-                "classes": tuple(plain["classes"]),
-                "left_out_classes": tuple(plain["left_out_classes"]),
-                "rejected": tuple(plain["rejected"]),
-            },
-            conversion=Conversion(**conversion, size=size and (size[0], size[1])),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DatasetError(f"{path} is not a plan of this version of Slipway ({error}); remove {build_dir} and build again") from error
-
-
-def _root(plain: dict[str, Any]) -> PlannedRoot:
-    watched = tuple((str(path), int(size), int(mtime_ns)) for path, size, mtime_ns in plain.pop("watched"))
-    return PlannedRoot(**{**plain, "files": tuple(plain["files"])}, watched=watched)
+    again = f"remove {build_dir} and build again"
+    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+        raise DatasetError(f"{path} is not a plan of this version of Slipway, {SCHEMA}; {again}")
+    return read_as(Plan, plain, path, DatasetError, again)

@@ -6,12 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from base.errors import DatasetError
 from base.jsonfile import publish_json, read_json
+from base.typed import Count, FromOne, read_as
 from data_prep.build.statistics import PixelSums
-from data_prep.fields import count, counts, size_or_none, text, texts
 from data_prep.hashing import FileHashes
 
 SCHEMA = "slipway.shard/1"
@@ -22,13 +21,17 @@ class Receipt:
     """`key` is the plan's name for the content; `size` is (height, width) where all images have the same; None: they differ, or none."""
 
     key: str
-    samples: int
-    class_counts: tuple[int, ...]
+    samples: Count
+    class_counts: tuple[Count, ...]
     pixel_sums: PixelSums
-    size: tuple[int, int] | None
+    size: tuple[FromOne, FromOne] | None
     hashes: FileHashes
     rejected: tuple[Mapping[str, str], ...]
-    rejected_count: int
+    rejected_count: Count
+
+    def __post_init__(self) -> None:
+        if sum(self.class_counts) != self.samples:
+            raise ValueError(f"class_counts add up to {sum(self.class_counts)}, samples is {self.samples}")
 
 
 def receipt_path(build_dir: Path, index: int) -> Path:
@@ -53,28 +56,11 @@ def write_receipt(build_dir: Path, index: int, receipt: Receipt) -> None:
 
 
 def read_receipt(build_dir: Path, index: int, key: str) -> Receipt | None:
-    """The receipt of shard `index`; None where there is no whole one of this plan and version."""
+    """The receipt of shard `index`; None where there is no whole one of this plan and version: the shard is made again."""
+    path = receipt_path(build_dir, index)
     try:
-        plain = read_json(receipt_path(build_dir, index), DatasetError)
-        return _from_json(plain) if plain["schema"] == SCHEMA and plain["key"] == key else None
-    except (DatasetError, KeyError, TypeError, ValueError, AttributeError):
+        plain = read_json(path, DatasetError)
+        receipt = read_as(Receipt, plain, path, DatasetError)
+    except DatasetError:
         return None
-
-
-def _from_json(plain: dict[str, Any]) -> Receipt:
-    sums, hashes = plain["pixel_sums"], plain["hashes"]
-    return Receipt(
-        key=text(plain, "key"),
-        samples=count(plain, "samples"),
-        class_counts=counts(plain, "class_counts"),
-        pixel_sums=PixelSums(pixels=int(sums["pixels"]), sums=tuple(sums["sums"]), squares=tuple(sums["squares"])),
-        size=size_or_none(plain, "size"),
-        hashes=FileHashes(
-            bytes=count(hashes, "bytes"),
-            chunk_bytes=count(hashes, "chunk_bytes"),
-            chunks=texts(hashes, "chunks"),
-            blake3=text(hashes, "blake3"),
-        ),
-        rejected=tuple({"name": text(entry, "name"), "reason": text(entry, "reason")} for entry in plain["rejected"]),
-        rejected_count=count(plain, "rejected_count"),
-    )
+    return receipt if plain.get("schema") == SCHEMA and receipt.key == key else None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError
+from base.names import choices
 from data_prep.build.locks import held
 from data_prep.build.plan_file import PlannedRoot, root_of, scratch_path
 from data_prep.sources import SOURCES
@@ -64,6 +65,8 @@ def check_unchanged(roots: Sequence[PlannedRoot]) -> None:
 def open_reader(plan_root: PlannedRoot, build_dir: Path, number: int) -> AbstractContextManager[Reader]:
     """A reader of root `number`; what was unpacked and then cleared away is unpacked again."""
     root, prepared = root_of(plan_root, build_dir, number)
+    if plan_root.kind not in SOURCES:
+        raise DatasetError(f"{build_dir}: the plan names a source {plan_root.kind!r}; {choices(plan_root.kind, SOURCES)}; build again")
     source = SOURCES[plan_root.kind]
     if any(root.scratch in path.parents and not path.exists() for path in prepared.files):
         with held(build_dir / "locks" / "plan"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from base.errors import DatasetError
+from data_prep.hashing import hash_file
 from data_prep.sources.types import Found
 
 
@@ -35,14 +36,14 @@ def found_of(line: bytes, label: str = "") -> Found:
     return Found(name, label, size, mtime_ns, tuple(at))
 
 
-def read_samples(path: Path, classes: Sequence[str]) -> Iterator[Listed]:
-    """The samples of a shard's list. Raises DatasetError when it is missing or damaged."""
+def read_samples(path: Path, classes: Sequence[str], digest: str) -> Iterator[Listed]:
+    """The samples of a shard's list. Raises DatasetError when it is missing, or not the list with the blake3 `digest` that was planned."""
     try:
+        if hash_file(path).blake3 != digest:
+            raise DatasetError(f"{path} is damaged: it is not the list that was planned; remove {path.parent.parent} and build again")
         with path.open("rb") as lines:
             for line in lines:
                 label, name, size, mtime_ns, root, *at = json.loads(line)
                 yield Listed(label, root, Found(name, classes[label], size, mtime_ns, tuple(at)))
     except OSError as error:
         raise DatasetError(f"{path} cannot be read: {error.strerror}; remove {path.parent.parent} and build again") from error
-    except (ValueError, IndexError, TypeError) as error:
-        raise DatasetError(f"{path} is damaged ({error}); remove {path.parent.parent} and build again") from error

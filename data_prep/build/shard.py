@@ -14,6 +14,7 @@ import lmdb
 
 from base.errors import DatasetError
 from base.publish import publish_directory, remove_tree
+from data_prep.build.dataset_file import DATASET_FILE
 from data_prep.build.images import Converted, convert
 from data_prep.build.locks import held, own_part, remove_dead_parts
 from data_prep.build.plan_file import FILE_NAME, Plan, read_plan, samples_path
@@ -31,7 +32,6 @@ from data_prep.space import is_full, limit_address_space, not_enough_space, requ
 
 logger = logging.getLogger(__name__)
 
-DATASET_FILE = "dataset.json"
 _REPORT_EVERY = 64
 _STRICT_SHOWN = 5
 _TRIES = 2
@@ -168,7 +168,7 @@ class _Shard:
     def write(self, part: Path, progress: Progress | None) -> None:
         """All samples of the list into an LMDB in `part`, durable."""
         doing = f"shard {self.index} of {self.plan.name}"
-        listed = read_samples(samples_path(self.build_dir, self.index), self.plan.classes)
+        listed = read_samples(samples_path(self.build_dir, self.index), self.plan.classes, self.planned.listed)
         with contextlib.ExitStack() as stack:
             readers: dict[int, Reader] = {}
             with _writing(part, self.least_bytes(), doing):

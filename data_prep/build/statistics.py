@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from base.typed import Count
 from data_prep.sources.types import Pixels
 
 _BLOCK_BYTES = 1 << 20  # so that the squares stay in the processor's cache
@@ -18,9 +19,9 @@ _MOST_ROWS = 65_000  # 255^2 times as many still fits 32 bits
 class PixelSums:
     """Per channel: the sum of the values and of their squares, over `pixels` pixels each."""
 
-    pixels: int
-    sums: tuple[int, ...]
-    squares: tuple[int, ...]
+    pixels: Count
+    sums: tuple[Count, ...]
+    squares: tuple[Count, ...]
 
 
 class PixelCounter:

@@ -159,10 +159,9 @@ def test_a_framework_is_described_by_name_or_by_folder() -> None:
 
 
 def test_the_network_is_that_of_the_dataset_s_images() -> None:
-    manifest = {"name": "d", "size": [28, 28], "channels": 1, "classes": [str(number) for number in range(10)]}
-    assert describe_model("lenet", manifest)["parameters"] == 431080
-    with pytest.raises(UnsupportedRequest, match="different sizes"):
-        describe_model("lenet", {**manifest, "size": None})
+    assert describe_model("lenet", "d", (28, 28), 1, 10)["parameters"] == 431080
+    with pytest.raises(UnsupportedRequest, match="dataset 'd' have different sizes"):
+        describe_model("lenet", "d", None, 1, 10)
 
 
 PURE = ["cluster/types.py", "containers/spec.py", *(f"workflow/run/{name}.py" for name in ("plan", "outcome", "performance", "record"))]

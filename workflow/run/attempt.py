@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from base.errors import DatasetError, LeaseError, UnsupportedRequest
+from base.errors import LeaseError, UnsupportedRequest
 from base.jsonfile import canonical_json, read_json
 from base.publish import move_directory, part_path, remove_tree
 from base.seal import publish_checked, publish_sealed, read_sealed_bytes
@@ -16,6 +16,9 @@ from workflow.run.outcome import RESULT
 from workflow.run.plan import check_framework
 from workflow.run.record import measured
 from workflow.run.results import RECORD
+
+if TYPE_CHECKING:
+    from data_prep.manifest import Manifest
 
 
 def describe_work(site: Mapping[str, Any], cell: Mapping[str, Any], device: str, images: str | None) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def describe_work(site: Mapping[str, Any], cell: Mapping[str, Any], device: str,
     return {
         "framework": framework,
         "dataset": dataset,
-        "model": describe_model(cell["model"], manifest),
+        "model": describe_model(cell["model"], manifest.name, manifest.size, manifest.channels, len(manifest.classes)),
         "image": None if images is None else _pinned(images, site["engine"], cell["framework"]),
     }
 
@@ -70,29 +73,25 @@ def build_name(cell: Mapping[str, Any]) -> str:
     return f"{cell['dataset']}-{blake3(canonical_json(cell['dataset_spec'])).hexdigest()[:12]}"
 
 
-def describe_dataset(storage: str, cell: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def describe_dataset(storage: str, cell: Mapping[str, Any]) -> tuple[dict[str, Any], Manifest]:
     """({name, digest, path, samples, bytes}, the manifest) of the published dataset. Raises DatasetError."""
+    from data_prep.build.dataset_file import read_dataset_file
+    from data_prep.manifest import read_manifest
+
     datasets = Path(storage, "datasets")
-    receipt = read_json(datasets / ".build" / build_name(cell) / "dataset.json", DatasetError)
-    path = datasets / receipt["path"]
-    manifest = read_json(path / "manifest.json", DatasetError, max_bytes=1 << 30)
-    return {
-        "name": receipt["name"],
-        "digest": receipt["digest"],
-        "path": str(path),
-        "samples": receipt["samples"],
-        "bytes": receipt["bytes"],
-    }, manifest
+    built = read_dataset_file(datasets / ".build" / build_name(cell))
+    path = datasets / built.path
+    found = {"name": built.name, "digest": built.digest, "path": str(path), "samples": built.samples, "bytes": built.bytes}
+    return found, read_manifest(path)
 
 
-def describe_model(name: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The layer list of the model for this dataset: {layers, parameters, variant}."""
+def describe_model(name: str, dataset: str, size: tuple[int, int] | None, channels: int, num_classes: int) -> dict[str, Any]:
+    """The layer list of the model for this dataset and its images (height, width): {layers, parameters, variant}."""
     from containers.models import build
 
-    if manifest["size"] is None:
-        raise UnsupportedRequest(f"the images of dataset {manifest['name']!r} have different sizes; give it a `size` to train on it")
-    height, width = manifest["size"]
-    model = build(name, manifest["channels"], (height, width), len(manifest["classes"]))
+    if size is None:
+        raise UnsupportedRequest(f"the images of dataset {dataset!r} have different sizes; give it a `size` to train on it")
+    model = build(name, channels, size, num_classes)
     return {"layers": [dict(layer) for layer in model.layers], "parameters": model.parameters, "variant": model.variant}
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from base.errors import SlipwayError
 from base.jsonfile import read_json
+from base.typed import Count, read_as
 from containers.models import Model, build
 from containers.models.memory import MemoryEstimate, estimate_memory
+from data_prep.build.dataset_file import read_dataset_file
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.spec import DatasetSpec
 from workflow.study.cell import Cell
@@ -118,10 +120,19 @@ def _built(study: Study, name: str) -> tuple[Path, Manifest] | None:
     if not receipt.exists():
         return None
     try:
-        root = study.datasets_dir / read_json(receipt)["path"]
+        root = study.datasets_dir / read_dataset_file(receipt.parent).path
         return root, read_manifest(root)
-    except (SlipwayError, KeyError, TypeError):
+    except SlipwayError:
         return None
+
+
+class _PlannedShard(TypedDict):
+    samples: Count
+
+
+class _Planned(TypedDict):
+    shards: list[_PlannedShard]
+    classes: list[str]
 
 
 def _plan(build_dir: Path) -> dict[str, Any] | None:
@@ -129,7 +140,7 @@ def _plan(build_dir: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        plan = read_json(path)
-        return {"samples": sum(shard["samples"] for shard in plan["shards"]), "classes": len(plan["classes"])}
-    except (SlipwayError, KeyError, TypeError):
+        plan = read_as(_Planned, read_json(path), path)
+    except SlipwayError:
         return None
+    return {"samples": sum(shard["samples"] for shard in plan["shards"]), "classes": len(plan["classes"])}

@@ -1,0 +1,260 @@
+"""Values of a type from the plain values of JSON or YAML: the one reader of all files that others may have written or changed.
+
+A type is a dataclass (its fields are the keys; `__post_init__` may refuse by ValueError), a NamedTuple (a list), a TypedDict (it stays a
+dict), or made of text, numbers, flags, `Literal`, unions, tuples, lists, mappings by text, `Path`, and `Annotated[..., Check]`. Keys that
+the type does not know are left alone: another version may have written them.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from base.errors import RecordError, SlipwayError
+from base.foreign import text
+from base.names import is_name
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+MAX_FOUND: Final = 100
+
+
+@dataclass(frozen=True)
+class Check:
+    """In `Annotated`: what the value must be besides, in words that follow `expected`."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Like:
+    """In `Annotated[Mapping[str, Any], ...]`: the value stays as it is, and can be read as a `kind`, mostly a TypedDict."""
+
+    kind: Any
+
+
+def at_least(least: int) -> Check:
+    """For numbers."""
+    return Check(f"a number from {least} on", lambda value: bool(value >= least))
+
+
+Count = Annotated[int, at_least(0)]
+FromOne = Annotated[int, at_least(1)]
+Seconds = Annotated[float, at_least(0)]
+Name = Annotated[str, Check("a name of small letters, digits, dot, dash and underscore", is_name)]
+Digest = Annotated[str, Check("64 hex digits", lambda value: re.fullmatch(r"[0-9a-f]{64}", value) is not None)]
+PathText = Annotated[str, Check("a path", lambda value: bool(value) and "\0" not in value)]
+Word = Annotated[str, Check("text", bool)]
+
+
+class Mismatch(Exception):
+    """What was found is not what the type says; `keys` lead to it, the last one first."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.keys: list[str] = []
+
+    def at(self, key: str) -> Mismatch:
+        """Under this key of what surrounds it."""
+        self.keys.append(key)
+        return self
+
+    @property
+    def place(self) -> str:
+        """Such as `cells[3].nodes`."""
+        return "".join(reversed(self.keys)).lstrip(".")
+
+
+def read_as(kind: type[T], value: Any, where: Path | str, error: type[SlipwayError] = RecordError, advice: str = "") -> T:
+    """`value`, which came from `where`, as a `kind`. Raises `error`, which names `where` and the key; `advice` ends it."""
+    try:
+        return typing.cast("T", reader_of(typing.cast("Any", kind))(value))
+    except Mismatch as mismatch:
+        place = f"{mismatch.place}: " if mismatch.keys else ""
+        raise error(f"{where}: {place}{mismatch}{f'; {advice}' if advice else ''}") from mismatch
+
+
+def _wrong(expected: str, found: Any) -> Mismatch:
+    return Mismatch(f"expected {expected}, found {text(found, MAX_FOUND) if not isinstance(found, str) else repr(text(found, MAX_FOUND))}")
+
+
+@cache
+def reader_of(kind: Any) -> Reader:
+    """The function that reads a `kind` and raises Mismatch; made once."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _checked(reader_of(arguments[0]), arguments[1:])
+    if origin is Literal:
+        return _one_of(arguments)
+    if origin in (Union, types.UnionType):
+        return _any_of(kind, arguments)
+    if origin is tuple and arguments[1:] != (...,):
+        return _fixed([reader_of(argument) for argument in arguments], tuple)
+    if origin in (tuple, list, collections.abc.Sequence):
+        return _many(arguments[0], list if origin is list else tuple)
+    if origin in (dict, collections.abc.Mapping):
+        return _by_text(reader_of(arguments[1]))
+    return _SIMPLE[kind] if kind in _SIMPLE else _of_class(kind)
+
+
+def _of_class(kind: Any) -> Reader:
+    hints = get_type_hints(kind, include_extras=True)
+    if dataclasses.is_dataclass(kind):
+        required = {
+            field.name: field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            for field in dataclasses.fields(kind)
+            if field.init
+        }
+        return _object({name: reader_of(hints[name]) for name in required}, required, typing.cast("type", kind))
+    if typing.is_typeddict(kind):
+        required = {name: name in kind.__required_keys__ for name in hints}
+        return _object({name: reader_of(hint) for name, hint in hints.items()}, required, None)
+    if issubclass(kind, tuple):
+        return _fixed([reader_of(hint) for hint in hints.values()], lambda values: kind(*values))
+    raise TypeError(f"{kind!r} is no type that can be read")
+
+
+def _exactly(kinds: tuple[type, ...], words: str, convert: Callable[[Any], Any] | None = None) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise _wrong(words, value)
+        return value if convert is None else convert(value)
+
+    return read
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise _wrong("a path", value)
+    return Path(value)
+
+
+_SIMPLE: Final[Mapping[Any, Reader]] = {
+    Any: lambda value: value,
+    str: _exactly((str,), "text"),
+    int: _exactly((int,), "a whole number"),
+    float: _exactly((int, float), "a number", float),
+    bool: _exactly((bool,), "true or false"),
+    type(None): _exactly((type(None),), "null"),
+    dict: _exactly((dict,), "an object"),
+    list: _exactly((list,), "a list"),
+    Path: _path,
+}
+
+
+def _checked(read: Reader, checks: tuple[Any, ...]) -> Reader:
+    def check(value: Any) -> Any:
+        found = read(value)
+        for one in checks:
+            if isinstance(one, Like):
+                reader_of(one.kind)(value)
+            elif isinstance(one, Check) and not one.holds(found):
+                raise _wrong(one.words, value)
+        return found
+
+    return check
+
+
+def _one_of(words: tuple[Any, ...]) -> Reader:
+    def read(value: Any) -> Any:
+        if not any(type(value) is type(word) and value == word for word in words):
+            raise _wrong(f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}", value)
+        return value
+
+    return read
+
+
+def _any_of(kind: Any, arguments: tuple[Any, ...]) -> Reader:
+    others = [reader_of(argument) for argument in arguments if argument is not type(None)]
+    nullable = len(others) < len(arguments)
+
+    def read(value: Any) -> Any:
+        if value is None and nullable:
+            return None
+        if len(others) == 1:
+            return others[0](value)
+        for other in others:
+            try:
+                return other(value)
+            except Mismatch:
+                continue
+        raise _wrong(str(kind).replace("|", "or"), value)
+
+    return read
+
+
+def _many(kind: Any, make: type) -> Reader:
+    read_one = reader_of(kind)
+
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            raise _wrong("a list", value)
+        if kind in (str, int) and all(type(item) is kind for item in value):
+            return make(value)
+        found = []
+        for number, item in enumerate(value):
+            try:
+                found.append(read_one(item))
+            except Mismatch as mismatch:
+                raise mismatch.at(f"[{number}]") from None
+        return make(found)
+
+    return read
+
+
+def _fixed(readers: list[Reader], make: Callable[[list[Any]], Any]) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not list or len(value) != len(readers):
+            raise _wrong(f"a list of {len(readers)}", value)
+        found = []
+        for number, (read_one, item) in enumerate(zip(readers, value, strict=True)):
+            try:
+                found.append(read_one(item))
+            except Mismatch as mismatch:
+                raise mismatch.at(f"[{number}]") from None
+        return make(found)
+
+    return read
+
+
+def _by_text(read_one: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _wrong("an object", value)
+        return {key: _under(str(key), read_one, item) for key, item in value.items()}
+
+    return read
+
+
+def _object(readers: Mapping[str, Reader], required: Mapping[str, bool], make: Callable[..., Any] | None) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _wrong("an object", value)
+        missing = [name for name, needed in required.items() if needed and name not in value]
+        if missing:
+            raise Mismatch(f"the key {missing[0]!r} is missing")
+        found = {name: _under(name, read_one, value[name]) for name, read_one in readers.items() if name in value}
+        if make is None:
+            return {**value, **found}
+        try:
+            return make(**found)
+        except ValueError as error:
+            raise Mismatch(text(str(error))) from error
+
+    return read
+
+
+def _under(key: str, read: Reader, value: Any) -> Any:
+    try:
+        return read(value)
+    except Mismatch as mismatch:
+        raise mismatch.at(f".{text(key, MAX_FOUND)}") from None
