@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import selectors
 import shlex
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
+from typing import IO
 
 from base.errors import SlipwayError
 
 LAST_LINES = 20
+MAX_OUTPUT = 64 << 20
+"""Bytes of an answer: `scontrol show node` of 10,000 nodes has 15 MB."""
+PIPE_BYTES = 512
+"""What a pipe that is ready takes without blocking."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +40,71 @@ def run(
     cwd: Path | None = None,
     stdin: str = "",
 ) -> CommandResult:
-    """Run `argv` to its end. Raises SlipwayError when it cannot be started or does not end within `timeout_s` (it is killed then)."""
+    """Run `argv` to its end. Raises SlipwayError when it cannot be started, does not end within `timeout_s`, or says more than MAX_OUTPUT
+    (it is killed then)."""
     try:
-        done = subprocess.run(
-            list(argv), input=stdin, capture_output=True, text=True, errors="replace", timeout=timeout_s, env=env, cwd=cwd, check=False
-        )
+        with subprocess.Popen(list(argv), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd) as process:
+            try:
+                stdout, stderr = communicate(process, stdin.encode(errors="replace"), timeout_s)
+            except BaseException:
+                process.kill()
+                raise
     except subprocess.TimeoutExpired as error:
         raise SlipwayError(f"{shlex.join(argv)} did not end within {timeout_s:g} s and was killed") from error
-    except OSError as error:
-        raise SlipwayError(f"{shlex.join(argv)} cannot be started: {error.strerror or error}") from error
-    return CommandResult(argv=tuple(argv), returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    except (OSError, ValueError) as error:  # ValueError: a word of it holds a null character
+        raise SlipwayError(f"{shlex.join(argv)} cannot be started: {getattr(error, 'strerror', None) or error}") from error
+    return CommandResult(
+        argv=tuple(argv),
+        returncode=process.returncode,
+        stdout=stdout.decode(errors="replace"),
+        stderr=stderr.decode(errors="replace"),
+    )
+
+
+def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float) -> tuple[bytes, bytes]:
+    """Give a program its input and take its output and errors, as Popen.communicate does, but at most MAX_OUTPUT bytes: an answer of
+    gigabytes is none, and must not fill our memory. Raises TimeoutExpired, SlipwayError; the caller ends the program then."""
+    deadline = time.monotonic() + timeout_s
+    said: dict[IO[bytes], bytearray] = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+    left = memoryview(stdin)
+    with selectors.DefaultSelector() as waiting:
+        for stream in said:
+            waiting.register(stream, selectors.EVENT_READ)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+            waiting.register(process.stdin, selectors.EVENT_WRITE)
+        while waiting.get_map():
+            ready = waiting.select(max(0.0, deadline - time.monotonic()))
+            if not ready and time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(process.args, timeout_s)
+            for key, _ in ready:
+                if key.fileobj is process.stdin:
+                    left = _fed(process.stdin, left)
+                    is_over = not left
+                else:
+                    is_over = not _heard(key.fd, said[key.fileobj], process)  # type: ignore[index]
+                if is_over:
+                    waiting.unregister(key.fileobj)
+                    key.fileobj.close()  # type: ignore[union-attr]
+    process.wait(max(0.0, deadline - time.monotonic()))
+    return bytes(said.get(process.stdout, b"")), bytes(said.get(process.stderr, b""))  # type: ignore[arg-type]
+
+
+def _fed(stream: IO[bytes], left: memoryview) -> memoryview:
+    """What is still to be written; nothing if the program does not want it."""
+    try:
+        return left[os.write(stream.fileno(), left[:PIPE_BYTES]) :] if left else left
+    except BrokenPipeError:
+        return left[:0]
+
+
+def _heard(descriptor: int, said: bytearray, process: subprocess.Popen[bytes]) -> bool:
+    """Whether there was anything more."""
+    data = os.read(descriptor, 1 << 16)
+    said += data
+    if len(said) > MAX_OUTPUT:
+        raise SlipwayError(f"{shlex.join(map(str, process.args))} says more than {MAX_OUTPUT >> 20} MiB and was ended: that is no answer")  # type: ignore[arg-type]
+    return bool(data)
 
 
 def describe(result: CommandResult) -> str:

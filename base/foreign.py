@@ -43,6 +43,11 @@ def text(value: object, max_chars: int = MAX_TEXT) -> str:
     return shown if len(shown) <= max_chars else shown[: max_chars - 3] + "..."
 
 
+def quoted(value: object, max_chars: int = 100) -> str:
+    """The same for messages about a value: text stands in quotes."""
+    return repr(text(value, max_chars)) if isinstance(value, str) else text(value, max_chars)
+
+
 def number(value: object) -> float | None:
     """A finite number, at most MAX_NUMBER, so that sums, squares and quotients of such are finite too; what is next to nothing is 0, which
     has no sign. None for anything else, flags included."""
@@ -56,6 +61,11 @@ def whole(value: object, least: int = 0, most: int = MAX_WHOLE) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most or value % 1:
         return None
     return int(value)
+
+
+def digits(value: str) -> int | None:
+    """The number that 1 to 18 ASCII digits stand for; None for anything else, other scripts' digits and signs included."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
 
 
 def plain(value: object, depth: int = 4, items: int = 200, max_chars: int = MAX_TEXT) -> Any:

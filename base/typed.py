@@ -10,16 +10,18 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from base.errors import RecordError, SlipwayError
-from base.foreign import text
+from base.foreign import quoted, text
+from base.jsonfile import parse_json
 from base.names import is_name
 
 T = TypeVar("T")
@@ -42,6 +44,11 @@ class Like:
     kind: Any
 
 
+def between(least: int, most: int) -> Check:
+    """For numbers."""
+    return Check(f"a number from {least} to {most}", lambda value: bool(least <= value <= most))
+
+
 def at_least(least: int) -> Check:
     """For numbers."""
     return Check(f"a number from {least} on", lambda value: bool(value >= least))
@@ -49,6 +56,9 @@ def at_least(least: int) -> Check:
 
 Count = Annotated[int, at_least(0)]
 FromOne = Annotated[int, at_least(1)]
+Pid = Annotated[int, between(0, 2**31 - 1)]
+Moment = Annotated[float, between(0, 10**11)]
+"""Unix time."""
 Seconds = Annotated[float, at_least(0)]
 Name = Annotated[str, Check("a name of small letters, digits, dot, dash and underscore", is_name)]
 Digest = Annotated[str, Check("64 hex digits", lambda value: re.fullmatch(r"[0-9a-f]{64}", value) is not None)]
@@ -83,8 +93,13 @@ def read_as(kind: type[T], value: Any, where: Path | str, error: type[SlipwayErr
         raise error(f"{where}: {place}{mismatch}{f'; {advice}' if advice else ''}") from mismatch
 
 
+def json_as(kind: type[T], said: str, where: Path | str, error: type[SlipwayError] = RecordError) -> T:
+    """The JSON text that a program said, as a `kind`. Raises `error`, which names `where` and the key."""
+    return read_as(kind, parse_json(said.encode(errors="replace"), where, error), where, error)
+
+
 def _wrong(expected: str, found: Any) -> Mismatch:
-    return Mismatch(f"expected {expected}, found {text(found, MAX_FOUND) if not isinstance(found, str) else repr(text(found, MAX_FOUND))}")
+    return Mismatch(f"expected {expected}, found {quoted(found)}")
 
 
 @cache
@@ -96,7 +111,7 @@ def reader_of(kind: Any) -> Reader:
     if origin is Literal:
         return _one_of(arguments)
     if origin in (Union, types.UnionType):
-        return _any_of(kind, arguments)
+        return _any_of(arguments)
     if origin is tuple and arguments[1:] != (...,):
         return _fixed([reader_of(argument) for argument in arguments], tuple)
     if origin in (tuple, list, collections.abc.Sequence):
@@ -116,20 +131,27 @@ def _of_class(kind: Any) -> Reader:
         }
         return _object({name: reader_of(hints[name]) for name in required}, required, typing.cast("type", kind))
     if typing.is_typeddict(kind):
-        required = {name: name in kind.__required_keys__ for name in hints}
-        return _object({name: reader_of(hint) for name, hint in hints.items()}, required, None)
+        required = {name: get_origin(hint) is not NotRequired for name, hint in hints.items()}
+        kinds = {name: hint if required[name] else get_args(hint)[0] for name, hint in hints.items()}
+        return _object({name: reader_of(hint) for name, hint in kinds.items()}, required, None)
     if issubclass(kind, tuple):
         return _fixed([reader_of(hint) for hint in hints.values()], lambda values: kind(*values))
     raise TypeError(f"{kind!r} is no type that can be read")
 
 
-def _exactly(kinds: tuple[type, ...], words: str, convert: Callable[[Any], Any] | None = None) -> Reader:
+def _exactly(kind: type, words: str) -> Reader:
     def read(value: Any) -> Any:
-        if type(value) not in kinds:
+        if type(value) is not kind:
             raise _wrong(words, value)
-        return value if convert is None else convert(value)
+        return value
 
     return read
+
+
+def _float(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+        raise _wrong("a number", value)
+    return float(value)
 
 
 def _path(value: Any) -> Path:
@@ -140,13 +162,13 @@ def _path(value: Any) -> Path:
 
 _SIMPLE: Final[Mapping[Any, Reader]] = {
     Any: lambda value: value,
-    str: _exactly((str,), "text"),
-    int: _exactly((int,), "a whole number"),
-    float: _exactly((int, float), "a number", float),
-    bool: _exactly((bool,), "true or false"),
-    type(None): _exactly((type(None),), "null"),
-    dict: _exactly((dict,), "an object"),
-    list: _exactly((list,), "a list"),
+    str: _exactly(str, "text"),
+    int: _exactly(int, "a whole number"),
+    float: _float,
+    bool: _exactly(bool, "true or false"),
+    type(None): _exactly(type(None), "null"),
+    dict: _exactly(dict, "an object"),
+    list: _exactly(list, "a list"),
     Path: _path,
 }
 
@@ -173,7 +195,7 @@ def _one_of(words: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _any_of(kind: Any, arguments: tuple[Any, ...]) -> Reader:
+def _any_of(arguments: tuple[Any, ...]) -> Reader:
     others = [reader_of(argument) for argument in arguments if argument is not type(None)]
     nullable = len(others) < len(arguments)
 
@@ -182,12 +204,13 @@ def _any_of(kind: Any, arguments: tuple[Any, ...]) -> Reader:
             return None
         if len(others) == 1:
             return others[0](value)
+        expected = []
         for other in others:
             try:
                 return other(value)
-            except Mismatch:
-                continue
-        raise _wrong(str(kind).replace("|", "or"), value)
+            except Mismatch as mismatch:
+                expected.append(str(mismatch).removeprefix("expected ").partition(", found")[0])
+        raise _wrong(" or ".join(dict.fromkeys(expected)), value)
 
     return read
 
@@ -196,7 +219,7 @@ def _many(kind: Any, make: type) -> Reader:
     read_one = reader_of(kind)
 
     def read(value: Any) -> Any:
-        if type(value) is not list:
+        if type(value) not in (list, tuple):
             raise _wrong("a list", value)
         if kind in (str, int) and all(type(item) is kind for item in value):
             return make(value)
@@ -213,7 +236,7 @@ def _many(kind: Any, make: type) -> Reader:
 
 def _fixed(readers: list[Reader], make: Callable[[list[Any]], Any]) -> Reader:
     def read(value: Any) -> Any:
-        if type(value) is not list or len(value) != len(readers):
+        if type(value) not in (list, tuple) or len(value) != len(readers):
             raise _wrong(f"a list of {len(readers)}", value)
         found = []
         for number, (read_one, item) in enumerate(zip(readers, value, strict=True)):

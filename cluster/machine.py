@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from base.foreign import digits, text
+
 Topology = Mapping[int, tuple[int, int]]
 """CPU number -> (package, core): two hardware threads of one core have the same pair."""
 
@@ -34,25 +36,26 @@ def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
         for line in file.read(4096).splitlines():
             key, _, value = line.partition(":")
             if key.strip() in ("model name", "Model", "cpu model"):
-                return value.strip()
+                return text(value.strip(), 200)
     return os.uname().machine or None
 
 
 def memory_bytes(path: Path = Path("/proc/meminfo")) -> int | None:
     """Installed memory."""
-    with path.open() as file:
+    with path.open(errors="replace") as file:
         for line in file:
             if line.startswith("MemTotal:"):
-                return int(line.split()[1]) * 1024
+                amount = digits((line.split() + [""])[1])
+                return None if amount is None else amount * 1024
     return None
 
 
 def os_name(path: Path = Path("/etc/os-release")) -> str | None:
     """Such as `Debian GNU/Linux 12 (bookworm)`."""
     try:
-        for line in path.read_text().splitlines():
+        for line in path.read_text(errors="replace").splitlines():
             if line.startswith("PRETTY_NAME="):
-                return line.partition("=")[2].strip().strip("'\"")
+                return text(line.partition("=")[2].strip().strip("'\""), 200)
     except OSError:
         return None
     return None
@@ -66,13 +69,13 @@ def oom_kills(cgroups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys
 def oom_counters(cgroups: Path, root: Path = Path("/sys/fs/cgroup")) -> tuple[Path, ...]:
     """The files that may hold that count for the process whose `cgroups` these are: those of cgroup v1 and v2. None if it has ended."""
     try:
-        lines = cgroups.read_text().splitlines()
+        lines = cgroups.read_text(errors="replace").splitlines()
     except OSError:
         return ()
     found = []
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
+        _, controllers, path = (line.split(":", 2) + ["?", "?"])[:3]
+        if controllers in ("", "memory") and "\0" not in path:
             where = "memory" if controllers else "."
             found.append(root / where / path.lstrip("/") / ("memory.oom_control" if controllers else "memory.events"))
     return tuple(found)
@@ -81,10 +84,10 @@ def oom_counters(cgroups: Path, root: Path = Path("/sys/fs/cgroup")) -> tuple[Pa
 def read_oom_kills(path: Path) -> int | None:
     """The count in one of those files; None where it is not there (any more)."""
     try:
-        counts = dict(entry.split()[:2] for entry in path.read_text().splitlines())
-        return int(counts["oom_kill"])
-    except (OSError, KeyError, ValueError):
+        entries = [entry.split() for entry in path.read_text(errors="replace").splitlines()]
+    except OSError:
         return None
+    return next((digits(words[1]) for words in entries if len(words) == 2 and words[0] == "oom_kill"), None)
 
 
 def driver_version(path: Path = Path("/sys/module/nvidia/version")) -> str | None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from base.typed import Check, Count, Pid, read_as
 
 DEVICES = ("cpu", "cuda")
+
+
+def is_job_id(text: str) -> bool:
+    """Whether it can be one of any scheduler, or is empty: no option of a command, no separator, nothing long."""
+    return re.fullmatch(r"(?!-)[\w.+\[\]@:<>-]{0,128}", text, re.ASCII) is not None
+
+
+JobId = Annotated[str, Check("the id of a job", is_job_id)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +86,7 @@ class Node:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Node:
         """The inverse of `to_json`."""
-        fields: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
-        return cls(**fields)
+        return read_as(cls, dict(value), "the node")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +134,7 @@ class Allocation:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Allocation:
         """The inverse of `to_json`."""
-        return cls(**{**value, "nodes": tuple(Node.from_json(node) for node in value["nodes"])})
+        return read_as(cls, dict(value), "the allocation")
 
 
 class ForeignUse(NamedTuple):
@@ -165,8 +175,7 @@ class Grant:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Grant:
         """The inverse of `to_json`."""
-        fields: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
-        return cls(**{**fields, "foreign": tuple(ForeignUse(*use) for use in value.get("foreign", ()))})
+        return read_as(cls, dict(value), "the grant")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,11 +196,11 @@ class Holder:
     """Who holds a lease: enough to know later whether it still lives."""
 
     scheduler: str
-    job_id: str
-    restart_count: int
+    job_id: JobId
+    restart_count: Count
     host: str
-    pid: int
-    pid_start: int
+    pid: Pid
+    pid_start: Count
     """Start time of the process in clock ticks since boot (/proc/PID/stat, field 22): a pid alone is used again."""
     boot_id: str
     pid_namespace: str
@@ -202,5 +211,5 @@ class Holder:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Holder:
-        """From a mapping that may hold more. Raises KeyError or TypeError when it holds less."""
-        return cls(**{name: value[name] for name in cls.__dataclass_fields__})
+        """From a mapping that may hold more. Raises RecordError when it holds less, or something else."""
+        return read_as(cls, dict(value), "the holder")

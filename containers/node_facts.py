@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from base.foreign import digits
 from cluster.machine import memory_bytes
 from containers.spec import ContainerSpec, User
 
@@ -81,9 +82,9 @@ def user_here() -> User:
 def memory_limit(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
     """The least memory limit of our cgroup and those above it; None where there is none."""
     found = []
-    for line in membership.read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
+    for line in membership.read_text(errors="replace").splitlines():
+        _, controllers, path = (line.split(":", 2) + ["?", "?"])[:3]
+        if controllers in ("", "memory") and "\0" not in path:
             top, name = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
             place = top / path.lstrip("/")
             found += [_number(directory / name) for directory in (place, *place.parents) if directory == top or top in directory.parents]
@@ -92,8 +93,8 @@ def memory_limit(membership: Path = Path("/proc/self/cgroup"), root: Path = Path
 
 def _number(path: Path) -> int | None:
     try:
-        return int(path.read_text())
-    except (OSError, ValueError):
+        return digits(path.read_text(errors="replace").strip())
+    except OSError:
         return None
 
 

@@ -5,17 +5,19 @@ Usable at every start of a node program, by hand, and in an epilog: `slipway rea
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Any, Final, TypedDict
 
 from base.command import last_lines
-from base.errors import ContainerError
+from base.errors import ContainerError, RecordError
+from base.foreign import digits
+from base.typed import Check, json_as
 from cluster.schedulers import SCHEDULERS
-from cluster.types import Holder
+from cluster.types import Holder, is_job_id
 from containers.engines import WITH_STORE, client
 from containers.engines.cli import remove_argv
 from containers.labels import HOLDER, JOB, TAG, USER
@@ -23,6 +25,9 @@ from containers.labels import HOLDER, JOB, TAG, USER
 ASK_S: Final = 20.0
 """For all questions to a scheduler: much less than a node program has for preparing its node."""
 FORMAT: Final = '{"id": {{json .ID}}, "name": {{json .Name}}, "labels": {{json .Config.Labels}}}'
+
+
+ContainerId = Annotated[str, Check("the id of a container", lambda value: re.fullmatch(r"[0-9a-f]{1,64}", value) is not None)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,12 @@ class Found:
     def label(self, name: str) -> str:
         """Empty where it has none of that name."""
         return dict(self.labels).get(name, "")
+
+
+class _Told(TypedDict):
+    id: ContainerId
+    name: str
+    labels: dict[str, str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,14 +109,15 @@ def _holder(container: Found) -> Holder | None:
     """Who holds it, as its labels say; None where they contradict each other."""
     scheduler, _, rest = container.label(JOB).partition(":")
     job_id, _, restart = rest.rpartition(":")
-    if scheduler not in SCHEDULERS or not restart.isdigit():
+    count = digits(restart)
+    if scheduler not in SCHEDULERS or count is None or not is_job_id(job_id):
         return None
     try:
-        holder = Holder.from_json(json.loads(container.label(HOLDER)))
-    except (ValueError, KeyError, TypeError):
-        unknown = {"host": "", "pid": 0, "pid_start": 0, "boot_id": "", "pid_namespace": ""}
-        holder = Holder.from_json({"scheduler": scheduler, "job_id": job_id, "restart_count": int(restart), **unknown})
-    if (holder.scheduler, holder.job_id, holder.restart_count) != (scheduler, job_id, int(restart)):
+        holder = json_as(Holder, container.label(HOLDER), HOLDER)
+    except RecordError:
+        unknown: dict[str, Any] = {"host": "", "pid": 0, "pid_start": 0, "boot_id": "", "pid_namespace": ""}
+        holder = Holder(scheduler=scheduler, job_id=job_id, restart_count=count, **unknown)
+    if (holder.scheduler, holder.job_id, holder.restart_count) != (scheduler, job_id, count):
         return None
     return holder
 
@@ -137,13 +149,13 @@ def ours(engine: str) -> tuple[Found, ...]:
 def parse_found(engine: str, text: str) -> tuple[Found, ...]:
     """Pure: a line per container. Raises ContainerError."""
     try:
-        values = [json.loads(line) for line in text.splitlines() if line.strip()]
-        return tuple(
-            Found(engine=engine, id=value["id"], name=value["name"].lstrip("/"), labels=tuple(sorted((value["labels"] or {}).items())))
-            for value in values
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ContainerError(f"{engine} inspect answered {text[:200]!r}, which is not what was asked for") from error
+        told = [json_as(_Told, line, "a container", ContainerError) for line in text.splitlines() if line.strip()]
+    except ContainerError as error:
+        raise ContainerError(f"{engine} inspect answered {text[:200]!r}, which is not what was asked for ({error})") from error
+    return tuple(
+        Found(engine=engine, id=one["id"], name=one["name"].lstrip("/"), labels=tuple(sorted((one["labels"] or {}).items())))
+        for one in told
+    )
 
 
 def reap_here(engine: str, older: Callable[[str], bool] = lambda _tag: False) -> tuple[Decision, ...]:

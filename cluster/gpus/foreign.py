@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from base.command import describe, run
 from base.errors import SlipwayError
+from base.foreign import digits, printable, text
 from cluster import processes
 from cluster.types import ForeignUse
 
@@ -34,17 +35,18 @@ class App(NamedTuple):
     owner: str | None = None
 
 
-def parse_apps(text: str) -> tuple[App, ...]:
+def parse_apps(answer: str) -> tuple[App, ...]:
     """The output of `QUERY`; lines in brackets, by which old cards say that they do not know, are none. Raises ValueError."""
     found = []
-    for line in text.splitlines():
+    for line in answer.splitlines():
         words = [word.strip() for word in line.split(",", 3)]
         if not line.strip() or line.strip().startswith(("[", "No running", "No devices")):
             continue
-        if len(words) != 4 or not words[0].startswith(("GPU-", "MIG-")) or not words[1].isdigit():
-            raise ValueError(f"nvidia-smi answered {line!r}, expected `GPU-uuid, pid, memory, name`")
-        amount = words[2].split()[0] if words[2] else ""
-        found.append(App(words[0], int(words[1]), int(amount) if amount.isdigit() else None, words[3]))
+        pid = digits(words[1]) if len(words) == 4 else None
+        if pid is None or not words[0].startswith(("GPU-", "MIG-")):
+            raise ValueError(f"nvidia-smi answered {line[:200]!r}, expected `GPU-uuid, pid, memory, name`")
+        amount = digits(words[2].split()[0]) if words[2] else None
+        found.append(App(printable(words[0]), pid, amount, text(words[3], 200)))
     return tuple(found)
 
 

@@ -12,11 +12,14 @@ from typing import Final, NamedTuple
 
 from base.command import CommandResult, describe, run
 from base.errors import AllocationError, SlipwayError
+from base.foreign import digits, text
+from base.jsonfile import read_content
 from cluster.jobs import scheduler_of
 
 QUERY: Final = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name", "--format=csv,noheader")
 LIST: Final = ("nvidia-smi", "-L")
 """The only listing that names MIG instances; older drivers have no query for them."""
+MAX_FILE: Final = 1 << 20
 QUERY_TIMEOUT_S: Final = 30.0
 NO_DEVICES: Final = "No devices"
 """How nvidia-smi begins where the driver is there and every GPU is hidden from this process, or none is built in."""
@@ -24,6 +27,7 @@ DRIVER: Final = Path("/proc/driver/nvidia/gpus")
 """A directory per GPU of the node, by bus id: device cgroups do not hide them here."""
 
 _BUS = re.compile(r"(?:([0-9A-Fa-f]+):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
+_UUID = re.compile(r"GPU-[!-~]{1,100}")
 _GPU_LINE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)\s*")
 _MIG_LINE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)\s]+)\)\s*")
 
@@ -76,17 +80,18 @@ def in_pci_order(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(sorted(gpus, key=lambda gpu: (bus_key(gpu.bus_id) if gpu.bus_id else (0, 0, 0, 0), gpu.number)))
 
 
-def parse_gpus(text: str) -> tuple[Gpu, ...]:
+def parse_gpus(answer: str) -> tuple[Gpu, ...]:
     """The output of `QUERY`, as it stands. Raises AllocationError on a line that is none of it."""
     found = []
-    for line in text.splitlines():
+    for line in answer.splitlines():
         words = [word.strip() for word in line.split(",", 3)]
-        if len(words) != 4 or not words[0].isdigit() or not words[1].startswith("GPU-") or not _BUS.fullmatch(words[2]):
+        number = digits(words[0])
+        if len(words) != 4 or number is None or not _UUID.fullmatch(words[1]) or not _BUS.fullmatch(words[2]):
             raise AllocationError(
-                f"nvidia-smi answered {line!r}, expected `index, GPU-uuid, bus id, name`: a GPU of this node may be lost; "
+                f"nvidia-smi answered {line[:200]!r}, expected `index, GPU-uuid, bus id, name`: a GPU of this node may be lost; "
                 f"check `{' '.join(QUERY)}` by hand, and dmesg for Xid"
             )
-        found.append(Gpu(int(words[0]), words[1], words[3], words[2]))
+        found.append(Gpu(number, words[1], text(words[3], 200), words[2]))
     return tuple(found)
 
 
@@ -140,9 +145,9 @@ def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
     """What Place holds. Raises AllocationError where PBS_GPUFILE names a file that cannot be read."""
     path = environ.get("PBS_GPUFILE", "") if scheduler_of(environ) == "pbs" else ""
     try:
-        gpu_file = Path(path).read_text() if path else ""
-    except OSError as error:
-        raise AllocationError(f"PBS_GPUFILE={path} cannot be read: {error.strerror}; it says which GPUs this job was granted") from error
+        gpu_file = read_content(Path(path), AllocationError, MAX_FILE).decode(errors="replace") if path else ""
+    except AllocationError as error:
+        raise AllocationError(f"PBS_GPUFILE: {error}; it says which GPUs this job was granted") from error
     names = tuple(entry.name for entry in driver.iterdir() if _BUS.fullmatch(entry.name)) if driver.is_dir() else ()
     return Place(hostname=os.uname().nodename, node_buses=tuple(sorted(names, key=bus_key)), gpu_file=gpu_file)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import AllocationError
+from base.foreign import digits
 from cluster.addresses import resolve
 from cluster.jobs import scheduler_of
 from cluster.runtime import runtime_directory
@@ -77,10 +78,10 @@ def plan_allocation(
         scheduler=NAME,
         scheduler_version=version,
         job_id=job[JOB_ID],
-        restart_count=int(job.get(RESTART_COUNT) or 0),
+        restart_count=digits(job.get(RESTART_COUNT, "")) or 0,
         nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
         device=_device(request),
-        deadline=float(end) if end.isdigit() else None,
+        deadline=digits(end),
         exclusive=not request.share_nodes,
         own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("ENVIRONMENT") == "BATCH",
         gres=request.gres,
@@ -136,10 +137,10 @@ def _cpus(job: Mapping[str, str]) -> int | None:
 
 def _memory(job: Mapping[str, str]) -> int | None:
     """Of the job on each of its nodes, which Slurm says in MB; with --mem=0, which is all of the node's, it says nothing."""
-    node, cpu = job.get("SLURM_MEM_PER_NODE", ""), job.get("SLURM_MEM_PER_CPU", "")
-    if node.isdigit():
-        return int(node) * MIB or None
-    return int(cpu) * MIB * (_cpus(job) or 1) or None if cpu.isdigit() else None
+    node, cpu = digits(job.get("SLURM_MEM_PER_NODE", "")), digits(job.get("SLURM_MEM_PER_CPU", ""))
+    if node is not None:
+        return node * MIB or None
+    return None if cpu is None else cpu * MIB * (_cpus(job) or 1) or None
 
 
 def _addresses(names: Sequence[str]) -> dict[str, str]:
@@ -164,8 +165,7 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 def node_index(environ: Mapping[str, str]) -> int | None:
     """Pure: Slurm counts the nodes of a step in its own order, which is also that of the job's node list."""
-    number = environ.get("SLURM_NODEID", "")
-    return int(number) if number.isdigit() else None
+    return digits(environ.get("SLURM_NODEID", ""))
 
 
 def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from base.errors import SchedulerOutputError
+from base.foreign import digits
 
 NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
+LATEST: Final = 10**11
+"""Unix seconds: the year 5138."""
 COLUMNS: Final = (
     "JobID:20",
     "Name:1024",
@@ -71,7 +74,7 @@ def parse_job(text: str, job_id: str) -> JobInfo | None:
             name=head.partition("JobName=")[2],
             state=_state(fields["JobState"]),
             reason=_text(fields.get("Reason", "")),
-            restarts=int(fields.get("Restarts") or 0),
+            restarts=_count(fields.get("Restarts") or "0"),
             node_list=_text(fields.get("NodeList", "")) or "",
             submit_time=_time(fields.get("SubmitTime", "")),
             start_time=_time(fields.get("StartTime", "")),
@@ -102,7 +105,12 @@ def parse_jobs(text: str) -> tuple[JobInfo, ...]:
 
 def parse_node_addresses(text: str) -> dict[str, str]:
     """NodeAddr by NodeName, of the answer of `scontrol -o show node`."""
-    return dict(re.findall(r"^NodeName=(\S+).*? NodeAddr=(\S+)", text, re.MULTILINE))
+    found = {}
+    for line in text.splitlines():
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if line.startswith("NodeName=") and words.get("NodeAddr"):
+            found[words["NodeName"]] = words["NodeAddr"]
+    return found
 
 
 def parse_duration(text: str) -> float | None:
@@ -111,9 +119,16 @@ def parse_duration(text: str) -> float | None:
         return None
     days, _, clock = text.rpartition("-")
     seconds = 0
-    for part in clock.split(":"):
-        seconds = seconds * 60 + int(part)
-    return float(seconds + 86400 * int(days or 0))
+    for part in clock.split(":")[:4]:
+        seconds = seconds * 60 + _count(part)
+    return float(seconds + 86400 * _count(days or "0"))
+
+
+def _count(word: str) -> int:
+    found = digits(word)
+    if found is None:
+        raise ValueError(f"{word[:40]!r} is no number")
+    return found
 
 
 def _split_name(line: str) -> tuple[str, str, str]:
@@ -132,7 +147,7 @@ def _from_columns(words: Sequence[str], line: str) -> JobInfo:
             name=name,
             state=_state(state),
             reason=_text(reason),
-            restarts=int(restarts or 0),
+            restarts=_count(restarts or "0"),
             node_list=_text(nodes) or "",
             submit_time=_time(submit),
             start_time=_time(start),
@@ -155,4 +170,7 @@ def _text(text: str) -> str | None:
 
 def _time(text: str) -> float | None:
     """Unix seconds. Raises ValueError for what is neither a number nor unknown."""
-    return None if text in NEVER else float(text)
+    found = None if text in NEVER else float(text[:40])
+    if found is not None and not 0 <= found <= LATEST:
+        raise ValueError(f"{text[:40]!r} is no time")
+    return found

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from base.foreign import digits
+
 JOB_ID: Final = "SLURM_JOB_ID"
 RESTART_COUNT: Final = "SLURM_RESTART_COUNT"
 NODE_LIST: Final = "SLURM_JOB_NODELIST"
@@ -79,7 +81,7 @@ def _ancestors(proc: Path, pid: int) -> Iterator[int]:
             tail = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             return
-        pid = int(tail[1])
+        pid = (digits(tail[1].decode(errors="replace")) if len(tail) > 1 else None) or 0
         if pid <= 1:
             return
         yield pid

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from base.foreign import digits
 from cluster import addresses
 from cluster.gpus import Decision, accepted, decide, look, query_gpus, read_place
 from cluster.gpus.claims import said_count
@@ -58,5 +59,4 @@ def gpu_count(environ: Mapping[str, str]) -> int | None:
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
-    value = environ.get(name, "")
-    return int(value) if value.isdigit() else None
+    return digits(environ.get(name, ""))

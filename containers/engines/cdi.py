@@ -6,17 +6,21 @@ Docker only. Podman takes GPUs in no other way.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from base.errors import ContainerError
+from base.jsonfile import read_content
+from base.typed import PathText, json_as
 from containers.engines import client, docker
 from containers.engines.cli import CDI_KIND
+from containers.yamltext import parse_yaml
 
 DIRECTORIES: Final = (docker.NAME, "info", "--format", "{{json .CDISpecDirs}}")
 """From Docker 25 on; empty where CDI is off (Engine API, SystemInfo). Older ones do not know the field, and the client fails."""
+MAX_BYTES: Final = 16 << 20
 SUFFIXES: Final = (".json", ".yaml")
 
 
@@ -32,8 +36,8 @@ def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
     if engine != docker.NAME or not gpus:
         return Cdi(use=False, reason="no GPUs for docker")
     answer = client.call(DIRECTORIES, docker.socket_of(os.environ))
-    directories = _parsed(answer.stdout) if answer.returncode == 0 else None
-    if not isinstance(directories, list) or not directories:
+    directories = _parsed(answer.stdout) if answer.returncode == 0 else []
+    if not directories:
         return Cdi(use=False, reason="dockerd does no CDI")
     there = set(_device_names(Path(directory) for directory in directories))
     missing = [uuid for uuid in gpus if uuid not in there]
@@ -48,7 +52,8 @@ def _device_names(directories: Iterator[Path]) -> Iterator[str]:
         for path in _files(directory):
             content = _specification(path) if path.suffix in SUFFIXES else None
             devices = content.get("devices") if isinstance(content, dict) and content.get("kind") == CDI_KIND else None
-            yield from (str(device.get("name")) for device in devices or () if isinstance(device, dict))
+            entries = devices if isinstance(devices, list) else ()
+            yield from (str(device.get("name")) for device in entries if isinstance(device, dict))
 
 
 def _files(directory: Path) -> list[Path]:
@@ -61,16 +66,15 @@ def _files(directory: Path) -> list[Path]:
 
 def _specification(path: Path) -> Any:
     """None for a file that is none: the daemon passes over it as well."""
-    import yaml
-
     try:
-        return yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return parse_yaml(read_content(path, ContainerError, MAX_BYTES), path, ContainerError)
+    except ContainerError:
         return None
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> list[str]:
+    """Directories; none where the answer is another."""
     try:
-        return json.loads(text)
-    except ValueError:
-        return None
+        return json_as(list[PathText], text, "the answer", ContainerError)
+    except ContainerError:
+        return []

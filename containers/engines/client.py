@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
-from base.command import CommandResult, last_lines
-from base.errors import ContainerError
+from base.command import CommandResult, communicate, last_lines
+from base.errors import ContainerError, SlipwayError
 from cluster.processes import bury, die_with_parent, prepare_prctl
 
 CALL_S: Final = 10.0
@@ -30,12 +30,15 @@ def call(argv: Sequence[str], where: str, limit_s: float = CALL_S, env: Mapping[
     client is not here."""
     process = spawn(argv, subprocess.PIPE, environment(()) if env is None else env, outlives_us=False)
     try:
-        stdout, stderr = process.communicate(timeout=limit_s)
+        stdout, stderr = communicate(process, b"", limit_s)
     except subprocess.TimeoutExpired as error:
         end(process)
         raise ContainerError(
             f"{where} does not answer: `{shlex.join(argv)}` had not ended after {limit_s:g} s; on this node, ask whether it hangs"
         ) from error
+    except SlipwayError as error:
+        end(process)
+        raise ContainerError(f"{where}: {error}") from error
     return CommandResult(
         argv=tuple(argv),
         returncode=process.returncode,

@@ -12,9 +12,19 @@ from typing import Final
 
 from base.errors import ConfigError, UnsupportedRequest
 from base.names import choices
-from containers.frameworks.spec import FrameworkSpec, Sidecar, Supports, parse_framework
+from containers.frameworks.spec import FrameworkSpec, Sidecar, Supports, parse_framework, read_framework
 
-__all__ = ["FRAMEWORKS", "FrameworkSpec", "Sidecar", "Supports", "check_supports", "load_framework", "parse_framework", "program_argv"]
+__all__ = [
+    "FRAMEWORKS",
+    "FrameworkSpec",
+    "Sidecar",
+    "Supports",
+    "check_supports",
+    "load_framework",
+    "parse_framework",
+    "program_argv",
+    "read_framework",
+]
 
 _HERE: Final = Path(__file__).resolve().parent
 FRAMEWORKS: Final[dict[str, Path]] = {"pytorch": _HERE / "pytorch"}
@@ -34,12 +44,7 @@ def load_framework(name: str) -> FrameworkSpec:
     """The specification of the framework `name`. Raises ConfigError: unknown name, or a framework.yaml that is wrong."""
     if name not in FRAMEWORKS:
         raise ConfigError(f"framework {name!r} is not known; {choices(name, FRAMEWORKS)}")
-    path = FRAMEWORKS[name] / "framework.yaml"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    return parse_framework(text, path)
+    return read_framework(FRAMEWORKS[name] / "framework.yaml")
 
 
 def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-import yaml
-
 from base.errors import ConfigError
+from base.foreign import quoted
+from base.foreign import text as shown
+from base.jsonfile import read_content
 from base.names import choices, is_name
+from containers.yamltext import parse_yaml
 
 LAUNCHERS: Final = ("single", "torchrun", "ranks", "mpirun")
 RENDERINGS: Final = ("tf_config", "paddle", "dmlc", "horovod")
@@ -25,7 +27,9 @@ LAYOUTS: Final[tuple[str, ...]] = get_args(Layout)
 COMM_HOOKS: Final[tuple[str, ...]] = get_args(CommHook)
 DEVICES: Final = ("cpu", "cuda")
 PLACEHOLDERS: Final = ("{python}", "{folder}")
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_BYTES: Final = 1 << 20
+MAX_TEXT: Final = 2000
+MAX_LIST: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +75,14 @@ class FrameworkSpec:
     checkpoint: bool = False
 
 
-def parse_framework(text: str, path: Path) -> FrameworkSpec:
-    """The specification in `text`, which stands in `path`. Raises ConfigError naming file and key."""
-    try:
-        document = yaml.load(text, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+def read_framework(path: Path) -> FrameworkSpec:
+    """The specification in the file. Raises ConfigError naming file and key."""
+    return parse_framework(read_content(path, ConfigError, MAX_BYTES), path)
+
+
+def parse_framework(content: bytes, path: Path) -> FrameworkSpec:
+    """The specification in `content`, which stands in `path`. Raises ConfigError naming file and key."""
+    document = parse_yaml(content, path, ConfigError)
     top = _Keys(document, f"{path}", [field.name for field in fields(FrameworkSpec) if field.name != "folder"])
     name = top.text("name")
     if name != path.parent.name or not is_name(name):
@@ -116,10 +122,10 @@ class _Keys:
         self.where = where
         for key in values:
             if key not in known:
-                raise ConfigError(f"{where}: unknown key {key!r}; {choices(str(key), known)}")
+                raise ConfigError(f"{where}: unknown key {shown(key, 80)!r}; {choices(shown(key, 80), known)}")
 
     def error(self, key: str, reason: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {key}: {reason}, found {self.values.get(key)!r}")
+        return ConfigError(f"{self.where}: {key}: {reason}, found {quoted(self.values.get(key), 200)}")
 
     def value(self, key: str) -> Any:
         if key not in self.values:
@@ -128,8 +134,10 @@ class _Keys:
 
     def text(self, key: str) -> str:
         value = self.value(key)
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or not value.isprintable():
             raise self.error(key, "expected text")
+        if len(value) > MAX_TEXT:
+            raise self.error(key, f"expected at most {MAX_TEXT} characters")
         return value
 
     def flag(self, key: str) -> bool:
@@ -141,8 +149,8 @@ class _Keys:
 
     def list(self, key: str) -> list[Any]:
         value = self.value(key)
-        if not isinstance(value, list):
-            raise self.error(key, "expected a list")
+        if not isinstance(value, list) or len(value) > MAX_LIST:
+            raise self.error(key, "expected a list" if not isinstance(value, list) else f"expected at most {MAX_LIST} entries")
         return value
 
     def one_of(self, key: str, valid: tuple[str, ...]) -> str:
@@ -155,20 +163,25 @@ class _Keys:
         """A list of words, all among `valid` (None: any)."""
         value = self.list(key)
         for word in value:
-            if not isinstance(word, str) or (valid is not None and word not in valid):
-                raise self.error(key, f"{word!r} is not valid; {choices(str(word), valid)}" if valid else "expected a list of words")
+            if not _is_word(word) or (valid is not None and word not in valid):
+                found = shown(word, 80)
+                raise self.error(key, f"{found!r} is not valid; {choices(found, valid)}" if valid else "expected a list of words")
         return tuple(value)
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_TEXT and value.isprintable()
 
 
 def _sidecar(item: Any, where: str) -> Sidecar:
     keys = _Keys(item, where, [field.name for field in fields(Sidecar)])
     env = keys.values.get("env", {})
-    if not isinstance(env, Mapping):
-        raise keys.error("env", "expected names with values")
+    if not isinstance(env, Mapping) or not all(_is_word(name) and (_is_word(value) or type(value) is int) for name, value in env.items()):
+        raise keys.error("env", "expected names with values, which are text or whole numbers")
     return Sidecar(
         where=keys.one_of("where", ("head", "each")),
         command=keys.words("command", None),
-        env=tuple((str(name), str(value)) for name, value in env.items()),
+        env=tuple((name, str(value)) for name, value in env.items()),
     )
 
 
@@ -192,7 +205,7 @@ def _events(top: _Keys) -> str:
         return value
     try:
         pattern = re.compile(value.removeprefix("log:"))
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise top.error("events", f"the pattern is not a regular expression ({error})") from error
     if not value.startswith("log:") or "step" not in pattern.groupindex:
         raise top.error("events", "expected `program`, or `log:` and a regular expression with a group named step")

@@ -6,20 +6,32 @@ hangs is a process that can be killed.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from base.command import CommandResult, describe
 from base.errors import ContainerError
+from base.typed import Check, Count, json_as
 from containers.engines import WITH_STORE, client
 from containers.images.model import DOCKER_ARCHIVE, OCI_ARCHIVE, PinnedImage
 
 PULL_S: Final = 3600.0
 _OCI: Final = "application/vnd.oci.image.manifest.v1+json"
 _UNKNOWN: Final = ("no such image", "image not known", "no such object")
+
+
+class _Inspected(TypedDict):
+    """What is read of an image's description."""
+
+    Id: str
+    Os: Annotated[str, Check("a word", lambda value: re.fullmatch(r"[\w.-]{1,40}", value) is not None)]
+    Architecture: Annotated[str, Check("a word", lambda value: re.fullmatch(r"[\w.-]{1,40}", value) is not None)]
+    Size: Count
+    RepoDigests: NotRequired[list[str] | None]
+    ManifestType: NotRequired[Any]
 
 
 def inspect_argv(engine: str, name: str) -> list[str]:
@@ -53,18 +65,20 @@ def root_argv(engine: str) -> list[str]:
 def parse_inspect(text: str, reference: str, engine: str) -> PinnedImage:
     """Of `inspect_argv`, exit code 0. Raises ContainerError."""
     try:
-        found: Mapping[str, Any] = json.loads(text)[0]
-        image_id = "sha256:" + str(found["Id"]).removeprefix("sha256:")
+        found = json_as(list[_Inspected], text, "the answer", ContainerError)
+        if not found:
+            raise ContainerError("it is empty")
+        image_id = "sha256:" + found[0]["Id"].removeprefix("sha256:")
         return PinnedImage(
             reference=reference,
             engine=engine,
-            digest=_digest(reference, found.get("RepoDigests") or ()) or image_id,
+            digest=_digest(reference, found[0].get("RepoDigests") or ()) or image_id,
             image_id=image_id,
-            platform=f"{found['Os']}/{found['Architecture']}",
-            size_bytes=int(found["Size"]),
-            form=OCI_ARCHIVE if found.get("ManifestType") == _OCI else DOCKER_ARCHIVE,
+            platform=f"{found[0]['Os']}/{found[0]['Architecture']}",
+            size_bytes=found[0]["Size"],
+            form=OCI_ARCHIVE if found[0].get("ManifestType") == _OCI else DOCKER_ARCHIVE,
         )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, ContainerError) as error:
         raise ContainerError(f"{engine} described image {reference!r} in a way that cannot be read ({error}): {text[:300]!r}") from error
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from base.errors import RecordError
 from base.jsonfile import publish_json, read_json
+from base.typed import Moment, read_as
 from containers.images.model import PinnedImage
 
 REPOSITORY: Final = "slipway-loaded"
+
+
+class _Mark(TypedDict):
+    used: Moment
 
 
 def our_repository(uid: int) -> str:
@@ -32,9 +36,11 @@ def mark_used(place: Path, image: PinnedImage, engine: str) -> None:
 
 def last_used(place: Path, short: str, engine: str) -> float | None:
     """Unix time; None where we never said."""
-    with contextlib.suppress(RecordError, KeyError, TypeError, ValueError):
-        return float(read_json(_path(place, short, engine), RecordError, 1 << 16)["used"])
-    return None
+    path = _path(place, short, engine)
+    try:
+        return read_as(_Mark, read_json(path, RecordError, 1 << 16), path)["used"]
+    except RecordError:
+        return None
 
 
 def forget(place: Path, short: str, engine: str) -> None:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from base.errors import ContainerError, RecordError
 from base.jsonfile import read_json
+from base.typed import Check, Count, Digest, read_as
 
 SCHEMA: Final = "slipway.image/1"
 DOCKER_ARCHIVE: Final = "docker-archive"
@@ -20,22 +21,24 @@ _SUFFIXES: Final = {DOCKER_ARCHIVE: ".tar.zst", OCI_ARCHIVE: ".oci.tar.zst", SIF
 _ID: Final = re.compile(r"sha256:[0-9a-f]{64}")
 MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le"}
 MAX_MANIFEST: Final = 1 << 16
+Reference = Annotated[str, Check("the name of an image", lambda value: 0 < len(value) <= 1000 and value.isprintable() and value[0] != "-")]
+Platform = Annotated[str, Check("such as linux/amd64", lambda value: re.fullmatch(r"[\w.-]+/[\w./-]+", value) is not None)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PinnedImage:
     """What `reference` meant at one moment: from now on the study means `image_id`, wherever the tag goes."""
 
-    reference: str
+    reference: Reference
     """As the user wrote it."""
     engine: str
     digest: str
     """Of the manifest in its registry; of an image that came from none, its id."""
     image_id: str
     """What the engine calls it, the same on every node and for every platform another; of a SIF the hash of the file."""
-    platform: str
+    platform: Platform
     """`linux/amd64`."""
-    size_bytes: int
+    size_bytes: Count
     """Unpacked."""
     form: str = DOCKER_ARCHIVE
     """How it is archived so that it keeps its id: docker-archive, oci-archive, sif."""
@@ -66,13 +69,18 @@ class ArchivedImage:
 
     image: PinnedImage
     file: str
-    sha256: str
+    sha256: Digest
     """Of the file as it lies there."""
-    bytes: int
+    bytes: Count
 
     def to_json(self) -> dict[str, Any]:
         """The manifest `<storage>/images/<file>.json`."""
         return {"schema": SCHEMA, "image": dataclasses.asdict(self.image), "file": self.file, "sha256": self.sha256, "bytes": self.bytes}
+
+
+def pinned_image(value: Mapping[str, Any], where: str = "the image") -> PinnedImage:
+    """What stands under `image` in a file. Raises RecordError."""
+    return read_as(PinnedImage, dict(value), where)
 
 
 def manifest_path(file: Path) -> Path:
@@ -92,13 +100,8 @@ def read_manifest(archive: Path) -> ArchivedImage:
                 "archived once more if it can be had"
             ) from error
         raise
-    try:
-        found = ArchivedImage(
-            image=PinnedImage(**value["image"]), file=str(value["file"]), sha256=str(value["sha256"]), bytes=int(value["bytes"])
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{path} is no manifest of an image ({error}); remove it, and archive the image again") from error
-    if found.file != archive.name or not re.fullmatch(r"[0-9a-f]{64}", found.sha256):
+    found = read_as(ArchivedImage, value, f"{path} is no manifest of an image", RecordError, "remove it, and archive the image again")
+    if found.file != archive.name:
         raise RecordError(f"{path} speaks of {found.file!r}, asked was {archive.name!r}; remove both, and archive the image again")
     return found
 

@@ -25,7 +25,7 @@ class BuiltDataset:
     path: DirectoryName
     samples: Count
     bytes: Count
-    spec12: str
+    spec12: str = ""
 
 
 def read_dataset_file(build_dir: Path) -> BuiltDataset:

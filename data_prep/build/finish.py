@@ -46,9 +46,7 @@ def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | Non
         try:
             manifest, sources = _manifest(plan, receipts)
         except (ValueError, ArithmeticError) as error:
-            raise DatasetError(
-                f"plan and receipts in {build_dir} contradict each other ({error}); remove it and build again"
-            ) from error
+            raise DatasetError(f"plan and receipts in {build_dir} contradict each other ({error}); remove it and build again") from error
         content = to_bytes(manifest)
         digest = digest_of(content)
         target = datasets_dir / f"{plan.name}-{digest[:12]}"

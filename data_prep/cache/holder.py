@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from base.foreign import text, whole
 from cluster.processes import boot_id, state_of
+from cluster.types import is_job_id
 
+MAX_PID = 2**31 - 1
 JobAlive = Callable[[str, str], bool | None]  # (scheduler, job id) -> alive, or None where the scheduler cannot say
 
 
@@ -35,22 +38,23 @@ def this_process(
 
 def is_alive(holder: Mapping[str, Any], job_alive: JobAlive | None = None) -> bool:
     """Whether the holder may still be at work. What cannot be found out counts as alive; `--force` is for people."""
-    pid = holder.get("pid")
-    if isinstance(pid, int) and pid > 0:
+    pid = whole(holder.get("pid"), 1, MAX_PID)
+    if pid is not None:
         return _process_alive(pid, holder.get("start_time"), holder.get("boot_id"))
     job_id, scheduler = holder.get("job_id"), holder.get("scheduler")
-    if isinstance(job_id, str) and isinstance(scheduler, str) and job_alive is not None:
+    if isinstance(job_id, str) and isinstance(scheduler, str) and is_job_id(job_id) and job_alive is not None:
         return job_alive(scheduler, job_id) is not False
     return True
 
 
 def describe(holder: Mapping[str, Any]) -> str:
     """For messages: run, job and process, as far as known."""
+    said = {key: text(value, 100) for key, value in holder.items() if value is not None}
     words = [
-        f"run {holder['run_id']}" if holder.get("run_id") else "",
-        f"{holder.get('scheduler') or 'job'} {holder['job_id']}" if holder.get("job_id") else "",
-        f"pid {holder['pid']}" if holder.get("pid") else "",
-        f"uid {holder['uid']}" if holder.get("uid") not in (None, os.geteuid()) else "",
+        f"run {said['run_id']}" if said.get("run_id") else "",
+        f"{said.get('scheduler') or 'job'} {said['job_id']}" if said.get("job_id") else "",
+        f"pid {said['pid']}" if said.get("pid") else "",
+        f"uid {said['uid']}" if said.get("uid") not in (None, str(os.geteuid())) else "",
     ]
     return ", ".join(word for word in words if word) or "an unknown holder"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from base.publish import publish
 from data_prep.cache.holder import JobAlive, describe, is_alive
 from data_prep.cache.layout import Cache, dataset_name, open_cache, usable
 from data_prep.cache.lock import Lock
+from data_prep.cache.stored import json_object
 
 STALL_S = 60.0
 
@@ -77,14 +77,9 @@ def live_leases(cache: Cache, name: str, job_alive: JobAlive | None = None) -> l
     """Those whose holder lives, or may live; the others are removed. An unreadable lease counts: only its holder knows what it was."""
     found = []
     for path in sorted((cache.leases / name).glob("[0-9a-f]*.json")):
-        try:
-            holder = json.loads(path.read_bytes())
-        except FileNotFoundError:
+        if not path.exists():
             continue
-        except (OSError, ValueError):
-            holder = {}
-        if not isinstance(holder, dict):
-            holder = {}
+        holder = json_object(path)
         if is_alive(holder, job_alive):
             found.append(Lease(id=f"{name}/{path.stem}", dataset=name, holder=holder))
         else:

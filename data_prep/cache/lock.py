@@ -7,7 +7,6 @@ nothing moves and is told so.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import threading
@@ -17,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from base.errors import LeaseError
+from base.jsonfile import json_line, parse_json
 from data_prep.cache.holder import this_process
 
 logger = logging.getLogger(__name__)
@@ -104,8 +105,8 @@ class Lock:
     def holder(self) -> dict[str, Any]:
         """What the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read at this moment."""
         try:
-            found = json.loads(self._read())
-        except ValueError:
+            found = parse_json(self._read(), self.path, LeaseError)
+        except LeaseError:
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -115,4 +116,4 @@ class Lock:
     def _say(self, **news: Any) -> None:
         with self._writing:
             self._said.update(news)
-            os.pwrite(self._descriptor, json.dumps(self._said).encode().ljust(512), 0)
+            os.pwrite(self._descriptor, json_line(self._said).ljust(512), 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
@@ -10,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import StagingError
-from base.jsonfile import canonical_json
+from base.foreign import whole
+from base.jsonfile import canonical_json, read_content, read_json
 from base.publish import move_directory, publish, remove_tree
 from data_prep.cache.layout import DATASET, HIDDEN, Cache, mark_of
-from data_prep.manifest import DATA_NAME, Manifest, digest_of, parse_manifest
+from data_prep.manifest import DATA_NAME, FILE_NAME, MAX_BYTES, Manifest, digest_of, parse_manifest
+
+MAX_STAMP = 1 << 16
 
 
 def names(cache: Cache) -> list[str]:
@@ -27,11 +29,11 @@ def check_entry(root: Path) -> tuple[Manifest, str]:
     try:
         if root.is_symlink():
             raise StagingError(f"{root} is a symbolic link")
-        content = (root / "manifest.json").read_bytes()
+        content = read_content(root / FILE_NAME, StagingError, MAX_BYTES)
         digest = digest_of(content)
         if not root.name.endswith(f"-{digest[:12]}"):
             raise StagingError(f"manifest.json has the digest {digest[:12]}, which is not the one in the directory's name")
-        manifest = parse_manifest(content, str(root / "manifest.json"))
+        manifest = parse_manifest(content, str(root / FILE_NAME))
         for shard in manifest.shards:
             status = (root / shard.name / DATA_NAME).lstat()
             if not stat.S_ISREG(status.st_mode) or status.st_size != shard.bytes:
@@ -57,8 +59,8 @@ def last_used(cache: Cache, name: str) -> float:
 
 def entry_bytes(cache: Cache, name: str) -> int:
     """Bytes of a published dataset, from its stamp; without a stamp, by looking."""
-    found = json_object(cache.used / f"{name}.json").get("bytes")
-    return found if isinstance(found, int) else allocated_bytes(cache.datasets / name)
+    found = whole(json_object(cache.used / f"{name}.json").get("bytes"))
+    return allocated_bytes(cache.datasets / name) if found is None else found
 
 
 def allocated_bytes(path: Path) -> int:
@@ -108,7 +110,7 @@ def changed_at(path: Path) -> float:
 def json_object(path: Path) -> dict[str, Any]:
     """The object in a file; an empty one if that cannot be read."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        found = read_json(path, StagingError, MAX_STAMP)
+    except StagingError:
         return {}
     return found if isinstance(found, dict) else {}

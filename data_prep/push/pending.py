@@ -6,17 +6,25 @@ import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from base.errors import PushError, RecordError, SlipwayError
 from base.jsonfile import publish_json, read_json
 from base.limited import call_limited
 from base.publish import part_path, remove_tree
+from base.typed import PathText, read_as
 from data_prep.push.copy import push_files
 from data_prep.push.publish import TargetDiffers, publish_or_differ
 
 SCHEMA = "slipway.pending/1"
 NAME = "pending.json"
+MAX_BYTES = 1 << 20
+
+
+class _Note(TypedDict):
+    out: PathText
+    own: NotRequired[PathText | None]
+    target: Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +93,10 @@ def _deliver(run_dir: Path, timeout_s: float) -> Delivery:
 
 def _content(run_dir: Path) -> tuple[Path, Path | None, Path]:
     """The directories that wait, of the program and our own, and the target."""
-    content: Any = read_json(run_dir / NAME)
-    try:
-        out, target = run_dir / content["out"], Path(content["target"])
-        own = None if content.get("own") is None else run_dir / content["own"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{run_dir / NAME} is not a note of ours ({error!r}): move the result by hand") from error
+    path = run_dir / NAME
+    note = read_as(_Note, read_json(path, RecordError, MAX_BYTES), f"{path} is not a note of ours", RecordError, "move the result by hand")
+    out, target = run_dir / note["out"], note["target"]
+    own = None if note.get("own") is None else run_dir / str(note.get("own"))
     places = [place for place in (out, own) if place is not None]
     if not target.is_absolute() or not all(place.parent == run_dir and place.is_dir() and not place.is_symlink() for place in places):
         raise PushError(f"{run_dir / NAME} names {out} and {target}: expected a directory beside it and an absolute path")

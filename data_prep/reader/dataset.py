@@ -8,11 +8,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from . import shards
+from .checking import check_manifest
 from .datum import Datum, parse
 from .decode import decode
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
-
-SCHEMA = "slipway.dataset/1"
 
 
 class Dataset:
@@ -126,13 +125,11 @@ def open_dataset(root: str) -> Dataset:
     path = os.path.join(str(root), "manifest.json")
     try:
         with open(path, "rb") as file:
-            manifest = json.loads(file.read().decode("utf-8"))
-        if manifest["schema"] != SCHEMA:
-            raise DatasetChanged("%s has schema %r; this reader knows %s" % (path, manifest["schema"], SCHEMA))
+            manifest = check_manifest(json.loads(file.read().decode("utf-8")))
         for shard in manifest["shards"]:
             shard.pop("chunks", None)  # the larger part of a large manifest, and of no use here: staging has checked them
         return Dataset(str(root), manifest)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DatasetChanged(
             "%s is not the manifest of a dataset (%s: %s); stage it again" % (path, type(error).__name__, error)
         ) from error

@@ -11,8 +11,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from base.foreign import digits
+
 NAME = "staging.journal"
 
+MAX_RUN = 1 << 22
+"""Chunks of a line: of the default size, 16 TB."""
 Chunk = tuple[int, int]  # number of the shard in the manifest, number of the chunk in it
 
 
@@ -68,8 +72,11 @@ def parse_line(line: bytes) -> list[Chunk] | None:
     text, _, _ = line.decode("latin-1").rpartition(" ")
     if _line(text) != line:
         return None
-    shard, first, last = (int(word) for word in text.split())
-    return [(shard, chunk) for chunk in range(first, last + 1)]
+    words = [digits(word) for word in text.split()]
+    if len(words) != 3 or None in words:
+        return None
+    shard, first, last = (word or 0 for word in words)
+    return [(shard, chunk) for chunk in range(first, last + 1)] if last - first < MAX_RUN else None
 
 
 def _runs(chunks: list[Chunk]) -> Iterator[tuple[int, int, int]]:

@@ -164,5 +164,5 @@ def test_the_place(tmp_path: Path) -> None:
     place = read_place({"PBS_JOBID": "1.server", "PBS_GPUFILE": str(file)}, tmp_path)
     assert (place.node_buses, place.gpu_file, place.hostname) == (("0000:06:00.0", "0000:85:00.0"), "n1-gpu0\n", os.uname().nodename)
     assert read_place({"PBS_GPUFILE": "/nothing"}, tmp_path / "nothing").node_buses == ()
-    with pytest.raises(AllocationError, match="PBS_GPUFILE=/nothing cannot be read"):
+    with pytest.raises(AllocationError, match="PBS_GPUFILE: /nothing cannot be read"):
         read_place({"PBS_JOBID": "1.server", "PBS_GPUFILE": "/nothing"}, tmp_path)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from base.errors import RecordError
 from cluster.types import Allocation, AllocationRequest, Holder, Node
 
 
@@ -48,5 +49,5 @@ def test_a_node_has_a_name_and_a_model_per_gpu() -> None:
 def test_a_holder_is_taken_from_a_mapping_with_more_in_it() -> None:
     holder = Holder(scheduler="local", job_id="1", restart_count=0, host="h", pid=1, pid_start=2, boot_id="b", pid_namespace="p")
     assert Holder.from_json({**holder.to_json(), "token": "x"}) == holder
-    with pytest.raises(KeyError):
+    with pytest.raises(RecordError):
         Holder.from_json({"pid": 1})

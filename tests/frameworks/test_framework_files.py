@@ -31,7 +31,7 @@ def refused(change: dict[str, Any], path: Path = PATH) -> str:
     """The message of the error that a changed framework.yaml gives; a value of ... takes the key away."""
     merged = {key: value for key, value in {**document(), **change}.items() if value is not ...}
     with pytest.raises(ConfigError) as error:
-        parse_framework(yaml.safe_dump(merged), path)
+        parse_framework(yaml.safe_dump(merged).encode(), path)
     return str(error.value)
 
 
@@ -126,12 +126,12 @@ def test_mistakes_in_supports_are_named() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("name: [", "is not valid YAML"), ("- a", "expected keys with values, found list")])
 def test_what_is_no_mapping_is_an_error(text: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
-        parse_framework(text, PATH)
+        parse_framework(text.encode(), PATH)
 
 
 def test_sidecars_and_patterns_are_read() -> None:
     sidecar = {"where": "head", "command": ["start", "{folder}"], "env": {"ROLE": "scheduler", "PORT": 1}}
-    spec = parse_framework(yaml.safe_dump({**document(), "sidecars": [sidecar], "events": r"log:Iteration (?P<step>\d+)"}), PATH)
+    spec = parse_framework(yaml.safe_dump({**document(), "sidecars": [sidecar], "events": r"log:Iteration (?P<step>\d+)"}).encode(), PATH)
     assert dict(spec.sidecars[0].env) == {"ROLE": "scheduler", "PORT": "1"}
     assert spec.events.startswith("log:")
 

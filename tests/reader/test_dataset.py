@@ -187,7 +187,7 @@ def test_what_is_no_lmdb_is_an_error(tmp_path: Path) -> None:
     [
         (None, "No such file"),
         (b"{", "JSONDecodeError"),
-        (b"[]", "TypeError"),
+        (b"[]", "no object"),
         (b"{}", "schema"),
         (b'{"schema": "slipway.dataset/9"}', "/9"),
     ],

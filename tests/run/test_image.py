@@ -135,8 +135,10 @@ def test_a_file_of_pins_that_was_edited_is_named(tmp_path: Path, text: str) -> N
 
 def test_a_file_that_says_nothing_of_the_image_is_named(tmp_path: Path) -> None:
     file = tmp_path / "images-0123456789ab.json"
-    publish_json(file, {"engine": "docker", "images": {"pytorch": {"archive": "a"}}})
-    assert read_entry(str(file), "docker", "pytorch") == {"archive": "a"}
+    image = {"reference": "a:1", "engine": "docker", "platform": "linux/amd64", "size_bytes": 1}
+    entry = {"archive": "a", "image": {**image, "digest": f"sha256:{'1' * 64}", "image_id": f"sha256:{'2' * 64}"}}
+    publish_json(file, {"engine": "docker", "images": {"pytorch": entry}})
+    assert read_entry(str(file), "docker", "pytorch") == entry
     for engine, framework in (("docker", "jax"), ("podman", "pytorch")):
         with pytest.raises(ContainerError, match=r"images-0123456789ab.json names no image of .* remove it"):
             read_entry(str(file), engine, framework)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from base.errors import LeaseError, UnsupportedRequest
-from base.jsonfile import canonical_json, read_json
+from base.jsonfile import canonical_json
 from base.publish import move_directory, part_path, remove_tree
 from base.seal import publish_checked, publish_sealed, read_sealed_bytes
 from workflow.run import lease as leases
@@ -43,14 +43,10 @@ def _pinned(images: str, engine: str, framework: str) -> dict[str, Any]:
 
 def describe_framework(cell: Mapping[str, Any], device: str) -> dict[str, Any]:
     """What of framework.yaml a start needs. A name with a slash is the folder itself."""
-    from containers.frameworks import check_supports, load_framework, parse_framework
+    from containers.frameworks import check_supports, load_framework, read_framework
 
     name = cell["framework"]
-    if "/" in name:
-        path = Path(name, "framework.yaml")
-        spec = parse_framework(path.read_text(), path)
-    else:
-        spec = load_framework(name)
+    spec = read_framework(Path(name, "framework.yaml")) if "/" in name else load_framework(name)
     check_supports(spec, {**cell, "device": device})
     return {
         "name": spec.name,

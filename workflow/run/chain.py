@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
+from base.errors import RecordError
+from base.typed import Count, Digest, FromOne, Like, Seconds, read_as
 from containers.spec import CHECKPOINT
 from workflow.run.deadline import Budget
 from workflow.run.events import RankEvents
@@ -12,6 +14,43 @@ from workflow.run.performance import thinned
 
 RESUMABLE_RESULT: Final = "timeout"
 """The one result that is gone on with when it is retried: the training was well, and had too little time."""
+
+
+class _File(TypedDict):
+    path: str
+    bytes: Count
+    blake3: Digest
+
+
+class _Checkpoint(TypedDict):
+    step: Count
+
+
+class _Steps(TypedDict):
+    train: Seconds | None
+
+
+class _Before(TypedDict):
+    used_s: Seconds
+
+
+class _Training(TypedDict):
+    losses: list[tuple[int, float]]
+    first_loss: float | None
+    final_loss: float | None
+
+
+class _Attempt(TypedDict):
+    """What must stand in a record from which another attempt goes on."""
+
+    attempt: FromOne
+    cell: dict[str, Any]
+    files: list[_File]
+    checkpoint: NotRequired[_Checkpoint | None]
+    steps_s: _Steps
+    resumed_from: NotRequired[_Before | None]
+    performance: dict[str, Any] | None
+    training: Annotated[dict[str, Any], Like(_Training)] | None
 
 
 def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], budget: Budget) -> list[dict[str, Any]]:
@@ -24,7 +63,7 @@ def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], bud
     for record in records:
         offer = _offer(record, cell)
         fits = offer is not None and budget.walltime_s - offer["used_s"] >= budget.least_s
-        if record.get("kind") == "result" and not (record.get("status") == RESUMABLE_RESULT and fits):
+        if isinstance(record, dict) and record.get("kind") == "result" and not (record.get("status") == RESUMABLE_RESULT and fits):
             break
         if offer is not None and fits:
             found.append(offer)
@@ -34,25 +73,21 @@ def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], bud
 def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the attempt offers, None: it has no checkpoint that was pushed, or it is no record."""
     try:
-        return _offer_of(record) if record["cell"] == cell else None
-    except (KeyError, TypeError, AttributeError):
+        found = read_as(_Attempt, record, "a record")
+    except RecordError:
         return None
-
-
-def _offer_of(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    checkpoint = record.get("checkpoint")
-    file = next((file for file in record["files"] if file["path"] == CHECKPOINT), None)
-    if checkpoint is None or file is None:
+    checkpoint, before = found.get("checkpoint"), found.get("resumed_from")
+    file = next((file for file in found["files"] if file["path"] == CHECKPOINT), None)
+    if found["cell"] != cell or checkpoint is None or file is None:
         return None
-    before = (record.get("resumed_from") or {}).get("used_s") or 0.0
     return {
-        "attempt": record["attempt"],
+        "attempt": found["attempt"],
         "step": checkpoint["step"],
         "bytes": file["bytes"],
         "blake3": file["blake3"],
-        "used_s": round(before + (record["steps_s"]["train"] or 0.0), 6),
-        "performance": record["performance"],
-        "training": record["training"],
+        "used_s": round((before["used_s"] if before else 0.0) + (found["steps_s"]["train"] or 0.0), 6),
+        "performance": found["performance"],
+        "training": found["training"],
     }
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import ContainerError, SlipwayError, StorageError
-from base.jsonfile import canonical_json, publish_json, read_json
+from base.jsonfile import canonical_json, publish_json
 from base.logs import configure, private_umask
 from base.units import format_size
 from containers.engines.bare import NAME as BARE
 from containers.images import archiving, checking, model, pinning
-from workflow.run.image_kept import kept_entry, pinned_before
+from workflow.run.image_kept import kept_entry, pinned_before, read_pinned
 from workflow.run.plan import at_site
 
 logger = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ def load_argv(
 
 def read_entry(file: str, engine: str, framework: str) -> dict[str, Any]:
     """What FILE says of a framework's image. Raises ContainerError, RecordError."""
-    value = read_json(Path(file))
-    entry: dict[str, Any] | None = value["images"].get(framework) if value.get("engine") == engine else None
+    value = read_pinned(Path(file))
+    entry: dict[str, Any] | None = value["images"].get(framework) if value["engine"] == engine else None
     if entry is None:
         raise ContainerError(f"{file} names no image of {framework!r} for engine {engine}; remove it, and snakemake writes it again")
     return entry
@@ -88,7 +88,7 @@ def read_entry(file: str, engine: str, framework: str) -> dict[str, Any]:
 
 def check_nodes(entry: Mapping[str, Any], loaded: Mapping[str, str]) -> None:
     """Pure: before training starts, every node (name -> id) has what FILE says for its framework. Raises ContainerError."""
-    model.check_same(model.PinnedImage(**entry["image"]), loaded)
+    model.check_same(model.pinned_image(entry["image"]), loaded)
 
 
 def pin_study(results: Path, output: Path, credentials: Path | None = None) -> None:

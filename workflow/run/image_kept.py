@@ -7,27 +7,32 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from base.errors import ConfigError, ContainerError, RecordError
 from base.jsonfile import publish_json, read_json
+from base.typed import Like, PathText, read_as
 from containers.engines import WITH_STORE
 from containers.images import apptainer, archiving, commands, pinning
-from containers.images.model import PinnedImage, read_manifest
+from containers.images.model import PinnedImage, pinned_image, read_manifest
 
 logger = logging.getLogger(__name__)
 
 
+class _Entry(TypedDict):
+    archive: PathText
+    image: Annotated[dict[str, Any], Like(PinnedImage)]
+
+
+class _Pinned(TypedDict):
+    engine: str
+    images: dict[str, Annotated[dict[str, Any], Like(_Entry)]]
+
+
 def read_pinned(path: Path) -> dict[str, Any]:
     """{"engine", "images"} of one file of workflow.run.image. Raises RecordError."""
-    value = read_json(path)
-    try:
-        for entry in value["images"].values():
-            PinnedImage(**entry["image"])
-            Path(entry["archive"])
-        return {"engine": str(value["engine"]), "images": dict(value["images"])}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{path} does not say what images were pinned to ({error!r}): it was edited; undo that") from error
+    found = read_as(_Pinned, read_json(path), f"{path} does not say what images were pinned to", RecordError, "it was edited; undo that")
+    return {"engine": found["engine"], "images": found["images"]}
 
 
 def pinned_before(results: Path, engine: str) -> dict[str, dict[str, Any]]:
@@ -52,7 +57,7 @@ def keep_archives(file: Path, storage: Path, credentials: Path | None = None) ->
 
 def kept_entry(entry: Mapping[str, Any], storage: Path, credentials: Path | None) -> dict[str, Any]:
     """The entry, its archive on storage. Raises ContainerError where the same image cannot be had, and what `archive` raises."""
-    image = PinnedImage(**entry["image"])
+    image = pinned_image(entry["image"])
     for path in (Path(entry["archive"]), storage / archiving.DIRECTORY / image.file_name):
         if archiving.is_there(image, path):
             return _entry(image, path)

@@ -9,23 +9,26 @@ All functions touch network storage: call them in a child with a time limit.
 
 from __future__ import annotations
 
-import json
+import re
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from base.errors import LeaseError, StorageError
-from base.jsonfile import canonical_json
+from base.jsonfile import canonical_json, read_json
 from base.publish import create_exclusive, publish
+from base.typed import Check, Count, Moment, read_as
 from cluster.types import Holder
 
 NAME: Final = "lease.json"
 TORN: Final = "torn"
 TORN_AFTER_S: Final = 60.0
 TRIES: Final = 20
+MAX_BYTES: Final = 1 << 16
+Token = Annotated[str, Check("a token", lambda value: re.fullmatch(r"[\w-]{1,64}", value, re.ASCII) is not None)]
 
 Alive = Callable[[Holder], bool | None]
 Describe = Callable[[Holder], str]
@@ -35,9 +38,9 @@ Describe = Callable[[Holder], str]
 class Lease:
     """Who may write the run, as which attempt, since when (unix time). `token` names this holding; it is no secret."""
 
-    token: str
-    attempt: int
-    since: float
+    token: Token
+    attempt: Count
+    since: Moment
     holder: Holder
 
     def to_json(self) -> dict[str, Any]:
@@ -130,13 +133,13 @@ def _content(lease: Lease) -> bytes:
 
 def _read(path: Path) -> Lease | None:
     try:
-        value = json.loads(path.read_bytes())
-        return Lease(token=str(value["token"]), attempt=int(value["attempt"]), since=float(value["since"]), holder=Holder.from_json(value))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+        value = read_json(path, LeaseError, MAX_BYTES)
+        return read_as(Lease, {**value, "holder": value} if isinstance(value, dict) else value, path, LeaseError)
+    except LeaseError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        if isinstance(error.__cause__, OSError):
+            raise StorageError(str(error)) from error
         try:
             torn = _torn(path)
         except FileNotFoundError:

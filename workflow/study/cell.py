@@ -7,13 +7,17 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from base.errors import RecordError
 from base.jsonfile import canonical_json
 from base.names import slug
+from base.typed import Check, Count, FromOne, Name, PathText, between, read_as
 
 ID_DIGITS: Final = 10
+Device = Annotated[str, Check("site, cpu or cuda", lambda value: value in ("site", "cpu", "cuda"))]
+Mode = Annotated[str, Check("train or infer", lambda value: value in ("train", "infer"))]
+Nodes = Annotated[int, between(1, 100_000)]
+PerNode = Annotated[int, between(1, 4096)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,25 +28,25 @@ class Cell:
     with defaults and absolute paths. Exactly one of `steps` {warmup, measured, total} and `epochs` is not None.
     """
 
-    cell_id: str
-    framework: str
-    mode: str
+    cell_id: Name
+    framework: PathText
+    mode: Mode
     model: str
-    dataset: str
+    dataset: Name
     dataset_spec: Mapping[str, Any]
-    batch_size: int
-    global_batch_size: int
-    nodes: int
-    gpus_per_node: int
+    batch_size: FromOne
+    global_batch_size: FromOne
+    nodes: Nodes
+    gpus_per_node: PerNode
     precision: str
     layout: str
     comm_hook: str
-    device: str
-    threads: int | str
+    device: Device
+    threads: PerNode | str
     seed: int
     optimizer: Mapping[str, Any]
-    steps: Mapping[str, int] | None
-    epochs: int | None
+    steps: Mapping[str, Count] | None
+    epochs: FromOne | None
     save_parameters: bool
 
     @property
@@ -56,11 +60,8 @@ class Cell:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Cell:
-        """The cell in `value`; keys of others beside it are left alone. Raises RecordError for a missing key."""
-        missing = [name for name in _FIELDS if name not in value]
-        if missing:
-            raise RecordError(f"a cell without {', '.join(missing)}: it was written by another version of Slipway, or edited")
-        return cls(**{name: value[name] for name in _FIELDS})
+        """The cell in `value`; keys of others beside it are left alone. Raises RecordError for a missing or a wrong key."""
+        return read_as(cls, dict(value), "a cell", advice="it was written by another version of Slipway, or edited")
 
 
 _FIELDS: Final = tuple(field.name for field in dataclasses.fields(Cell))

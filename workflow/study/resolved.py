@@ -7,18 +7,53 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
 from base.errors import RecordError
+from base.foreign import text
 from base.jsonfile import canonical_json, read_json
 from base.publish import publish
+from base.typed import FromOne, Like, Name, Seconds, read_as
 from workflow.study.cell import Cell, Run
 from workflow.study.paths import STUDY_FILE
+from workflow.study.site import Site
 
 if TYPE_CHECKING:
     from workflow.study.study import Study
 
 SCHEMA: Final = "slipway.study/1"
+
+
+class _Limits(TypedDict):
+    walltime_s: Seconds
+    gpu_hours: NotRequired[Seconds | None]
+    init_s: NotRequired[Seconds | None]
+
+
+class _Run(TypedDict):
+    run_id: Name
+    cell_id: Name
+    repeat: FromOne
+
+
+class _Version(TypedDict):
+    sha256: str
+    time: str
+
+
+class StudyContent(TypedDict):
+    """What must stand in study.json, and of which type."""
+
+    study: Name
+    baseline: dict[str, Any]
+    limits: _Limits
+    site: Annotated[dict[str, Any], Like(Site)]
+    cells: list[Annotated[dict[str, Any], Like(Cell)]]
+    repeats: FromOne
+    runs: list[_Run]
+    history: list[_Version]
+
+
 _LISTS: Final = ("cells", "runs", "history")
 
 
@@ -56,13 +91,19 @@ def publish_resolved(study: Study, now: datetime | None = None) -> bool:
 
 
 def read_resolved(results_dir: Path) -> dict[str, Any]:
-    """The content of study.json. Raises RecordError when it is missing, torn or of another schema."""
+    """The content of study.json, checked; its site has all keys. Raises RecordError when it is missing, torn or of another schema."""
     path = results_dir / STUDY_FILE
     value = read_json(path)
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        found = value.get("schema") if isinstance(value, dict) else type(value).__name__
-        raise RecordError(f"{path}: found schema {found!r}, this version of Slipway reads {SCHEMA!r}")
-    return value
+    found = value.get("schema") if isinstance(value, dict) else None
+    if found != SCHEMA:
+        raise RecordError(f"{path}: schema: found {text(found, 80)}, this version of Slipway reads {SCHEMA!r}")
+    content = read_as(StudyContent, value, path, advice="it was edited, or is of another version of Slipway: `slipway run` writes it anew")
+    cells = {cell["cell_id"] for cell in content["cells"]}
+    for number, run in enumerate(content["runs"]):
+        if run["cell_id"] not in cells:
+            raise RecordError(f"{path}: runs[{number}].cell_id: {run['cell_id']!r} is none of its cells; it was edited")
+    site = Site.from_json(content["site"]).to_json()
+    return {**content, "site": {**content["site"], **site}}
 
 
 def find_run(content: Mapping[str, Any], run_id: str) -> Run:

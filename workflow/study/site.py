@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from base.errors import ConfigError, RecordError
+from base.errors import ConfigError
+from base.typed import Check, Count, Seconds, read_as
 from cluster.jobs import JOB_VARIABLES, scheduler_of
 
+Device = Annotated[str, Check("cpu or cuda", lambda value: value in ("cpu", "cuda"))]
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 DEADLINE_MARGIN_S: Final = 120.0
 
@@ -20,15 +22,15 @@ class Cache:
     """The node-local directory for datasets and images, and how much of it is ours (None: what the file system has)."""
 
     path: Path
-    max_bytes: int | None = None
+    max_bytes: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageLimit:
     """What network storage may be asked for: bytes per second in all, and readers at once (None: no limit)."""
 
-    bytes_per_s: int | None = None
-    readers: int | None = None
+    bytes_per_s: Count | None = None
+    readers: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +47,12 @@ class Site:
     qos: str | None = None
     constraint: str | None = None
     directives: tuple[str, ...] = ()
-    device: str = "cpu"
-    gpus_per_node: int | None = None
-    cpus_per_node: int | None = None
-    memory_per_node_bytes: int | None = None
-    walltime_s: float | None = None
-    deadline_margin_s: float = DEADLINE_MARGIN_S
+    device: Device = "cpu"
+    gpus_per_node: Count | None = None
+    cpus_per_node: Count | None = None
+    memory_per_node_bytes: Count | None = None
+    walltime_s: Seconds | None = None
+    deadline_margin_s: Seconds = DEADLINE_MARGIN_S
     share_nodes: bool = False
     setup: tuple[str, ...] = ()
     images: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -75,22 +77,7 @@ class Site:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Site:
         """The site in a study.json. Raises RecordError when it is not one."""
-        try:
-            known = {field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value}
-            limit, credentials = known.get("storage_limit"), known.get("registry_credentials")
-            return cls(
-                **{
-                    **known,
-                    "storage": Path(known["storage"]),
-                    "cache": Cache(path=Path(known["cache"]["path"]), max_bytes=known["cache"]["max_bytes"]),
-                    "directives": tuple(known["directives"]),
-                    "setup": tuple(known["setup"]),
-                    "registry_credentials": Path(credentials) if credentials else None,
-                    "storage_limit": StorageLimit(**limit) if limit else None,
-                }
-            )
-        except (KeyError, TypeError) as error:
-            raise RecordError(f"the site in study.json cannot be read: {error}") from error
+        return read_as(cls, dict(value), "the site in study.json")
 
 
 def local_site(has_gpu: bool) -> Site:

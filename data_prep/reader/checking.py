@@ -1,0 +1,56 @@
+"""Is this the manifest of a dataset? Whoever may write to the cache may have changed it: what the reader uses is checked by type."""
+
+import re
+from typing import Any, Dict
+
+SCHEMA = "slipway.dataset/1"
+_SHARD = re.compile(r"shard-[0-9]{5,6}\.lmdb")
+MOST = 2**53
+
+
+def check_manifest(manifest: Any) -> Dict[str, Any]:
+    """The manifest, if the reader can use it. Raises ValueError naming the key that is wrong."""
+    _need(isinstance(manifest, dict), "it is no object")
+    schema = manifest.get("schema")
+    _need(schema == SCHEMA, "schema %s, this reader knows %s" % (ascii(schema)[:60], SCHEMA))
+    _need(isinstance(manifest.get("name"), str) and manifest.get("layout") in ("hwc", "caffe"), "name or layout")
+    _need(_all(manifest.get("classes"), lambda word: isinstance(word, str)), "classes")
+    channels, size = manifest.get("channels"), manifest.get("size")
+    _need(_is_count(channels) and channels in (1, 3), "channels")
+    _need("size" in manifest and (size is None or (_all(size, _is_count) and len(size) == 2 and min(size) > 0)), "size")
+    for key in ("mean", "std"):
+        _need(_all(manifest.get(key), _is_number) and len(manifest[key]) == channels, key)
+    _need(_is_count(manifest.get("bytes")) and _is_count(manifest.get("samples")), "bytes or samples")
+    _need(_all(manifest.get("shards"), _is_shard), "shards")
+    splits = manifest.get("splits")
+    _need(isinstance(splits, dict) and all(_is_split(split, len(manifest["shards"])) for split in splits.values()), "splits")
+    return manifest
+
+
+def _need(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError("%s: not what a manifest says" % what)
+
+
+def _all(values: Any, holds: Any) -> bool:
+    return isinstance(values, list) and all(holds(value) for value in values)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and -1e6 < value < 1e6
+
+
+def _is_shard(shard: Any) -> bool:
+    if not isinstance(shard, dict) or not isinstance(shard.get("name"), str):
+        return False
+    return _SHARD.fullmatch(shard["name"]) is not None and _is_count(shard.get("samples")) and _is_count(shard.get("bytes"))
+
+
+def _is_split(split: Any, num_shards: int) -> bool:
+    if not isinstance(split, dict) or not _is_count(split.get("samples")):
+        return False
+    return _all(split.get("shards"), lambda index: _is_count(index) and index < num_shards)

@@ -1,0 +1,587 @@
+"""Every kind of file, answer and event that others may have written: a whole sample of each, and what our readers do with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from blake3 import blake3
+
+from base.errors import SlipwayError
+from base.jsonfile import canonical_json
+from cluster.gpus import foreign, listing
+from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
+from cluster.slurm import answers, hostlist
+from cluster.slurm.environ import job_environ
+from cluster.slurm.fate import is_running, reason_of
+from cluster.slurm.submissions import parse_submissions
+from cluster.types import Allocation, Grant
+from containers import reaping
+from containers.engines.cdi import _device_names
+from containers.frameworks import check_supports, program_argv, read_framework
+from containers.images import commands, marks, model
+from containers.node_facts import memory_limit
+from data_prep.build.dataset_file import read_dataset_file
+from data_prep.build.plan_file import read_plan, root_of
+from data_prep.build.receipt import read_receipt
+from data_prep.build.samples import read_samples
+from data_prep.cache import holder
+from data_prep.cache.entries import ls
+from data_prep.cache.layout import open_cache
+from data_prep.cache.lease import live_leases
+from data_prep.cache.lock import Lock
+from data_prep.manifest import parse_manifest, to_bytes
+from data_prep.push import pending
+from data_prep.reader.dataset import DatasetChanged, open_dataset
+from data_prep.staging.journal import Journal
+from tests.build.corpus import class_folders
+from tests.fuzz.running import Kind
+from tests.report.builder import make_cell, make_record
+from workflow.run import lease
+from workflow.run.beats import Beats
+from workflow.run.chain import joined, resumable
+from workflow.run.deadline import budget_of
+from workflow.run.events import read_events
+from workflow.run.image import check_nodes, read_entry
+from workflow.run.image_kept import read_pinned
+from workflow.run.plan import allocation_request
+from workflow.run.record import measured
+from workflow.run.results import published_result, results_of
+from workflow.study.graph import _result
+from workflow.study.resolved import find_run, read_resolved
+
+FAKE: Final = Path(__file__).parents[1] / "run" / "fake"
+CAPTURED: Final = Path(__file__).parents[1] / "captured"
+DIGITS: Final = "0123456789abcdef" * 4
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1).encode()
+
+
+def _written(content: bytes, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def _sample(*contents: bytes) -> Callable[[Path], tuple[bytes, ...]]:
+    return lambda _directory: contents
+
+
+def _captured(*names: str) -> Callable[[Path], tuple[bytes, ...]]:
+    return _sample(*(json.loads((CAPTURED / f"{name}.json").read_text())["stdout"].encode() for name in names))
+
+
+# -- the study
+
+
+def _study_sample(_directory: Path) -> tuple[bytes, ...]:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
+    site = {
+        "name": "s",
+        "storage": "/s",
+        "cache": {"path": "/c", "max_bytes": None},
+        "engine": "docker",
+        "scheduler": "local",
+        "device": "cpu",
+        "directives": [],
+        "setup": [],
+        "images": {"pytorch": "a:1"},
+        "registry_credentials": None,
+        "deadline_margin_s": 60.0,
+        "walltime_s": 3600.0,
+        "shared": "user",
+        "storage_limit": {"bytes_per_s": 10**9, "readers": 2},
+    }
+    value = {
+        "schema": "slipway.study/1",
+        "study": "a-study",
+        "baseline": {"nodes": 1},
+        "limits": {"walltime_s": 600.0, "gpu_hours": None, "init_s": 30.0},
+        "site": site,
+        "cells": cells,
+        "repeats": 1,
+        "runs": [{"run_id": f"{cell['cell_id']}-r1", "cell_id": cell["cell_id"], "repeat": 1} for cell in cells],
+        "history": [{"sha256": DIGITS, "time": "2026-01-02T03:04:05+00:00"}],
+    }
+    return (_json(value),)
+
+
+def _read_study(content: bytes, directory: Path) -> None:
+    from workflow.run.image import references
+    from workflow.study.site import Site
+
+    _written(content, directory / "study.json")
+    value = read_resolved(directory)
+    site = value["site"]
+    Site.from_json(site)
+    for entry in value["runs"][:3]:
+        cell = find_run(value, entry["run_id"]).cell.to_json()
+        allocation_request(cell, value["cells"], site, value["limits"]["walltime_s"])
+        budget_of(site, value["limits"])
+        canonical_json(cell)
+    try:
+        references(value)
+    except SlipwayError as error:
+        raise SlipwayError(f"study.json: {error}") from error  # of a framework that is not there
+
+
+# -- builds
+
+
+def _build(directory: Path) -> Path:
+    """A planned dataset with one shard built."""
+    from data_prep.build.plan import plan_dataset
+    from data_prep.build.shard import build_shard
+    from data_prep.spec import parse_spec
+
+    build = directory / "build"
+    if not build.exists():
+        source = class_folders(directory / "source", {"cat": 6, "dog": 6})
+        spec = parse_spec({"source": "folder", "path": str(source), "size": [8, 8], "splits": {"test": 0.25}, "shards": 2}, directory)
+        plan_dataset(spec, "set", build)
+        build_shard(build, 0)
+    return build
+
+
+def _plan_sample(directory: Path) -> tuple[bytes, ...]:
+    return ((_build(directory) / "plan.json").read_bytes(),)
+
+
+def _read_plan(content: bytes, directory: Path) -> None:
+    place = directory / "read"
+    _written(content, place / "plan.json")
+    plan = read_plan(place)
+    for number, root in enumerate(plan.roots):
+        root_of(root, place, number)
+    for index in range(min(len(plan.shards), 3)):
+        plan.shard_key(index)
+
+
+def _receipt_sample(directory: Path) -> tuple[bytes, ...]:
+    return ((_build(directory) / "shard-00000.json").read_bytes(),)
+
+
+def _read_receipt(content: bytes, directory: Path) -> None:
+    """A receipt that cannot be read is none; one that can be, goes into a manifest."""
+    from data_prep.build.finish import _manifest
+
+    build = _build(directory)
+    plan = read_plan(build)
+    _written(content, directory / "receipts" / "shard-00000.json")
+    receipt = read_receipt(directory / "receipts", 0, plan.shard_key(0))
+    if receipt is not None:
+        try:
+            to_bytes(_manifest(plan, [receipt] * len(plan.shards))[0])
+        except (ValueError, ArithmeticError):
+            return  # as finish_dataset takes them
+
+
+def _list_sample(directory: Path) -> tuple[bytes, ...]:
+    return ((_build(directory) / "samples" / "00000.jsonl").read_bytes(),)
+
+
+def _read_list(content: bytes, directory: Path) -> None:
+    (whole,) = _list_sample(directory)
+    path = _written(content, directory / "samples" / "00000.jsonl")
+    list(read_samples(path, ["cat", "dog"], blake3(whole).hexdigest()))
+
+
+def _manifest_value() -> dict[str, Any]:
+    shard = {"samples": 5, "bytes": 100, "chunk_bytes": 60, "chunks": ["0" * 32, "1" * 32], "blake3": DIGITS}
+    return {
+        "schema": "slipway.dataset/1",
+        "format": "lmdb-0.9",
+        "value": "caffe-datum",
+        "key": "%08d",
+        "name": "set",
+        "encoding": "raw",
+        "layout": "hwc",
+        "channels": 3,
+        "size": [8, 8],
+        "resize": "squash",
+        "classes": ["cat", "dog"],
+        "splits": {split: {"samples": 5, "shards": [number], "class_counts": [2, 3]} for number, split in enumerate(("train", "test"))},
+        "mean": [1.0, 2.0, 3],
+        "std": [1.0, 2.0, 3],
+        "samples": 10,
+        "bytes": 200,
+        "shards": [{"name": f"shard-0000{number}.lmdb", "split": split, **shard} for number, split in enumerate(("train", "test"))],
+        "source": {"kind": "folder"},
+        "rejected": [{"name": "a.jpg", "reason": "cut"}],
+        "rejected_count": 1,
+        "left_out_classes": [],
+    }
+
+
+def _read_manifest(content: bytes, _directory: Path) -> None:
+    to_bytes(parse_manifest(content, "manifest.json"))
+
+
+def _open_dataset(content: bytes, directory: Path) -> None:
+    _written(content, directory / "manifest.json")
+    dataset = open_dataset(str(directory))
+    for name in dataset.manifest["splits"]:
+        dataset.split(name)
+
+
+def _read_dataset_file(content: bytes, directory: Path) -> None:
+    _written(content, directory / "dataset.json")
+    canonical_json(vars(read_dataset_file(directory)))
+
+
+BUILT: Final = {"name": "set", "digest": DIGITS, "path": f"set-{DIGITS[:12]}", "samples": 10, "bytes": 200, "spec12": DIGITS[:12]}
+
+
+# -- frameworks and images
+
+
+def _read_framework(content: bytes, directory: Path) -> None:
+    spec = read_framework(_written(content, directory / "fake" / "framework.yaml"))
+    check_supports(spec, {"mode": spec.supports.modes[0] if spec.supports.modes else "train", "device": "site"})
+    program_argv(spec, "python3", "/folder")
+    canonical_json([spec.image, spec.python, spec.command, spec.packages, [sidecar.env for sidecar in spec.sidecars]])
+
+
+IMAGE: Final = {
+    "reference": "host:5000/a/b:1",
+    "engine": "docker",
+    "digest": f"sha256:{'1' * 64}",
+    "image_id": f"sha256:{'2' * 64}",
+    "platform": "linux/amd64",
+    "size_bytes": 10**9,
+    "form": "docker-archive",
+    "source": "",
+}
+ARCHIVED: Final = {"schema": "slipway.image/1", "image": IMAGE, "file": "222222222222.tar.zst", "sha256": DIGITS, "bytes": 10**8}
+PINNED: Final = {"engine": "docker", "images": {"pytorch": {"archive": "/s/images/222222222222.tar.zst", **ARCHIVED}}}
+
+
+def _read_image_manifest(content: bytes, directory: Path) -> None:
+    path = directory / "222222222222.tar.zst"
+    _written(content, model.manifest_path(path))
+    entry = model.read_manifest(path)
+    model.check_platform(entry.image, "x86_64") if entry.image.platform == "linux/amd64" else None
+    canonical_json(entry.to_json())
+
+
+def _read_pinned(content: bytes, directory: Path) -> None:
+    path = _written(content, directory / "images-0123456789ab.json")
+    read_pinned(path)
+    entry = read_entry(str(path), "docker", "pytorch")
+    model.pinned_image(entry["image"])
+    if entry["image"]["image_id"] == IMAGE["image_id"]:
+        check_nodes(entry, {"n0": IMAGE["image_id"]})
+
+
+INSPECTED: Final = [
+    {
+        "Id": f"sha256:{'2' * 64}",
+        "RepoTags": ["a:1"],
+        "RepoDigests": [f"a@sha256:{'1' * 64}"],
+        "Os": "linux",
+        "Architecture": "amd64",
+        "Size": 10**9,
+        "ManifestType": "application/vnd.oci.image.manifest.v1+json",
+    }
+]
+
+
+def _read_inspected(content: bytes, _directory: Path) -> None:
+    commands.parse_inspect(content.decode(errors="replace"), "a:1", "docker")
+
+
+def _read_mark(content: bytes, directory: Path) -> None:
+    _written(content, directory / "222222222222.docker.json")
+    marks.last_used(directory, "222222222222", "docker")
+
+
+LABELS: Final = {
+    "slipway.tag": "run-a1-x",
+    "slipway.job": "slurm:12:0",
+    "slipway.user": "1",
+    "slipway.holder": json.dumps(
+        {
+            "scheduler": "slurm",
+            "job_id": "12",
+            "restart_count": 0,
+            "host": "h",
+            "pid": 1,
+            "pid_start": 2,
+            "boot_id": "b",
+            "pid_namespace": "p",
+        }
+    ),
+}
+
+
+def _read_containers(content: bytes, _directory: Path) -> None:
+    found = reaping.parse_found("docker", content.decode(errors="replace"))
+    for container in found:
+        reaping._holder(container)
+    reaping.plan_reap(found, lambda asked: [None for _ in asked], 1)
+
+
+def _read_cdi(content: bytes, directory: Path) -> None:
+    _written(content, directory / "cdi" / "nvidia.yaml")
+    list(_device_names(iter([directory / "cdi"])))
+
+
+# -- leases, caches, journals, notes
+
+
+LEASE: Final = {
+    "schema": "slipway.lease/1",
+    "token": "0123456789abcdef",
+    "attempt": 2,
+    "since": 1795265087.5,
+    "scheduler": "local",
+    "job_id": "123",
+    "restart_count": 0,
+    "host": "h",
+    "pid": 123,
+    "pid_start": 456,
+    "boot_id": "b",
+    "pid_namespace": "pid:[4026531836]",
+}
+
+
+def _read_lease(content: bytes, directory: Path) -> None:
+    from workflow.run.prepare import describe_holder, holder_alive
+
+    _written(content, directory / "lease.json")
+    found = lease.read_lease(directory)
+    if found is not None:
+        canonical_json(found.to_json())
+        lives = holder_alive(found.holder) if found.holder.scheduler == "local" else None
+        lease._refusal(directory, found, lives, describe_holder)
+
+
+CACHED: Final = {"run_id": "a-r1", "pid": 999_999, "start_time": 1, "boot_id": "b", "uid": 1, "job_id": "12", "scheduler": "slurm"}
+
+
+def _read_cache_lease(content: bytes, directory: Path) -> None:
+    name = f"set-{DIGITS[:12]}"
+    cache = open_cache(directory / "cache")
+    _written(content, cache.leases / name / "0123456789abcdef.json")
+    for found in live_leases(cache, name, lambda _scheduler, _job: None):
+        str(found).encode()
+
+
+def _read_lock(content: bytes, directory: Path) -> None:
+    path = _written(content, directory / "a.lock")
+    with Lock(path, "stage", 0o600) as lock:
+        holder.describe(lock.holder()).encode()
+        assert lock.try_acquire()
+        lock.beat(1, 2)
+
+
+def _read_stamp(content: bytes, directory: Path) -> None:
+    """The size of a dataset in the cache, and the note of an undelivered result in it."""
+    cache = open_cache(directory / "cache-2")
+    name = f"set-{DIGITS[:12]}"
+    (cache.datasets / name).mkdir(exist_ok=True)
+    _written(content, cache.used / f"{name}.json")
+    _written(content, cache.runs / "run-a1-x" / "pending.json")
+    for row in ls(cache.root):
+        json.dumps([row.name, row.bytes, row.last_used, row.target])
+
+
+def _read_pending(content: bytes, directory: Path) -> None:
+    (directory / "run" / "out").mkdir(parents=True, exist_ok=True)
+    _written(content, directory / "run" / "pending.json")
+    pending._content(directory / "run")
+
+
+def _journal_sample(directory: Path) -> tuple[bytes, ...]:
+    place = directory / "journal"
+    place.mkdir(exist_ok=True)
+    (place / "staging.journal").unlink(missing_ok=True)
+    journal = Journal(place, DIGITS)
+    journal.add([(0, 0), (0, 1), (0, 2), (1, 7)])
+    journal.close()
+    return ((place / "staging.journal").read_bytes(),)
+
+
+def _read_journal(content: bytes, directory: Path) -> None:
+    (directory / "journal").mkdir(exist_ok=True)
+    _written(content, directory / "journal" / "staging.journal")
+    journal = Journal(directory / "journal", DIGITS)
+    journal.strike({(0, 1)})
+    journal.close()
+
+
+# -- events and records
+
+
+EVENTS: Final = (
+    {
+        "event": "run_start",
+        "world_size": 1,
+        "framework": "pytorch",
+        "framework_version": "2",
+        "parameters": 10,
+        "provenance": {"a": [1, "b"]},
+    },
+    {"event": "phase", "phase": "train"},
+    *(
+        {"event": "step", "step": step, "seconds": 0.1, "input_s": 0.01, "measured": True, "samples": 8, "loss": 1.5, "monotonic_ns": step}
+        for step in range(4)
+    ),
+    {"event": "warning", "message": "slow"},
+    {"event": "eval", "split": "test", "loss": 0.1, "accuracy": 0.9, "samples": 10},
+    {"event": "checkpoint", "file": "c", "bytes": 10, "step": 3, "resumable": True},
+    {"event": "error", "kind": "oom", "message": "no", "time": 1.0},
+    {"event": "run_stop", "norm": 1.0, "max_memory_allocated_bytes": 10, "train_s": 1.0, "window_wall_s": 0.4, "window_steps_s": 0.4},
+)
+
+
+def _read_events(content: bytes, directory: Path) -> None:
+    path = _written(content, directory / "events-0.jsonl")
+    canonical_json(measured(read_events(directory, 1), 1, 8))
+    beats = Beats(path, 0.0)
+    beats.poll(1.0)
+    beats.limit_s(1.0, 2.0)
+    canonical_json([beats.phase, beats.step, beats.error, beats.checkpoint])
+
+
+def _record_sample(_directory: Path) -> tuple[bytes, ...]:
+    cell = make_cell()
+    files = [{"path": "checkpoint.safetensors", "bytes": 10, "blake3": DIGITS}]
+    record = make_record(cell, files=files, checkpoint={"step": 5, "bytes": 10}, status="preempted", kind="prevented")
+    return (_json(record),)
+
+
+def _read_record(content: bytes, directory: Path) -> None:
+    """What is done with a record besides the tables: the graph's look, the attempts to go on from."""
+    path = _written(content, directory / "run" / "record.json")
+    canonical_json(_result(path))
+    published_result(path.parent)
+    _written(content, path.parent / "attempts" / "1" / "record.json")
+    results_of(path.parent)
+    from workflow.run.results import records
+
+    for offer in resumable(records(path.parent, [1]), make_cell(), budget_of({"deadline_margin_s": 1}, {"walltime_s": 10**6})):
+        canonical_json(joined({"performance": None, "training": offer["training"]}, offer))
+
+
+# -- answers of programs, and of the kernel
+
+
+def _text(read: Callable[[str], object]) -> Callable[[bytes, Path], object]:
+    return lambda content, _directory: read(content.decode(errors="replace"))
+
+
+def _job(text: str) -> None:
+    info = answers.parse_job(text, "8")
+    if info is not None:
+        is_running(info, 0)
+        reason_of(info, 0)
+        hostlist.expand(info.node_list) if info.node_list else None
+
+
+def _gpus(text: str) -> None:
+    listing.with_instances(listing.parse_gpus(text), listing.parse_instances(text))
+
+
+def _files(readers: Mapping[str, Callable[[Path], object]]) -> Callable[[bytes, Path], object]:
+    def read(content: bytes, directory: Path) -> None:
+        path = _written(content, directory / "kernel")
+        for one in readers.values():
+            one(path)
+
+    return read
+
+
+def _environ(content: bytes, directory: Path) -> None:
+    _written(content, directory / "proc" / "5" / "stat")
+    _written(content, directory / "proc" / "5" / "environ")
+    job_environ({"SLURM_JOB_ID": "8"}, directory / "proc", 5)
+
+
+NODE: Final = {
+    "name": "n0",
+    "hostname": "h",
+    "address": "10.0.0.1",
+    "interface": None,
+    "cores": [0, 1],
+    "gpus": ["GPU-1"],
+    "gpu_models": ["H100"],
+}
+ALLOCATION: Final = {"scheduler": "slurm", "job_id": "8", "nodes": [NODE], "device": "cuda", "deadline": 1e9, "exclusive": True}
+GRANT: Final = {"node": "n0", "hostname": "h", "address": "10.0.0.1", "cores": [0], "gpus": ["GPU-1"], "foreign": [["GPU-1", "used"]]}
+CDI: Final = b"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: GPU-1\n  containerEdits: {}\n"
+KERNEL: Final = (
+    b"MemTotal:       65536 kB\nMemFree: 3 kB\nmodel name\t: CPU\n",
+    b'PRETTY_NAME="Debian"\nID=debian\n',
+    b"0::/a/b\n4:memory:/slurm/job\n",
+    b"low 0\noom 2\noom_kill 1\n",
+)
+
+KINDS: Final[dict[str, Kind]] = {
+    "study.json": Kind("json", _study_sample, _read_study, "study.json"),
+    "plan.json": Kind("json", _plan_sample, _read_plan, "plan.json"),
+    "shard receipt": Kind("json", _receipt_sample, _read_receipt),
+    "list of samples": Kind("lines", _list_sample, _read_list, "00000.jsonl"),
+    "dataset.json": Kind("json", _sample(_json(BUILT)), _read_dataset_file, "dataset.json"),
+    "manifest": Kind("json", _sample(_json(_manifest_value())), _read_manifest, "manifest.json"),
+    "manifest, by the reader": Kind("json", _sample(_json(_manifest_value())), _open_dataset, "manifest.json", (DatasetChanged,)),
+    "framework.yaml": Kind("yaml", _sample((FAKE / "framework.yaml").read_bytes()), _read_framework, "framework"),
+    "image manifest": Kind("json", _sample(_json(ARCHIVED)), _read_image_manifest, "222222222222.tar.zst"),
+    "pinned images": Kind("json", _sample(_json(PINNED)), _read_pinned, "images-0123456789ab.json"),
+    "image inspect": Kind("json", _sample(_json(INSPECTED)), _read_inspected, "'a:1'"),
+    "image mark": Kind("json", _sample(_json({"reference": "a", "image_id": "b", "used": 1795265087.0})), _read_mark),
+    "container inspect": Kind(
+        "lines", _sample(json.dumps({"id": "1f", "name": "/n", "labels": LABELS}).encode()), _read_containers, "docker"
+    ),
+    "CDI specification": Kind("yaml", _sample(CDI), _read_cdi),
+    "lease": Kind("json", _sample(_json(LEASE)), _read_lease, "lease.json"),
+    "cache lease": Kind("json", _sample(_json(CACHED)), _read_cache_lease),
+    "cache lock": Kind("json", _sample(_json({**CACHED, "what": "stage", "done": 1, "total": 2})), _read_lock),
+    "cache stamp": Kind("json", _sample(_json({"bytes": 100, "target": "/s/a"})), _read_stamp),
+    "pending.json": Kind(
+        "json",
+        _sample(_json({"schema": "slipway.pending/1", "out": "out", "target": "/s/a", "reason": "full"})),
+        _read_pending,
+        "pending.json",
+    ),
+    "journal": Kind("text", _journal_sample, _read_journal),
+    "events": Kind("lines", _sample(b"".join(json.dumps(event).encode() + b"\n" for event in EVENTS)), _read_events),
+    "record": Kind("json", _record_sample, _read_record),
+    "scontrol show job": Kind(
+        "text", _captured(*(f"slurm-22.05/show-job-{name}" for name in ("running", "array", "requeued", "cancelled"))), _text(_job)
+    ),
+    "scontrol show node": Kind("text", _captured("slurm-22.05/show-node"), _text(answers.parse_node_addresses)),
+    "squeue": Kind("text", _captured("slurm-22.05/squeue-named"), _text(answers.parse_jobs)),
+    "squeue of submissions": Kind(
+        "text", _sample(b"8|RUNNING|slipway-study-a-study-0123\n"), _text(lambda text: parse_submissions(text, "a-study"))
+    ),
+    "node list": Kind("text", _sample(b"rack[1-2]n[01-04,7],x1-ib"), _text(hostlist.expand)),
+    "counts": Kind("text", _sample(b"2(x3),1"), _text(hostlist.expand_counts)),
+    "/proc of a job": Kind("text", _sample(b"5 (sh) S 4 5 5 0 -1\0SLURM_JOB_ID=8\0SLURM_JOB_NODELIST=n1\0"), _environ),
+    "nvidia-smi": Kind("text", _captured("nvidia-smi/p100x8-query", "nvidia-smi/a100-mig-query"), _text(_gpus)),
+    "nvidia-smi -L": Kind("text", _captured("nvidia-smi/a100-mig-list"), _text(listing.parse_instances)),
+    "nvidia-smi apps": Kind("text", _captured("nvidia-smi/compute-apps"), _text(foreign.parse_apps), "", (ValueError,)),
+    "kernel files": Kind(
+        "text",
+        _sample(*KERNEL),
+        _files({"a": cpu_model, "b": memory_bytes, "c": os_name, "d": oom_counters, "e": read_oom_kills, "f": memory_limit}),
+    ),
+    "allocation": Kind(
+        "json",
+        _sample(_json(ALLOCATION)),
+        lambda content, _: Allocation.from_json(json.loads(content)).to_json(),
+        "",
+        (SlipwayError, ValueError, TypeError),
+    ),
+    "grant": Kind(
+        "json",
+        _sample(_json(GRANT)),
+        lambda content, _: Grant.from_json(json.loads(content)).to_json(),
+        "",
+        (SlipwayError, ValueError, TypeError),
+    ),
+}

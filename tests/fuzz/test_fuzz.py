@@ -1,0 +1,42 @@
+"""Whatever a file, an answer or an event holds: a value of its type, or an error of ours that names it. Nothing else, nothing slow.
+
+Some cases of each kind run always, some hundreds in CI, 10,000 (FUZZ_CASES) by `make long`, each within 1 GiB and some seconds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from base.limited import call_limited
+from tests.fuzz.kinds import KINDS
+from tests.fuzz.running import run_cases
+
+FEW = 40
+SOME = 400
+MANY = int(os.environ.get("FUZZ_CASES", "10000"))
+
+
+def check(name: str, directory: Path, seed: int, count: int, timeout_s: float) -> None:
+    found = call_limited(f"{count} cases of {name}", run_cases, KINDS[name], str(directory), seed, count, timeout_s=timeout_s)
+    assert not found["failed"], f"{found['failed']} of {count} cases failed:\n\n" + "\n\n".join(found["failures"])
+    assert found["read"] + found["refused"] == count
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_damage_ends_in_a_traceback(tmp_path: Path, name: str) -> None:
+    check(name, tmp_path, 1, FEW, 120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_hundreds_of_cases(tmp_path: Path, name: str) -> None:
+    check(name, tmp_path, 3, SOME, 600)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", KINDS)
+def test_ten_thousand_cases(tmp_path: Path, name: str) -> None:
+    check(name, tmp_path, int(os.environ.get("FUZZ_SEED", "2")), MANY, 3600)
