@@ -152,3 +152,9 @@ class Cancelled(SlipwayError):
     """The run was ended by a signal or by the end of what started it."""
 
     exit_code = 26
+
+
+def error_named(name: str, default: type[SlipwayError] = SlipwayError) -> type[SlipwayError]:
+    """The class of this tree that another process names; `default` where there is none of that name."""
+    found = globals().get(name)
+    return found if isinstance(found, type) and issubclass(found, SlipwayError) else default

@@ -11,7 +11,7 @@ import pytest
 
 from base import errors
 from base.command import describe, last_lines, run
-from base.errors import RecordError, SlipwayError
+from base.errors import NodeLost, PushError, RecordError, SlipwayError, error_named
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import _Formatter, masked, printable
 from base.names import choices, closest, is_name, slug
@@ -134,3 +134,10 @@ def test_logs_hide_secrets_and_control_characters() -> None:
 def test_counts_have_a_grammar() -> None:
     assert [counted(number, "cell") for number in (0, 1, 2, 10_000)] == ["0 cells", "1 cell", "2 cells", "10,000 cells"]
     assert [counted(number, "process", "processes") for number in (1, 2)] == ["1 process", "2 processes"]
+
+
+def test_an_error_is_named_by_a_class_of_ours_only() -> None:
+    assert error_named("NodeLost") is NodeLost
+    for name in ("annotations", "ClassVar", "printable", "error_named", "", "\ud800"):
+        assert error_named(name) is SlipwayError
+        assert error_named(name, PushError) is PushError

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from base import errors
-from base.errors import Cancelled, LeaseError, PushError, SlipwayError
+from base.errors import Cancelled, LeaseError, PushError, SlipwayError, error_named
 from base.units import format_duration
 from containers.engines.bare import NAME as BARE
 from workflow.run import attempt
@@ -302,5 +301,4 @@ def _push_error(node: NodeHandle) -> SlipwayError:
     said = node.said.get("failed")
     if said is None:
         return PushError(f"{node.node.name} did not end its push in time")
-    error = getattr(errors, str(said["error"]), PushError)
-    return error(str(said["message"])) if isinstance(error, type) and issubclass(error, SlipwayError) else PushError(str(said["message"]))
+    return error_named(said["error"], PushError)(said["message"])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base import errors
-from base.errors import SlipwayError
+from base.errors import SlipwayError, error_named
 from base.logs import configure, private_umask
 from cluster import processes
 from cluster.addresses import listening_address
@@ -34,7 +34,7 @@ from workflow.run.job import Job, complete, look_at_foreign, take_locks, take_no
 from workflow.run.loop import Loop
 from workflow.run.nodes import SILENCE_S, NodeHandle, Nodes
 from workflow.run.orders import node_orders
-from workflow.run.outcome import Ending
+from workflow.run.outcome import Ending, signal_name
 from workflow.run.parent import watch_parent
 from workflow.run.plan import TAG, node_argv
 from workflow.run.prepare import prepare
@@ -173,7 +173,7 @@ class Supervisor:
         elif self.staging is not None and what in HEARD_WHILE_STAGING:
             self.staging.heard(node, what)
         elif what == "signal":
-            name = signal.Signals(message["number"]).name
+            name = signal_name(message["number"])
             if self.ending is not None:
                 self.cancels += 1  # what fails from here on is not tried again: there is no time
             self.job.ended(f"the node program of {node.node.name} got {name}")
@@ -182,7 +182,7 @@ class Supervisor:
 
     def _failed(self, node: NodeHandle, message: dict[str, Any]) -> None:
         name = str(message["error"])
-        error = getattr(errors, name, SlipwayError)
+        error = error_named(name)
         status = "node_lost" if name in OF_A_NODE or message["during"] in AT_A_NODE else "storage"
         self.end(Ending(status=status, reason=f"{message['during']} on {node.node.name}: {message['message']}", error=error))
 
@@ -262,7 +262,9 @@ class Supervisor:
         from workflow.run.image import check_nodes
 
         try:
-            check_nodes(self.work["image"], {node.node.name: node.said["staged"]["image_id"] for node in self.nodes.present()})
+            check_nodes(
+                self.work["image"], {node.node.name: node.said["staged"].get("image_id", "no image") for node in self.nodes.present()}
+            )
         except errors.ContainerError as error:
             self.end(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
 

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from base import errors
-from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError
+from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
 from base.jsonfile import canonical_json
 from base.logs import configure, private_umask
 from base.publish import publish
@@ -127,6 +126,7 @@ class Warm:
             "allocation": allocation.to_json(),
             "tag": self.tag,
             "run_id": self.tag,
+            "run_dir": str(Path(self.arguments[0], "staged", self.tag)),  # no run's: it tells whose the work directory is
             "cell_document": {},
             "engine": bare.NAME,  # nothing is to run: the dataset alone
             "group": site["shared"] == "group",
@@ -164,7 +164,7 @@ class Warm:
             row = {key: staged[key] for key in SAID} if staged else {"error": node.said["failed"]["message"]}
             rows.append({"name": node.node.name, **row})
         if all("error" in row for row in rows):
-            error = getattr(errors, str(self.nodes.all[0].said["failed"]["error"]), SlipwayError)
+            error = error_named(self.nodes.all[0].said["failed"]["error"])
             raise error(f"staging {work['dataset']['name']} on {rows[0]['name']}: {rows[0]['error']}")
         seconds = time.monotonic() - self.began
         return {"dataset": work["dataset"], "job_id": allocation.job_id, "seconds": seconds, "nodes": rows}
