@@ -42,35 +42,49 @@ Script = Callable[[random.Random, int, int], Moment]
 """(dice of the step, the same for all ranks; step; rank) -> what the rank does."""
 
 
-def simulate(directory: Path, script: Script, ranks: int, steps: int, mode: str = "train") -> float:
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """`cause` and `straggler`: what the record must name with 8 ranks. `barrier`: whether ranks begin the window together, within
+    BARRIER_S. `late`: by how many steps lines are written late, as beside a GPU; then the program tells the wall time of its window."""
+
+    script: Script
+    mode: str = "train"
+    cause: str | None = None
+    straggler: int | None = None
+    barrier: bool = True
+    late: int = 0
+
+
+def simulate(directory: Path, case: Case, ranks: int, steps: int) -> float:
     """Write `events-<rank>.jsonl` for `steps` measured steps after a warm-up; the true rate: samples / (last end - last begin) of all
     ranks, in inference the sum of samples / (end - begin) of each. Every two ranks are a node, with a clock of its own."""
-    clocks = [random.Random(f"clock {rank // 2}").randrange(10**15) for rank in range(ranks)]
-    ends = [0.0] * ranks
-    begins = list(ends)
-    files = [(directory / f"events-{rank}.jsonl").open("w", encoding="utf-8") for rank in range(ranks)]
+    ends = [[0.0] for _ in range(ranks)]
+    lines: list[list[dict[str, Any]]] = [[] for _ in range(ranks)]
     for step in range(WARMUP + steps):
-        if step == WARMUP:
-            barrier = max(ends)  # before the window: ranks leave it within a millisecond
-            ends = [barrier + random.Random(f"barrier {rank}").uniform(0, BARRIER_S) for rank in range(ranks)]
-            begins = list(ends)
-        todo = [script(random.Random(step), step, rank) for rank in range(ranks)]
-        ready = [end + moment.input_s + moment.work_s for end, moment in zip(ends, todo, strict=True)]
-        common = max(ready)
+        if step == WARMUP and case.barrier:
+            left = max(row[-1] for row in ends)
+            for rank, row in enumerate(ends):
+                row[-1] = left + random.Random(f"barrier {rank}").uniform(0, BARRIER_S)
+        todo = [case.script(random.Random(step), step, rank) for rank in range(ranks)]
+        ready = [row[-1] + moment.input_s + moment.work_s for row, moment in zip(ends, todo, strict=True)]
         for rank, moment in enumerate(todo):
-            left = common if mode == "train" else ready[rank]
+            left = max(ready) if case.mode == "train" else ready[rank]
             end = left + moment.after_s
-            line = {
-                "event": "step", "monotonic_ns": clocks[rank] + round(1e9 * end), "step": step, "measured": step >= WARMUP,
-                "seconds": end - ends[rank], "input_s": moment.input_s, "exchange_s": left - ready[rank], "samples": BATCH, "loss": 1.0,
-            }  # fmt: skip
-            files[rank].write(json.dumps(line) + "\n")
-            ends[rank] = end
-    for file in files:
-        file.close()
-    if mode == "train":
-        return ranks * BATCH * steps / (max(ends) - max(begins))
-    return sum(BATCH * steps / (end - begin) for begin, end in zip(begins, ends, strict=True))
+            times = {"seconds": end - ends[rank][-1], "input_s": moment.input_s, "exchange_s": left - ready[rank]}
+            lines[rank].append({"event": "step", "step": step, "measured": step >= WARMUP, **times, "samples": BATCH, "loss": 1.0})
+            ends[rank].append(end)
+    begins, last = [row[WARMUP] for row in ends], [row[-1] for row in ends]
+    for rank, row in enumerate(ends):
+        clock_ns = random.Random(f"clock {rank // 2}").randrange(10**15)
+        stop = {"event": "run_stop", "window_wall_s": last[rank] - begins[rank]} if case.late else {"event": "run_stop"}
+        written = [min(step + 1 + case.late, len(row) - 1) for step in range(len(lines[rank]))]
+        for line, place in zip(lines[rank], written, strict=True):
+            line["monotonic_ns"] = clock_ns + round(1e9 * row[place])
+        text = "".join(json.dumps(line) + "\n" for line in [*lines[rank], stop])
+        (directory / f"events-{rank}.jsonl").write_text(text, encoding="utf-8")
+    if case.mode == "train":
+        return ranks * BATCH * steps / (max(last) - max(begins))
+    return sum(BATCH * steps / (end - begin) for begin, end in zip(begins, last, strict=True))
 
 
 def even(_dice: random.Random, _step: int, _rank: int) -> Moment:
@@ -115,24 +129,25 @@ def slow_rank(_dice: random.Random, _step: int, rank: int) -> Moment:
     return Moment(work_s=STEP_S * (2 if rank == 0 else 1))
 
 
-CASES: Final[dict[str, tuple[Script, str, str | None, int | None]]] = {
-    "even steps": (even, "train", None, None),
-    "bunched input": (bunched, "train", "input", None),
-    "2 % stalls of 1 s": (stalling, "train", "stragglers", None),
-    "stalls of the exchange": (network, "train", "stalls", None),
-    "jitter after the exchange": (jitter, "train", "stragglers", None),
-    "one straggler": (straggler, "train", None, 2),
-    "uneven ranks": (uneven, "train", None, None),
-    "inference, one slow rank": (slow_rank, "infer", "stragglers", 0),
+CASES: Final[dict[str, Case]] = {
+    "even steps": Case(script=even),
+    "bunched input": Case(script=bunched, cause="input"),
+    "bunched, lines come late": Case(script=bunched, cause="input", late=5),
+    "2 % stalls of 1 s": Case(script=stalling, cause="stragglers"),
+    "stalls of the exchange": Case(script=network, cause="stalls"),
+    "jitter after the exchange": Case(script=jitter, cause="stragglers"),
+    "jitter, and no barrier": Case(script=jitter, cause="stragglers", barrier=False),
+    "one straggler": Case(script=straggler, straggler=2),
+    "uneven ranks": Case(script=uneven),
+    "inference, one slow rank": Case(script=slow_rank, mode="infer", cause="stragglers", straggler=0),
 }
-"""What happens, the mode, the cause and the straggler that the record must name with 8 ranks."""
 
 
-def measure(script: Script, ranks: int, steps: int, mode: str) -> tuple[float, dict[str, Any]]:
+def measure(case: Case, ranks: int, steps: int) -> tuple[float, dict[str, Any]]:
     """(true rate, the record's `performance`)."""
     with tempfile.TemporaryDirectory() as directory:
-        truth = simulate(Path(directory), script, ranks, steps, mode)
-        found = performance(read_events(Path(directory), ranks), ranks, ranks * BATCH, mode)
+        truth = simulate(Path(directory), case, ranks, steps)
+        found = performance(read_events(Path(directory), ranks), ranks, ranks * BATCH, case.mode)
     assert found is not None
     return truth, found
 
@@ -146,12 +161,12 @@ def main() -> int:
     worst, named = 0.0, 0
     print(f"{'ranks':>5}  {'case':26} {'true/s':>9} {'record/s':>9} {'error':>8} {'by median':>10}  cause, straggler")
     for ranks in options.ranks:
-        for name, (script, mode, _, slow) in CASES.items():
-            truth, found = measure(script, ranks, options.steps, mode)
+        for name, case in CASES.items():
+            truth, found = measure(case, ranks, options.steps)
             error = found["samples_per_s"] / truth - 1
             by_median = ranks * BATCH / found["step_s"]["p50"] / truth - 1
             worst = max(worst, abs(error))
-            named += found["straggler_rank"] != slow
+            named += found["straggler_rank"] != case.straggler
             said = f"{found['uneven_cause']}, {found['straggler_rank']}"
             print(f"{ranks:5}  {name:26} {truth:9.2f} {found['samples_per_s']:9.2f} {error:8.3%} {by_median:10.1%}  {said}")
     print(f"largest error of a rate {worst:.3%}, aim {AIM:.0%}; stragglers named wrongly {named}, aim 0")

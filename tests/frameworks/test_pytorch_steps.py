@@ -55,7 +55,7 @@ def test_the_rank_that_others_wait_for_is_told_apart(lib: Path, slow: int) -> No
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    ranks = [python(lib, WAITING, str(rank), str(slow), "12", MASTER_ADDR="127.0.0.1", MASTER_PORT=port) for rank in (0, 1)]
+    ranks = [python(lib, WAITING, str(rank), str(slow), "26", MASTER_ADDR="127.0.0.1", MASTER_PORT=port) for rank in (0, 1)]
     steps = [json.loads(rank.communicate(timeout=TIMEOUT_S)[0])[2:] for rank in ranks]
     assert all(0 <= exchange_s <= seconds for rank in steps for seconds, exchange_s in rank)
     work = [[seconds - exchange_s for seconds, exchange_s in pair] for pair in zip(*steps, strict=True)]

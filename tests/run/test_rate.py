@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.rate import CASES, measure
+from benchmarks.stragglers import named
+from data_prep.build.dataset import build_dataset
+from data_prep.spec import parse_spec
+from tests.run.world import ROOT, World
 from workflow.run.events import RankEvents, Step, parse_events
 from workflow.run.performance import performance
 from workflow.run.record import measured
+from workflow.run.stragglers import straggler
 
 SECOND_NS = 10**9
 
@@ -117,6 +125,18 @@ def test_ranks_that_are_alike_have_no_straggler() -> None:
     assert (found["straggler_rank"], found["rank_skew_p95_ratio"]) == (None, pytest.approx(0.103 / 0.1015))
 
 
+def test_noise_that_lasts_names_nobody() -> None:
+    """The slowest of a window must be it in each quarter; and of a few steps nothing can be said."""
+    assert straggler([[0.1, 0.2]] * 20) == 1
+    assert straggler([[0.1, 0.2]] * 19) is None
+    assert straggler([[0.1, 0.2]] * 80 + [[0.1, 0.1]] * 20) is None
+    assert straggler([[0.1, 0.109]] * 100) is None
+    assert straggler([[0.1, 0.2], None] * 50) is None
+    assert straggler([[0.1]] * 100) is None
+    trials = [named(seed, 8, 100, (0.1, 0.9), 1.0) for seed in range(40)]
+    assert sum(rank is not None for rank in trials) <= 2
+
+
 @pytest.mark.parametrize(("waited", "kept"), [("0.04", 0.04), ("0", 0.0), ("-1", None), ("0.2", None), ("NaN", None), ('"x"', None)])
 def test_a_wait_longer_than_its_step_is_none(waited: str, kept: float | None) -> None:
     events = parse_events([b'{"event": "step", "step": 0, "seconds": 0.1, "exchange_s": %s}\n' % waited.encode()])
@@ -125,7 +145,65 @@ def test_a_wait_longer_than_its_step_is_none(waited: str, kept: float | None) ->
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_simulated_window_has_its_true_rate(name: str) -> None:
-    script, mode, cause, slow = CASES[name]
-    truth, found = measure(script, 8, 120, mode)
+    truth, found = measure(CASES[name], 8, 120)
     assert found["samples_per_s"] == pytest.approx(truth, rel=0.01)
-    assert (found["uneven_cause"], found["straggler_rank"]) == (cause, slow)
+    assert (found["uneven_cause"], found["straggler_rank"]) == (CASES[name].cause, CASES[name].straggler)
+
+
+OWN_COUNT = """
+
+def _counted(batches: Batches) -> Batches:
+    import json, time
+    from pathlib import Path
+    steps = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text())["steps"]
+    first, end, samples, begin = steps["warmup"], steps["warmup"] + steps["measured"], 0, 0.0
+    for number, batch in enumerate(batches):  # asked for after the step before has ended; after the last step to evaluate
+        asked, _asked[0] = _asked[0], 0.0
+        begin = asked if number == first else begin
+        samples += len(batch[1]) if first <= number < end else 0
+        if number == end:
+            Path(os.environ["SLIPWAY_OUT"], f"own-{os.environ['RANK']}.json").write_text(json.dumps([samples, asked - begin]))
+        yield batch
+        _asked[0] = time.time()
+
+
+_asked = [0.0]
+"""
+
+
+@pytest.mark.slow
+def test_an_input_bound_run_has_the_rate_that_the_program_counts_itself(world: World, tmp_path: Path) -> None:
+    """PyTorch's program with a loader that brings four batches every 0.2 s, and that counts on its own, by the wall clock."""
+    folder = tmp_path / "slow-input" / "pytorch"
+    shutil.copytree(ROOT / "containers" / "frameworks" / "pytorch", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    feed = folder / "slipway_pytorch" / "feed.py"
+    text = feed.read_text()
+    for old, new in {
+        "        slot = number % self._ring.slots\n": "        slot = number % self._ring.slots\n        import time\n"
+        "        time.sleep(0.2 if number % 4 == 0 else 0)\n",
+        "return _views(iter(loader), torch.from_numpy(ring.images), torch.from_numpy(ring.labels))": "return _counted("
+        "_views(iter(loader), torch.from_numpy(ring.images), torch.from_numpy(ring.labels)))",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    feed.write_text(text + OWN_COUNT)
+    datasets = world.storage / "datasets"
+    spec = parse_spec(
+        {"source": "synthetic", "samples": 64, "classes": 4, "size": 28, "channels": "grey", "splits": {"test": 0.25}}, datasets
+    )
+    world.dataset = datasets / build_dataset(spec, "tiny", datasets, jobs=1).path
+    run_id = world.cell(1, 2, measured=60)
+    optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0}
+    world.cells[-1].update({"framework": str(folder), "optimizer": optimizer, "threads": 1, "steps": {"warmup": 12, "measured": 60}})
+    world.write()
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    assert record["status"] == "ok", record["status_reason"]
+    attempt = world.run_dir(run_id) / "attempts" / "1"
+    own = [json.loads((attempt / f"own-{rank}.json").read_text()) for rank in (0, 1)]
+    assert [samples for samples, _ in own] == [120, 120]
+    found = record["performance"]
+    assert found["samples_per_s"] == pytest.approx(240 / max(seconds for _, seconds in own), rel=0.01)
+    assert found["samples_per_s"] < 0.7 * 4 / found["step_s"]["p50"], "which was the rate before"
+    assert found["uneven_cause"] == "input"

@@ -13,9 +13,11 @@ from typing import Final
 from workflow.run.events import Step
 from workflow.run.quantiles import median, quantile
 
-SLOWER: Final = 1.05
-MOST: Final = 0.75
-"""A rank is named whose median work is SLOWER times the others' or more, and that needed more than the middle rank in MOST of the steps."""
+SLOWER: Final = 1.1
+QUARTERS: Final = 4
+MIN_STEPS: Final = 20
+"""A rank is named whose median work is SLOWER times the others', or more, in each quarter of a window of MIN_STEPS or more: noise that
+goes on for many steps makes some rank the slowest of every window, but seldom the same one in all (`python -m benchmarks.stragglers`)."""
 
 Work = Sequence[Sequence[float] | None]
 
@@ -42,10 +44,16 @@ def skew(work: Work) -> float | None:
 def straggler(work: Work) -> int | None:
     """The rank whose own work is longer than that of the others; None where there is none, for one rank, and where that is not known."""
     known = [own for own in work if own is not None and len(own) > 1]
-    if not known or len(known) < len(work):
+    if len(known) < max(len(work), MIN_STEPS):
         return None
-    medians = [median([own[rank] for own in known]) for rank in range(len(known[0]))]
+    length = len(known) / QUARTERS
+    quarters = [known[round(index * length) : round((index + 1) * length)] for index in range(QUARTERS)]
+    named = {_slow_rank(quarter) for quarter in quarters}
+    return named.pop() if len(named) == 1 else None
+
+
+def _slow_rank(work: Sequence[Sequence[float]]) -> int | None:
+    medians = [median(own) for own in zip(*work, strict=True)]
     rank = max(range(len(medians)), key=medians.__getitem__)
     others = median([seconds for index, seconds in enumerate(medians) if index != rank])
-    behind = sum(own[rank] > median(own) for own in known)
-    return rank if medians[rank] > SLOWER * others and behind >= MOST * len(known) else None
+    return rank if medians[rank] >= SLOWER * others else None
