@@ -29,7 +29,8 @@ MARKS: Final[dict[str, str]] = {
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on this machine when it began",
     "partial": "not every run of this cell was measured; the failures table says why",
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
-    "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %",
+    "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
+    "wrong, or it did something between its steps",
     "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
     "input": f"{_APART}: batches did not come evenly",
     "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
