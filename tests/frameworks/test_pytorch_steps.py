@@ -112,6 +112,47 @@ def test_the_loss_scaler_reads_nothing_back_and_leaves_a_bad_step_out(lib: Path)
     assert found["distance"] < 1e-6, "the two forms of the optimizer do the same"
 
 
+STRIDES = """
+import json
+import torch
+import torch.distributed as dist
+from slipway_pytorch.communication import distribute
+
+class OtherStrides(torch.autograd.Function):
+    @staticmethod
+    def forward(_, weight):
+        return weight * 1
+    @staticmethod
+    def backward(_, gradient):
+        return torch.ones(8).as_strided((4, 2, 1, 1), (2, 1, 2, 2))
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4, 2, 1, 1))
+    def forward(self, x):
+        return OtherStrides.apply(self.weight).sum() * x
+
+dist.init_process_group("gloo", rank=0, world_size=1)
+found = {}
+for same in (False, True):
+    ddp = distribute(Net(), "none", torch.device("cpu"), same_strides=same)
+    for _ in range(3):
+        ddp.zero_grad()
+        ddp(torch.ones(())).backward()
+    weight = ddp.module.weight
+    found[str(same)] = weight.grad.stride() == weight.stride()
+print(json.dumps(found))
+"""
+
+
+def test_gradients_lie_in_memory_as_the_fused_optimizer_wants_them(lib: Path) -> None:
+    """Whatever strides a backward gives a dimension of size 1: on a GPU the fused form refuses what differs from the parameter's."""
+    process = python(lib, STRIDES, MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    found = json.loads(process.communicate(timeout=TIMEOUT_S)[0])
+    assert found == {"False": False, "True": True}, "the default keeps what the backward gave, and this test sees it"
+
+
 def python(lib: Path, script: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     """A script beside the program, with its modules."""
     paths = os.pathsep.join([str(lib), str(FRAMEWORKS["pytorch"])])

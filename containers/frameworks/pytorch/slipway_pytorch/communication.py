@@ -58,15 +58,21 @@ def open_store(rank: int) -> dist.Store:
     return dist.TCPStore(host, port, is_master=True, timeout=default_pg_timeout, master_listen_fd=listener.detach())
 
 
-def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device) -> DistributedDataParallel:
+def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, same_strides: bool = False) -> DistributedDataParallel:
     """The network with gradients averaged over the ranks, compressed on the way as `comm_hook` says; else PyTorch's defaults.
+
+    `same_strides`: gradients lie in memory exactly as their parameters do. Else they may differ in dimensions of size 1, such as those of
+    a convolution of 1 x 1, which the fused optimizer refuses on a GPU.
 
     On gloo PowerSGD gets one bucket: its exchanges are started from callbacks, and with several buckets their order differs between ranks,
     which ends in a mismatch of sizes.
     """
     one_bucket = comm_hook == "powersgd" and device.type == "cpu"
     ddp = DistributedDataParallel(
-        net, device_ids=[device.index] if device.type == "cuda" else None, bucket_cap_mb=ONE_BUCKET_MB if one_bucket else None
+        net,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        bucket_cap_mb=ONE_BUCKET_MB if one_bucket else None,
+        gradient_as_bucket_view=same_strides,
     )
     if comm_hook == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook

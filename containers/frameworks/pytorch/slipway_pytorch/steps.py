@@ -21,10 +21,10 @@ Step = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, Moments |
 
 def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
     """Forward, backward with the exchange of gradients, update. World size 1 takes the same way."""
-    ddp = distribute(net, cell["comm_hook"], device)
+    scaled = cell["precision"] == "fp16"
+    ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled)
     forward = make_forward(cell, dataset, ddp, device)
     exchange = Exchange(ddp, recorded_event) if device.type == "cuda" else Exchange(ddp)
-    scaled = cell["precision"] == "fp16"
     optimizer = make_optimizer(cell["optimizer"], net, scaled=scaled)
     scaler = torch.amp.GradScaler(device.type, enabled=scaled)
     net.train()
