@@ -6,18 +6,20 @@ ranks are told from outside (stop ladder), that goes to the watchdog; what the e
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.errors import AllocationError, ContainerError, SlipwayError
+from base.foreign import text
+from base.typed import json_as
 from cluster.gpus import compare, listed_uuids
 from containers.engines import client, meeting
 from containers.engines.oom import OomCount
+from containers.engines.words import End, Listed, Words
 from containers.spec import EnginePlan, ProcessPlan
 
 CLIENT_END_S: Final = 3.0
@@ -97,8 +99,7 @@ class Container:
         if self._link is None:
             self._answer()
         if self._link is not None:
-            for words in self._link.read():
-                self._hear(words)
+            self._hear_all(self._link)
         if self.failure is not None:
             return
         if self._link is not None and self._link.ended:
@@ -107,6 +108,13 @@ class Container:
             self._client_ended(ended)
         elif not self._started and time.monotonic() > self._start_by:
             self._fail(f"did not come up within {self._control.start_s:g} s: {self._control.where} hangs, or is very slow{self._words()}")
+
+    def _hear_all(self, link: meeting.Link) -> None:
+        try:
+            for words in link.read():
+                self._hear(words)
+        except ContainerError as error:
+            self._fail(str(error))
 
     def _hung_up(self, link: meeting.Link) -> None:
         self.events.unregister(link.fileno())
@@ -126,9 +134,9 @@ class Container:
         self.events.unregister(self._listener.fileno())
         self.events.register(self._link.fileno(), select.EPOLLIN)
 
-    def _hear(self, words: dict[str, Any]) -> None:
+    def _hear(self, words: Words) -> None:
         if words["say"] == "up":
-            problem = self._wrong_gpus(words["gpus"])
+            problem = self._wrong_gpus(words.get("gpus"))
             if self._unwanted:
                 self._fail("was ended before its ranks were started")
             elif problem is not None:
@@ -138,12 +146,15 @@ class Container:
         elif words["say"] == "started":
             self._started = True
             assert self._link is not None
-            for process, pid in zip(self.processes, meeting.host_pids(self._link.pid, words["pids"]), strict=True):
+            pids = words.get("pids", [])
+            if len(pids) != len(self.processes):
+                raise ContainerError(f"its first process tells of {len(pids)} ranks, and {len(self.processes)} were to be started")
+            for process, pid in zip(self.processes, meeting.host_pids(self._link.pid, pids), strict=True):
                 process.pid = pid
         elif words["say"] == "failed":
-            self._fail(words["text"])
+            self._fail(text(words.get("text")))
         elif words["say"] == "ending":
-            self.ended_because = words["text"]
+            self.ended_because = text(words.get("text"))
 
     def _give(self) -> None:
         assert self._link is not None
@@ -153,7 +164,7 @@ class Container:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _wrong_gpus(self, said: dict[str, Any] | None) -> str | None:
+    def _wrong_gpus(self, said: Listed | None) -> str | None:
         """Before anything starts in it: what the container sees against what was granted."""
         granted = self.plan.spec.gpus
         if said is None:
@@ -265,15 +276,15 @@ class ContainerProcess:
                 if self._container.failure is not None:
                     raise self._container.failure
             if told:
-                self._take(json.loads(told))
+                self._take(json_as(End, told.decode(errors="replace"), "the end of a rank in a container", ContainerError))
             elif told is not None and self._container.hung_up:  # until then it may still say why
                 self._code, self.oom_kill = -signal.SIGKILL, self._container.memory_ran_out()
         return self._code
 
-    def _take(self, answer: dict[str, Any]) -> None:
+    def _take(self, answer: End) -> None:
         """Raises ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
-        code = int(answer["code"])
-        oom_kill = bool(answer["oom"]) or (code == -signal.SIGKILL and self._container.memory_ran_out())
+        code = answer["code"]
+        oom_kill = answer["oom"] or (code == -signal.SIGKILL and self._container.memory_ran_out())
         if code in BY_WATCHDOG and not oom_kill:
             self._container.pump()  # it says why before it does so
             if self._container.ended_because is not None:

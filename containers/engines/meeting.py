@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from base.errors import ContainerError
+from base.typed import json_as
 from cluster import processes
+from containers.engines.words import MAX_WORDS, Words
 
 SOCKET: Final = "control"
 
@@ -60,8 +63,8 @@ class Link:
         """Readable when it has said something."""
         return self._connection.fileno()
 
-    def read(self) -> list[dict[str, Any]]:
-        """What it has said since. `ended` afterwards, if that was all."""
+    def read(self) -> list[Words]:
+        """What it has said since. `ended` afterwards, if that was all. Raises ContainerError for what no watchdog says."""
         while not self.ended:
             try:
                 data = self._connection.recv(1 << 16)
@@ -71,8 +74,13 @@ class Link:
                 data = b""
             self._unread += data
             self.ended = not data
+            if len(self._unread) > MAX_WORDS:
+                break
         *lines, self._unread = self._unread.split(b"\n")
-        return [json.loads(line) for line in lines]
+        if len(self._unread) > MAX_WORDS:
+            self._unread, self.ended = b"", True
+            raise ContainerError(f"its first process says more than {MAX_WORDS} bytes at once, which no watchdog does")
+        return [json_as(Words, line.decode(errors="replace"), "the words of its first process", ContainerError) for line in lines]
 
     def order(self, do: str, descriptors: Sequence[int] = (), **fields: Any) -> None:
         """Tell it to do something; nothing if it has ended. The messages are so small that they always fit."""

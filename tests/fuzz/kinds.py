@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from blake3 import blake3
 
 from base.errors import SlipwayError
 from base.jsonfile import canonical_json
+from base.typed import json_as
 from cluster.gpus import foreign, listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
 from cluster.slurm import answers, hostlist
@@ -20,6 +22,8 @@ from cluster.slurm.submissions import parse_submissions
 from cluster.types import Allocation, Grant
 from containers import reaping
 from containers.engines.cdi import _device_names
+from containers.engines.meeting import Link
+from containers.engines.words import End
 from containers.frameworks import check_supports, program_argv, read_framework
 from containers.images import commands, marks, model
 from containers.node_facts import memory_limit
@@ -59,6 +63,10 @@ DIGITS: Final = "0123456789abcdef" * 4
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, indent=1).encode()
+
+
+def _lines(values: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
 
 def _written(content: bytes, path: Path) -> Path:
@@ -325,6 +333,23 @@ def _read_containers(content: bytes, _directory: Path) -> None:
     reaping.plan_reap(found, lambda asked: [None for _ in asked], 1)
 
 
+WORDS: Final = (
+    {"say": "up", "pid": 1, "gpus": {"code": 0, "text": "GPU 0: A (UUID: GPU-1)"}},
+    {"say": "started", "pids": [7, 8]},
+    {"say": "ending", "text": "no beat"},
+)
+
+
+def _read_words(content: bytes, _directory: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(content[:100_000])
+        theirs.shutdown(socket.SHUT_WR)
+        link = Link(ours)
+        while not link.ended:
+            link.read()
+
+
 def _read_cdi(content: bytes, directory: Path) -> None:
     _written(content, directory / "cdi" / "nvidia.yaml")
     list(_device_names(iter([directory / "cdi"])))
@@ -537,6 +562,8 @@ KINDS: Final[dict[str, Kind]] = {
     "container inspect": Kind(
         "lines", _sample(json.dumps({"id": "1f", "name": "/n", "labels": LABELS}).encode()), _read_containers, "docker"
     ),
+    "words of a container": Kind("lines", _sample(_lines(WORDS)), _read_words, "first process"),
+    "end of a rank": Kind("json", _sample(b'{"code": -9, "oom": true}'), _text(lambda said: json_as(End, said, "the end")), "the end"),
     "CDI specification": Kind("yaml", _sample(CDI), _read_cdi),
     "lease": Kind("json", _sample(_json(LEASE)), _read_lease, "lease.json"),
     "cache lease": Kind("json", _sample(_json(CACHED)), _read_cache_lease),
@@ -549,7 +576,7 @@ KINDS: Final[dict[str, Kind]] = {
         "pending.json",
     ),
     "journal": Kind("text", _journal_sample, _read_journal),
-    "events": Kind("lines", _sample(b"".join(json.dumps(event).encode() + b"\n" for event in EVENTS)), _read_events),
+    "events": Kind("lines", _sample(_lines(EVENTS)), _read_events),
     "record": Kind("json", _record_sample, _read_record),
     "scontrol show job": Kind(
         "text", _captured(*(f"slurm-22.05/show-job-{name}" for name in ("running", "array", "requeued", "cancelled"))), _text(_job)
