@@ -105,7 +105,7 @@ def test_series_are_compared_with_themselves_only() -> None:
     del cells[2]  # resnet18 on one node
     found = primary(cells)[cells[2].cell_id]
     assert found.speedup is None
-    assert found.reason == "no cell of this series is a baseline (nodes: 1)"
+    assert found.reason == "no cell of this series is a baseline (nodes: 1); the nearest one differs in model (lenet there, resnet18 here)"
 
 
 def test_a_baseline_may_name_a_key_of_the_series() -> None:

@@ -86,7 +86,7 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
         ({"baseline": {"nodes": 1, "batch_size": 7}}, ["baseline.batch_size", "found 7", "32, 64"]),
         ({"baseline": {"nodes": 1, "global_batch_size": 128}}, ["baseline", "together"]),
         ({"baseline": {}}, ["baseline", "found no key"]),
-        ({"baseline": {"optimizer": {"learning_rate": 1}}}, ["baseline.optimizer"]),
+        ({"baseline": {"nodes": 1, "optimizer": {"learning_rate": 1.0}}}, ["baseline.optimizer.learning_rate", "found 1", "0.01"]),
         ({"baseline": {"nodes": [1]}}, ["baseline.nodes", "a list", "whole number"]),
         ({"limits": {"walltime": 1800}}, ["limits.walltime", "1800s"]),
         ({"limits": {"walltime": "12:30:00"}}, ["limits.walltime", "'12:30:00'", "1h30m"]),

@@ -12,9 +12,10 @@ from base.units import counted, format_duration, format_size
 from workflow.commands import show
 from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
+from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.cost import refuse_over_budget
 from workflow.study.needs import DatasetNeeds
-from workflow.study.series import NOT_SERIES, Series
+from workflow.study.series import Series
 from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.study import load_study
 from workflow.study.ways import SLURM

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
 from workflow.report.cells import CellResult, cells_of
 from workflow.report.collect import Collection
 from workflow.report.columns import MISSING, PREVENTED, UNREADABLE
-from workflow.report.derive import Comparison, compare
-from workflow.report.labels import varying
+from workflow.report.derive import Comparison, Line, compare, lines_of, regrouped
+from workflow.report.labels import flat_keys, varying
 from workflow.report.sources import Source
 
 
@@ -74,6 +75,21 @@ class Analysis:
         return tuple(dict.fromkeys(("model", *varying(self.cells))))
 
     @property
+    def processes(self) -> str:
+        """`GPUs` or `processes`."""
+        return {"GPU": "GPUs", "process": "processes"}[self.process_name]
+
+    @cached_property
+    def lines(self) -> dict[Line, tuple[Comparison, ...]]:
+        """What is drawn as one line and read as one row, with the baseline that it begins at."""
+        return lines_of(self.comparisons)
+
+    @cached_property
+    def flat(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """(source, cell) -> its keys, nested ones with dots: every table asks."""
+        return {(cell.source, cell.cell_id): flat_keys(cell.keys) for cell in self.cells}
+
+    @property
     def study(self) -> str:
         return self.sources[0].study
 
@@ -86,7 +102,7 @@ class Analysis:
 
 def analyse(collection: Collection) -> Analysis:
     """Cells, comparisons and counts of a collection."""
-    cells = cells_of(collection.frame)
+    cells = regrouped(cells_of(collection.frame), collection.sources[0].baseline)
     ends = Counter(collection.frame["status"].to_list())
     return Analysis(
         frame=collection.frame,

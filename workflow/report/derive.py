@@ -2,7 +2,9 @@
 
 A *series* is all cells of one source that agree in every key but nodes, gpus_per_node and the batch. The baseline names keys, such as
 `nodes: 1`; the cells of the series that match them are its baseline cells (a baseline that also names a key of the series, such as
-`comm_hook: none`, is looked for in the series that differs in that key only). A cell's partner is the baseline cell
+`comm_hook: none`, is looked for in the series that differs in that key only; one that names a key of `optimizer`, `steps` or `epochs` takes
+it out of the series, so that a learning rate may be scaled with the nodes). Where all cells of a series match, the smallest are the
+baseline. A cell's partner is the baseline cell
 
 - with the same batch per process: then the comparison is *weak* scaling, or
 - with the same global batch: then it is *strong* scaling;
@@ -28,10 +30,11 @@ from typing import Any, Final
 
 from workflow.report.cells import CellResult, mixed
 from workflow.report.lint import RISING, SUPERLINEAR
-from workflow.report.sources import NOT_SERIES
 from workflow.report.statistics import Estimate, ratio
+from workflow.study.baseline_keys import baselines, comparable, in_words, is_named, joined_series, obstacle
 
 BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
+Line = tuple[str, str, str, int]
 OPEN: Final = ("nodes", "gpus_per_node")
 
 
@@ -56,7 +59,7 @@ class Comparison:
         return self.partner is self.cell
 
     @property
-    def line(self) -> tuple[str, str, str, int]:
+    def line(self) -> Line:
         """What is drawn as one line and read as one row: source, series, kind of scaling, and the batch that it holds constant."""
         kind = "strong" if self.scaling == "strong" else "weak"
         return self.cell.source, self.cell.series, kind, self.cell.keys[BATCH[kind]]
@@ -64,18 +67,29 @@ class Comparison:
 
 def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[Comparison, ...]:
     """All comparisons, in the order of `cells`; exactly one of each cell is primary."""
-    families = _families(cells, baseline)
-    found = [_partners(cell, families.get(_family(cell, baseline), ()), baseline) for cell in cells]
+    names = [_family(cell, baseline) for cell in cells]
+    families = _families(cells, names, baseline)
+    found = [_partners(cell, families.get(name, ()), baseline) for cell, name in zip(cells, names, strict=True)]
+    named = list({cell.series: cell for cell in cells if is_named(cell.keys, baseline)}.values())
+    whys: dict[str, str] = {}
     votes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for cell, partners in zip(cells, found, strict=True):
         votes[cell.source, cell.series].update(kind for kind in partners if kind in BATCH)
     comparisons = []
-    for cell, partners in zip(cells, found, strict=True):
+    for cell, name, partners in zip(cells, names, found, strict=True):
         vote = votes[cell.source, cell.series]
         preferred = "strong" if vote["strong"] > vote["weak"] else "weak"
         if not partners:
+            if name not in whys:
+                whys[name] = obstacle(cell.keys, [other.keys for other in named if other.source == cell.source], baseline)
             comparisons.append(
-                Comparison(cell=cell, scaling=preferred, partner=None, reason=_no_partner(cell, families, baseline), marks=cell.marks)
+                Comparison(
+                    cell=cell,
+                    scaling=preferred,
+                    partner=None,
+                    reason=_no_partner(cell, name in families, whys[name], baseline),
+                    marks=cell.marks,
+                )
             )
         chosen = preferred if preferred in partners else next(iter(partners), None)
         for kind, partner in partners.items():
@@ -84,23 +98,50 @@ def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[C
     return tuple(_rising(comparisons))
 
 
+def lines_of(comparisons: Sequence[Comparison]) -> dict[Line, tuple[Comparison, ...]]:
+    """The comparisons of each line, in the order of the study. A line is there for its primary comparisons, and has all that belong to it:
+    cells whose primary comparison is another, and the baseline, which may begin several. A baseline without any has a line of its own."""
+    found: dict[Line, dict[str, Comparison]] = {}
+    bases = {id(one.cell): one for one in comparisons if one.is_baseline}
+    for comparison in comparisons:
+        if comparison.primary:
+            found.setdefault(comparison.line, {})
+    for comparison in comparisons:
+        if comparison.line in found and not comparison.is_baseline:
+            partner = bases.get(id(comparison.partner)) if comparison.scaling in BATCH else None
+            if partner is not None:
+                found[comparison.line].setdefault(partner.cell.cell_id, partner)
+            found[comparison.line].setdefault(comparison.cell.cell_id, comparison)
+    begun = {id(one) for line in found.values() for one in line.values()}
+    for base in bases.values():
+        if id(base) not in begun:
+            found[base.line].setdefault(base.cell.cell_id, base)
+    order = {id(comparison): index for index, comparison in enumerate(comparisons)}
+    return {line: tuple(sorted(those.values(), key=lambda one: order[id(one)])) for line, those in found.items() if those}
+
+
+def regrouped(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[CellResult, ...]:
+    """The same cells, in one series also where they differ in what the baseline names and goes along with the size."""
+    names = joined_series([cell.keys for cell in cells], baseline)
+    return tuple(cell if name is None else replace(cell, series=name) for cell, name in zip(cells, names, strict=True))
+
+
 def _family(cell: CellResult, baseline: Mapping[str, Any]) -> str:
     """Cells with equal text may be partners: the source and all series keys that the baseline does not name itself."""
-    keys = {key: value for key, value in cell.keys.items() if key not in NOT_SERIES and key not in baseline}
-    return json.dumps([cell.source, keys], sort_keys=True)
+    return json.dumps([cell.source, comparable(cell.keys, baseline)], sort_keys=True)
 
 
-def _families(cells: Iterable[CellResult], baseline: Mapping[str, Any]) -> dict[str, list[CellResult]]:
+def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mapping[str, Any]) -> dict[str, tuple[CellResult, ...]]:
     families: dict[str, list[CellResult]] = defaultdict(list)
-    for cell in cells:
-        if baseline and all(cell.keys.get(key) == value for key, value in baseline.items()):
-            families[_family(cell, baseline)].append(cell)
-    return families
+    for cell, name in zip(cells, names, strict=True):
+        families[name].append(cell)
+    found = {name: baselines(family, baseline, lambda cell: cell.keys) for name, family in families.items()}
+    return {name: bases for name, bases in found.items() if bases}
 
 
 def _partners(cell: CellResult, candidates: Sequence[CellResult], baseline: Mapping[str, Any]) -> dict[str, CellResult]:
     """Kind of comparison -> partner."""
-    if cell in candidates:
+    if any(cell is candidate for candidate in candidates):
         return {"baseline": cell}
     if set(BATCH.values()) & baseline.keys():
         partner = _closest(cell, candidates, baseline)
@@ -123,15 +164,15 @@ def _closest(cell: CellResult, candidates: Sequence[CellResult], baseline: Mappi
     return min(candidates, key=distance, default=None)
 
 
-def _no_partner(cell: CellResult, families: Mapping[str, Sequence[CellResult]], baseline: Mapping[str, Any]) -> str:
+def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Mapping[str, Any]) -> str:
     if cell.reason:
         return cell.reason
     if not baseline:
         return "the study names no baseline"
-    wanted = ", ".join(f"{key}: {value}" for key, value in baseline.items())
-    if _family(cell, baseline) not in families:
-        return f"no cell of this series is a baseline ({wanted})"
-    return f"no baseline ({wanted}) has batch {cell.keys['batch_size']} per process, or {cell.keys['global_batch_size']} in all"
+    wanted = in_words(baseline)
+    if has_baseline:
+        return f"no baseline ({wanted}) has batch {cell.keys['batch_size']} per process, or {cell.keys['global_batch_size']} in all"
+    return f"no cell of this series is a baseline ({wanted})" + (f"; {why}" if why else "")
 
 
 def _comparison(pair: Comparison) -> Comparison:

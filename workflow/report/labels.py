@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from workflow.report.cells import CellResult
-from workflow.report.sources import NOT_SERIES
+from workflow.study.baseline_keys import NOT_SERIES
 
 FIRST: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "device")
 PREFIX: Final = {"comm_hook": "hook "}

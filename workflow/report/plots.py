@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.derive import Comparison
+from workflow.report.derive import Comparison, Line
 from workflow.report.labels import batch_text, series_words
 from workflow.report.rendering import HEIGHT, WIDTH, finished, nothing, titled
 from workflow.report.statistics import Estimate
@@ -60,37 +60,38 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     return _panels(alt.layer(limit, *_measured(analysis, points, y_axis)), [*points, *limits], titled("Efficiency", subtitle))
 
 
-def line_label(analysis: Analysis, comparison: Comparison, *, with_model: bool = True) -> str:
-    """`resnet18 · 32 each`."""
+def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = None, *, with_model: bool = True) -> str:
+    """`resnet18 · 32 each`; `line`: where the comparison stands on another than its own."""
     names = analysis.key_names if with_model else analysis.key_names[1:]
-    words = [*series_words(comparison.cell, names), batch_text(*comparison.line[2:])]
+    words = [*series_words(comparison.cell, names), batch_text(*(line or comparison.line)[2:])]
     return printable(" · ".join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
 
 
 def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None]) -> list[dict[str, Any]]:
     """One per measured cell. Many lines of several models: one panel per model, and the legend names the rest."""
-    lines = list(dict.fromkeys(comparison.line for comparison in analysis.primary))
+    lines = list(analysis.lines)[:MOST_LINES]
     several = len({cell.keys["model"] for cell in analysis.cells}) > 1
-    paneled, drawn = several and len(lines) > MOST_IN_ONE, set(lines[:MOST_LINES])
+    paneled = several and len(analysis.lines) > MOST_IN_ONE
     return [
         {
             "kind": "measured",
             "panel": printable(str(comparison.cell.keys["model"])) if paneled else "",
-            "label": line_label(analysis, comparison, with_model=not paneled),
-            "line": " ".join(map(str, comparison.line)),
+            "label": line_label(analysis, comparison, line, with_model=not paneled),
+            "line": " ".join(map(str, line)),
             "processes": comparison.cell.num_processes,
             "value": estimate.value,
             "low": estimate.low,
             "high": estimate.high,
             "baseline": comparison.is_baseline,
         }
-        for comparison in analysis.primary
-        if (estimate := quantity(comparison)) and comparison.line in drawn
+        for line in lines
+        for comparison in analysis.lines[line]
+        if (estimate := quantity(comparison))
     ]
 
 
 def _subtitle(analysis: Analysis, text: str) -> str:
-    total = len({comparison.line for comparison in analysis.primary})
+    total = len(analysis.lines)
     return f"{text}; the first {MOST_LINES} of {total} lines" if total > MOST_LINES else text
 
 

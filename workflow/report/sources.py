@@ -14,9 +14,9 @@ import polars as pl
 from base.errors import RecordError
 from base.jsonfile import canonical_json, read_json
 from workflow.report.columns import CELL_INTS
+from workflow.study.baseline_keys import NOT_SERIES
 
 STUDY_SCHEMA = "slipway.study/1"
-NOT_SERIES = ("cell_id", "nodes", "gpus_per_node", "batch_size", "global_batch_size")
 
 
 @dataclass(frozen=True, kw_only=True)

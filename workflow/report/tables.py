@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.columns import BESIDE, SEVEN_STEPS
@@ -13,6 +14,7 @@ from workflow.report.digits import NONE, joined, percent, significant, time_unit
 from workflow.report.keys import cell_shape, key_columns, key_values, sentence, shape_key, shape_title, shared
 from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
+from workflow.study.baseline_keys import in_words, is_named
 
 MEASURING: Final = (
     *("short", "oversubscribed", "shared", "partial", "drift", "window", "warned", "network", "resumed"),
@@ -32,9 +34,7 @@ def all_tables(analysis: Analysis) -> tuple[Table, ...]:
 
 def speedup(analysis: Analysis) -> Table:
     """Table a: one row per line (series and batch), one column per number of processes, `S (E) ±CI`."""
-    lines: dict[tuple[str, str, str, int], dict[tuple[int, int, int], Comparison]] = {}
-    for comparison in analysis.primary:
-        lines.setdefault(comparison.line, {})[cell_shape(comparison.cell)] = comparison
+    lines = {line: {cell_shape(one.cell): one for one in those} for line, those in analysis.lines.items()}
     shapes = sorted({shape for line in lines.values() for shape in line})
     keys = key_columns(analysis)
     columns = [*keys, Column(key="scaling", title="Scaling", number=False), Column(key="batch", title="Batch", number=False)]
@@ -153,8 +153,11 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
 
 
 def baseline_text(analysis: Analysis) -> str:
-    """`nodes: 1`, as the study file has it."""
-    return ", ".join(f"{key}: {value}" for key, value in analysis.sources[0].baseline.items()) or "none is named"
+    """`nodes: 1`, as the study file has it; and where all cells of a series have that, which of them are taken."""
+    baseline = analysis.sources[0].baseline
+    narrowed = any(is_named(one.cell.keys, baseline) and not one.is_baseline for one in analysis.primary)
+    taken = f"; where all cells of a series have that, those with the fewest {analysis.processes} are the baseline" if narrowed else ""
+    return printable(in_words(baseline) + taken) or "none is named"
 
 
 def _speedup_value(comparison: Comparison) -> Value:

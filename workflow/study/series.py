@@ -1,6 +1,7 @@
 """Strong or weak scaling, derived from the cells: never typed, so never wrong. Pure.
 
-A series is the cells that agree in every key but nodes, gpus_per_node and the batch (the same definition as in the tables). Beside the
+A series is the cells that agree in every key but nodes, gpus_per_node and the batch, and what the baseline names of `optimizer`, `steps`
+and `epochs` (the same definition as in the tables). Beside the
 baseline's cells, a cell scales *weakly* if a baseline cell has its batch per process, *strongly* if one has its global batch.
 """
 
@@ -8,12 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any
 
+from workflow.study.baseline_keys import baselines, comparable, is_named, joined_series, obstacle
 from workflow.study.cell import Cell
-
-NOT_SERIES: Final = ("cell_id", "nodes", "gpus_per_node", "batch_size", "global_batch_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,8 @@ class Series:
     scaling: str
     has_baseline: bool
     unmatched: int  # cells that no baseline cell can be compared with: their speed-up is null
+    narrowed: bool = False  # all cells have what the baseline names, and only the smallest are the baseline
+    obstacle: str = ""  # without baseline cells: which key stands in the way
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
@@ -36,11 +38,14 @@ def series_of(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> tuple[Serie
     groups: dict[str, list[Cell]] = {}
     families: dict[str, list[Cell]] = {}
     specs: dict[int, str] = {}
-    for cell in cells:
-        groups.setdefault(_key(cell, (), specs), []).append(cell)
-        if _is_baseline(cell, baseline):
-            families.setdefault(_key(cell, baseline, specs), []).append(cell)
-    return tuple(_series(tuple(group), families.get(_key(group[0], baseline, specs), []), baseline) for group in groups.values())
+    values = [cell.to_json() for cell in cells]
+    for cell, keys, name in zip(cells, values, joined_series(values, baseline), strict=True):
+        groups.setdefault(name or _key(keys, {}, specs), []).append(cell)
+        families.setdefault(_key(keys, baseline, specs), []).append(cell)
+    bases = {key: baselines(family, baseline, Cell.to_json) for key, family in families.items()}
+    found = [_series(tuple(group), bases[_key(group[0].to_json(), baseline, specs)], baseline) for group in groups.values()]
+    named = list({_key(keys, {}, specs): keys for keys in values if is_named(keys, baseline)}.values())
+    return tuple(one if one.has_baseline else replace(one, obstacle=obstacle(one.cells[0].to_json(), named, baseline)) for one in found)
 
 
 def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str, Any]) -> Series:
@@ -48,10 +53,12 @@ def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str
     against = base or [cell for cell in cells if cell.world_size == smallest]
     batches = {cell.batch_size for cell in against}
     totals = {cell.global_batch_size for cell in against}
-    others = [cell for cell in cells if not (_is_baseline(cell, baseline) if base else cell.world_size == smallest)]
+    chosen = {cell.cell_id for cell in against}
+    others = [cell for cell in cells if cell.cell_id not in chosen]
     kinds = [(cell.batch_size in batches, cell.global_batch_size in totals) for cell in others]
     unmatched = len(others) if not base else sum(not any(kind) for kind in kinds)
-    return Series(cells=cells, scaling=_scaling(kinds), has_baseline=bool(base), unmatched=unmatched)
+    narrowed = bool(base) and any(is_named(cell.to_json(), baseline) for cell in others)
+    return Series(cells=cells, scaling=_scaling(kinds), has_baseline=bool(base), unmatched=unmatched, narrowed=narrowed)
 
 
 def _scaling(kinds: Sequence[tuple[bool, bool]]) -> str:
@@ -64,12 +71,9 @@ def _scaling(kinds: Sequence[tuple[bool, bool]]) -> str:
     return "mixed"
 
 
-def _is_baseline(cell: Cell, baseline: Mapping[str, Any]) -> bool:
-    return all(getattr(cell, key) == value for key, value in baseline.items())
-
-
-def _key(cell: Cell, without: Mapping[str, Any] | tuple[()], specs: dict[int, str]) -> str:
-    """The series keys as text; a specification is shared by many cells and written once."""
-    spec = specs.setdefault(id(cell.dataset_spec), json.dumps(cell.dataset_spec, sort_keys=True))
-    keys = {key: value for key, value in cell.to_json().items() if key not in NOT_SERIES and key not in without and key != "dataset_spec"}
-    return json.dumps([keys, spec], sort_keys=True)
+def _key(keys: Mapping[str, Any], baseline: Mapping[str, Any], specs: dict[int, str]) -> str:
+    """The keys in which cells must agree, as text; a specification is shared by many cells and written once."""
+    spec = keys["dataset_spec"]
+    text = specs.setdefault(id(spec), json.dumps(spec, sort_keys=True))
+    rest = comparable({key: value for key, value in keys.items() if key != "dataset_spec"}, baseline)
+    return json.dumps([rest, text], sort_keys=True)

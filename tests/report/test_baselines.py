@@ -1,0 +1,128 @@
+"""Which cells are the baseline, what is compared with it, and on which line it stands."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.builder import collected, make_cell, make_record
+from tests.study.studies import changed, write
+from workflow.commands.main import run
+from workflow.report.analysis import Analysis
+from workflow.report.formats import to_csv
+from workflow.report.plots import efficiency
+from workflow.report.tables import TABLES, baseline_text
+from workflow.study.baseline_keys import flat, in_words, is_named
+from workflow.study.study import load_study
+
+
+def of(tmp_path: Path, cells: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any], steps_s: Sequence[float] = ()) -> Analysis:
+    steps = steps_s or [0.1] * len(cells)
+    records = [make_record(cell, repeat, step_s=step) for cell, step in zip(cells, steps, strict=True) for repeat in (1, 2, 3)]
+    return collected(tmp_path / "s", records, cells, baseline=baseline)
+
+
+def shown(analysis: Analysis) -> list[list[str]]:
+    return [[value.text for value in row] for row in TABLES["speedup"](analysis).rows]
+
+
+def test_one_node_with_more_and_more_processes_begins_at_the_fewest(tmp_path: Path) -> None:
+    cells = [make_cell(gpus_per_node=number) for number in (1, 2, 4, 8)]
+    analysis = of(tmp_path, cells, {"nodes": 1})
+    assert [one.is_baseline for one in analysis.primary] == [True, False, False, False]
+    assert [one.speedup.value for one in analysis.primary if one.speedup] == pytest.approx([1, 2, 4, 8])
+    assert baseline_text(analysis) == "nodes: 1; where all cells of a series have that, those with the fewest processes are the baseline"
+
+
+def test_a_baseline_for_each_size_stays_where_there_is_something_to_compare(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes, gpus_per_node=each) for nodes in (1, 2) for each in (1, 4)]
+    analysis = of(tmp_path, cells, {"nodes": 1})
+    assert [one.is_baseline for one in analysis.primary] == [True, True, False, False]
+    assert baseline_text(analysis) == "nodes: 1"
+
+
+def test_weak_and_strong_cells_of_one_study_each_have_their_baseline_and_all_their_points(tmp_path: Path) -> None:
+    weak = [make_cell(nodes=nodes, batch_size=32) for nodes in (1, 2, 4)]
+    strong = [make_cell(nodes=nodes, global_batch_size=64) for nodes in (1, 4)]  # on two nodes it is the cell of 32 each
+    analysis = of(tmp_path, [*weak, *strong], {"nodes": 1})
+    rows = {row[2]: row for row in shown(analysis)}
+    assert set(rows) == {"32 each", "64 in all"}
+    assert [text.split()[0] for text in rows["32 each"][3:]] == ["1", "2.000", "4.000"]
+    assert [text.split()[0] for text in rows["64 in all"][3:]] == ["1", "1.000", "1.000"]
+    points = next(iter(efficiency(analysis)["datasets"].values())) if "datasets" in efficiency(analysis) else []
+    assert not points or len([point for point in points if point["kind"] == "measured"]) == 6
+
+
+def scaled(nodes: int, rate: float) -> dict[str, Any]:
+    return make_cell(nodes=nodes, optimizer={"name": "sgd", "learning_rate": rate, "momentum": 0.9, "weight_decay": 0})
+
+
+def test_a_learning_rate_that_is_scaled_with_the_nodes_stands_in_no_way_once_it_is_named(tmp_path: Path) -> None:
+    cells = [scaled(1, 0.01), scaled(2, 0.02), scaled(4, 0.04)]
+    without = of(tmp_path / "without", cells, {"nodes": 1})
+    assert [one.reason for one in without.primary][1] == (
+        "no cell of this series is a baseline (nodes: 1); the nearest one differs in optimizer.learning_rate (0.01 there, 0.02 here); "
+        "name optimizer.learning_rate in the baseline, and they are compared all the same"
+    )
+    named = of(tmp_path / "named", cells, {"nodes": 1, "optimizer": {"learning_rate": 0.01}})
+    assert [one.speedup.value for one in named.primary if one.speedup] == pytest.approx([1, 2, 4])
+    assert len(shown(named)) == 1, "one line, whose learning rate grows"
+
+
+def test_learning_rates_that_meet_on_one_size_stay_lines_of_their_own(tmp_path: Path) -> None:
+    cells = [scaled(nodes, rate) for nodes in (1, 2) for rate in (0.01, 0.1)]
+    analysis = of(tmp_path, cells, {"nodes": 1, "optimizer": {"learning_rate": 0.01}})
+    assert len(shown(analysis)) == 2
+    assert sum(one.speedup is not None for one in analysis.primary) == 4
+
+
+def test_other_steps_stand_in_no_way_either(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes, steps={"warmup": 10, "measured": measured}) for nodes, measured in ((1, 200), (2, 400))]
+    assert of(tmp_path / "a", cells, {"nodes": 1}).primary[1].speedup is None
+    assert of(tmp_path / "b", cells, {"nodes": 1, "steps": {"measured": 200}}).primary[1].speedup is not None
+
+
+def test_the_table_for_programs_carries_the_same_marks(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
+    records = [make_record(cell, repeat, oversubscribed=True, threads_per_rank=cell["nodes"]) for cell in cells for repeat in (1, 2, 3)]
+    analysis = collected(tmp_path / "s", records, cells, repeats=4)  # one of each is missing
+    marks = {
+        name: [set(row["marks"].split("; ")) for row in csv.DictReader(io.StringIO(to_csv(TABLES[name](analysis))))]
+        for name in ("times", "scaling")
+    }
+    for times, scaling in zip(marks["times"], marks["scaling"], strict=True):
+        words = {mark.partition(": ")[2] for mark in times}
+        assert words == {mark.partition(": ")[2] for mark in scaling}
+        assert {"oversubscribed", "partial"} <= words
+        assert {"samples_per_s: oversubscribed", "runs: partial", "speedup: oversubscribed", "efficiency: oversubscribed"} <= scaling
+
+
+def test_what_a_baseline_names() -> None:
+    baseline = {"nodes": 1, "optimizer": {"learning_rate": 0.1}}
+    assert flat(baseline) == {"nodes": 1, "optimizer.learning_rate": 0.1}
+    assert in_words(baseline) == "nodes: 1, optimizer.learning_rate: 0.1"
+    assert is_named({"nodes": 1, "optimizer": {"learning_rate": 0.1, "momentum": 0}}, baseline)
+    assert not is_named({"nodes": 1, "optimizer": None}, baseline)
+    assert not is_named({"nodes": 1}, {})
+
+
+def test_the_plan_says_what_stands_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"nodes": nodes, "optimizer": {"learning_rate": 0.01 * nodes}} for nodes in (1, 2)]
+    study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None}, zip=rows, baseline={"nodes": 1}))
+    assert run(["plan", str(study)]) == 0
+    assert "differs in optimizer.learning_rate (0.01 there, 0.02 here)" in capsys.readouterr().out
+    study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None}, zip=rows, baseline={"nodes": 1, "optimizer": {"learning_rate": 0.01}}))
+    assert dict(load_study(study, None).baseline) == {"nodes": 1, "optimizer": {"learning_rate": 0.01}}
+    assert run(["plan", str(study)]) == 0
+    assert "no baseline" not in capsys.readouterr().out
+
+
+def test_the_plan_says_which_cells_are_the_baseline_where_all_could_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None, "gpus_per_node": [1, 2]}, baseline={"nodes": 1}))
+    assert run(["plan", str(study)]) == 0
+    assert "those with the fewest processes (1) are the baseline" in capsys.readouterr().out
