@@ -7,8 +7,10 @@ from pathlib import Path
 
 from workflow.commands import show
 from workflow.commands.results import report_outputs, results_dirs
+from workflow.report.keeping import all_kept
 
 
+@all_kept()
 def main(study: Path, site: str | None, directories: Sequence[Path], out: Path | None) -> None:
     """Write everything anew from the records."""
     results = results_dirs(study, site, directories)

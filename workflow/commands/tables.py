@@ -11,6 +11,7 @@ from base.errors import RecordError
 from workflow.commands import show
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
 from workflow.report.files import PAGE_FILE
+from workflow.report.keeping import all_kept
 
 if TYPE_CHECKING:
     from workflow.report.analysis import Analysis
@@ -25,6 +26,7 @@ class Wanted:
     strict: bool = False
 
 
+@all_kept()
 def main(study: Path, site: str | None, directories: Sequence[Path], wanted: Wanted) -> None:
     """Write records.parquet and the tables, or print the speed-up. Raises RecordError with `strict` unless every run of the study is ok."""
     analysis = (_print if wanted.show else _write)(study, site, directories, wanted.out)

@@ -11,10 +11,12 @@ from base.errors import RecordError
 from workflow.commands import show
 from workflow.commands.progress import progress
 from workflow.commands.results import report_outputs, results_as_they_are
+from workflow.report.keeping import all_kept
 
 MOST_SHOWN: Final = 200
 
 
+@all_kept()
 def main(study: Path, site: str | None, directories: Sequence[Path], minutes: float | None) -> None:
     """Print what is wrong, one line each, and what was verified. Raises RecordError unless all was verified and is as it was written."""
     results = results_as_they_are(study, site, directories)

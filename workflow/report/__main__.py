@@ -9,7 +9,6 @@ first DIR if not given. Exit 0 also when rows failed: they are rows. A SlipwayEr
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from base.errors import RecordError, SlipwayError, StorageError
 from base.logs import configure
+from workflow.report.keeping import all_kept
 
 logger = logging.getLogger("workflow.report")
 
@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     configure("report")
     try:
-        return _run(arguments.what, arguments.results, arguments.out or arguments.results[0])
+        with all_kept():
+            return _run(arguments.what, arguments.results, arguments.out or arguments.results[0])
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code
@@ -79,5 +80,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    gc.disable()  # rows and cells live to the end: looking for garbage among them is half of the time of 10^5 runs
     sys.exit(main())

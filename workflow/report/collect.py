@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -27,8 +28,10 @@ from workflow.report.reading import read_value
 from workflow.report.records import read_rows
 from workflow.report.sources import Source, StudyFile, cell_frame, check_directory, labelled, read_study
 
-READERS = 8  # network storage answers in milliseconds, and several questions at once
-CHUNK = 1024
+READERS = 8
+CHUNK = 4096
+FIRST = 16
+FAR_S = 0.0005  # network storage takes longer for a small file, and answers several questions at once; a disk gains nothing from threads
 _META = "slipway"
 
 
@@ -92,7 +95,7 @@ def _rows(directory: Path, runs: Sequence[str]) -> pl.DataFrame:
     """The record that counts of every run, in the order of `runs`; runs without one have nulls."""
     chunks = [runs[start : start + CHUNK] for start in range(0, len(runs), CHUNK)] or [[]]
     with ThreadPoolExecutor(READERS) as pool:
-        found, frames = zip(*pool.map(lambda chunk: _read_chunk(str(directory / "runs"), chunk), chunks), strict=True)
+        found, frames = zip(*(_read_chunk(str(directory / "runs"), chunk, pool) for chunk in chunks), strict=True)
     records = [record for part in found for record in part]
     parsed = (
         pl.concat(frames)
@@ -106,8 +109,11 @@ def _rows(directory: Path, runs: Sequence[str]) -> pl.DataFrame:
     return _in_place(place.join(parsed, on="run_id", how="left", maintain_order="left"))
 
 
-def _read_chunk(runs_dir: str, runs: Sequence[str]) -> tuple[list[Found], pl.DataFrame]:
-    found = [find_record(runs_dir, run_id) for run_id in runs]
+def _read_chunk(runs_dir: str, runs: Sequence[str], pool: ThreadPoolExecutor) -> tuple[list[Found], pl.DataFrame]:
+    started = time.perf_counter()
+    found = [find_record(runs_dir, run_id) for run_id in runs[:FIRST]]
+    far = time.perf_counter() - started > FAR_S * FIRST
+    found += (pool.map if far else map)(lambda run_id: find_record(runs_dir, run_id), runs[FIRST:])
     frame = read_rows([record.content for record in found if record.content is not None])
     return [replace(record, content=record.content and b"") for record in found], frame
 

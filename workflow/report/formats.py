@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
 import html
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from workflow.report.digits import NONE
@@ -30,8 +31,9 @@ def to_csv(table: Table) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*(column.key for column in table.columns), "marks"])
+    keys = [column.key for column in table.columns]
     for row in table.rows:
-        marks = [f"{column.key}: {mark}" for column, value in zip(table.columns, row, strict=True) for mark in sorted(value.marks)]
+        marks = [f"{key}: {mark}" for key, value in zip(keys, row, strict=True) if value.marks for mark in sorted(value.marks)]
         writer.writerow([*(_plain(value.raw) for value in row), "; ".join(marks)])
     return out.getvalue()
 
@@ -53,7 +55,8 @@ def to_markdown(table: Table) -> str:
     letters = table.letters()
     lines += ["| " + " | ".join(_md(column.title) for column in columns) + " |"]
     lines += ["|" + "|".join("---:" if column.number else "---" for column in columns) + "|"]
-    lines += ["| " + " | ".join(_md(value.text) + raised(_of(value, letters)) for value in row) + " |" for row in rows]
+    marks = _once(lambda found: raised(_sorted(found, letters)))
+    lines += ["| " + " | ".join([_md(value.text) + marks(value.marks) for value in row]) + " |" for row in rows]
     notes = [f"{raised([letter])} {_md(sentence)}  " for letter, sentence in table.footnotes()]
     return "\n".join([*lines, "", _md(table.caption), "", *notes, ""])
 
@@ -62,7 +65,8 @@ def to_latex(table: Table) -> str:
     """A `table` float with booktabs rules; needs \\usepackage{booktabs,textcomp}."""
     columns, rows = shown(table)
     letters = table.letters()
-    body = [" & ".join(_tex(value.text) + _tex_marks(_of(value, letters)) for value in row) + r" \\" for row in rows]
+    marks = _once(lambda found: _tex_marks(_sorted(found, letters)))
+    body = [" & ".join([_tex(value.text) + marks(value.marks) for value in row]) + r" \\" for row in rows]
     if not rows:
         columns, body = [Column(key="", title=table.title, number=False)], [_tex(table.empty) + r" \\"]
     heads = " & ".join(_tex(column.title) for column in columns) + r" \\"
@@ -106,8 +110,10 @@ def html_table(table: Table, most_rows: int | None = None) -> str:
     letters = table.letters()
     heads = "".join(f'<th scope="col"{_class(column)}>{html.escape(column.title)}</th>' for column in columns)
     cut = rows if most_rows is None else rows[:most_rows]
+    marks = _once(lambda found: _sup(_sorted(found, letters)))
+    cells = [(_class(column), _class(column, muted=True)) for column in columns]
     body = "\n".join(
-        "<tr>" + "".join(_td(column, value, letters) for column, value in zip(columns, row, strict=True)) + "</tr>" for row in cut
+        ["<tr>" + "".join([_td(names, value, marks) for names, value in zip(cells, row, strict=True)]) + "</tr>" for row in cut]
     )
     more = (
         ""
@@ -125,15 +131,18 @@ def html_table(table: Table, most_rows: int | None = None) -> str:
 
 def shown(table: Table) -> tuple[list[Column], list[list[Value]]]:
     """Columns and rows without the columns that hold nothing; CSV keeps them."""
-    keep = [index for index in range(len(table.columns)) if any(row[index].text not in ("", NONE) for row in table.rows)]
+    nothing = ("", NONE)
+    keep = [index for index in range(len(table.columns)) if any(row[index].text not in nothing for row in table.rows)]
     return [table.columns[index] for index in keep], [[row[index] for index in keep] for row in table.rows]
 
 
-def _td(column: Column, value: Value, letters: dict[str, str]) -> str:
-    marks = _of(value, letters)
-    sup = f"<sup>{' '.join(marks)}</sup>" if marks else ""
+def _td(names: tuple[str, str], value: Value, marks: Callable[[frozenset[str]], str]) -> str:
     muted = value.muted and value.text not in ("", NONE)
-    return f"<td{_class(column, muted)}>{html.escape(value.text)}{sup}</td>"
+    return f"<td{names[muted]}>{_html(value.text)}{marks(value.marks)}</td>"
+
+
+def _sup(letters: Sequence[str]) -> str:
+    return f"<sup>{' '.join(letters)}</sup>" if letters else ""
 
 
 def _class(column: Column, muted: bool = False) -> str:
@@ -141,16 +150,25 @@ def _class(column: Column, muted: bool = False) -> str:
     return f' class="{" ".join(names)}"' if names else ""
 
 
-def _of(value: Value, letters: dict[str, str]) -> list[str]:
-    return sorted(letters[mark] for mark in value.marks)
+def _sorted(marks: frozenset[str], letters: dict[str, str]) -> list[str]:
+    return sorted(letters[mark] for mark in marks)
+
+
+def _once(function: Callable[[frozenset[str]], str]) -> Callable[[frozenset[str]], str]:
+    """The same function, which works once for each set of marks: a table of 10^5 values has a few dozen of them."""
+    return functools.cache(function)
+
+
+def _html(value: str) -> str:
+    return value if value.isalnum() else html.escape(value)
 
 
 def _md(value: str) -> str:
-    return value.translate(_MARKDOWN)
+    return value if value.isalnum() else value.translate(_MARKDOWN)
 
 
 def _tex(value: str) -> str:
-    return value.translate(_LATEX)
+    return value if value.isalnum() else value.translate(_LATEX)
 
 
 def _tex_marks(letters: Iterable[str]) -> str:

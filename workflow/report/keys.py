@@ -8,7 +8,7 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.digits import NONE
-from workflow.report.labels import constant, flat_keys
+from workflow.report.labels import constant
 from workflow.report.table import Column, Value, text
 
 
@@ -23,7 +23,7 @@ def key_columns(analysis: Analysis) -> list[Column]:
 
 def key_values(analysis: Analysis, cell: CellResult) -> list[Value]:
     """The values of key_columns."""
-    flat = flat_keys(cell.keys)
+    flat = analysis.flat[cell.source, cell.cell_id]
     values = [text(str(flat.get(name))) for name in analysis.key_names]
     if len(analysis.sources) > 1:
         values += [text(cell.source), text(", ".join(sorted(cell.distinct["hardware"])) or NONE)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 
@@ -57,6 +57,24 @@ def taker(path: str, kind: Kind, *, required: bool) -> Take:
         return found
 
     return taken
+
+
+def taken_together(values: Sequence[Any], kind: Kind, *, required: bool) -> Sequence[Any]:
+    """What `taker` makes of each, in a tenth of the time. Raises NotBelieved where it would refuse one, not saying which."""
+    types = set(map(type, values))
+    if required and type(None) in types:
+        raise NotBelieved("a value is missing")
+    types.discard(type(None))
+    if types == {str} and kind.stored == "String" and not kind.words:
+        quick = max(len(value) for value in values if value is not None) < kind.high // 4
+    elif types <= {float} and kind.stored == "Float64" or types <= {int} and kind.stored == "Int64":
+        quick = all(kind.low <= value <= kind.high for value in values if value is not None)
+    else:
+        quick = not types
+    if quick:
+        return values
+    take = taker("a value", kind, required=required)
+    return [take(value) for value in values]
 
 
 def shown(value: Any) -> str:

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from workflow.report.columns import FIELDS, MACHINES, RECORD_CELL
-from workflow.report.kinds import Kind, NotBelieved
-from workflow.report.reading import COLUMNS, read_row
+from workflow.report.columns import FIELDS, MACHINES, RECORD_CELL, REQUIRED
+from workflow.report.kinds import Kind, NotBelieved, taken_together
+from workflow.report.reading import COLUMNS, read_row, read_untyped_row
 
-_KINDS: Final[dict[str, Kind]] = {name: kind for name, (_, kind) in {**FIELDS, **RECORD_CELL}.items()} | MACHINES
+_TYPED: Final[dict[str, Kind]] = {name: kind for name, (_, kind) in {**FIELDS, **RECORD_CELL}.items()}
+_KINDS: Final[dict[str, Kind]] = _TYPED | MACHINES
 _LISTS: Final = {"List": pl.List(pl.String()), "Numbers": pl.List(pl.Float64())}
 SCHEMA: Final[dict[str, pl.DataType]] = {
     name: _LISTS.get(_KINDS[name].stored) or getattr(pl, _KINDS[name].stored)() for name in COLUMNS if name != "schema"
@@ -20,7 +21,29 @@ _NOTHING: Final = (None,) * len(COLUMNS)
 
 
 def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
-    """One row per record, in order, and in `problem` what keeps it from being believed: then it holds nothing else."""
+    """One row per record, in order, and in `problem` what keeps it from being believed: then it holds nothing else.
+
+    Types are looked at a column at a time; where something is odd, each record is read by itself, which says what it is.
+    """
+    try:
+        columns = _together(contents)
+        problems: list[str | None] = [None] * len(contents)
+    except (NotBelieved, TypeError, AttributeError):
+        columns, problems = _one_by_one(contents)
+    series = [pl.Series(name, columns[name], dtype=dtype) for name, dtype in SCHEMA.items()]
+    return pl.DataFrame([*series, pl.Series("problem", problems, dtype=pl.String())])
+
+
+def _together(contents: Sequence[bytes]) -> dict[str, Sequence[Any]]:
+    """Raises NotBelieved, TypeError, AttributeError where any record is odd."""
+    columns = _turned([read_untyped_row(content) for content in contents])
+    return {
+        name: taken_together(values, _TYPED[name], required=name in REQUIRED) if name in _TYPED else values
+        for name, values in columns.items()
+    }
+
+
+def _one_by_one(contents: Sequence[bytes]) -> tuple[dict[str, Sequence[Any]], list[str | None]]:
     rows: list[tuple[Any, ...]] = []
     problems: list[str | None] = []
     for content in contents:
@@ -30,6 +53,8 @@ def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
         except NotBelieved as error:
             rows.append(_NOTHING)
             problems.append(str(error))
-    columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)) if rows else {}
-    series = [pl.Series(name, columns.get(name, ()), dtype=dtype) for name, dtype in SCHEMA.items()]
-    return pl.DataFrame([*series, pl.Series("problem", problems, dtype=pl.String())])
+    return _turned(rows), problems
+
+
+def _turned(rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
+    return dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)) if rows else {name: () for name in COLUMNS}

@@ -52,7 +52,7 @@ class Table:
 
     def letters(self) -> dict[str, str]:
         """Mark -> its letter in this table."""
-        used = {mark for row in self.rows for value in row for mark in value.marks}
+        used = set().union(*{value.marks for row in self.rows for value in row if value.marks})
         return dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False))
 
 
