@@ -116,7 +116,9 @@ def test_the_plan_says_what_stands_in_the_way(tmp_path: Path, capsys: pytest.Cap
     study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None}, zip=rows, baseline={"nodes": 1}))
     assert run(["plan", str(study)]) == 0
     assert "differs in optimizer.learning_rate (0.01 there, 0.02 here)" in capsys.readouterr().out
-    study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None}, zip=rows, baseline={"nodes": 1, "optimizer": {"learning_rate": 0.01}}))
+    study = write(
+        tmp_path, changed(axes={"model": ["lenet"], "nodes": None}, zip=rows, baseline={"nodes": 1, "optimizer": {"learning_rate": 0.01}})
+    )
     assert dict(load_study(study, None).baseline) == {"nodes": 1, "optimizer": {"learning_rate": 0.01}}
     assert run(["plan", str(study)]) == 0
     assert "no baseline" not in capsys.readouterr().out

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from workflow.report.kinds import NotBelieved
+
 MAX_BYTES: Final = 4 << 20
 _FIRST_READ: Final = 1 << 16  # a record is 10 kB
 
@@ -35,6 +37,24 @@ def find_record(runs_dir: str, run_id: str) -> Found:
     if chosen is None:
         return Found(run_id=run_id, num_attempts=len(numbers))
     return Found(run_id=run_id, path=chosen.path, content=chosen.content, num_attempts=len(numbers))
+
+
+def other_attempts(runs_dir: str, run_id: str, counted: int | None) -> list[tuple[str, float]]:
+    """(kind, run_s) of the attempts of a run but for the one that counts; records that are not believed are left out."""
+    from workflow.report.reading import read_fields
+
+    found = []
+    for name in names(f"{runs_dir}/{run_id}/attempts"):
+        candidate = _Candidate.read(runs_dir, f"{run_id}/attempts/{name}/record.json") if name.isascii() and name.isdecimal() else None
+        if candidate is None or int(name) == counted:
+            continue
+        try:
+            record = read_fields(candidate.content)
+        except NotBelieved:
+            continue
+        if record["run_id"] == run_id:
+            found.append((record["kind"], record["run_s"]))
+    return found
 
 
 def names(directory: str) -> list[str]:

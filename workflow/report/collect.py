@@ -6,8 +6,10 @@ is a row `missing`, one whose record is torn a row `unreadable`; runs that the s
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,18 +23,19 @@ from base.errors import RecordError
 from base.jsonfile import canonical_json, read_content
 from base.names import is_name
 from base.publish import publish
-from workflow.report.attempts import Found, find_record, names
+from workflow.report.attempts import Found, find_record, names, other_attempts
 from workflow.report.columns import CELL_INTS, CELL_TEXTS, MISSING, RECORD_CELL, UNREADABLE
 from workflow.report.files import RECORDS_FILE
 from workflow.report.reading import read_value
-from workflow.report.records import read_rows
-from workflow.report.sources import Source, StudyFile, cell_frame, check_directory, labelled, read_study
+from workflow.report.records import SCHEMA, read_rows
+from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
 
 READERS = 8
 CHUNK = 4096
 FIRST = 16
 FAR_S = 0.0005  # network storage takes longer for a small file, and answers several questions at once; a disk gains nothing from threads
 _META = "slipway"
+_META_COLUMNS = "slipway-columns"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,7 @@ def collect(directories: Sequence[Path]) -> Collection:
 def write_records(collection: Collection, out: Path) -> Path:
     """Publish records.parquet in `out`, whole or not at all. The sources travel in the file's metadata."""
     buffer = io.BytesIO()
-    metadata = {_META: json.dumps([source.to_json() for source in collection.sources])}
+    metadata = {_META: json.dumps([source.to_json() for source in collection.sources]), _META_COLUMNS: _columns()}
     collection.frame.write_parquet(buffer, compression="zstd", metadata=metadata)
     publish(out / RECORDS_FILE, buffer.getvalue())
     return out / RECORDS_FILE
@@ -67,10 +70,18 @@ def read_records(path: Path) -> Collection:
     """What write_records wrote. Raises RecordError when it is missing, torn or of another version."""
     try:
         content = path.read_bytes()  # not by its name, in which polars would take [, * and ? for a pattern
-        sources = tuple(Source(**values) for values in json.loads(pl.read_parquet_metadata(io.BytesIO(content))[_META]))
+        metadata = pl.read_parquet_metadata(io.BytesIO(content))
+        if metadata.get(_META_COLUMNS) != _columns():
+            raise RecordError(f"{path} has other columns than this version of Slipway reads; collect them again")
+        sources = tuple(Source(**values) for values in json.loads(metadata[_META]))
         return Collection(frame=pl.read_parquet(io.BytesIO(content)), sources=sources)
     except (OSError, pl.exceptions.PolarsError, KeyError, ValueError, TypeError) as error:
         raise RecordError(f"{path} cannot be read as collected records ({error}); collect them again") from error
+
+
+def _columns() -> str:
+    """Names what records.parquet holds: a table would miss a column that came later."""
+    return hashlib.sha256(",".join((*SCHEMA, *CELL_COLUMNS, "prevented_s", "repeated_s")).encode()).hexdigest()[:12]
 
 
 def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
@@ -115,7 +126,18 @@ def _read_chunk(runs_dir: str, runs: Sequence[str], pool: ThreadPoolExecutor) ->
     far = time.perf_counter() - started > FAR_S * FIRST
     found += (pool.map if far else map)(lambda run_id: find_record(runs_dir, run_id), runs[FIRST:])
     frame = read_rows([record.content for record in found if record.content is not None])
+    frame = frame.with_columns(*_beside(runs_dir, [record for record in found if record.content is not None], frame["attempt"].to_list()))
     return [replace(record, content=record.content and b"") for record in found], frame
+
+
+def _beside(runs_dir: str, found: Sequence[Found], attempts: Sequence[int | None]) -> list[pl.Series]:
+    """Seconds of the attempts of each run beside the one that counts: prevented ones, and results that it replaced."""
+    took: dict[str, list[float]] = {"prevented": [], "result": []}
+    for record, attempt in zip(found, attempts, strict=True):
+        others = other_attempts(runs_dir, record.run_id, attempt) if record.num_attempts > 1 else []
+        for kind, seconds in took.items():
+            seconds.append(math.fsum(run_s for ended, run_s in others if ended == kind))
+    return [pl.Series(name, took[kind], dtype=pl.Float64) for name, kind in (("prevented_s", "prevented"), ("repeated_s", "result"))]
 
 
 def _in_place(rows: pl.DataFrame) -> pl.DataFrame:

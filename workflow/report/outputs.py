@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from base.errors import RecordError
 from base.publish import publish
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import Collection, collect, read_records, write_records
@@ -30,9 +32,10 @@ def write_collected(directories: Sequence[Path], out: Path) -> Analysis:
 
 
 def read_or_collect(directories: Sequence[Path], out: Path) -> Collection:
-    """records.parquet of `out`, as `collect` left it; collected now where there is none."""
+    """records.parquet of `out`, as `collect` left it; collected now where there is none, or one of another version."""
     if (out / RECORDS_FILE).exists():
-        return read_records(out / RECORDS_FILE)
+        with suppress(RecordError):
+            return read_records(out / RECORDS_FILE)
     collection = collect(directories)
     out.mkdir(parents=True, exist_ok=True)
     write_records(collection, out)

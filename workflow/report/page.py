@@ -80,7 +80,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str]) -> list[Section]:
         Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
         Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=tables("failures")),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
-        Section(id="budget", title="The seven steps", plots=plots("budget"), tables=tables("budget")),
+        Section(id="budget", title="The seven steps", plots=plots("budget"), tables=tables("budget", "hours")),
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench")),
         Section(id="provenance", title="Provenance", blocks=provenance(analysis)),
         Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis)),

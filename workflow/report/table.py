@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from base.logs import printable
@@ -52,6 +53,10 @@ class Table:
 
     def letters(self) -> dict[str, str]:
         """Mark -> its letter in this table."""
+        return self._letters
+
+    @cached_property
+    def _letters(self) -> dict[str, str]:
         used = set().union(*{value.marks for row in self.rows for value in row if value.marks})
         return dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False))
 

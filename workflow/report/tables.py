@@ -11,6 +11,7 @@ from workflow.report.cells import CellResult
 from workflow.report.columns import BESIDE, SEVEN_STEPS
 from workflow.report.derive import Comparison
 from workflow.report.digits import NONE, joined, percent, significant, time_unit, with_error
+from workflow.report.hours import hours
 from workflow.report.keys import cell_shape, key_columns, key_values, sentence, shape_key, shape_title, shared
 from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
@@ -147,6 +148,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "times": times,
     "failures": failures,
     "budget": budget,
+    "hours": hours,
     "dlbench": dlbench,
     "scaling": scaling,
 }

@@ -1,0 +1,59 @@
+"""What the runs took: every attempt once, by how it ended."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from base.errors import RecordError
+from tests.report.builder import GPU, failed, make_cell, make_record, write_records, write_study
+from workflow.report.analysis import Analysis, analyse
+from workflow.report.collect import collect, read_records
+from workflow.report.collect import write_records as write_parquet
+from workflow.report.formats import to_csv
+from workflow.report.outputs import read_or_collect
+from workflow.report.tables import TABLES
+
+
+def rows(analysis: Analysis) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(to_csv(TABLES["hours"](analysis)))))
+
+
+def test_every_attempt_counts_once_by_how_it_ended(tmp_path: Path) -> None:
+    cell = make_cell(nodes=2, gpus_per_node=2, device="cuda")
+    directory = write_study(tmp_path / "s", [cell], repeats=3)
+    record = make_record(cell, run_s=3600.0, attempt=3)
+    records = [failed(cell, status="killed", attempt=1, run_s=1800.0), failed(cell, status="oom", attempt=2, run_s=360.0), record]
+    records += [failed(cell, 2, status="storage", run_s=720.0), failed(cell, 3, status="nan", run_s=72.0)]
+    write_records(directory, records)
+    (row,) = rows(analyse(collect([directory])))
+    assert [float(row[f"{part}_process_h"]) for part in ("measured", "failed", "prevented", "repeated")] == pytest.approx(
+        [4, 0.08, 2.8, 0.4]
+    )
+    assert float(row["process_h"]) == pytest.approx(7.28)
+    assert float(row["gpu_h"]) == pytest.approx(7.28)
+    assert GPU in str(analyse(collect([directory])).frame["hardware"][0])
+    assert "In all 7.28 process hours, 2.80 of them prevented; 7.28 GPU hours" in TABLES["hours"](analyse(collect([directory]))).caption
+
+
+def test_on_cpus_there_are_no_gpu_hours(tmp_path: Path) -> None:
+    cells = [make_cell(), make_cell(nodes=2)]
+    directory = write_study(tmp_path / "s", cells, repeats=1)
+    write_records(directory, [make_record(cells[0], run_s=3600.0)])
+    (row,) = rows(analyse(collect([directory])))
+    assert (float(row["process_h"]), row["gpu_h"]) == (1, "")
+
+
+def test_a_collection_of_another_version_is_made_anew(tmp_path: Path) -> None:
+    cell = make_cell()
+    directory = write_study(tmp_path / "s", [cell], repeats=1)
+    write_records(directory, [make_record(cell)])
+    collection = collect([directory])
+    path = write_parquet(collection, directory)
+    collection.frame.drop("prevented_s").write_parquet(path, metadata={"slipway": "[]"})
+    with pytest.raises(RecordError, match="other columns than this version"):
+        read_records(path)
+    assert "prevented_s" in read_or_collect([directory], directory).frame.columns
