@@ -109,7 +109,7 @@ class Direct(Preflight):
                 self._children.send(index, **order, **({"token": self._children.tokens[index]} if order["do"] == "listen" else {}))
         self.asked += 1
 
-    def _answers(self, limit_s: float) -> list[dict[str, Any]]:
+    def _answers(self, kind: str, limit_s: float) -> list[dict[str, Any]]:
         return self._children.hear()
 
     def _ended(self, ending: Ending) -> None:

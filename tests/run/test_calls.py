@@ -121,7 +121,7 @@ ECHO = "RuntimeError: Connection closed by peer [10.0.0.1]:1"
 
 def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: float = 100.0) -> dict[str, Any]:
     end = RankEnd(ranks=(rank,), host=f"n{rank}", exit_code=code, time=moment, last_lines=text)
-    return {"say": "exit", "end": end._asdict(), "now": now}
+    return {"say": "exit", "end": list(end), "now": now}
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from cluster.types import DEVICES, Grant
 from workflow.run.channel import Channel
 from workflow.run.leftovers import end_older_attempts
 from workflow.run.loop import Loop
+from workflow.run.messages import ORDERED, check
 from workflow.run.node_needs import Needs
 from workflow.run.node_work import NodeWork
 from workflow.run.plan import TAG
@@ -73,12 +74,18 @@ class NodeProgram:
     def _obey_all(self, messages: list[dict[str, Any]]) -> None:
         self._heard = time.monotonic()
         for message in messages:
-            self._obey(str(message.get("do")), message)
+            try:
+                check(ORDERED, "do", message)
+            except ProtocolError as error:
+                self.channel.close()
+                self._lost(str(error))
+                return
+            self._obey(message["do"], message)
 
     def _obey(self, what: str, message: dict[str, Any]) -> None:
         try:
             if what == "end":
-                self.work.when_stopped(lambda: self._end(message.get("pending")))
+                self.work.when_stopped(lambda: self._end(message["pending"]))
             elif what != "alive":
                 _ORDERS[what](self.work, message)
         except SlipwayError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.challenge import derived
-from base.errors import SlipwayError
+from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
 from base.logs import private_umask
 from cluster.types import Allocation
 from containers.engines import get_engine
@@ -89,6 +89,8 @@ class NodeWork:
         """Take the orders of this attempt; from here on we run on our own cores only."""
         self.orders = message
         self.allocation = Allocation.from_json(message["allocation"])
+        if self.index >= len(self.allocation.nodes):
+            raise AllocationError(f"the plan is for {len(self.allocation.nodes)} nodes, and this is node {self.index} of them")
         self.node = self.allocation.nodes[self.index]
         private_umask(message["group"])
         if self.node.cores:
@@ -98,6 +100,8 @@ class NodeWork:
 
     def do_reserve(self, _message: dict[str, Any]) -> None:
         """On the head: bind the rendezvous port before anybody is told of it."""
+        if self.needs is None:
+            raise NodeLost("the order to reserve a port has come before the plan")
         self.reservation = Reservation(self.node.address, self.orders["tag"])
         self.say("reserved", address=self.node.address, port=self.reservation.port)
 
@@ -106,8 +110,8 @@ class NodeWork:
     def do_start(self, message: dict[str, Any]) -> None:
         """Start the ranks of this node."""
         needs = self.needs
-        assert needs is not None
-        assert needs.staged is not None
+        if needs is None or needs.staged is None or "framework" not in self.orders:
+            raise ContainerError("the order to start the ranks has come before the dataset is here")
         framework, bare = self.orders["framework"], self.orders["engine"] == BARE
         paths = needs.directory.paths(needs.staged["root"], framework["folder"] if bare else str(needs.directory.program))
         work = {"tag": self.orders["tag"], "framework": framework, "cell": self.orders["cell_document"], "resumed": needs.resumed}
@@ -129,7 +133,7 @@ class NodeWork:
     def _rank_ended(self, end: RankEnd) -> None:
         logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
         self._say_gpus()
-        self.say("exit", end=end._asdict(), now=time.time())
+        self.say("exit", end=list(end), now=time.time())
         if self.ladder is not None:
             self.ladder.rank_ended()
 

@@ -19,7 +19,8 @@ from cluster.types import Allocation, Launch, Node
 from workflow.run.channel import Channel
 from workflow.run.door import Door
 from workflow.run.loop import Loop
-from workflow.run.protocol import Link, new_token
+from workflow.run.messages import SAID, check
+from workflow.run.protocol import Link, ProtocolError, new_token
 
 logger = logging.getLogger(__name__)
 
@@ -133,10 +134,16 @@ class Nodes:
         return [node for node in self.all if node.channel is not None]
 
     def _hear(self, node: NodeHandle, messages: list[dict[str, Any]]) -> None:
-        """All is noted before anything is done about it: the first may end the run."""
+        """All is noted before anything is done about it: the first may end the run. A node that says what none of ours says is lost."""
         node.heard = time.monotonic()
+        try:
+            for message in messages:
+                check(SAID, "say", message)
+        except ProtocolError as error:
+            self._lose(node, str(error))
+            return
         for message in messages:
-            node.said[str(message.get("say"))] = message
+            node.said[message["say"]] = message
         for message in messages:
             self._on_message(node, message)
 

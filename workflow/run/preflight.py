@@ -77,13 +77,13 @@ class Preflight:
     def _listen(self) -> None:
         nodes = self._allocation.nodes
         self._tell([{"do": "listen", "index": index, "nodes": len(nodes), "address": node.address} for index, node in enumerate(nodes)])
-        answers = self._answers(GRACE_S)
+        answers = self._answers("listening", GRACE_S)
         self._places = [
             Place(node.name, answer["address"], answer["port"], node.interface) for node, answer in zip(nodes, answers, strict=True)
         ]
 
     def _reach(self) -> None:
-        answers = self._ask(REACH_S, {"do": "reach", "peers": [[place.address, place.port] for place in self._places]})
+        answers = self._ask("reached", REACH_S, {"do": "reach", "peers": [[place.address, place.port] for place in self._places]})
         reached = {
             (origin, target): Reach(*reach)
             for origin, answer in enumerate(answers)
@@ -100,7 +100,7 @@ class Preflight:
         count, again = len(self._places), attempt > 0
         limit_s = exchange_s(count, again)
         order = {"do": "measure", "attempt": attempt, "ring": ring, "bytes": exchange_bytes(count, again), "limit_s": limit_s}
-        return self._ask(measure_s(count, limit_s), order)
+        return self._ask("measured", measure_s(count, limit_s), order)
 
     # -- asking
 
@@ -110,15 +110,20 @@ class Preflight:
         for node, order in zip(self._nodes.all, orders, strict=True):
             self._nodes.send(node, "preflight", order=order)
 
-    def _ask(self, limit_s: float, order: dict[str, Any]) -> list[dict[str, Any]]:
+    def _ask(self, kind: str, limit_s: float, order: dict[str, Any]) -> list[dict[str, Any]]:
         self._tell([order] * len(self._allocation.nodes))
-        return self._answers(limit_s + GRACE_S)
+        return self._answers(kind, limit_s + GRACE_S)
 
-    def _answers(self, limit_s: float) -> list[dict[str, Any]]:
+    def _answers(self, kind: str, limit_s: float) -> list[dict[str, Any]]:
+        """One per node, of this kind and about as many nodes as there are."""
         if not self._loop.until(lambda: all(node.has_said("preflight") for node in self._nodes.all), limit_s):
             silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_said("preflight"))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")
-        return [node.said["preflight"]["answer"] for node in self._nodes.all]
+        answers = [node.said["preflight"]["answer"] for node in self._nodes.all]
+        for node, answer in zip(self._nodes.all, answers, strict=True):
+            if answer["say"] != kind or any(len(answer[key]) != len(answers) for key in ("reached", "rates") if key in answer):
+                self._end(f"{node.node.name} gives an answer to another question than that for {kind!r}")
+        return answers
 
     # -- telling
 

@@ -53,9 +53,9 @@ class Training:
 
     def rank_ended(self, message: dict[str, Any]) -> None:
         """A node says that one of its processes has ended."""
-        fields = message["end"]
+        said = RankEnd(*message["end"])
         skew_s = time.time() - message["now"]  # clocks of nodes differ; the way of a message is short
-        end = RankEnd(**{**fields, "ranks": tuple(fields["ranks"]), "time": fields["time"] + skew_s})
+        end = said._replace(ranks=tuple(said.ranks), time=said.time + skew_s)
         self._ends.append(end)
         self._left -= set(end.ranks)
         if end.checkpoint is not None and end.exit_code == CHECKPOINT_EXIT:
