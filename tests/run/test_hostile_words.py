@@ -44,9 +44,9 @@ def test_no_words_before_the_proof_disturb_a_supervisor(count: int) -> None:
             words = lines([json.loads(answer)], chance) if number % 2 else changed_bytes(answer, chance)
             with contextlib.suppress(OSError):
                 connection.sendall(words)
-            door.loop.until(lambda: False, 0.0)
+            door.loop.until(lambda: False, 0.002)
             close_now(connection)
-        door.loop.until(lambda: False, 0.0)
+        door.loop.until(lambda: False, 0.002)
         if door.lost:  # a changed message that was as good as the right one: this node has come, and gone
             door.close()
             door = House(2)
