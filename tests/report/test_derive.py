@@ -218,6 +218,8 @@ def test_mixing_in_a_series_is_marked(name: str, mark: str) -> None:
 def test_a_comparison_says_that_its_baseline_is_marked_and_not_that_it_is_itself(mark: str) -> None:
     cells = [cell_result(make_cell(nodes=1), [0.1] * 3, marks=frozenset({mark})), cell_result(make_cell(nodes=2), [0.1] * 3)]
     assert [marks_at(cells, place) for place in (0, 1)] == [{mark}, {"baseline"}]
+    both = [cells[0], cell_result(make_cell(nodes=2), [0.1] * 3, marks=frozenset({mark, "short"}))]
+    assert marks_at(both, 1) == {mark, "short"}
 
 
 PROPERTY = settings(deadline=None, max_examples=25)

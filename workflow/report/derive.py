@@ -181,7 +181,7 @@ def _comparison(pair: Comparison) -> Comparison:
     if partner is None or cell.rate is None:
         return replace(pair, reason=cell.reason)
     marks = cell.marks | _mixed(cell, partner)
-    marks |= {"baseline"} if partner.marks - mixed(partner.distinct) and not pair.is_baseline else set()  # what is mixed is said already
+    marks |= {"baseline"} if partner.marks - marks else set()
     if partner.rate is None:
         return replace(pair, reason=f"baseline {partner.cell_id}: {partner.reason}", marks=frozenset(marks))
     if pair.is_baseline:

@@ -51,7 +51,7 @@ MARKS: Final[dict[str, str]] = {
     "commit": "different commits of Slipway in what is compared",
     "changed": "a run came from a checkout with changes that are in no commit",
     "batch": "the batch differs from the baseline's, per process and in all",
-    "baseline": "the baseline of this comparison carries marks of its own: see its row",
+    "baseline": "the baseline of this comparison carries marks that this cell does not: see its row",
 }
 TESTS: Final = frozenset({"drift", "superlinear", "rising"})
 
