@@ -19,7 +19,7 @@ from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.columns import FIELDS
 from workflow.report.formats import FORMATS
-from workflow.report.kinds import NotBelieved
+from workflow.report.kinds import SIGNED, NotBelieved
 from workflow.report.outputs import write_all
 from workflow.report.page import page
 from workflow.report.reading import read_fields
@@ -82,7 +82,7 @@ def believed(analysis: Analysis) -> None:
         for name, value in row.items():
             if isinstance(value, float):
                 assert math.isfinite(value), name
-                assert value >= 0 or name.endswith(("loss", "norm")), name
+                assert value >= 0 or FIELDS[name][1] is SIGNED, name
 
 
 @pytest.mark.parametrize("part", range(4))
