@@ -62,6 +62,7 @@ Moment = Annotated[float, between(0, 10**11)]
 Seconds = Annotated[float, at_least(0)]
 Name = Annotated[str, Check("a name of small letters, digits, dot, dash and underscore", is_name)]
 Digest = Annotated[str, Check("64 hex digits", lambda value: re.fullmatch(r"[0-9a-f]{64}", value) is not None)]
+FileName = Annotated[str, Check("the name of a file", lambda value: 0 < len(value.encode()) < 256 and not {"/", "\0"} & set(value))]
 PathText = Annotated[str, Check("a path", lambda value: bool(value) and "\0" not in value)]
 Word = Annotated[str, Check("text", bool)]
 

@@ -12,7 +12,7 @@ from base.errors import PushError, RecordError, SlipwayError
 from base.jsonfile import publish_json, read_json
 from base.limited import call_limited
 from base.publish import part_path, remove_tree
-from base.typed import PathText, read_as
+from base.typed import FileName, read_as
 from data_prep.push.copy import push_files
 from data_prep.push.publish import TargetDiffers, publish_or_differ
 
@@ -22,8 +22,8 @@ MAX_BYTES = 1 << 20
 
 
 class _Note(TypedDict):
-    out: PathText
-    own: NotRequired[PathText | None]
+    out: FileName
+    own: NotRequired[FileName | None]
     target: Path
 
 

@@ -215,6 +215,8 @@ def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
     stuck = wait_on_node(cache, "stuck", tmp_path / "file" / "attempts" / "1")
     escaped = wait_on_node(cache, "escaped", tmp_path / "1")
     (escaped / "pending.json").write_text(json.dumps({"out": "../../..", "target": str(tmp_path / "1")}))
+    long = wait_on_node(cache, "long", tmp_path / "1")
+    (long / "pending.json").write_text(json.dumps({"out": "x" * 1000, "target": str(tmp_path / "1")}))
     torn = wait_on_node(cache, "torn", tmp_path / "1")
     (torn / "pending.json").write_text("{")
     good = wait_on_node(cache, "vanished", tmp_path / "2")
@@ -222,11 +224,13 @@ def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
     assert {path.name: delivery.delivered for path, delivery in found.items()} == {
         "stuck": False,
         "escaped": False,
+        "long": False,
         "torn": False,
         "vanished": True,
     }
     assert "Not a directory" in found[stuck].message
-    assert "expected a directory beside it" in found[escaped].message
+    assert "out: expected the name of a file, found '../../..'" in found[escaped].message
+    assert "out: expected the name of a file" in found[long].message
     assert "not valid JSON" in found[torn].message
     assert not good.exists()
     assert contents(stuck / "out")
