@@ -1,10 +1,12 @@
 """Staging, verified, against `cp`, `rsync -a` and `dd` past the page cache, which verify nothing (rsync: what it sent, not the source).
 
     python -m benchmarks.stage [--size 1GB] [--shards 2] [--repeats 5] [--dir DIR] [--against CHECKOUT]
+                               [--storage-rate 200MB]
 
 Each copy starts with a cold source and ends with its data on the disk (sync for those that do not sync themselves); the contenders take
 turns. Printed: median seconds, MB/s, CPU seconds, and the median of the pairwise ratios to ours. Then a
 resume of half a copy, and a hit. --against: another checkout of Slipway takes turns too, such as one from before a change.
+--storage-rate: storage gives so many bytes per second, as over a network; only Slipway can be told to keep to that, so only it takes part.
 """
 
 from __future__ import annotations
@@ -78,8 +80,14 @@ def run(*argv: str | Path, where: Path | None = None) -> None:
     subprocess.run([str(word) for word in argv], check=True, capture_output=True, cwd=where)
 
 
-def ours(source: Path, target: Path) -> None:
-    run(sys.executable, "-m", "data_prep.staging", "--source", source, "--cache", target)
+def slipway(checkout: Path | None, rate: int | None) -> Callable[[Path, Path], None]:
+    """Staging as this checkout does it, or another one."""
+    options = [] if rate is None else ["--bytes-per-s", str(rate)]
+
+    def copy(source: Path, target: Path) -> None:
+        run(sys.executable, "-m", "data_prep.staging", "--source", source, "--cache", target, *options, where=checkout)
+
+    return copy
 
 
 def cp(source: Path, target: Path) -> None:
@@ -110,27 +118,21 @@ def measured(copy: Callable[[Path, Path], None], source: Path, target: Path) -> 
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def other_checkout(checkout: Path) -> Callable[[Path, Path], None]:
-    """Staging as that one does it."""
-
-    def copy(source: Path, target: Path) -> None:
-        run(sys.executable, "-m", "data_prep.staging", "--source", source, "--cache", target, where=checkout)
-
-    return copy
-
-
-def compare(source: Path, work: Path, num_bytes: int, repeats: int, against: Path | None) -> None:
-    """Let the contenders take turns and print the table."""
-    contenders: dict[str, Callable[[Path, Path], None]] = {"slipway": ours, "cp -r": cp, "dd direct": dd}
-    if shutil.which("rsync"):
-        contenders["rsync -a"] = rsync
-    else:
+def contenders(against: Path | None, rate: int | None) -> dict[str, Callable[[Path, Path], None]]:
+    """Who takes part."""
+    found = {"slipway": slipway(None, rate)} | ({} if against is None else {"against": slipway(against, rate)})
+    if rate is not None:
+        return found
+    if not shutil.which("rsync"):
         print("rsync is not installed: left out")
-    if against is not None:
-        contenders["against"] = other_checkout(against)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    return {**found, "cp -r": cp, "dd direct": dd} | ({"rsync -a": rsync} if shutil.which("rsync") else {})
+
+
+def compare(source: Path, work: Path, num_bytes: int, repeats: int, copies: dict[str, Callable[[Path, Path], None]]) -> None:
+    """Let the contenders take turns and print the table."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in copies}
     for _ in range(repeats):
-        for name, copy in contenders.items():
+        for name, copy in copies.items():
             found[name].append(measured(copy, source, work / "copy"))
             shutil.rmtree(work / "copy")
     print(f"{'':10} {'s':>7} {'MB/s':>7} {'CPU s':>6}  times slipway")
@@ -163,13 +165,14 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--against", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--storage-rate", type=parse_size)
     parser.add_argument("--dir", type=Path, help="a directory on the disk to measure (default: the temporary one)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.dir) as directory:
         source = make_dataset(Path(directory, "storage"), arguments.size, arguments.shards)
         num_bytes = sum(path.stat().st_size for path in source.rglob("data.mdb"))
         print(f"{format_size(num_bytes)} in {arguments.shards} shards, median of {arguments.repeats}")
-        compare(source, Path(directory), num_bytes, arguments.repeats, arguments.against)
+        compare(source, Path(directory), num_bytes, arguments.repeats, contenders(arguments.against, arguments.storage_rate))
         resume_and_hit(source, Path(directory), num_bytes)
 
 

@@ -11,7 +11,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,6 +36,8 @@ class Lock:
         self._said: dict[str, Any] = {}
         self._writing = threading.Lock()
         self._news: tuple[int, int] | None = None
+        self._last = (0, 0)
+        self._busy = False
         self._stop = threading.Event()
         self._pulse: threading.Thread | None = None
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -80,14 +83,25 @@ class Lock:
     def beat(self, done: int, total: int) -> None:
         """Show those who wait that we get on. Costs the caller nothing: a thread writes what was said last, ten times a second at most, and
         nothing where nothing was said. So a disk that is slow with a few bytes stops nobody, and who is frozen does not beat."""
-        self._news = done, total
+        self._news = self._last = done, total
         if self.held and self._pulse is None:
             self._pulse = threading.Thread(target=self._write_beats, name="beat", daemon=True)
             self._pulse.start()
 
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Beat by itself for as long as this lasts: something of which nothing can be told before its end, such as the removal of a large
+        dataset. A process that is stopped does not beat even then."""
+        self._busy = True
+        self.beat(*self._last)
+        try:
+            yield
+        finally:
+            self._busy = False
+
     def _write_beats(self) -> None:
         while not self._stop.is_set():
-            news, self._news = self._news, None
+            news, self._news = self._news or (self._last if self._busy else None), None
             try:
                 if news is not None:
                     self._say(done=news[0], total=news[1], beat=time.monotonic_ns())

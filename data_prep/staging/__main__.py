@@ -27,8 +27,9 @@ from base.logs import configure
 from data_prep.staging.company import HANG_S, LATE_S, Company
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.meeting import Meeting
+from data_prep.staging.options import StageOptions
 from data_prep.staging.recheck import CHECK_S
-from data_prep.staging.stage import StageOptions, stage
+from data_prep.staging.stage import stage
 
 logger = logging.getLogger(__name__)
 

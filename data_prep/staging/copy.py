@@ -33,7 +33,7 @@ class CopyOptions:
 
     threads: int = 4
     retries: int = 3
-    sync_bytes: int = 256 << 20
+    sync_bytes: int = 64 << 20
     bytes_per_s: float | None = None
     direct: bool | None = None
 

@@ -43,5 +43,6 @@ def _remove(cache: Cache, name: str, lock: Lock, why: SlipwayError) -> None:
     users = "; ".join(str(lease) for lease in live_leases(cache, name)) or "nobody"
     logger.warning("%s is damaged and staged again (in use by %s): %s", root, users, why)
     lock.doing("remove")
-    remove_entry(cache, root)
+    with lock.busy():
+        remove_entry(cache, root)
     lock.doing("stage")

@@ -91,7 +91,7 @@ def _statuses(entry: Entry) -> dict[str, list[int]]:
     found = {}
     for shard in entry.manifest.shards:
         status = (entry.root / shard.name / DATA_NAME).lstat()
-        found[shard.name] = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+        found[shard.name] = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
     return found
 
 
@@ -112,7 +112,7 @@ def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
     """Without it the next use hashes all: no reason to fail."""
     mark = {"schema": SCHEMA, "digest": entry.digest, "boot_id": boot_id(), **content}
     try:
-        publish(mark_of(entry.cache, entry.root.name), sealed_text(mark), entry.cache.file_mode)
+        publish(mark_of(entry.cache, entry.root.name), sealed_text(mark), 0o600)
     except OSError as error:
         logger.warning("that %s was checked cannot be noted: %s; its next use hashes all of it", entry.root.name, error.strerror)
 

@@ -2,57 +2,27 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from base.errors import Cancelled, NotEnoughSpace, SlipwayError, StagingError
 from data_prep.cache.eviction import sweep
-from data_prep.cache.holder import JobAlive, describe
+from data_prep.cache.holder import describe
 from data_prep.cache.layout import Cache, dataset_name, open_cache, usable
 from data_prep.cache.lease import refuse_if_removing, write_lease
 from data_prep.cache.lock import Lock
-from data_prep.cache.space import Need, free_bytes, make_room, not_enough
 from data_prep.cache.stored import touch_used
-from data_prep.staging.copy import MAX_CHUNK_BYTES, ChunkCopy, CopyOptions
-from data_prep.staging.gather import Gather, Gathered
 from data_prep.staging.hit import find_hit
-from data_prep.staging.journal import Chunk
 from data_prep.staging.meeting import Meeting
-from data_prep.staging.part import Part
-from data_prep.staging.recheck import CHECK_S, Entry, note_checked, recheck
+from data_prep.staging.options import Progress, StageOptions
+from data_prep.staging.recheck import Entry, recheck
 from data_prep.staging.source import Source
-from data_prep.staging.table import ChunkTable
+from data_prep.staging.stager import Copied, Stager
 
 logger = logging.getLogger(__name__)
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageOptions:
-    """How patient, and how to copy.
-
-    `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`: how long a file that storage
-    does not show yet is looked for; `check_s`: how long a dataset that is here already may be hashed, None: all of it; `job_alive`:
-    judges leases that name a job and no process; `meeting`: the nodes that stage the same dataset at the same time, None for this one
-    alone; the caller serves them afterwards; `group`: see open_cache.
-    """
-
-    stall_s: float = 60.0
-    patience_s: float = 60.0
-    check_s: float | None = CHECK_S
-    group: bool = False
-    job_alive: JobAlive | None = None
-    meeting: Meeting | None = None
-    copy: CopyOptions = field(default_factory=CopyOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +44,6 @@ class StagedDataset:
     hit: bool
     seconds: float
     lease: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Copied:
-    digest: str
-    bytes: int
-    copied_bytes: int = 0
-    storage_bytes: int = 0
-    peer_bytes: int = 0
-    resumed_bytes: int = 0
-    checked_bytes: int = 0
-    hit: bool = False
 
 
 def stage(
@@ -115,7 +73,7 @@ def stage(
         if lock.held:
             sweep(cache, name)
         if found is None:
-            found = _Stager(cache, Source(source_dir, options.patience_s), lock, max_bytes, options, show).run()
+            found = Stager(cache, Source(source_dir, options.patience_s), lock, max_bytes, options, show).run()
         touch_used(cache, name, found.bytes)
         lease = write_lease(cache, name, holder) if holder is not None else None
     show(found.bytes, found.bytes)
@@ -125,7 +83,7 @@ def stage(
     return StagedDataset(root=cache.datasets / name, seconds=seconds, lease=lease, lost_peers=lost, **vars(found))
 
 
-def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progress, asked_ns: int) -> _Copied | None:
+def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progress, asked_ns: int) -> Copied | None:
     meeting = options.meeting
 
     def check(entry: Entry) -> int:
@@ -147,7 +105,7 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
         if meeting is not None:
             meeting.leave()
         return None
-    return _Copied(digest=hit[0].digest, bytes=hit[0].manifest.bytes, checked_bytes=hit[1], hit=True)
+    return Copied(digest=hit[0].digest, bytes=hit[0].manifest.bytes, checked_bytes=hit[1], hit=True)
 
 
 def _wait(other: Mapping[str, Any], show: Progress, meeting: Meeting | None) -> None:
@@ -158,119 +116,3 @@ def _wait(other: Mapping[str, Any], show: Progress, meeting: Meeting | None) -> 
 
 def _silent(_done: int, _total: int) -> None:
     """The progress of who shows none."""
-
-
-class _Overtaken(Exception):
-    """Somebody else, who read around us while we were frozen, has published the dataset."""
-
-
-class _Stager:
-    """One copy, from the look for room to the rename."""
-
-    def __init__(self, cache: Cache, source: Source, lock: Lock, max_bytes: int | None, options: StageOptions, progress: Progress) -> None:
-        self.cache, self.source, self.lock, self.max_bytes, self.options, self.progress = cache, source, lock, max_bytes, options, progress
-        self.target = cache.datasets / source.name
-        self.meeting = options.meeting if options.meeting is not None and not options.meeting.has_left else None
-        self.done = self.resumed = 0
-        self.came = Gathered(storage_bytes=0, peer_bytes=0)
-
-    def run(self) -> _Copied:
-        if any(shard.chunk_bytes > MAX_CHUNK_BYTES for shard in self.source.manifest.shards):
-            raise StagingError(f"{self.source.root}: chunks of more than {MAX_CHUNK_BYTES} bytes: this is no manifest of ours")
-        try:
-            part = Part(self.cache, self.source, self.lock.held)
-        except OSError as error:
-            raise self._disk_failed(error) from error
-        try:
-            came = self._alone(part) if self.meeting is None else self._together(part, self.meeting)
-        except OSError as error:
-            if error.errno in _NO_DESCRIPTORS:  # says nothing of the disk
-                raise StagingError(
-                    f"no more files can be opened while {self.source.name} is copied: {error.strerror}; the unfinished copy is kept, "
-                    "the next one goes on with it; raise the limit of open files (ulimit -n)"
-                ) from error
-            part.remove()
-            raise self._disk_failed(error) from error
-        except _Overtaken:
-            part.remove()
-            came = self.came
-        finally:
-            part.close()
-        return _Copied(
-            digest=self.source.digest,
-            bytes=self.source.manifest.bytes,
-            copied_bytes=self.done - self.resumed,
-            storage_bytes=came.storage_bytes,
-            peer_bytes=came.peer_bytes,
-            resumed_bytes=self.resumed,
-            checked_bytes=self.done,
-        )
-
-    def _alone(self, part: Part) -> Gathered:
-        """The missing chunks from storage; then the dataset has its name."""
-        self._prepare(part)
-        copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
-        self._publish(part)
-        return Gathered(storage_bytes=copied, peer_bytes=0)
-
-    def _together(self, part: Part, meeting: Meeting) -> Gathered:
-        """The missing chunks, from storage or from the others, who are served from the first moment on, whatever the disk has to do."""
-        table = ChunkTable(self.source.manifest.shards)
-        exchange = meeting.open(part.path, self.source.manifest, self.source.digest, table.marks(part.journal.done))
-        exchange.announce()
-        for chunk in meeting.during(lambda: self._prepare(part)):
-            exchange.swarm.drop(table.number(chunk))
-        gather = Gather(self.source, part.path, part.journal, exchange, self.options.copy)
-        try:
-            gather.run(self._advance)
-            meeting.during(lambda: self._publish(part))
-        finally:
-            self.came = gather.came
-        return self.came
-
-    def _prepare(self, part: Part) -> set[Chunk]:
-        """Room for it, and a look at what an interrupted copy left; returns the chunks that are not what they were."""
-        self._reserve(part)
-        wrong = part.rehash(lambda _num_bytes: self._advance(0))
-        self.done = self.resumed = part.trusted_bytes()
-        self._advance(0)
-        return wrong
-
-    def _publish(self, part: Part) -> None:
-        if part.publish(self.target):
-            note_checked(Entry(cache=self.cache, root=self.target, manifest=self.source.manifest, digest=self.source.digest))
-
-    def _reserve(self, part: Part) -> None:
-        """Make room and take it at once, one stager of this node at a time: what is allocated is nobody else's."""
-        need = Need(
-            name=self.source.name, bytes=part.missing_bytes(), inodes=2 * len(self.source.manifest.shards) + 8, max_bytes=self.max_bytes
-        )
-        with Lock(self.cache.locks / "space.lock", "space", self.cache.file_mode) as lock:
-            lock.acquire(self.options.stall_s)
-            try:
-                for gone in make_room(self.cache, need, self.options.job_alive):
-                    logger.info("evicted %s from %s", gone, self.cache.root)
-            except NotEnoughSpace:
-                if not part.journal.done:
-                    part.remove()
-                raise
-            part.allocate()
-
-    def _advance(self, num_bytes: int) -> None:
-        self.done += num_bytes
-        self.lock.beat(self.done, self.source.manifest.bytes)
-        try:
-            self.progress(self.done, self.source.manifest.bytes)
-        except OSError as error:  # not one of the cache's disk
-            raise Cancelled(f"progress cannot be shown any more: {error.strerror}; the unfinished copy is kept") from error
-        if self.target.exists():
-            raise _Overtaken
-
-    def _disk_failed(self, error: OSError) -> SlipwayError:
-        need = Need(name=self.source.name, bytes=self.source.manifest.bytes, inodes=0, max_bytes=self.max_bytes)
-        if error.errno in _FULL:
-            return not_enough(self.cache, need, f"the disk became full while copying ({error.strerror})", self.options.job_alive)
-        return StagingError(
-            f"the disk of the cache {self.cache.root} failed while {self.source.name} was copied: {error.strerror}; the unfinished copy "
-            f"was removed ({free_bytes(self.cache.root)} bytes free); see the kernel's log, or set another cache.path"
-        )

@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,6 +185,21 @@ def test_a_beat_waits_for_no_disk(tmp_path: Path) -> None:
         with Lock(tmp_path / "lock", "stage", 0o600) as other:
             assert not other.acquire(0.5)
             assert other.holder()["done"] == 2
+
+
+def test_who_removes_terabytes_gets_on_though_nothing_can_be_told(tmp_path: Path) -> None:
+    with Lock(tmp_path / "lock", "stage", 0o600) as lock, Lock(tmp_path / "lock", "stage", 0o600) as other:
+        assert lock.try_acquire()
+        beats: list[int] = []
+
+        def seen(holder: dict[str, Any]) -> None:
+            beats.append(holder.get("beat", 0))
+            if len(beats) == 4:
+                raise InterruptedError
+
+        with lock.busy(), pytest.raises(InterruptedError):
+            other.acquire(30.0, seen)
+        assert beats == sorted(set(beats))
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])

@@ -103,7 +103,8 @@ def test_stage_list_remove(noise: House) -> None:
     assert "to each of 2 nodes (1 has it)" in noise("plan").out
     assert noise("dataset", "stage", "noise", "--node", "1").code == 0
     said = noise("dataset", "stage", "noise")
-    assert "was there already" in said.out
+    assert "was there already, " in said.out
+    assert "of it hashed anew" in said.out
     caches = noise.json("cache", "ls")
     assert [Path(cache["cache"]).name for cache in caches] == ["local-0", "local-1"]
     name = caches[0]["entries"][0]["name"]

@@ -16,7 +16,7 @@ from containers.spec import Paths
 from data_prep.spec import parse_spec, spec12
 from workflow.run import plan
 from workflow.run.attempt import build_name, describe_framework, describe_model
-from workflow.run.stage_child import stage_argv
+from workflow.run.stage_child import check_argv, stage_argv
 
 ROOT = Path(__file__).parents[2]
 PATHS = Paths(cell="/w/cell.json", data="/w/data", lib="/w/lib", beat="/w/beat", out="/w/out", resume="/w/resume", program="/f")
@@ -132,6 +132,8 @@ def test_the_supervisor_s_and_the_stager_s_argv() -> None:
         "2.5e+06",
     )
     assert stage_argv("py", "/s", "/c", None, None, None)[-1] == "/c"
+    assert check_argv(20.0) == ("--check-s", "20")
+    assert check_argv(None) == ()
 
 
 def test_cell_json_holds_what_the_allocation_decided() -> None:

@@ -99,7 +99,7 @@ def transit(chance: random.Random, place: Path) -> str:
     truth = contents(source)
     if chance.random() < 0.5:
         stage(source, place / "cache1", options=OPTIONS)  # one node has all: the other gets it all from there
-    flip_at = (chance.randrange(2), chance.randrange(sum(SIZES) * 3 // 2), chance.randrange(8))
+    flip_at = (chance.randrange(2), chance.randrange(sum(SIZES) // 2), chance.randrange(8))
     results = stage_on_two(source, (place / "cache0", place / "cache1"), flip_at, OPTIONS)
     if any(isinstance(result, SlipwayError) for result in results):
         return CAUGHT

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import xxhash
 
-from base.errors import NotEnoughSpace
+from base.errors import DigestMismatch, NotEnoughSpace
 from data_prep.cache import ls, this_process
-from data_prep.manifest import read_manifest
+from data_prep.manifest import read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.journal import NAME, parse_line
@@ -355,6 +355,18 @@ def test_what_a_disk_lost_by_itself_never_reaches_a_reader(tmp_path: Path, when:
         assert not staged.hit
         assert contents(staged.root) == contents(source)
         assert (staged.resumed_bytes > 0) == (when == "interrupted")
+
+
+def test_verify_reads_the_disk_and_not_our_memory(tmp_path: Path) -> None:
+    source = random_dataset(tmp_path / "storage", SIZES)
+    marker = (source / "shard-00001.lmdb" / "data.mdb").read_bytes()[4096 : 4096 + 64]
+    with ext4(tmp_path) as disk:
+        root = stage(source, disk.place / "cache", options=OPTIONS).root
+        assert contents(root) == contents(source)
+        verify_dataset(root)
+        assert silent(disk.image, marker, 100) > 0
+        with pytest.raises(DigestMismatch, match=r"shard-00001.lmdb: chunk 1 of 40 differs"):
+            verify_dataset(root)
 
 
 def test_a_disk_that_does_not_keep_what_it_is_given_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from workflow.study.site_file import load_site, read_site
 
 FULL = """
 storage: ../shared
-cache: {path: /local/ssd, max_bytes: 3TB}
+cache: {path: /local/ssd, max_bytes: 3TB, check: 20s}
 engine: podman
 scheduler: slurm
 queue: gpu
@@ -47,7 +47,7 @@ def test_every_key(tmp_path: Path) -> None:
     assert site == Site(
         name="mine",
         storage=tmp_path / "shared",
-        cache=Cache(path=Path("/local/ssd"), max_bytes=3 * 10**12),
+        cache=Cache(path=Path("/local/ssd"), max_bytes=3 * 10**12, check_s=20.0),
         engine="podman",
         scheduler="slurm",
         queue="gpu",

@@ -30,7 +30,7 @@ from workflow.run.plan import (
     node_argv,
     supervisor_argv,
 )
-from workflow.run.stage_child import Company, company_argv, group_argv, stage_argv
+from workflow.run.stage_child import Company, check_argv, company_argv, group_argv, stage_argv
 from workflow.run.workdir import WorkDirectory
 from workflow.study import paths
 from workflow.study.cell import Cell
@@ -113,7 +113,7 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
     rate = site.storage_limit.bytes_per_s if site.storage_limit else None
     company = Company(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
     stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
-    stage += group_argv(site.shared == "group")
+    stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s)
     directory = WorkDirectory(cache, work["tag"])
     master = (allocation.head.address, UNKNOWN_PORT)
     bare = site.engine == BARE

@@ -11,6 +11,7 @@ from cluster.schedulers import local
 from data_prep.manifest import Manifest, manifest_digest, read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
+from data_prep.staging.recheck import CHECK_S
 from workflow.commands import show
 from workflow.commands.datasets import dataset_root
 from workflow.commands.progress import progress
@@ -51,10 +52,12 @@ def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None
     root = dataset_root(study, site_name, name)
     cache = site.cache.path / f"{local.NAME}-{node}" if site.scheduler == "local" else site.cache.path
     rate = site.storage_limit.bytes_per_s if site.storage_limit else None
-    options = StageOptions(copy=CopyOptions(bytes_per_s=rate), group=site.shared == "group")
+    check_s = CHECK_S if site.cache.check_s is None else site.cache.check_s
+    options = StageOptions(copy=CopyOptions(bytes_per_s=rate), check_s=check_s, group=site.shared == "group")
     with progress(f"stage {root.name}") as callback:
         staged = stage(root, cache, max_bytes=site.cache.max_bytes, progress=callback, options=options)
-    how = "was there already" if staged.hit else f"{format_size(staged.copied_bytes)} copied in {format_duration(staged.seconds)}"
+    anew = f"was there already, {format_size(staged.checked_bytes)} of it hashed anew"
+    how = anew if staged.hit else f"{format_size(staged.copied_bytes)} copied in {format_duration(staged.seconds)}"
     if staged.resumed_bytes:
         how += f", {format_size(staged.resumed_bytes)} left by an interrupted copy"
     show.line(f"{staged.root}: {how}")

@@ -19,7 +19,7 @@ from workflow.run.image_child import Answer, ImageChild
 from workflow.run.in_container import PREPARE_S, gpus_to_look_at, image_argv, prepare_node
 from workflow.run.loop import Loop
 from workflow.run.resume import fetch_checkpoint
-from workflow.run.stage_child import Company, StageChild, group_argv, stage_argv
+from workflow.run.stage_child import Company, StageChild, check_argv, group_argv, stage_argv
 from workflow.run.workdir import WorkDirectory
 
 logger = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class Needs:
         orders = self.orders
         limits = (orders["cache_max_bytes"], orders["bytes_per_s"])
         argv = stage_argv(sys.executable, orders["source"], orders["cache"], self._holder, *limits) + group_argv(orders["group"])
+        argv += check_argv(orders.get("cache_check_s"))
         nodes = len(self.allocation.nodes)
         company = None
         if nodes > 1:

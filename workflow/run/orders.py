@@ -27,6 +27,7 @@ def node_orders(run: Supervisor) -> dict[str, Any]:
         "group": site["shared"] == "group",
         "source": run.work["dataset"]["path"],
         "cache_max_bytes": site["cache"]["max_bytes"],
+        "cache_check_s": site["cache"].get("check_s"),
         "bytes_per_s": (site.get("storage_limit") or {}).get("bytes_per_s"),
         "beat_s": float(limits.get("beat_s", BEAT_S)),
         "init_s": float(limits["init_s"]),

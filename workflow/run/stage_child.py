@@ -39,6 +39,11 @@ def stage_argv(
     return tuple(argv)
 
 
+def check_argv(check_s: float | None) -> tuple[str, ...]:
+    """Pure: what to add where the site says how long a dataset that is in the cache may be hashed."""
+    return () if check_s is None else ("--check-s", f"{check_s:g}")
+
+
 def group_argv(group: bool) -> tuple[str, ...]:
     """Pure: what to add where the site says `shared: group`."""
     return ("--group",) if group else ()

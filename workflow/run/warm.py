@@ -132,6 +132,7 @@ class Warm:
             "group": site["shared"] == "group",
             "source": work["dataset"]["path"],
             "cache_max_bytes": site["cache"]["max_bytes"],
+            "cache_check_s": site["cache"].get("check_s"),
             "bytes_per_s": limit.get("bytes_per_s"),
         }
         cache = Path(site["cache"]["path"])

@@ -19,10 +19,12 @@ DEADLINE_MARGIN_S: Final = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """The node-local directory for datasets and images, and how much of it is ours (None: what the file system has)."""
+    """The node-local directory for datasets and images, how much of it is ours (None: what the file system has), and how long a dataset
+    that is in it may be hashed at each use (None: the stager's default)."""
 
     path: Path
     max_bytes: Count | None = None
+    check_s: Seconds | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class Site:
         """JSON-able values; paths as text, tuples as lists."""
         value = dataclasses.asdict(self)
         value["storage"] = str(self.storage)
-        value["cache"] = {"path": str(self.cache.path), "max_bytes": self.cache.max_bytes}
+        value["cache"] = {"path": str(self.cache.path), "max_bytes": self.cache.max_bytes, "check_s": self.cache.check_s}
         value["directives"] = list(self.directives)
         value["setup"] = list(self.setup)
         value["images"] = dict(self.images)

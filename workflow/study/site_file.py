@@ -56,6 +56,7 @@ class CacheKeys(Part):
 
     path: TextLine = Field(description="on a local disk of every node; environment variables such as $TMPDIR are not expanded")
     max_bytes: Size = Field(default=ABSENT, description="how much of it is ours; the least recently used datasets go first")
+    check: Seconds = Field(default=ABSENT, description="how long a dataset that is in it may be hashed at each use; default 5s")
 
 
 class StorageLimitKeys(Part):
@@ -139,7 +140,9 @@ def _site(keys: SiteFile, document: Document) -> Site:
     renamed = {"memory_per_node": "memory_per_node_bytes", "walltime": "walltime_s", "deadline_margin": "deadline_margin_s"}
     values = {"device": device, **{renamed.get(key, key): value for key, value in values.items()}}
     values["storage"] = _storage(keys.storage, document)
-    values["cache"] = Cache(path=_absolute(keys.cache.path, document, ("cache", "path")), max_bytes=keys.cache.max_bytes)
+    values["cache"] = Cache(
+        path=_absolute(keys.cache.path, document, ("cache", "path")), max_bytes=keys.cache.max_bytes, check_s=keys.cache.check
+    )
     if "registry_credentials" in values:
         values["registry_credentials"] = _absolute(keys.registry_credentials, document, ("registry_credentials",))
     if "storage_limit" in values:
