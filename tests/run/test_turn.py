@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from base.errors import AllocationError
 from workflow.run.leftovers import is_older
 from workflow.run.loop import Loop
 from workflow.run.turn import Turn
@@ -124,6 +125,13 @@ def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Pat
     assert not free(paths[0])
     child.communicate(b"")
     assert free(paths[0])
+
+
+def test_a_lock_in_whose_place_is_something_else_is_said(tmp_path: Path) -> None:
+    (tmp_path / "measuring.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AllocationError, match=r"the lock .*measuring.lock cannot be opened: Too many levels of symbolic links"):
+        Turn(Loop(), [tmp_path / "measuring.lock"], 1)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 HERE, ELSEWHERE = "123456789abcdef0", "fedcba9876543210"

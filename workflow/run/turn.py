@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from base.errors import AllocationError
 from workflow.run.calls import Call
 from workflow.run.loop import Loop
 
@@ -31,11 +32,11 @@ class _Lock:
     def _open(self) -> int:
         for left in reversed(range(TRIES)):
             try:
-                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
                 break
-            except FileNotFoundError:
-                if not left:
-                    raise
+            except OSError as error:
+                if not left or not isinstance(error, FileNotFoundError):
+                    raise AllocationError(f"the lock {self._path} cannot be opened: {error.strerror}; whose is its directory?") from error
                 self._path.parent.mkdir(mode=0o700, exist_ok=True)  # a cleaner of /tmp has taken it
         self._loop.private.append(descriptor)  # a child that hangs must not keep the lock
         return descriptor
