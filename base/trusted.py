@@ -60,7 +60,7 @@ def why_way_distrusted(path: Path) -> str | None:
     """The same of a directory in which one of ours is to be made: of what leads there alone."""
     place, problem = _walked(path, group=False)
     if problem is None and place.status.st_mode & stat.S_IWOTH and not place.status.st_mode & stat.S_ISVTX:
-        problem = f"{described(place.path, place.status)} can be written by everybody and has no sticky bit"
+        problem = f"{described(place.path, place.status)} can be written by everybody and has no sticky bit (chmod +t)"
     return problem
 
 
@@ -104,7 +104,8 @@ def _of_step(here: Place, path: Path, status: os.stat_result, group: bool) -> st
     if not here.status.st_mode & stat.S_IWOTH:
         return None
     if not here.status.st_mode & stat.S_ISVTX:
-        return f"{described(here.path, here.status)} can be written by everybody and has no sticky bit, so everybody can exchange {path}"
+        what = "can be written by everybody and has no sticky bit (chmod +t)"
+        return f"{described(here.path, here.status)} {what}, so that everybody can exchange {path}"
     if status.st_uid in (0, os.geteuid()) or (group and is_group_open(status)):
         return None
     return f"{described(path, status)} is somebody else's, made where everybody can make names"

@@ -20,24 +20,30 @@ from typing import Final
 from base.errors import AllocationError
 from base.trusted import described, why_way_distrusted
 
-RUNTIME_DIRECTORY: Final = "/tmp/slipway-{uid}"  # noqa: S108 - made with mode 0700 and checked
+RUNTIME_DIRECTORIES: Final = ("/tmp/slipway-{uid}", "/var/tmp/slipway-{uid}")  # noqa: S108 - made with mode 0700 and checked
+"""The first whose place has the sticky bit: nobody but root can change that. Some containers have a /tmp without it."""
 MARK: Final = "in-use"
 TRIES: Final = 100
 PAUSE_S: Final = 0.02
 _DISAGREE: Final = "what is made there vanishes or stays locked; look what clears it, or end the process that holds it (`fuser`)"
 
 
-def runtime_directory(pattern: str = RUNTIME_DIRECTORY) -> Path:
+def runtime_directory(*patterns: str) -> Path:
     """Made if it is not there. Raises AllocationError when it cannot be one that only we can enter."""
-    first = Path(pattern.format(uid=os.geteuid()))
-    try:
-        problem = why_way_distrusted(first.parent)
-        found = None if problem is not None else _agreed(first)
-    except OSError as error:
-        found, problem = None, f"{error.strerror}: {error.filename}"
-    if found is None:
-        raise AllocationError(f"the locks of runs on this machine cannot lie in {first.parent}: {problem or _DISAGREE}")
-    return found
+    problems = []
+    for pattern in patterns or RUNTIME_DIRECTORIES:
+        first = Path(pattern.format(uid=os.geteuid()))
+        try:
+            problem = why_way_distrusted(first.parent)
+            if problem is None:
+                found = _agreed(first)
+                if found is not None:
+                    return found
+                problem = f"{first.parent}: {_DISAGREE}"
+        except OSError as error:
+            problem = f"{error.strerror}: {error.filename}"
+        problems.append(problem)
+    raise AllocationError(f"there is no place for the locks of runs on this machine: {'; '.join(problems)}")
 
 
 def _agreed(first: Path) -> Path | None:

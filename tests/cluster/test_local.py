@@ -186,6 +186,15 @@ def test_runs_that_begin_at_one_moment_agree_on_their_directory(tmp_path: Path) 
         assert len(found) == 1, (trial, found)
 
 
+def test_a_place_without_the_sticky_bit_is_passed_over_by_all_runs_alike(tmp_path: Path) -> None:
+    patterns = [str(tmp_path / place / "slipway-{uid}") for place in ("open", "sticky")]
+    for pattern, mode in zip(patterns, (0o777, 0o1777), strict=True):
+        Path(pattern).parent.mkdir()
+        Path(pattern).parent.chmod(mode)
+    assert runtime_directory(*patterns).parent == tmp_path / "sticky"
+    assert list((tmp_path / "open").iterdir()) == []
+
+
 def test_a_directory_that_everybody_can_exchange_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(AllocationError, match="no sticky bit"):
