@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from typing import IO
 from base.errors import SlipwayError
 
 LAST_LINES = 20
+GOODBYE_S = 2.0
 MAX_OUTPUT = 64 << 20
 """Bytes of an answer: `scontrol show node` of 10,000 nodes has 15 MB."""
 PIPE_BYTES = 512
@@ -40,15 +43,14 @@ def run(
     cwd: Path | None = None,
     stdin: str = "",
 ) -> CommandResult:
-    """Run `argv` to its end. Raises SlipwayError when it cannot be started, does not end within `timeout_s`, or says more than MAX_OUTPUT
-    (it is killed then)."""
+    """Run `argv` to its end. Raises SlipwayError when it cannot be started, does not end within `timeout_s`, or says more than MAX_OUTPUT:
+    it is killed then, and not waited for, since what waits for a dead network file system does not die before that answers."""
     try:
-        with subprocess.Popen(list(argv), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd) as process:
-            try:
-                stdout, stderr = communicate(process, stdin.encode(errors="replace"), timeout_s)
-            except BaseException:
-                process.kill()
-                raise
+        process = subprocess.Popen(list(argv), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd)
+        try:
+            stdout, stderr = communicate(process, stdin.encode(errors="replace"), timeout_s)
+        finally:
+            _end(process)
     except subprocess.TimeoutExpired as error:
         raise SlipwayError(f"{shlex.join(argv)} did not end within {timeout_s:g} s and was killed") from error
     except (OSError, ValueError) as error:  # ValueError: a word of it holds a null character
@@ -59,6 +61,20 @@ def run(
         stdout=stdout.decode(errors="replace"),
         stderr=stderr.decode(errors="replace"),
     )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Whatever interrupted us: nothing of ours runs on that can be killed."""
+    if process.poll() is None:
+        process.kill()
+        try:
+            process.wait(GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            process.returncode = -signal.SIGKILL  # it dies of it when the storage answers; nobody is to wait for that
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # what was not written to its end
+                stream.close()
 
 
 def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float) -> tuple[bytes, bytes]:

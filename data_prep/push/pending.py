@@ -1,24 +1,35 @@
-"""Results that storage did not take: they wait in the node's cache, are shown there, and are delivered later."""
+"""Results that storage did not take: they wait in the node's cache, are shown there, and are delivered later.
+
+A cache may be shared by a group, so a note that waits there may be anybody's. Only a note and a directory of this user's are looked at, by
+descriptors from the cache on, and where the result goes must suit the caller too.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from base.errors import PushError, RecordError, SlipwayError
-from base.jsonfile import publish_json, read_json
+from base.jsonfile import parse_json, publish_json
 from base.limited import call_limited
 from base.publish import part_path, remove_tree
 from base.typed import FileName, read_as
+from base.untrusted import directory, open_directory, open_regular
 from data_prep.push.copy import push_files
 from data_prep.push.publish import TargetDiffers, publish_or_differ
 
 SCHEMA = "slipway.pending/1"
 NAME = "pending.json"
 MAX_BYTES = 1 << 20
+_OTHERS_WRITE = 0o022
+
+Check = Callable[[Path], None]
+"""Raises an error of the tree where a result has no business at this path. Called in the child that pushes: it may read storage."""
 
 
 class _Note(TypedDict):
@@ -43,34 +54,60 @@ def keep_pending(run_dir: Path, target: Path, reason: str, own: str | None = Non
     publish_json(run_dir / NAME, {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason})
 
 
-def deliver_pending(cache_dir: Path, timeout_s: float = 600.0) -> list[Delivery]:
-    """Push every waiting result of this node, each in a child process of at most `timeout_s`; what was delivered leaves the cache.
+def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0) -> list[Delivery]:
+    """Push every waiting result of this user on this node, each in a child process of at most `timeout_s`; what was delivered leaves the
+    cache. `check` says where a result may go.
 
     Where another result has the name meanwhile (the run was repeated), this one goes beside it as `<name>.lost-<work directory>`. A result
     that cannot be delivered stays and is reported, not raised. The caller must have one thread only.
     """
     found = []
-    for path in sorted((cache_dir / "runs").glob(f"*/{NAME}")):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found.append(_deliver(path.parent, timeout_s))
-        except BlockingIOError:
-            continue  # somebody else delivers it at this moment
-        finally:
-            os.close(descriptor)
+    for run_dir in sorted(path.parent for path in (cache_dir / "runs").glob(f"*/{NAME}")):
+        with _taken(run_dir) as note:
+            if note is not None:
+                found.append(_deliver(run_dir, *note, check, timeout_s))
     return found
 
 
-def push(out: Path, own: Path | None, target: Path) -> str:
-    """Copy and publish one whole result; returns where it lies then, which is not `target` if something else has that name."""
+@contextlib.contextmanager
+def _taken(run_dir: Path) -> Iterator[tuple[int, int] | None]:
+    """Descriptors of a waiting directory and of its note, locked; None where somebody else's are there, or somebody delivers it now."""
+    with contextlib.ExitStack() as open_:
+        try:
+            root = open_.enter_context(directory(run_dir))
+            note = open_regular(root, NAME)
+        except OSError:
+            yield None
+            return
+        open_.callback(os.close, note)
+        if not _ours(root) or not _ours(note):
+            yield None
+            return
+        try:
+            fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        yield root, note
+
+
+def _ours(descriptor: int) -> bool:
+    status = os.fstat(descriptor)
+    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+
+
+def push(root: int, out: str, own: str | None, name: str, target: Path, check: Check) -> str:
+    """Copy and publish one whole result of the directory `root`, called `name`; returns where it lies then, which is not `target` if
+    something else has that name."""
+    check(target)
+    here = Path(f"/proc/self/fd/{root}")  # the directory that was looked at, whatever has its name by now
     part = part_path(target)
     try:
-        files = push_files(out, part, own_dir=own)
+        files = push_files(here / out, part, own_dir=None if own is None else here / own)
         try:
             publish_or_differ(part, files, target)
         except TargetDiffers:
-            target = target.with_name(f"{target.name}.lost-{out.parent.name}")
+            target = target.with_name(f"{target.name}.lost-{name}")
             publish_or_differ(part, files, target)
     except SlipwayError:
         remove_tree(part)
@@ -78,26 +115,37 @@ def push(out: Path, own: Path | None, target: Path) -> str:
     return str(target)
 
 
-def _deliver(run_dir: Path, timeout_s: float) -> Delivery:
+def _deliver(run_dir: Path, root: int, note: int, check: Check, timeout_s: float) -> Delivery:
     target = Path("unknown")
     try:
-        out, own, target = _content(run_dir)
-        went = Path(call_limited(f"push of {out}", push, out, own, target, timeout_s=timeout_s))
+        out, own, target = _content(run_dir, root, note)
+        went = Path(call_limited(f"push of {run_dir}", push, root, out, own, run_dir.name, target, check, timeout_s=timeout_s))
         remove_tree(run_dir)
     except SlipwayError as error:
-        return Delivery(run_dir=run_dir, target=target, delivered=False, message=str(error))
+        message = str(error).replace(f"/proc/self/fd/{root}", str(run_dir))
+        return Delivery(run_dir=run_dir, target=target, delivered=False, message=message)
     return Delivery(
         run_dir=run_dir, target=went, delivered=True, message="delivered" if went == target else "delivered beside another result"
     )
 
 
-def _content(run_dir: Path) -> tuple[Path, Path | None, Path]:
+def _content(run_dir: Path, root: int, note: int) -> tuple[str, str | None, Path]:
     """The directories that wait, of the program and our own, and the target."""
     path = run_dir / NAME
-    note = read_as(_Note, read_json(path, RecordError, MAX_BYTES), f"{path} is not a note of ours", RecordError, "move the result by hand")
-    out, target = run_dir / note["out"], note["target"]
-    own = None if note.get("own") is None else run_dir / str(note.get("own"))
-    places = [place for place in (out, own) if place is not None]
-    if not target.is_absolute() or not all(place.parent == run_dir and place.is_dir() and not place.is_symlink() for place in places):
-        raise PushError(f"{run_dir / NAME} names {out} and {target}: expected a directory beside it and an absolute path")
+    content = parse_json(os.pread(note, MAX_BYTES, 0), path)
+    said = read_as(_Note, content, f"{path} is not a note of ours", RecordError, "move the result by hand")
+    own = said.get("own")
+    out, own, target = str(said["out"]), None if own is None else str(own), said["target"]
+    if not target.is_absolute() or not all(_is_beside(root, name) for name in (out, own) if name is not None):
+        raise PushError(f"{path} names {out}, {own} and {target}: expected directories beside it and an absolute path")
     return out, own, target
+
+
+def _is_beside(root: int, name: str) -> bool:
+    if "/" in name or name in ("", ".", ".."):
+        return False
+    try:
+        os.close(open_directory(name, root))
+    except (OSError, ValueError):
+        return False
+    return True

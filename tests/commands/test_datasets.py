@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.commands.conftest import House
+from workflow.study.resolved import publish_resolved
 
 NOISE = {"source": "synthetic", "samples": 30, "classes": 3, "size": 8, "channels": "grey", "shards": 2, "splits": {"test": 0.2}}
 
@@ -141,7 +142,8 @@ def test_nodes_of_a_cluster_are_machines(house: House) -> None:
 
 def test_waiting_results_are_shown_and_delivered(house: House) -> None:
     study = house.load()
-    target = study.results_dir / "runs" / "x-r1" / "attempts" / "1"
+    publish_resolved(study)
+    target = study.results_dir / "runs" / study.runs[0].run_id / "attempts" / "1"
     target.parent.mkdir(parents=True)
     work = house.root / "cache" / "local-0" / "runs" / "x-r1-a1-abcdef01"
     (work / "out").mkdir(parents=True)
@@ -155,6 +157,12 @@ def test_waiting_results_are_shown_and_delivered(house: House) -> None:
     assert "1 of 1 waiting result delivered" in said.out
     assert (target / "events-0.jsonl").is_file()
     assert not work.exists()
+    (work / "out").mkdir(parents=True)
+    note["target"] = str(house.root / "home" / "autostart" / "1")
+    (work / "pending.json").write_text(json.dumps(note))
+    said = house("reap", "--push")
+    assert (said.code, "which is no attempt of a run below" in said.err) == (18, True)
+    assert not (house.root / "home").exists()
 
 
 def test_images_that_no_run_used_are_listed_and_removed_when_asked(house: House) -> None:

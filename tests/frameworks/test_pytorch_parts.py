@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from containers.frameworks import FRAMEWORKS
+from data_prep.reader.errors import DatasetChanged
 
 FOLDER = FRAMEWORKS["pytorch"]
 
@@ -109,6 +110,16 @@ class OutOfMemoryError(RuntimeError):
         (OutOfMemoryError("CUDA out of memory"), ("oom", 41)),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), ("oom", 41)),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ("error", 1)),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), ("killed", 45)),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Segmentation fault. "), ("error", 1)),
+        (RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly"), ("error", 1)),
+        (OSError(28, "No space left on device"), ("storage", 44)),
+        (OSError(5, "Input/output error"), ("storage", 44)),
+        (OSError("Caught OSError in DataLoader worker process 0.\nOSError: [Errno 5] Input/output error"), ("storage", 44)),
+        (RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"), ("storage", 44)),
+        (DatasetChanged("/c/shard-00000.lmdb cannot be opened"), ("storage", 44)),
+        (FileNotFoundError(2, "No such file or directory"), ("error", 1)),
+        (OSError("[Errno 281] nothing known"), ("error", 1)),
     ],
 )
 def test_the_kind_of_a_failure(part: Any, error: Exception, expected: tuple[str, int]) -> None:

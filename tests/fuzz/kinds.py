@@ -418,7 +418,9 @@ def _read_stamp(content: bytes, directory: Path) -> None:
 def _read_pending(content: bytes, directory: Path) -> None:
     (directory / "run" / "out").mkdir(parents=True, exist_ok=True)
     _written(content, directory / "run" / "pending.json")
-    pending._content(directory / "run")
+    with pending._taken(directory / "run") as taken:
+        assert taken is not None
+        pending._content(directory / "run", *taken)
 
 
 def _journal_sample(directory: Path) -> tuple[bytes, ...]:

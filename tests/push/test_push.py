@@ -16,6 +16,10 @@ from data_prep.push import deliver_pending, keep_pending, publish_attempt, push_
 from data_prep.push.listing import list_files
 
 
+def anywhere(_target: Path) -> None:
+    """A result may go wherever its note says."""
+
+
 def result(out: Path, text: str = "1") -> Path:
     """A small result of one node."""
     (out / "logs").mkdir(parents=True)
@@ -192,21 +196,54 @@ def test_waiting_results_are_shown_and_delivered(tmp_path: Path) -> None:
     rows = ls(cache)
     assert [(row.name, row.kind, row.target) for row in rows] == [("run-r1-a2-0011aabb", "result", str(target))]
     assert rows[0].bytes > 25_000
-    deliveries = deliver_pending(cache)
+    deliveries = deliver_pending(cache, anywhere)
     assert [(delivery.delivered, delivery.target, delivery.message) for delivery in deliveries] == [(True, target, "delivered")]
     assert contents(target) == expected
     assert ls(cache) == []
-    assert deliver_pending(cache) == []
+    assert deliver_pending(cache, anywhere) == []
 
 
 def test_a_result_whose_name_is_taken_goes_beside_it(tmp_path: Path) -> None:
     cache, target = tmp_path / "cache", tmp_path / "attempts" / "2"
     for name, text in (("r1-a2-first", "1"), ("r1-a2-second", "2")):
         expected = contents(wait_on_node(cache, name, target, text) / "out")
-        delivery = deliver_pending(cache)[0]
+        delivery = deliver_pending(cache, anywhere)[0]
         assert contents(delivery.target) == expected
     assert delivery.target == target.with_name("2.lost-r1-a2-second")
     assert delivery.message == "delivered beside another result"
+
+
+def test_what_another_may_have_written_is_not_delivered(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for number, name in enumerate(("note", "directory", "open-note", "open-directory", "link", "linked", "pipe"), 1):
+        wait_on_node(cache, name, tmp_path / "attempts" / str(number))
+    (cache / "runs" / "open-note" / "pending.json").chmod(0o666)
+    (cache / "runs" / "open-directory").chmod(0o770)
+    link = cache / "runs" / "link" / "pending.json"
+    link.rename(tmp_path / "note.json")
+    link.symlink_to(tmp_path / "note.json")
+    (cache / "runs" / "linked").rename(tmp_path / "elsewhere")
+    (cache / "runs" / "linked").symlink_to(tmp_path / "elsewhere")
+    pipe = cache / "runs" / "pipe" / "pending.json"
+    pipe.unlink()
+    os.mkfifo(pipe)
+    delivered = {"note", "directory"}
+    if os.geteuid() == 0:
+        os.chown(cache / "runs" / "note" / "pending.json", 65534, 65534)
+        os.chown(cache / "runs" / "directory", 65534, 65534)
+        delivered = set()
+    assert {delivery.run_dir.name for delivery in deliver_pending(cache, anywhere)} == delivered
+
+
+def test_a_result_goes_only_where_the_caller_wants_it(tmp_path: Path) -> None:
+    def nowhere(target: Path) -> None:
+        raise PushError(f"{target} is no place for it")
+
+    waiting = wait_on_node(tmp_path / "cache", "planted", tmp_path / "home" / "autostart" / "1")
+    (delivery,) = deliver_pending(tmp_path / "cache", nowhere)
+    assert (delivery.delivered, delivery.message) == (False, f"{tmp_path}/home/autostart/1 is no place for it")
+    assert not (tmp_path / "home").exists()
+    assert waiting.exists()
 
 
 def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
@@ -220,7 +257,7 @@ def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
     torn = wait_on_node(cache, "torn", tmp_path / "1")
     (torn / "pending.json").write_text("{")
     good = wait_on_node(cache, "vanished", tmp_path / "2")
-    found = {delivery.run_dir: delivery for delivery in deliver_pending(cache)}
+    found = {delivery.run_dir: delivery for delivery in deliver_pending(cache, anywhere)}
     assert {path.name: delivery.delivered for path, delivery in found.items()} == {
         "stuck": False,
         "escaped": False,
@@ -314,7 +351,7 @@ def test_a_result_of_an_earlier_version_is_delivered_with_its_record(tmp_path: P
     (run_dir / "out" / "record.json").write_text("{}")
     note = {"schema": "slipway.pending/1", "out": "out", "target": str(tmp_path / "1"), "reason": "storage was full"}
     (run_dir / "pending.json").write_text(json.dumps(note))
-    (delivery,) = deliver_pending(tmp_path / "cache")
+    (delivery,) = deliver_pending(tmp_path / "cache", anywhere)
     assert delivery.delivered, delivery.message
     assert (tmp_path / "1" / "record.json").read_text() == "{}"
     assert (tmp_path / "1" / "logs" / "rank-0.log").is_file()
@@ -326,7 +363,7 @@ def test_a_result_waits_with_what_we_wrote_beside_it(tmp_path: Path) -> None:
     (run_dir / "own").mkdir()
     (run_dir / "own" / "record.json").write_text("{}")
     keep_pending(run_dir, tmp_path / "1", "storage was full", own="own")
-    (delivery,) = deliver_pending(tmp_path / "cache")
+    (delivery,) = deliver_pending(tmp_path / "cache", anywhere)
     assert delivery.delivered, delivery.message
     assert (tmp_path / "1" / "record.json").read_text() == "{}"
 
@@ -339,6 +376,6 @@ def test_a_note_that_leads_out_by_a_link_delivers_nothing(tmp_path: Path, where:
     keep_pending(run_dir, tmp_path / "1", "storage was full", own="own")
     (run_dir / where).rename(tmp_path / "moved")
     (run_dir / where).symlink_to(tmp_path / "moved")
-    (delivery,) = deliver_pending(tmp_path / "cache")
+    (delivery,) = deliver_pending(tmp_path / "cache", anywhere)
     assert not delivery.delivered
     assert not (tmp_path / "1").exists()

@@ -63,7 +63,7 @@ ORDERS: tuple[dict[str, Any], ...] = (
     {"do": "start", "master": ["127.0.0.1", 61001], "left_s": -1.0},
     {"do": "push", "part": "/p", "limit_s": 1.0},
     {"do": "end", "pending": None},
-    {"do": "end", "pending": {"target": "/t", "reason": "storage is gone", "record": {}}},
+    {"do": "end", "pending": {"target": "/t", "reason": "storage is gone", "record": {}, "ended": None}},
 )
 
 

@@ -67,6 +67,17 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
         (end(code=42, oom_kill=True), "nan"),
         (end(code=0, oom_kill=True), None),
         (end(code=-6), "error"),
+        (end(code=44), "storage"),
+        (end(code=44, oom_kill=True), "storage"),
+        (end(code=1, error_kind="storage"), "storage"),
+        (end(code=-7), "storage"),
+        (end(code=45), "killed"),
+        (end(code=45, oom_kill=True), "oom"),
+        (end(code=1, error_kind="killed"), "killed"),
+        (end(code=1, error_message="RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."), "killed"),
+        (end(code=1, error_message="RuntimeError: DataLoader worker (pid 7) is killed by signal: Segmentation fault."), "error"),
+        (end(code=1, last_lines="Signal 9 (SIGKILL) received by PID 7"), "killed"),  # torchrun, of a rank of its own
+        (end(code=1, error_message="ValueError: x", last_lines="Signal 9 (SIGKILL) received by PID 7"), "error"),
         (end(code=42), "nan"),
         (end(code=1, error_kind="nan"), "nan"),
         (end(code=1, error_kind="error", error_message="ValueError: x"), "error"),
@@ -85,6 +96,25 @@ def test_the_reason_names_rank_host_and_cause() -> None:
     killed = root_cause([end(1, -9)])
     assert killed is not None
     assert killed.failed_rank() == {"rank": 1, "host": "n1", "exit_code": None, "signal": "SIGKILL", "last_lines": ""}
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/c/x'", "make room in the node's cache"),
+        ("OSError: [Errno 5] Input/output error", "the node's disk fails: look at the node's kernel log"),
+        ("DatasetChanged: /c/d/shard-00001.lmdb cannot be opened (No such file): stage", "keep cleaners off it"),
+    ],
+)
+def test_what_a_disk_did_is_told_with_what_to_do(message: str, words: str) -> None:
+    ending = root_cause(
+        [end(0, 1, 1.0, last_lines="Connection reset by peer"), end(1, 44, 2.0, error_kind="storage", error_message=message)]
+    )
+    assert ending is not None
+    assert (ending.status, ending.kind, ending.exit_code) == ("storage", "prevented", 22)
+    assert ending.reason is not None
+    assert ending.reason.startswith(f"rank 1 on n1 could not read its dataset or write its files: {message}; ")
+    assert words in ending.reason
 
 
 def test_all_well_is_no_ending() -> None:

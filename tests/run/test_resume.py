@@ -117,8 +117,7 @@ def test_the_budget_counts_over_all_attempts_and_its_end_is_a_row(world: World) 
     world.limits["walltime_s"] = 600.0
     world.cells[0]["steps"]["measured"] = 5
     world.write()
-    (world.run_dir(run_id) / "record.json").unlink()
-    again = whole(world, run_id)
+    again = whole(world, f"{run_id}.after-1")
     assert again["resumed_from"] is None, "another cell: from the start"
 
 
@@ -133,8 +132,7 @@ def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> 
     assert first["status"] == "timeout"
     world.limits["walltime_s"] = 600.0
     long_jobs(world)
-    (world.run_dir(run_id) / "record.json").unlink()
-    last = whole(world, run_id)
+    last = whole(world, f"{run_id}.after-1")
     assert (last["status"], last["result_number"]) == ("ok", 2)
     assert last["resumed_from"]["step"] == first["checkpoint"]["step"]
 
@@ -145,8 +143,7 @@ def test_the_retry_of_any_other_result_begins_anew(world: World) -> None:
     cut_off(world, run_id)
     long_jobs(world)
     assert whole(world, run_id)["status"] == "error"
-    (world.run_dir(run_id) / "record.json").unlink()
-    again = whole(world, run_id)
+    again = whole(world, f"{run_id}.after-1")
     assert (again["attempt"], again["resumed_from"]) == (3, None)
 
 

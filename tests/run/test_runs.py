@@ -7,15 +7,18 @@ import json
 import os
 import re
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from base.errors import NodeLost
+from base.publish import remove_tree
 from data_prep.push import deliver_pending
 from tests.cluster import smi
 from tests.run.world import World
+from workflow.run.delivery import check_target, deliver
 from workflow.run.record_model import validate_record
 
 pytestmark = pytest.mark.slow
@@ -116,6 +119,42 @@ def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world
     assert record["failed_rank"]["rank"] == rank
     assert record["failed_rank"]["signal"] == "SIGKILL"
     assert world.left() == []
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "status", "words"),
+    [
+        ("disk", 22, "storage", "rank 1 on local-1 could not read its dataset or write its files: OSError: [Errno 28] No space left"),
+        (
+            "child-killed",
+            23,
+            "killed",
+            "rank 1 on local-1 lost a process of its own to a signal from outside, without a sign of",
+        ),
+        ("SIGBUS", 22, "storage", "rank 1 on local-1 died of SIGBUS: what it had mapped into its memory could not be read"),
+    ],
+)
+def test_what_a_program_cannot_help_prevents_the_attempt(world: World, action: str, code: int, status: str, words: str) -> None:
+    run_id = world.cell(2, do={"1": [3, action]})
+    ended_with, log = world.run(run_id)
+    assert ended_with == code, log
+    record = checked(world, run_id, 1)
+    assert (record["status"], record["kind"]) == (status, "prevented")
+    assert record["status_reason"].startswith(words)
+    assert world.left() == []
+
+
+def test_a_cleaner_that_removes_the_cache_is_told_in_words(world: World) -> None:
+    run_id = world.cell(step_s=0.02, measured=10000)
+    process = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 1)
+    remove_tree(world.cache / "local-0" / "runs")
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 15, log
+    assert "Traceback" not in log
+    record = world.record(run_id, 1)
+    assert (record["status"], record["kind"]) == ("storage", "prevented")
+    assert "somebody removed it while the run was at work, such as a cleaner of old files: keep it off the cache" in record["status_reason"]
 
 
 def test_a_prevented_attempt_is_followed_by_the_next(world: World) -> None:
@@ -392,18 +431,42 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     assert len(waiting) == 2
     assert list(world.cache.glob("local-*/leases/*/*.json")) == []
     (world.run_dir(run_id) / "attempts").unlink()
-    for node in ("local-0", "local-1"):
-        assert [delivery.delivered for delivery in deliver_pending(world.cache / node)] == [True]
+    (delivery,) = deliver(world.cache / "local-0", world.storage)
+    assert delivery.delivered
+    assert "files of other nodes are missing: deliver there too" in delivery.message
     record = world.record(run_id, 1)
     validate_record(record)
     assert (record["status"], record["kind"]) == ("storage", "prevented")
     assert "the run ended ok, and its result could not be pushed" in record["status_reason"]
-    assert (world.run_dir(run_id) / "attempts" / "1.node-1" / "events-1.jsonl").exists()
-    # and the next attempt has the next number
-    world.cells[0]["optimizer"]["fake"] = {}
-    world.write()
-    assert world.run(run_id)[0] == 0
-    assert checked(world, run_id)["attempt"] == 2
+    assert not (world.run_dir(run_id) / "record.json").exists()
+    (delivery,) = deliver(world.cache / "local-1", world.storage)
+    assert delivery.message == "delivered; the run's result: attempt 1, status ok"
+    record = checked(world, run_id)
+    assert (record["status"], record["result_number"], record["performance"]["num_measured_steps"]) == ("ok", 1, 40)
+    assert {"events-0.jsonl", "events-1.jsonl", "logs/node-1.log", "ended.json"} <= {file["path"] for file in record["files"]}
+    assert "it was delivered later" in record["warnings"][0]
+    # and nothing is trained again
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert "attempt 1, status ok; nothing is trained" in log
+    assert [path.name for path in (world.run_dir(run_id) / "attempts").iterdir()] == ["1"]
+    assert world.left() == []
+
+
+def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_the_next_start(world: World) -> None:
+    world.limits["push_s"] = 0.5
+    run_id = world.cell(step_s=0.02, measured=20, do={"0": [15, "exit 3"]})
+    process = fails_at_push(world, run_id)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 22, log
+    (world.run_dir(run_id) / "attempts").unlink()
+    assert [delivery.delivered for delivery in deliver_pending(world.cache / "local-0", partial(check_target, world.storage))] == [True]
+    assert world.record(run_id, 1)["status"] == "storage"
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = checked(world, run_id)
+    assert (record["status"], record["attempt"], record["failed_rank"]["exit_code"]) == ("error", 1, 3)
     assert world.left() == []
 
 

@@ -52,6 +52,15 @@ class Disk:
         self._device = found.stdout.strip()
         _mount([self._device, str(self.place)])
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Whoever writes to it waits, uninterruptibly, as for a network storage that does not answer."""
+        _run(["fsfreeze", "--freeze", str(self.place)])
+        try:
+            yield
+        finally:
+            _run(["fsfreeze", "--unfreeze", str(self.place)])
+
     def cut_power(self) -> None:
         """Everything that is not on the disk at this moment is lost, and nothing more gets there."""
         descriptor = os.open(self.place, os.O_RDONLY)

@@ -13,9 +13,9 @@ from base.logs import private_umask
 from base.units import counted, format_duration, format_size
 from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap, remove
 from data_prep.cache.entries import ls as list_cache
-from data_prep.push import deliver_pending
 from workflow.commands import show
 from workflow.commands.caches import caches_here
+from workflow.run.delivery import deliver
 from workflow.run.work_locks import sweep
 from workflow.study.site import Site
 from workflow.study.site_file import load_site
@@ -116,7 +116,7 @@ def _described(decision: Decision, act: bool, problem: ContainerError | None) ->
 
 
 def _push(site: Site) -> None:
-    deliveries = [delivery for cache in caches_here(site) for delivery in deliver_pending(cache)]
+    deliveries = [delivery for cache in caches_here(site) for delivery in deliver(cache, site.storage)]
     for delivery in deliveries:
         show.line(f"{delivery.run_dir.name} -> {delivery.target}: {delivery.message}")
     failed = [delivery for delivery in deliveries if not delivery.delivered]

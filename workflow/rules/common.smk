@@ -62,5 +62,4 @@ onsuccess:
 
 
 onerror:
-    GRAPH.make_tables()
-    print(GRAPH.closing_line())
+    print(GRAPH.after_failure())

@@ -17,9 +17,10 @@ from base.errors import Cancelled, LeaseError, PushError, SlipwayError, error_na
 from base.units import format_duration
 from containers.engines.bare import NAME as BARE
 from workflow.run import attempt
+from workflow.run.ended import ended_note
 from workflow.run.facts import run_facts, times_of
 from workflow.run.nodes import NodeHandle, Nodes
-from workflow.run.outcome import Ending
+from workflow.run.outcome import RESULT, Ending
 from workflow.run.record import build_record
 
 if TYPE_CHECKING:
@@ -277,15 +278,23 @@ class _Finish:
             _try(self.run, "removal of the half-pushed attempt", attempt.remove_part, self.part)
         self.clock.enter("release")
         self._ask("release", "released", RELEASE_S)
-        record = self._record(self.ending, [])
+        record, ended = self._record(self.ending, []), self._ended(was)
         target = Path(self.run.run["run_dir"], "attempts", str(self.run.run["attempt"]))
         text = str(error)
 
         def pending(node: NodeHandle) -> dict[str, Any]:
             own = target if node.index == 0 else target.with_name(f"{target.name}.node-{node.index}")
-            return {"target": str(own), "reason": text, "record": record if node.index == 0 else None}
+            notes = (record, ended) if node.index == 0 else (None, None)
+            return {"target": str(own), "reason": text, "record": notes[0], "ended": notes[1]}
 
         _part(self.run, pending)
+
+    def _ended(self, was: Ending) -> dict[str, Any] | None:
+        """For a result: what it will be when it is delivered from all nodes that have files of it. None where those are not enough."""
+        present = [node.index for node in self.nodes.present()]
+        if was.kind != RESULT or (was.status in NEED_ALL_FILES and len(present) < len(self.nodes.all)):
+            return None
+        return ended_note(run_facts(self.run, self.nodes), was, times_of(self.clock), present, self.run.work["model"]["parameters"])
 
 
 def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:

@@ -127,6 +127,7 @@ class Pending(TypedDict):
     target: PathText
     reason: str
     record: dict[str, Any] | None
+    ended: dict[str, Any] | None
 
 
 class Image(TypedDict):

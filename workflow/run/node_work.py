@@ -27,7 +27,7 @@ from workflow.run.plan import container_spec, node_ranks
 from workflow.run.preflight_child import PreflightChild
 from workflow.run.ranks import Ranks
 from workflow.run.rendezvous import Reservation
-from workflow.run.workdir import WorkDirectory
+from workflow.run.workdir import WorkDirectory, cache_failed
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class NodeWork:
         if self.ranks is None or self.directory is None:
             return
         now = time.monotonic()
-        self.directory.say_alive()
+        self._beat()
         self.ranks.poll(now)
         self._say_gpus()
         if self.reservation is not None and self.ranks.least_step() is not None:
@@ -170,6 +170,16 @@ class NodeWork:
         if any(look["silent_s"] > look["limit_s"] for look in looks):
             self._said_overdue = True
             self.say("overdue", looks=looks)
+
+    def _beat(self) -> None:
+        """Said once where it cannot be any more: a container's watchdog then ends it, and what ranks write is lost."""
+        assert self.directory is not None
+        try:
+            self.directory.say_alive()
+        except OSError as error:
+            if not self._said_failed:
+                self._said_failed = True
+                self.fail("work directory", "StagingError", cache_failed(error, self.directory.path))
 
     def _looks(self) -> list[dict[str, Any]]:
         return self.ranks.looks(time.monotonic(), self.orders["beat_s"], self.orders["init_s"]) if self.ranks else []

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
+from workflow.run.outside import prevented_by
 
 RESULT: Final = "result"
 PREVENTED: Final = "prevented"
@@ -129,6 +130,9 @@ def verdict(end: RankEnd) -> Verdict | None:
         return Verdict("oom", 0, f"ran out of memory{_message(end)}")
     if end.error_kind == "nan" or end.exit_code == NAN_EXIT:
         return Verdict("nan", 0, f"met a loss that is no number{_message(end)}")
+    prevented = prevented_by(end)
+    if prevented is not None:
+        return Verdict(prevented[0], 0, prevented[1])
     if end.exit_code is not None and end.exit_code < 0:
         return _signal_verdict(end, -end.exit_code)
     if end.exit_code:

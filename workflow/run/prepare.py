@@ -17,6 +17,7 @@ from cluster.types import Holder
 from workflow.run import lease as leases
 from workflow.run.chain import resumable
 from workflow.run.deadline import budget_of
+from workflow.run.ended import complete_delivered
 from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.results import attempt_numbers, publish_newest, records, results_of
 from workflow.study.spread import SETS, node_sets
@@ -50,7 +51,8 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     holder = holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
     mine, dead = leases.acquire(run_dir, lambda found: _next_lease(run_dir, holder, found), holder_alive, describe_holder)
     if dead is not None:
-        _sweep(run_dir, run_id, dead)
+        sweep_dead(run_dir, run_id, dead)
+    complete_delivered(run_dir)
     found = results_of(run_dir)
     publish_newest(run_dir, found)
     done = found[0] if found and found[0].number > after else None
@@ -87,7 +89,7 @@ def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> lea
     return leases.new_lease(holder, max([0, *attempt_numbers(run_dir), dead.attempt if dead else 0]) + 1)
 
 
-def _sweep(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
+def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
     """What the dead holder left: half-pushed attempts on storage, processes of its attempt on this machine."""
     for part in (run_dir / "attempts").glob(".*.part-*"):
         remove_tree(part)

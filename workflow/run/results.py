@@ -12,6 +12,8 @@ from base.seal import publish_checked, read_sealed, read_sealed_bytes
 from workflow.run.outcome import RESULT
 
 RECORD: Final = "record.json"
+ENDED: Final = "ended.json"
+"""Of a result that storage did not take when it was made: see ended.py."""
 
 
 class Result(NamedTuple):

@@ -26,6 +26,7 @@ from base.seal import publish_sealed
 from base.trusted import trusted_directory
 from base.untrusted import directory, entries
 from containers.spec import Paths
+from workflow.run.results import ENDED
 from workflow.run.work_locks import hold, let_go, sweep
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,15 @@ def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]
             if owner["run_dir"] == str(run_dir) and attempt in (None, owner["attempt"]):
                 found.append(path.parent)
     return found
+
+
+def cache_failed(error: OSError, path: Path) -> str:
+    """What happened to the node's cache, and what to do."""
+    if isinstance(error, FileNotFoundError):
+        why = "somebody removed it while the run was at work, such as a cleaner of old files: keep it off the cache"
+    else:
+        why = "the node's disk fails or is full: look at the node's kernel log and at the room there"
+    return f"{path} in this node's cache cannot be used any more ({error.strerror}): {why}"
 
 
 class WorkDirectory:
@@ -127,11 +137,14 @@ class WorkDirectory:
         return self.out.is_dir()
 
     def keep(self, pending: Mapping[str, Any]) -> None:
-        """Mark it as a result that waits for storage. `pending`: target, reason, and on the head node the record."""
+        """Mark it as a result that waits for storage. `pending`: target, reason, and on the head node the record, and
+        the note of ended.py for a result."""
         from data_prep.push import keep_pending
 
         if pending.get("record") is not None:
             publish_sealed(self.own / "record.json", pending["record"])
+        if pending.get("ended") is not None:
+            publish_json(self.own / ENDED, pending["ended"])
         keep_pending(self.path, Path(pending["target"]), pending["reason"], own=self.own.name)
         self._let_go()
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from base.command import describe, run
-from base.errors import RecordError
+from base.errors import RecordError, SlipwayError
 from base.jsonfile import canonical_json
+from base.limited import call_limited
 from base.seal import read_sealed
 from base.units import counted
 from cluster.machine import usable_cores
@@ -37,6 +38,8 @@ STATE_DIR: Final = Path(".snakemake", "slipway-slurm")
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
 """What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
 REPORT_TIMEOUT_S: Final = 1800.0
+STORAGE_S: Final = 300.0
+"""For all records of a study, or one file: network storage may hang, and Snakemake would with it."""
 T = TypeVar("T")
 
 
@@ -51,6 +54,7 @@ class Graph:
         self.study = study
         self.retry_failed = retry_failed
         self.mode = mode or Mode()
+        self.storage_s = STORAGE_S
         self.results_dir = str(study.results_dir)
         self.datasets_dir = str(study.datasets_dir)
         self.shared_by_group = study.site.shared == "group"
@@ -83,15 +87,9 @@ class Graph:
 
     @cached_property
     def _finished(self) -> dict[str, dict[str, Any]]:
-        """Of every run with a published record: its status and number."""
-        runs = Path(self.results_dir, "runs")
-        if not runs.is_dir():
-            return {}
-        found = {}
-        for name in self._order.keys() & {entry.name for entry in runs.iterdir()}:
-            path = runs / name / "record.json"
-            if path.exists():
-                found[name] = _result(path)
+        """Of every run with a published record: its status and number. Raises StorageError where storage does not answer."""
+        what, names = f"the records of {self.study.name}", list(self._order)
+        found: dict[str, dict[str, Any]] = call_limited(what, _results_in, self.results_dir, names, timeout_s=self.storage_s)
         return found
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
@@ -199,19 +197,30 @@ class Graph:
         """Before the first job: refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables
         read, see that storage has the images that runs load, and look at the clock of the job we are in."""
         refuse_wrong_executor(self.mode.way, executor)
-        publish_resolved(self.study)
+        self._publish_study()
         if self.images_file is not None and self.runs_to_make:
             keep_images(self.study, self.images_file)
         if self.mode.way == "allocation":
             site = self.study.site
             watch_deadline(os.environ, LEAST_MARGINS * margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s))
 
+    def _publish_study(self) -> None:
+        call_limited(f"study.json of {self.study.name}", publish_resolved, self.study, timeout_s=self.storage_s)
+
     def make_tables(self) -> None:
-        """Tables from whatever records exist: after a failure they are worth most."""
-        publish_resolved(self.study)
+        """Tables from whatever records exist: after a failure they are worth most. Raises RecordError, StorageError."""
+        self._publish_study()
         done = run([sys.executable, "-m", "workflow.report", "all", "--results", self.results_dir], timeout_s=REPORT_TIMEOUT_S)
         if done.returncode:
             raise RecordError(f"the tables could not be made: {describe(done)}")
+
+    def after_failure(self) -> str:
+        """Tables, and the closing line, as far as storage lets us: in the time limit, and in words."""
+        try:
+            self.make_tables()
+        except SlipwayError as error:
+            return f"{error}\n{self.closing_line()}"
+        return self.closing_line()
 
     @property
     def runs_to_make(self) -> list[Run]:
@@ -221,7 +230,10 @@ class Graph:
     def closing_line(self) -> str:
         """How many runs are done, and how many of them are failed rows."""
         self.__dict__.pop("_finished", None)
-        ends = Counter(record["status"] for record in self._finished.values())
+        try:
+            ends = Counter(record["status"] for record in self._finished.values())
+        except SlipwayError as error:
+            return f"{self.study.name}: how its runs stand is not known: {error}"
         failed = {status: count for status, count in sorted(ends.items()) if status != "ok"}
         line = f"{self.study.name}: {sum(ends.values())} of {len(self.study.runs)} runs have a result"
         if failed:
@@ -242,6 +254,14 @@ def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
 
     call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
     return call
+
+
+def _results_in(results_dir: str, run_ids: list[str]) -> dict[str, dict[str, Any]]:
+    """In a child with a time limit."""
+    runs = Path(results_dir, "runs")
+    there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
+    paths = {run_id: runs / run_id / "record.json" for run_id in run_ids if run_id in there}
+    return {run_id: _result(path) for run_id, path in paths.items() if path.exists()}
 
 
 def _result(path: Path) -> dict[str, Any]:

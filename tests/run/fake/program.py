@@ -126,6 +126,8 @@ ACTIONS = {
     "nan": lambda: fail("nan", 42, "loss is nan at step 3"),
     "oom": lambda: fail("oom", 41, "DefaultCPUAllocator: can't allocate memory"),
     "raise": throw,
+    "disk": lambda: fail("storage", 44, "OSError: [Errno 28] No space left on device"),
+    "child-killed": lambda: fail("killed", 45, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."),
     "leave": lambda: os._exit(0),  # exit code 0 in the middle
     "flood": say_much,
     "child": lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True),  # a grandchild that nobody waits for

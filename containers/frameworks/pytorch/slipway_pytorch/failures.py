@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import re
+
 OUT_OF_MEMORY_EXIT = 41
 NOT_FINITE_EXIT = 42
+STORAGE_EXIT = 44
+KILLED_EXIT = 45
+
+_OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENODEV)
+# A loader process passes on the words of its exception without the number; safetensors writes from Rust.
+_DISK_SAID = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
+# PyTorch's words for a loader process; one that died of its own fault (SIGSEGV, SIGABRT) is another matter.
+_CHILD_KILLED = re.compile(r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
 
 
 class LossNotFinite(Exception):
@@ -16,6 +27,10 @@ def describe_failure(error: BaseException) -> tuple[str, int]:
         return "nan", NOT_FINITE_EXIT
     if _is_out_of_memory(error):
         return "oom", OUT_OF_MEMORY_EXIT
+    if _CHILD_KILLED.search(str(error)):
+        return "killed", KILLED_EXIT
+    if _is_of_storage(error):
+        return "storage", STORAGE_EXIT
     return "error", 1
 
 
@@ -25,6 +40,13 @@ def failure_message(error: BaseException) -> str:
     if str(error).startswith("Caught ") and "Original Traceback" in text:
         text = text.rstrip().splitlines()[-1]
     return text[:4000]
+
+
+def _is_of_storage(error: BaseException) -> bool:
+    """The staged dataset is not what it was, or a disk does not do what it should: nothing that the program has done."""
+    if "DatasetChanged" in {cls.__name__ for cls in type(error).__mro__}:  # of slipway_reader; a loader process passes the type on
+        return True
+    return (isinstance(error, OSError) and error.errno in _OF_A_DISK) or _DISK_SAID.search(str(error)) is not None
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -1,0 +1,51 @@
+"""A storage that does not answer any more holds up nobody who has a time limit. The storage is an ext4 that is frozen: whoever writes to it
+waits uninterruptibly, and cannot be killed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from base.command import run
+from base.errors import SlipwayError
+from tests.staging.disks import Disk, ext4
+from tests.study.studies import changed, write
+from workflow.study.graph_loading import load_graph
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 60.0
+
+
+@contextmanager
+def still_frozen(disk: Disk) -> Iterator[None]:
+    """What is done within must come back while the storage is frozen; if it does not, it is thawed, and the test fails."""
+    thaw = threading.Event()
+    with disk.frozen():
+        watchdog = threading.Timer(PATIENCE_S, lambda: (thaw.set(), os.system(f"fsfreeze --unfreeze {disk.place}")))  # noqa: S605
+        watchdog.start()
+        try:
+            yield
+        finally:
+            watchdog.cancel()
+        assert not thaw.is_set(), "it waited for the storage"
+
+
+def test_a_command_that_cannot_be_killed_is_not_waited_for(tmp_path: Path) -> None:
+    with ext4(tmp_path) as disk, still_frozen(disk), pytest.raises(SlipwayError, match=r"did not end within 0\.5 s"):
+        run(["touch", str(disk.place / "x")], timeout_s=0.5)
+
+
+def test_the_report_after_a_failure_is_bounded(tmp_path: Path) -> None:
+    with ext4(tmp_path) as disk:
+        site = tmp_path / "here.yaml"
+        site.write_text(f"storage: {disk.place}\ncache: {{path: cache}}\ndevice: cpu\n")
+        graph = load_graph({"site": str(site)}, [write(tmp_path, changed())], tmp_path, {})
+        graph.storage_s = 0.5
+        with still_frozen(disk):
+            said = graph.after_failure()
+    assert said.startswith("study.json of small: no answer within 0.5 s; the storage behind it hangs, or is very slow\n")
