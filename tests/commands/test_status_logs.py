@@ -199,3 +199,25 @@ def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path
     images.write_text("{}")
     (study.build_dir(name) / "dataset.json").write_text("{}")
     assert house.json("status")["hindrances"] == []
+
+
+@pytest.mark.parametrize("there", ["a pipe", "a device"])
+def test_nothing_is_waited_for_where_a_file_should_lie(house: House, there: str) -> None:
+    study = house.load()
+    name = study.runs[0].run_id
+    house.record(name, "ok")
+    (dataset,) = {run.cell.dataset for run in study.runs}
+    for path in (study.results_dir / "runs" / name / "lease.json", study.build_dir(dataset) / "logs" / "plan.log"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(path) if there == "a pipe" else path.symlink_to("/dev/zero")
+    said = house.json("status")
+    assert said["runs"][0]["state"] == "done"
+    assert said["hindrances"] == []
+
+
+def test_what_a_record_says_of_the_earlier_attempt_is_believed_only_where_it_is_a_number(house: House) -> None:
+    name = house.load().runs[0].run_id
+    write_logs(house.record(name, "ok", attempt=2, resumed_from={"attempt": 1, "step": 130, "used_s": 60.0}))
+    write_logs(house.record(name, "ok", attempt=3, resumed_from={"attempt": "\x1b]0;pwned\x07", "step": 130, "used_s": 60.0}))
+    assert house("logs", name, "--attempt", "2").out.startswith("attempt 2 went on from attempt 1 at step 130 (see --attempt)\n")
+    assert "pwned" not in house("logs", name, "--attempt", "3").out

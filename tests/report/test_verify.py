@@ -16,8 +16,10 @@ from tests.report.builder import make_record, scaling_cells, write_study
 from workflow.commands.main import run
 from workflow.report.__main__ import main
 from workflow.report.collect import collect
-from workflow.report.outputs import write_collected, write_tables
+from workflow.report.files import PLOT_NAMES
+from workflow.report.outputs import read_plots, write_collected, write_tables
 from workflow.report.verify import verify_runs
+from workflow.report.verify_tables import stale_files
 from workflow.run.events import read_events
 from workflow.run.performance import thinned
 from workflow.run.record import measured
@@ -176,3 +178,21 @@ def test_tables_that_are_not_what_the_records_give_are_named(results: Path, caps
 def test_what_there_was_no_time_for_is_told(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", str(results), "--minutes", "0"]) == 19
     assert "1 run not verified: the time was over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["records.parquet", "tables/times.csv", "plots/loss.svg"])
+@pytest.mark.parametrize("there", ["a pipe", "a device"])
+def test_nothing_is_waited_for_where_a_file_should_lie(results: Path, name: str, there: str) -> None:
+    write_tables(write_collected([results], results), results)
+    (results / "plots").mkdir()
+    for plot in PLOT_NAMES:
+        (results / "plots" / f"{plot}.svg").write_text("<svg/>")
+    assert read_plots(results) is not None
+    place = results / name
+    place.unlink()
+    os.mkfifo(place) if there == "a pipe" else place.symlink_to("/dev/zero")
+    if name.startswith("plots"):
+        os.utime(results / "records.parquet", (0, 0))
+        assert read_plots(results) is None, "they are made again"
+    else:
+        assert [sentence for sentence in stale_files(results) if str(place) in sentence]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from base.untrusted import open_plain
 from workflow.study.image_file import images_file
 from workflow.study.study import Study
 
 ERROR: Final = " ERROR "
+TAIL_BYTES: Final = 1 << 20
+"""What is read of a log: the last error is near its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +44,10 @@ def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
 
 def _last_error(log: Path) -> str | None:
     try:
-        lines = log.read_text(errors="replace").splitlines()
-    except FileNotFoundError:
+        with os.fdopen(open_plain(log), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read(TAIL_BYTES).decode(errors="replace").splitlines()
+    except OSError:
         return None
     errors = [line.partition(ERROR)[2] for line in lines if ERROR in line]
     return errors[-1] if errors else None

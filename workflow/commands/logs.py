@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError, RecordError
-from base.jsonfile import read_json
+from base.jsonfile import read_content
 from base.logs import printable
 from base.untrusted import open_file
 from workflow.commands.caches import caches_here
+from workflow.report.attempts import MAX_BYTES
+from workflow.report.kinds import NotBelieved
+from workflow.report.reading import read_fields
 from workflow.run.workdir import of_run
 from workflow.study import paths
 from workflow.study.study import Study, load_study
@@ -65,10 +68,11 @@ def _went_on(study: Study, run_id: str, wanted: Wanted) -> str | None:
     attempts = paths.attempts_dir(study.results_dir, run_id)
     number = wanted.attempt or max(_attempts(attempts), default=None)
     try:
-        earlier = read_json(attempts / str(number) / "record.json")["resumed_from"]
-        return f"attempt {number} went on from attempt {earlier['attempt']} at step {earlier['step']} (see --attempt)"
-    except (RecordError, OSError, KeyError, TypeError):
+        record = read_fields(read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
+    except (RecordError, NotBelieved):
         return None
+    earlier, step = record["resumed_attempt"], record["resumed_step"]
+    return None if earlier is None else f"attempt {number} went on from attempt {earlier} at step {step} (see --attempt)"
 
 
 def _attempts(directory: Path) -> list[int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import LeaseError, SlipwayError
+from base.jsonfile import read_content
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
 from workflow.report.attempts import Found, find_record
@@ -22,6 +23,7 @@ from workflow.study.study import Study
 
 STATES: Final = ("done", "failed", "prevented", "running", "missing")
 MAX_REASON: Final = 300
+MAX_LEASE: Final = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,8 +152,8 @@ def _parsed(content: bytes | None) -> dict[str, Any] | None:
 
 def _content(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
-    except OSError:
+        return read_content(path, LeaseError, MAX_LEASE)
+    except LeaseError:
         return None
 
 

@@ -32,6 +32,7 @@ from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame,
 
 READERS = 8
 CHUNK = 4096
+MAX_RECORDS_BYTES = 4 << 30
 FIRST = 16
 FAR_S = 0.0005  # network storage takes longer for a small file, and answers several questions at once; a disk gains nothing from threads
 _META = "slipway"
@@ -69,13 +70,16 @@ def write_records(collection: Collection, out: Path) -> Path:
 def read_records(path: Path) -> Collection:
     """What write_records wrote. Raises RecordError when it is missing, torn or of another version."""
     try:
-        content = path.read_bytes()  # not by its name, in which polars would take [, * and ? for a pattern
+        content = read_content(path, max_bytes=MAX_RECORDS_BYTES)  # not by its name, in which polars would take [, * and ? for a pattern
+    except RecordError as error:
+        raise RecordError(f"{error}; collect them again") from error
+    try:
         metadata = pl.read_parquet_metadata(io.BytesIO(content))
         if metadata.get(_META_COLUMNS) != _columns():
             raise RecordError(f"{path} has other columns than this version of Slipway reads; collect them again")
         sources = tuple(Source(**values) for values in json.loads(metadata[_META]))
         return Collection(frame=pl.read_parquet(io.BytesIO(content)), sources=sources)
-    except (OSError, pl.exceptions.PolarsError, KeyError, ValueError, TypeError) as error:
+    except (pl.exceptions.PolarsError, KeyError, ValueError, TypeError) as error:
         raise RecordError(f"{path} cannot be read as collected records ({error}); collect them again") from error
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from base.errors import RecordError
+from base.jsonfile import read_content
 from base.publish import publish
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import Collection, collect, read_records, write_records
@@ -71,8 +72,8 @@ def read_plots(out: Path) -> dict[str, str] | None:
     try:
         made = (out / RECORDS_FILE).stat().st_mtime_ns
         if all(path.stat().st_mtime_ns >= made for path in paths.values()):
-            return {name: path.read_text("utf-8") for name, path in paths.items()}
-    except FileNotFoundError:
+            return {name: read_content(path).decode() for name, path in paths.items()}
+    except (FileNotFoundError, RecordError, UnicodeDecodeError):
         return None
     return None
 

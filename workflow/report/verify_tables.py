@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from base.errors import RecordError
+from base.jsonfile import read_content
 from base.units import counted
 from workflow.report.analysis import analyse
 from workflow.report.collect import Collection, collect, read_records
@@ -37,8 +38,16 @@ def stale_files(out: Path) -> Iterator[str]:
         files = {suffix: out / "tables" / f"{name}.{suffix}" for suffix in FORMATS}
         table = build(analysis) if any(file.exists() for file in files.values()) else None
         for suffix, file in files.items():
-            if table is not None and file.exists() and file.read_bytes() != FORMATS[suffix](table).encode():
+            if table is not None and file.exists() and _differs(file, FORMATS[suffix](table).encode()):
                 yield f"{file}: not what the records give; it was changed, or made by another version; {AGAIN}"
+
+
+def _differs(file: Path, expected: bytes) -> bool:
+    """Whether it holds anything else, or is no file at all."""
+    try:
+        return read_content(file, max_bytes=len(expected)) != expected
+    except RecordError:
+        return True
 
 
 def _rows_that_differ(there: Collection, now: Collection) -> str | None:
