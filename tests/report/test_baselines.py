@@ -128,3 +128,58 @@ def test_the_plan_says_which_cells_are_the_baseline_where_all_could_be(tmp_path:
     study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None, "gpus_per_node": [1, 2]}, baseline={"nodes": 1}))
     assert run(["plan", str(study)]) == 0
     assert "those with the fewest processes (1) are the baseline" in capsys.readouterr().out
+
+
+def at_rates(directory: Path, rates: Sequence[tuple[dict[str, Any], float]], baseline: Mapping[str, Any]) -> Analysis:
+    """Three runs of each (keys of a cell, samples/s)."""
+    cells = [make_cell(model="resnet50", **keys) for keys, _ in rates]
+    steps = [cell["global_batch_size"] / rate for cell, (_, rate) in zip(cells, rates, strict=True)]
+    return of(directory, cells, baseline, steps)
+
+
+NONE_1, NONE_2, NONE_4 = ({"comm_hook": "none", "nodes": nodes} for nodes in (1, 2, 4))
+BF16_1, BF16_2, BF16_4 = ({"comm_hook": "bf16", "nodes": nodes} for nodes in (1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("rates", "baseline", "rows"),
+    [
+        (
+            [(NONE_1, 100), (NONE_2, 190), (NONE_4, 360), (BF16_4, 390)],
+            {"nodes": 1, "comm_hook": "none"},
+            {"none": ["1 (baseline)", "1.900", "3.600"], "bf16": ["", "", "3.900"]},
+        ),
+        (
+            [(BF16_1, 130), (BF16_2, 300), (NONE_1, 100), (NONE_2, 190)],
+            {"nodes": 1, "comm_hook": "none"},
+            {"bf16": ["1.300", "3.000"], "none": ["1 (baseline)", "1.900"]},
+        ),
+        (
+            [(NONE_1, 100), (NONE_2, 190), (BF16_1, 130), (BF16_2, 247)],
+            {"comm_hook": "none"},
+            {"none": ["1 (baseline)", "1 (baseline)"], "bf16": ["1.300", "1.300"]},
+        ),
+    ],
+)
+def test_a_baseline_of_another_series_leaves_each_number_in_the_row_of_its_own_keys(
+    tmp_path: Path, rates: Sequence[tuple[dict[str, Any], float]], baseline: Mapping[str, Any], rows: Mapping[str, list[str]]
+) -> None:
+    analysis = at_rates(tmp_path, rates, baseline)
+    found = shown(analysis)
+    assert [row[1] for row in found] == list(rows), "one row for each key"
+    assert {row[1]: [text.partition(" (1")[0].partition(" (9")[0] for text in row[4:]] for row in found} == rows
+    (points,) = efficiency(analysis)["datasets"].values()
+    drawn = [point for point in points if point["kind"] == "measured"]
+    assert len(drawn) == len(rates), "each cell once"
+    assert len({point["label"] for point in drawn}) == len({point["line"] for point in drawn}) == 2, "each line has one name"
+
+
+def test_a_rise_is_marked_on_lines_of_the_kind_that_fewer_cells_have_and_its_baseline_is_on_them(tmp_path: Path) -> None:
+    weak = [({"nodes": nodes, "batch_size": 32}, rate) for nodes, rate in ((1, 100.0), (2, 190.0), (4, 370.0))]
+    analysis = at_rates(tmp_path, [*weak, ({"nodes": 2, "batch_size": 16}, 240.0)], {"nodes": 1})
+    assert [one.marks for one in analysis.primary] == [set(), set(), set(), {"superlinear", "rising"}]
+
+
+def test_what_is_compared_with_a_rising_baseline_says_so(tmp_path: Path) -> None:
+    analysis = at_rates(tmp_path, [({"nodes": nodes}, rate) for nodes, rate in ((1, 100.0), (2, 260.0), (4, 510.0))], {"nodes": 2})
+    assert [one.marks for one in analysis.primary] == [{"baseline"}, {"rising"}, {"baseline"}]

@@ -95,21 +95,25 @@ def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[C
         for kind, partner in partners.items():
             scaling = preferred if kind == "baseline" else kind
             comparisons.append(_comparison(Comparison(cell=cell, scaling=scaling, partner=partner, primary=kind == chosen)))
-    return tuple(_rising(comparisons))
+    return tuple(_of_baselines(_rising(comparisons)))
 
 
-def lines_of(comparisons: Sequence[Comparison]) -> dict[Line, tuple[Comparison, ...]]:
-    """The comparisons of each line, in the order of the study. A line is there for its primary comparisons, and has all that belong to it:
-    cells whose primary comparison is another, and the baseline, which may begin several. A baseline without any has a line of its own."""
+def lines_of(comparisons: Sequence[Comparison], *, also_hidden: bool = False) -> dict[Line, tuple[Comparison, ...]]:
+    """The comparisons of each line, in the order of the study.
+
+    A line is there for its primary comparisons (`also_hidden`: for any), and has all that belong to it: cells whose primary comparison is
+    another, and the baseline of the same series, which may begin several. A baseline without any has a line of its own; one of another
+    series stands on the lines of that series only.
+    """
     found: dict[Line, dict[str, Comparison]] = {}
     bases = {id(one.cell): one for one in comparisons if one.is_baseline}
     for comparison in comparisons:
-        if comparison.primary:
+        if comparison.primary or also_hidden:
             found.setdefault(comparison.line, {})
     for comparison in comparisons:
         if comparison.line in found and not comparison.is_baseline:
             partner = bases.get(id(comparison.partner)) if comparison.scaling in BATCH else None
-            if partner is not None:
+            if partner is not None and partner.cell.series == comparison.cell.series:
                 found[comparison.line].setdefault(partner.cell.cell_id, partner)
             found[comparison.line].setdefault(comparison.cell.cell_id, comparison)
     begun = {id(one) for line in found.values() for one in line.values()}
@@ -181,7 +185,6 @@ def _comparison(pair: Comparison) -> Comparison:
     if partner is None or cell.rate is None:
         return replace(pair, reason=cell.reason)
     marks = cell.marks | _mixed(cell, partner)
-    marks |= {"baseline"} if partner.marks - marks else set()
     if partner.rate is None:
         return replace(pair, reason=f"baseline {partner.cell_id}: {partner.reason}", marks=frozenset(marks))
     if pair.is_baseline:
@@ -206,18 +209,24 @@ def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
     The two cells' own rates are compared: they share the baseline, so it says nothing here, and its error would only be in the way.
     """
-    lines: dict[tuple[str, str, str, int], list[Comparison]] = defaultdict(list)
-    for comparison in comparisons:
-        if comparison.efficiency:
-            lines[comparison.line].append(comparison)
     rising = set()
-    for line in lines.values():
+    for line in lines_of(comparisons, also_hidden=True).values():
         fewer: list[CellResult] = []
-        for _, group in groupby(sorted(line, key=_processes), key=_processes):
+        for _, group in groupby(sorted((one for one in line if one.efficiency), key=_processes), key=_processes):
             alike = list(group)
             rising |= {id(one) for one in alike if fewer and _rises(_alike(one.cell, fewer), one.cell)}
             fewer = [one.cell for one in alike]
     return [replace(one, marks=one.marks | {"rising"}) if id(one) in rising else one for one in comparisons]
+
+
+def _of_baselines(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The same comparisons, marked where the baseline carries a mark, of its runs or of its place on a line, that the cell does not."""
+    bases = {id(one.cell): one.cell.marks | one.marks for one in comparisons if one.is_baseline}
+    marked = []
+    for one in comparisons:
+        doubtful = one.cell.rate is not None and one.partner is not None and bases[id(one.partner)] - one.marks
+        marked.append(replace(one, marks=one.marks | {"baseline"}) if doubtful else one)
+    return marked
 
 
 def _processes(comparison: Comparison) -> int:
