@@ -16,6 +16,7 @@ from tests.report.test_tables import HOSTILE, hostile
 from workflow.report.analysis import Analysis
 from workflow.report.digits import joined, with_error
 from workflow.report.page import json_in_script, page
+from workflow.report.tables import TABLES
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'
 SVGS = dict.fromkeys(("throughput", "efficiency", "budget", "step_time", "loss"), SVG)
@@ -176,3 +177,35 @@ def test_the_page_says_how_many_jobs_and_nodes_stand_behind_its_numbers(
         for node in record["nodes"]:
             node["hostname"] = hosts[place % 3]
     assert f"Behind a cell stand {said}" in page(collected(tmp_path / "digits", records, baseline={"gpus_per_node": 1}), {})
+
+
+def test_the_largest_is_the_largest_of_all_that_the_table_shows(tmp_path: Path) -> None:
+    weak = [(nodes, 32, rate) for nodes, rate in ((1, 100.0), (2, 150.0), (4, 300.0))]
+    strong = [(1, 128, 80.0), (2, 64, 160.0)]  # the cell of four nodes is 128 in all: 3.75 times as fast as one node with 128
+    cells = [(make_cell(nodes=nodes, batch_size=batch), rate) for nodes, batch, rate in [*weak, *strong]]
+    records = [make_record(cell, repeat, step_s=cell["global_batch_size"] / rate) for cell, rate in cells for repeat in (1, 2, 3)]
+    analysis = collected(tmp_path / "digits", records)
+    table = [value.text for row in TABLES["speedup"](analysis).rows for value in row]
+    assert any(text.startswith("3.750 ") for text in table)
+    text = page(analysis, {})
+    assert "3.75\N{MULTIPLICATION SIGN}" in text
+    numbers = sum(" (" in text and "baseline" not in text for text in table)
+    assert f"largest of {numbers} measured speed-ups" in text
+
+
+def test_a_slow_down_is_said_to_be_one(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
+    steps = [(cells[0], 0.1), (cells[1], 0.37)]
+    records = [make_record(cell, repeat, step_s=step * (1 + repeat / 1000)) for cell, step in steps for repeat in (1, 2, 3)]
+    text = page(collected(tmp_path / "digits", records), {})
+    assert "The whole interval is below 1, so this is slower than the baseline." in text
+    assert "includes 1" not in text
+
+
+def test_one_is_said_as_one(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=2), make_cell(nodes=1)]
+    records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)][:-1]
+    text = page(collected(tmp_path / "digits", records, cells, baseline={"nodes": 2}), {})
+    assert "<span>run not run yet</span>" in text
+    assert "on 1 process</span>" in text
+    assert "on 1 process: " in text

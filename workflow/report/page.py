@@ -16,6 +16,7 @@ from workflow.report.formats import CSP, html_table
 from workflow.report.plots import line_label
 from workflow.report.provenance import Block, provenance, reproduction, warnings
 from workflow.report.rendering import inline
+from workflow.report.statistics import Estimate
 from workflow.report.style import STYLE
 from workflow.report.table import Table
 from workflow.report.tables import TABLES, baseline_text
@@ -114,9 +115,9 @@ def _tiles(analysis: Analysis) -> list[dict[str, str]]:
         {"value": str(summary.failed_rows), "text": "failed rows", "kind": "bad" if summary.failed_rows else ""},
     ]
     if summary.missing:
-        tiles.append({"value": str(summary.missing), "text": "runs not run yet", "kind": ""})
+        tiles.append({"value": str(summary.missing), "text": f"{'run' if summary.missing == 1 else 'runs'} not run yet", "kind": ""})
     if best and best.speedup and best.efficiency:
-        what = f"{_choice(analysis)}, on {best.cell.num_processes} {_processes(analysis)}"
+        what = f"{_choice(analysis)}, on {_processes(analysis, best)}"
         tiles.append({"value": f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", "text": what, "kind": ""})
         tiles.append({"value": percent(best.efficiency.value, 0), "text": "its efficiency", "kind": ""})
     return tiles
@@ -128,7 +129,7 @@ def _findings(analysis: Analysis) -> list[str]:
         return ["There is no comparison with a baseline yet: a speed-up needs a measured run of the baseline and of another cell."]
     count = len(_measured(analysis))
     chosen = best.speedup.among(count)
-    many = f"{best.cell.num_processes} {_processes(analysis)}"
+    many = _processes(analysis, best)
     words = [
         f"{line_label(analysis, best)} on {many}: {joined(with_error(chosen))} times the throughput of {best.partner.num_processes} "
         f"(efficiency {percent(best.efficiency.value)}, {best.scaling} scaling)."
@@ -136,11 +137,19 @@ def _findings(analysis: Analysis) -> list[str]:
     if count > 1:
         wider = "; its 95 % confidence interval allows for that choice, and is wider than in the tables" if chosen.low is not None else ""
         words.append(f"This is the largest of {count} measured speed-ups{wider}.")
-    if chosen.low is not None and chosen.low <= 1:
-        words.append("The interval includes 1, so this is no proof of a speed-up.")
+    words += _doubt(chosen)
     if best.marks:
         words.append("It carries marks: see the footnotes of the table.")
     return [" ".join(words), _behind(analysis)]
+
+
+def _doubt(speedup: Estimate) -> list[str]:
+    """What the interval says against a speed-up, if it does and there is one."""
+    if speedup.low is None or speedup.high is None or speedup.low > 1:
+        return []
+    if speedup.high < 1:
+        return ["The whole interval is below 1, so this is slower than the baseline."]
+    return ["The interval includes 1, so this is no proof of a speed-up."]
 
 
 def _behind(analysis: Analysis) -> str:
@@ -166,8 +175,10 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _processes(analysis: Analysis) -> str:
-    return {"GPU": "GPUs", "process": "processes"}[analysis.process_name]
+def _processes(analysis: Analysis, comparison: Comparison) -> str:
+    """`1 process`, `8 GPUs`."""
+    number = comparison.cell.num_processes
+    return f"{number} {analysis.process_name if number == 1 else analysis.processes}"
 
 
 def _choice(analysis: Analysis) -> str:
@@ -176,7 +187,9 @@ def _choice(analysis: Analysis) -> str:
 
 
 def _measured(analysis: Analysis) -> list[Comparison]:
-    return [comparison for comparison in analysis.primary if comparison.speedup and not comparison.is_baseline]
+    """All measured speed-ups that the table and the plots show. A cell with the same partner on a weak and a strong line is one of them."""
+    shown = [one for line in analysis.lines.values() for one in line if one.speedup and not one.is_baseline]
+    return list({(id(one.cell), id(one.partner)): one for one in reversed(shown)}.values())[::-1]
 
 
 def _best(analysis: Analysis) -> Comparison | None:
