@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import RecordError
-from tests.report.builder import GPU, failed, make_cell, make_record, write_records, write_study
+from tests.report.builder import GPU, collected, failed, make_cell, make_record, write_records, write_study
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
@@ -57,3 +57,18 @@ def test_a_collection_of_another_version_is_made_anew(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="other columns than this version"):
         read_records(path)
     assert "prevented_s" in read_or_collect([directory], directory).frame.columns
+
+
+def test_a_run_that_ended_ok_without_a_rate_is_a_failed_row_everywhere(tmp_path: Path) -> None:
+    cell = make_cell()
+    records = [make_record(cell, repeat, run_s=3600.0) for repeat in (1, 2)] + [make_record(cell, 3, run_s=1800.0, performance=None)]
+    analysis = collected(tmp_path / "s", records)
+    assert analysis.summary.closing_line() == "2 of 3 runs ok, 1 failed (1 not measured)"
+    assert (analysis.summary.ok, analysis.summary.failed_rows) == (2, 1)
+    (failure,) = csv.DictReader(io.StringIO(to_csv(TABLES["failures"](analysis))))
+    assert (failure["run"], failure["end"]) == (records[2]["run_id"], "ok")
+    assert failure["reason"] == "ended ok, but no rate could be measured"
+    (row,) = rows(analysis)
+    assert [float(row[f"{part}_process_h"]) for part in ("measured", "failed")] == [2.0, 0.5]
+    (times,) = csv.DictReader(io.StringIO(to_csv(TABLES["times"](analysis))))
+    assert times["runs"] == "2/3"

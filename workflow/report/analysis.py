@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from workflow.report.cells import CellResult, cells_of
+from workflow.report.cells import END, CellResult, cells_of
 from workflow.report.collect import Collection
 from workflow.report.columns import MISSING, PREVENTED, UNREADABLE
 from workflow.report.derive import Comparison, Line, compare, lines_of, regrouped
@@ -20,7 +20,7 @@ from workflow.report.sources import Source
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """How the runs ended. `left_out`: directories of runs that the study no longer asks for."""
+    """How the runs ended; `ok` are those that were measured. `left_out`: directories of runs that the study no longer asks for."""
 
     ends: Mapping[str, int]
     left_out: int
@@ -103,7 +103,7 @@ class Analysis:
 def analyse(collection: Collection) -> Analysis:
     """Cells, comparisons and counts of a collection."""
     cells = regrouped(cells_of(collection.frame), collection.sources[0].baseline)
-    ends = Counter(collection.frame["status"].to_list())
+    ends = Counter(collection.frame.select(END.alias("end"))["end"].to_list())
     return Analysis(
         frame=collection.frame,
         sources=collection.sources,

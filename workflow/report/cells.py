@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from workflow.report.columns import SETTINGS, SEVEN_STEPS, SOFTWARE
+from workflow.report.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, UNMEASURED
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
@@ -21,6 +21,11 @@ MEANS: Final = (
 )
 SAMPLES: Final = ("samples_per_s", "step_p50_s", "step_p95_s")
 DISTINCT: Final = ("hardware", "software", "image_digest", "device", "threads_per_rank", "dataset_digest", "commit", *SETTINGS)
+
+MEASURED: Final = (pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null()
+"""Whether a row of records.parquet is a measurement, for all tables, plots and counts: it ended ok, and a rate could be made of it."""
+END: Final = pl.when((pl.col("status") == "ok") & ~MEASURED).then(pl.lit(UNMEASURED)).otherwise(pl.col("status"))
+"""How a row ended, where `ok` is a measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +77,12 @@ class CellResult:
 
 def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
     """The cells in the study's order. Rows without a cell (an unreadable record that no study.json places) belong to none."""
-    measured = (pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null()
     software = pl.concat_str([pl.format(f"{name} {{}}", pl.col(name)) for name in SOFTWARE], separator=", ", ignore_nulls=True)
     rows = frame.filter(pl.col("cell_id").is_not_null()).with_columns(
-        measured.alias("measured"),
+        MEASURED.alias("measured"),
         software.alias("software"),
         pl.coalesce("git_sha", "slipway_version").alias("commit"),
-        pl.when(~measured)
-        .then(pl.when(pl.col("status") == "ok").then(pl.lit("no step was measured")).otherwise(pl.col("status")))
-        .alias("failures"),
+        pl.when(~MEASURED).then(END).alias("failures"),
     )
     job = pl.format("{} {} {}", "scheduler", "job_id", pl.col("restart_count").fill_null(0))
     hosts = pl.col("hosts").str.split(",").list.unique().list.sort().list.join(",")

@@ -15,6 +15,7 @@ RESULTS: Final = ("ok", "oom", "nan", "timeout", "hang", "error")
 PREVENTED: Final = ("killed", "node_lost", "storage", "preempted", "cancelled")
 UNREADABLE: Final = "unreadable"
 MISSING: Final = "missing"
+UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
 STATUSES: Final = (*RESULTS, *PREVENTED, UNREADABLE, MISSING)
 
 SEVEN_STEPS: Final = ("login", "assign", "stage", "train", "result", "push", "release")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cells import CellResult
+from workflow.report.cells import MEASURED, CellResult
 from workflow.report.columns import PREVENTED
 from workflow.report.digits import significant
 from workflow.report.keys import key_columns, key_values, sentence, shared
@@ -46,15 +46,15 @@ def hours(analysis: Analysis) -> Table:
 
 def _seconds(frame: pl.DataFrame) -> pl.DataFrame:
     """Per cell the seconds of its attempts by how they ended, and of all of them times their GPUs."""
-    run_s, status = pl.col("run_s").fill_null(0.0), pl.col("status")
+    run_s = pl.col("run_s").fill_null(0.0)
     prevented, repeated = pl.col("prevented_s").fill_null(0.0), pl.col("repeated_s").fill_null(0.0)
-    cut = status.is_in(PREVENTED)
+    cut = pl.col("status").is_in(PREVENTED)
     return (
         frame.filter(pl.col("cell_id").is_not_null())
         .group_by("source", "cell_id", maintain_order=True)
         .agg(
-            run_s.filter(status == "ok").sum().alias("measured"),
-            run_s.filter((status != "ok") & ~cut).sum().alias("failed"),
+            run_s.filter(MEASURED).sum().alias("measured"),
+            run_s.filter(~MEASURED & ~cut).sum().alias("failed"),
             (run_s.filter(cut).sum() + prevented.sum()).alias("prevented"),
             repeated.sum().alias("repeated"),
             ((run_s + prevented + repeated) * pl.col("num_gpus").fill_null(0)).sum().alias("gpu_s"),

@@ -9,6 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
+from workflow.report.cells import MEASURED
 from workflow.report.columns import CELL_INTS, MISSING, UNREADABLE
 from workflow.report.derive import Comparison
 from workflow.report.digits import NONE, percent, significant
@@ -58,12 +59,13 @@ def failures(analysis: Analysis) -> Table:
     heads += [("last_lines", "Last lines"), ("files", "Files")]
     numbers, sentences = ("attempt", "rank"), ("reason", "last_lines", "files")
     columns = [Column(key=key, title=title, number=key in numbers, wrap=key in sentences) for key, title in heads]
-    failed = analysis.frame.filter(pl.col("status") != "ok").sort(pl.col("status") == MISSING, maintain_order=True)
+    failed = analysis.frame.filter(~MEASURED).sort(pl.col("status") == MISSING, maintain_order=True)
     rows = [_failure(row) for row in failed.iter_rows(named=True)]
     return Table(
         name="failures",
         title="Runs without a measurement",
-        caption="Results that failed run again with --config retry=failed, prevented and missing runs with the same command.",
+        caption="Results that failed run again with --config retry=failed, prevented and missing runs with the same command. "
+        "A run that ended ok does not run again.",
         columns=tuple(columns),
         rows=tuple(
             (text(row["source"]), *values) if several else values for row, values in zip(failed.iter_rows(named=True), rows, strict=True)
@@ -73,7 +75,7 @@ def failures(analysis: Analysis) -> Table:
 
 
 def _failure(row: Mapping[str, Any]) -> tuple[Value, ...]:
-    reason = row["status_reason"] or {MISSING: "not run yet"}.get(row["status"])
+    reason = row["status_reason"] or {MISSING: "not run yet", "ok": "ended ok, but no rate could be measured"}.get(row["status"])
     files = (
         f"runs/{row['run_id']}/attempts/{row['attempt']}/"
         if row["attempt"]

@@ -11,7 +11,7 @@ import polars as pl
 from base.errors import RecordError
 from base.jsonfile import read_content
 from workflow.report.analysis import Analysis
-from workflow.report.cells import CellResult
+from workflow.report.cells import MEASURED, CellResult
 from workflow.report.columns import SEVEN_STEPS
 from workflow.report.derive import Comparison
 from workflow.report.kinds import NotBelieved
@@ -67,7 +67,7 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
     order = [label for label, _ in cells]
     spread = [_spread(label, comparison.cell) for label, comparison in cells]
     labels = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in cells}
-    ok = analysis.frame.filter((pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null())
+    ok = analysis.frame.filter(MEASURED)
     medians = [
         {"cell": labels[source, cell_id], "run": 1000 * seconds}
         for source, cell_id, seconds in ok.select("source", "cell_id", "step_p50_s").iter_rows()
