@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.report.builder import GPU, cell_result, make_cell, scaling_cells
+from tests.report.builder import GPU, cell_result, collected, make_cell, make_record, scaling_cells
 from workflow.report.cells import CellResult
 from workflow.report.derive import Comparison, compare
 
@@ -264,3 +265,31 @@ def test_speedup_is_efficiency_times_growth_and_the_ratio_of_rates(steps: tuple[
     assert cell.samples_per_s is not None
     assert speedup == pytest.approx(efficiency * nodes)
     assert speedup == pytest.approx(cell.samples_per_s.value / base.samples_per_s.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "one", "other", "marks"),
+    [
+        ("engine", "bare", "docker", {"image"}),
+        ("engine", "docker", "docker", set()),
+        ("engine", None, "docker", set()),  # an older record did not tell
+        ("provenance.image_digest", None, "sha256:" + "a" * 64, set()),
+        ("provenance.tf32", None, True, set()),
+        ("provenance.tf32", False, True, {"settings"}),
+    ],
+)
+def test_what_was_not_told_differs_from_nothing_but_no_container_does_from_one(
+    tmp_path: Path, path: str, one: object, other: object, marks: set[str]
+) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
+    told = [(cells[0], one), (cells[1], other)]
+    records = [make_record(cell, repeat, **{path: value}) for cell, value in told for repeat in (1, 2, 3)]
+    assert [comparison.marks for comparison in collected(tmp_path / "s", records).primary] == [set(), marks]
+
+
+def test_more_waiting_for_input_than_time_is_no_part_of_a_step(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2, 4)]
+    shares = [(cells[0], 0.5), (cells[1], 1.0), (cells[2], 1.7)]
+    records = [make_record(cell, **{"performance.input_wait_s_mean": share * 0.101}) for cell, share in shares]
+    analysis = collected(tmp_path / "s", records, repeats=1)
+    assert [cell.input_wait_ratio for cell in analysis.cells] == [pytest.approx(0.5), 1.0, None]

@@ -209,3 +209,4 @@ def test_one_is_said_as_one(tmp_path: Path) -> None:
     assert "<span>run not run yet</span>" in text
     assert "on 1 process</span>" in text
     assert "on 1 process: " in text
+    assert "1 cell, 1 run on local" in page(collected(tmp_path / "one", [], [make_cell()], repeats=1), {})

@@ -20,10 +20,13 @@ MEANS: Final = (
     *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
 )
 SAMPLES: Final = ("samples_per_s", "step_p50_s", "step_p95_s")
-DISTINCT: Final = ("hardware", "software", "image_digest", "device", "threads_per_rank", "dataset_digest", "commit", *SETTINGS)
+DISTINCT: Final = ("hardware", "software", "image_digest", "contained", "device", "threads_per_rank", "dataset_digest", "commit", *SETTINGS)
 
 MEASURED: Final = (pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null()
 """Whether a row of records.parquet is a measurement, for all tables, plots and counts: it ended ok, and a rate could be made of it."""
+CONTAINED: Final = pl.when(pl.col("engine") == "bare").then(pl.lit("no")).when(pl.col("engine").is_not_null()).then(pl.lit("yes"))
+"""Whether a run was in a container. Without one it has no image, which differs from any; where no engine is told, nobody knows."""
+ROUNDING: Final = 1e-9
 END: Final = pl.when((pl.col("status") == "ok") & ~MEASURED).then(pl.lit(UNMEASURED)).otherwise(pl.col("status"))
 """How a row ended, where `ok` is a measurement."""
 
@@ -81,9 +84,12 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
     rows = frame.filter(pl.col("cell_id").is_not_null()).with_columns(
         MEASURED.alias("measured"),
         software.alias("software"),
+        CONTAINED.alias("contained"),
         pl.coalesce("git_sha", "slipway_version").alias("commit"),
         pl.when(~MEASURED).then(END).alias("failures"),
     )
+    waited = pl.col("input_wait_mean_s") / pl.col("step_mean_s")
+    input_wait = pl.when(waited < 1 + ROUNDING).then(pl.min_horizontal(waited, pl.lit(1.0)))  # more than a step is no part of it
     job = pl.format("{} {} {}", "scheduler", "job_id", pl.col("restart_count").fill_null(0))
     hosts = pl.col("hosts").str.split(",").list.unique().list.sort().list.join(",")
     logs = {name: pl.col(name).filter("measured").log() for name in SAMPLES}
@@ -95,7 +101,7 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         *[expression.var().alias(f"{name}.variance") for name, expression in logs.items()],
         *[expression.count().alias(f"{name}.n") for name, expression in logs.items()],
         *[pl.col(name).filter("measured").mean() for name in MEANS],
-        (pl.col("input_wait_mean_s") / pl.col("step_mean_s")).filter("measured").mean().alias("input_wait_ratio"),
+        input_wait.filter("measured").mean().alias("input_wait_ratio"),
         *[pl.col(name).filter("measured").drop_nulls().unique() for name in DISTINCT],
         pl.col("failures").drop_nulls().unique(),
         job.filter("measured").drop_nulls().n_unique().alias("num_allocations"),
@@ -139,7 +145,9 @@ def _sample(row: Mapping[str, Any], name: str) -> LogSample | None:
 
 
 def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
-    """Marks for what must be one and the same wherever numbers are put together. On GPUs the CPU's threads only feed them."""
-    parts = {"hardware": "hardware", "software": "software", "image_digest": "image", "dataset_digest": "dataset", "commit": "commit"}
+    """Marks for what must be one and the same wherever numbers are put together. On GPUs the CPU's threads only feed them. What a record
+    does not tell differs from nothing."""
+    parts = {"hardware": "hardware", "software": "software", "image_digest": "image", "contained": "image"}
+    parts |= {"dataset_digest": "dataset", "commit": "commit"}
     parts |= dict.fromkeys(SETTINGS, "settings") | ({"threads_per_rank": "threads"} if "cpu" in distinct["device"] else {})
     return {mark for name, mark in parts.items() if len(distinct.get(name, ())) > 1}

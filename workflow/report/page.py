@@ -59,7 +59,7 @@ def page(analysis: Analysis, svgs: Mapping[str, str]) -> str:
         findings=_findings(analysis),
         sections=[_marked(section) for section in _sections(analysis, svgs)],
         data=Markup(json_in_script(_data(TABLES["scaling"](analysis)))),
-        footer=f"Made by Slipway from the records of {analysis.summary.num_runs} runs, which are rows of records.parquet.",
+        footer=f"Made by Slipway from the records of {_many(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
     )
 
 
@@ -103,7 +103,8 @@ def _lead(analysis: Analysis) -> str:
     where = " and ".join(dict.fromkeys(source.site or source.label for source in analysis.sources))
     when = f", {' to '.join(days)}" if days else ""
     return printable(
-        f"{len(analysis.cells)} cells, {analysis.summary.num_runs} runs on {where}{when}. Baseline: {baseline_text(analysis)}."
+        f"{_many(len(analysis.cells), 'cell')}, {_many(analysis.summary.num_runs, 'run')} on {where}{when}. "
+        f"Baseline: {baseline_text(analysis)}."
     )
 
 
@@ -167,6 +168,10 @@ def _behind(analysis: Analysis) -> str:
 
 def _counted(span: str, noun: str) -> str:
     return f"{span} {noun}" if span == "1" else f"{span} {noun}s"
+
+
+def _many(number: int, noun: str) -> str:
+    return _counted(str(number), noun)
 
 
 def _span(numbers: Sequence[int]) -> str:
