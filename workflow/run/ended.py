@@ -77,8 +77,8 @@ def _complete(run_dir: Path, directory: Path) -> None:
         facts = {**note["facts"], "attempt": int(directory.name), "result_number": _next_number(run_dir)}
         facts["warnings"] = [*facts["warnings"], LATE]
         found = read_measured(str(directory), facts["cell"], int(note["parameters"]))
-        if ending.status == "ok" and found["wrong_model"] is not None:
-            ending = Ending(status="error", reason=found["wrong_model"])
+        if ending.status == "ok" and found["contradiction"] is not None:
+            ending = Ending(status="error", reason=found["contradiction"])
         record = build_record(facts, ending, note["times"], found, files)
     except (RecordError, KeyError, TypeError, ValueError, AttributeError) as error:
         logger.warning("%s is no note that this version can read (%r): the attempt stays prevented", directory / ENDED, error)

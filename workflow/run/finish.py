@@ -234,7 +234,7 @@ class _Finish:
             raise problems[0]
         arguments = (self.part, run.run["cell"], run.work["model"]["parameters"])
         self.found = run.call("push", attempt.read_measured, *arguments, timeout_s=left_s)
-        if self.ending.status == "ok" and (wrong := self.found["wrong_model"]) is not None:
+        if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
             self.ending = Ending(status="error", reason=wrong)
             logger.error("%s", wrong)
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 from base.foreign import text
 from workflow.run.chain import checkpoint_of, joined, pushed_checkpoint, resumed_from
 from workflow.run.events import RankEvents
-from workflow.run.model_check import unchecked_model, wrong_model
+from workflow.run.model_check import unchecked_model
+from workflow.run.ok_check import contradiction
 from workflow.run.outcome import Ending
 from workflow.run.performance import performance, training
 from workflow.run.rate import measured_steps, samples_of
@@ -26,8 +27,8 @@ OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
 def measured(
     events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train", model: tuple[str, int] | None = None
 ) -> dict[str, Any]:
-    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`; where `model` gives name and
-    parameter count of the cell's network, also `wrong_model`: why it was none of it, or None."""
+    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, and
+    `contradiction`: why this was no run that ended `ok`, or None. `model`: name and parameter count of the cell's network."""
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     unchecked = unchecked_model(events, model[0]) if model is not None else []
     miscounted = _miscounted(events, world_size, global_batch)
@@ -36,7 +37,7 @@ def measured(
         "training": training(events, world_size),
         "provenance": program_provenance(starts),
         "checkpoint": checkpoint_of(events),
-        "wrong_model": None if model is None else wrong_model(events, *model),
+        "contradiction": contradiction(events, world_size, model),
         "warnings": [*unchecked, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
     }
 

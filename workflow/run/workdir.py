@@ -116,10 +116,13 @@ class WorkDirectory:
         os.utime(self.beat)
 
     def collect(self, index: int, log: str) -> None:
-        """Write down what else is pushed from this node."""
-        (self.logs / f"node-{index}.log").write_text(log)
-        if index == 0:
-            shutil.copyfile(self.path / "cell.json", self.own / "cell.json")
+        """Write down what else is pushed from this node, as far as there is room."""
+        try:
+            if index == 0:
+                shutil.copyfile(self.path / "cell.json", self.own / "cell.json")
+            (self.logs / f"node-{index}.log").write_text(log)
+        except OSError as error:
+            logger.error("%s", cache_failed(error, self.own))
 
     def strangers(self) -> list[str]:
         """What in `out` is not ours, as `path of uid N`: something in a container ran as another. It is not pushed. Of very many files the
@@ -133,8 +136,8 @@ class WorkDirectory:
         return sorted(f"{self.out.name}/{path} of uid {owner}" for path, owner in owners if owner != os.geteuid())
 
     def exists(self) -> bool:
-        """Whether `create` was called."""
-        return self.out.is_dir()
+        """Whether `create` was called. What has become of `out` is up to the program."""
+        return self.path.is_dir()
 
     def keep(self, pending: Mapping[str, Any]) -> None:
         """Mark it as a result that waits for storage. `pending`: target, reason, and on the head node the record, and

@@ -8,6 +8,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -138,6 +139,27 @@ ACTIONS = {
 }
 
 
+def wait_for_a_beat():
+    """The node program reads the events after each: after two it has read what was there before the first."""
+    beat = Path(os.environ["SLIPWAY_BEAT"])
+    before = beat.stat().st_mtime_ns
+    while beat.stat().st_mtime_ns == before:
+        time.sleep(0.01)
+
+
+def exchange(out):
+    out.rename(out.with_name("moved"))
+    out.symlink_to(out.with_name("moved"))
+
+
+LAST = {
+    "truncate": lambda out: os.truncate(out / f"events-{RANK}.jsonl", 0),
+    "remove": shutil.rmtree,
+    "exchange": exchange,
+}
+"""What it does after run_stop: `optimizer.fake.last`."""
+
+
 def save(step):
     """A checkpoint is JSON here; one that is "slow" is never done."""
     emit("phase", phase="checkpoint")
@@ -221,6 +243,10 @@ def main():
         Path(os.environ["SLIPWAY_OUT"], "parameters.safetensors").write_bytes(bytes(1000))
         assert list(range(total)) == SEEN, SEEN
     emit("run_stop", steps=step + 1, parameters=PARAMETERS, norm=1.5, max_memory_allocated_bytes=None, train_s=0.1, eval_s=0.1)
+    if "last" in FAKE:
+        for _ in range(2):
+            wait_for_a_beat()
+        LAST[FAKE["last"]](Path(os.environ["SLIPWAY_OUT"]))
 
 
 if __name__ == "__main__":
