@@ -7,10 +7,12 @@ notes), so a part whose sync failed is removed and never synced again.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from base.removing import remove_tree as remove_tree
@@ -24,17 +26,14 @@ def part_path(target: Path) -> Path:
 def publish(target: Path, content: bytes, mode: int = 0o644) -> None:
     """Write `content` to `target` so that readers see the old file or the new one, nothing between. `mode` is subject to the umask."""
     part = part_path(target)
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    sync_directory(target.parent)
+    with _naming(target):
+        try:
+            _write(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), content)
+            os.replace(part, target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        sync_directory(target.parent)
 
 
 def publish_file(part: Path, target: Path) -> None:
@@ -78,17 +77,23 @@ def move_directory(source: Path, target: Path) -> None:
 def create_exclusive(target: Path, content: bytes) -> bool:
     """Create `target` with O_EXCL and durable content; False if it exists. For leases: O_EXCL is honoured by NFS, flock often is not.
 
-    The content is written after the creation: a reader that finds an empty or torn file treats it as held by an unknown holder.
+    The content is written after the creation: a reader that finds an empty or torn file treats it as held by an unknown holder. What cannot
+    be written is removed again, so that it holds nobody up. Raises OSError, which names `target`.
     """
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
         return False
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    sync_directory(target.parent)
+    ours = os.fstat(descriptor)
+    with _naming(target):
+        try:
+            _write(descriptor, content)
+            sync_directory(target.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(ours, target.lstat()):  # who has waited long for it may have its own there by now
+                    target.unlink()
+            raise
     return True
 
 
@@ -105,6 +110,25 @@ def sync_tree(root: Path) -> None:
 def sync_directory(path: Path) -> None:
     """fsync a directory, so that the names in it are durable."""
     _sync_path(path)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    """All of the content, durably; the descriptor is closed."""
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """What fails with a descriptor names no file: a full disk is to be told by its path."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(target)
+        raise
 
 
 def _rename_new(source: Path, target: Path) -> bool:

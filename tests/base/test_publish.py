@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
 from base.publish import create_exclusive, move_directory, publish, publish_directory, publish_file, remove_tree
+from tests.staging.disks import exit_code, in_child
 
 
 def test_publish_replaces_the_whole_content(tmp_path: Path) -> None:
@@ -64,6 +67,19 @@ def test_create_exclusive_has_one_winner(tmp_path: Path) -> None:
     assert create_exclusive(target, b"first")
     assert not create_exclusive(target, b"second")
     assert target.read_bytes() == b"first"
+
+
+def test_what_a_limit_of_size_cuts_off_leaves_nothing_and_names_the_file(tmp_path: Path) -> None:
+    def too_large() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+        for write in (create_exclusive, publish):
+            with pytest.raises(OSError, match="File too large") as caught:
+                write(tmp_path / "lease.json", bytes(100))
+            assert caught.value.filename == str(tmp_path / "lease.json")
+
+    assert exit_code(in_child(too_large)) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_remove_tree_removes_read_only_directories(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from base.errors import LeaseError
+from base.errors import LeaseError, StorageError
 from cluster.holding import holder_of
 from cluster.types import Holder
+from tests.staging.disks import tmpfs
 from workflow.run.lease import Lease, acquire, holds, new_lease, read_lease, release
 
 ME = holder_of(os.getpid(), "local", "1", 0)
@@ -118,6 +119,19 @@ def test_a_torn_file_is_held_while_it_is_young_and_of_nobody_when_it_is_old(tmp_
     assert holds(tmp_path, mine.token)
     assert release(tmp_path, mine.token)
     assert files(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_full_storage_is_told_by_its_path_and_holds_nobody_up_once_there_is_room(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "storage", 64 << 10) as storage:
+        (storage / "filler").write_bytes(bytes(64 << 10))
+        with pytest.raises(StorageError, match=r"No space left on device: .*/r/lease\.json; free room or quota there"):
+            take(storage / "r")
+        assert files(storage / "r") == []
+        (storage / "filler").unlink()
+        mine, dead = take(storage / "r")
+        assert dead is None
+        assert holds(storage / "r", mine.token)
 
 
 def _race(run_dir: str, start: Any, found: Any) -> None:

@@ -9,6 +9,7 @@ All functions touch network storage: call them in a child with a time limit.
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
 import time
@@ -74,7 +75,20 @@ def _chain(run_dir: Path) -> list[Lease]:
 
 
 def acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive, describe: Describe) -> tuple[Lease, Lease | None]:
-    """Take the run: our lease, and the dead one before it. `wanted(dead)` makes our lease. Raises LeaseError when its holder may live."""
+    """Take the run: our lease, and the dead one before it. `wanted(dead)` makes our lease. Raises LeaseError when its holder may live,
+    StorageError where storage takes no lease."""
+    try:
+        return _acquire(run_dir, wanted, alive, describe)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "free room or quota there" if full else "look after the storage"
+        raise StorageError(
+            f"{run_dir.name} cannot be started: its lease cannot be written: {error.strerror}: {error.filename or run_dir}; {what}, "
+            "then the same command again"
+        ) from error
+
+
+def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive, describe: Describe) -> tuple[Lease, Lease | None]:
     run_dir.mkdir(parents=True, exist_ok=True)
     for _ in range(TRIES):
         found = read_lease(run_dir)
