@@ -36,6 +36,30 @@ def publish(target: Path, content: bytes, mode: int = 0o644) -> None:
         sync_directory(target.parent)
 
 
+def reserve(room: Path, num_bytes: int) -> None:
+    """Make the file `room`, which has its blocks on the disk, for publish_in. Raises OSError, which names it, where they are not there."""
+    descriptor = os.open(room, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        with _naming(room):
+            os.posix_fallocate(descriptor, 0, num_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def publish_in(room: Path, target: Path, content: bytes) -> None:
+    """publish() that writes into the blocks of `room`, which then has the name `target` (same file system), and needs no others for a
+    content that fits: what must be written on a disk that may be full by then. Without the room it is publish()."""
+    try:
+        descriptor = os.open(room, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        publish(target, content)
+        return
+    with _naming(target):
+        _write(descriptor, content, truncate=True)
+        os.replace(room, target)
+        sync_directory(target.parent)
+
+
 def publish_file(part: Path, target: Path) -> None:
     """Make the finished file `part` (same file system) durable under the name `target`. On failure `part` is removed."""
     try:
@@ -112,11 +136,13 @@ def sync_directory(path: Path) -> None:
     _sync_path(path)
 
 
-def _write(descriptor: int, content: bytes) -> None:
-    """All of the content, durably; the descriptor is closed."""
+def _write(descriptor: int, content: bytes, *, truncate: bool = False) -> None:
+    """All of the content, durably; the descriptor is closed. `truncate`: what is longer loses its end."""
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
+        if truncate:
+            file.truncate()
         os.fsync(file.fileno())
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from base.errors import PushError, RecordError, SlipwayError
-from base.jsonfile import parse_json, publish_json
+from base.jsonfile import json_text, parse_json, publish_json
 from base.limited import call_limited
-from base.publish import part_path, remove_tree
+from base.publish import part_path, publish_in, remove_tree
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
 from data_prep.push.copy import push_files
@@ -26,6 +26,7 @@ from data_prep.push.publish import TargetDiffers, publish_or_differ
 SCHEMA = "slipway.pending/1"
 NAME = "pending.json"
 MAX_BYTES = 1 << 20
+MOST_REASON = 4000
 _OTHERS_WRITE = 0o022
 
 Check = Callable[[Path], None]
@@ -48,10 +49,14 @@ class Delivery:
     message: str
 
 
-def keep_pending(run_dir: Path, target: Path, reason: str, own: str | None = None) -> None:
+def keep_pending(run_dir: Path, target: Path, reason: str, own: str | None = None, room: Path | None = None) -> None:
     """Mark `run_dir` as a result that belongs to `target` (absolute) and could not be pushed for `reason`: its directory `out`, which a
-    program wrote, and `own`, which we wrote."""
-    publish_json(run_dir / NAME, {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason})
+    program wrote, and `own`, which we wrote. `room`: a file of base.publish.reserve, for a disk that may be full."""
+    note = {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason[:MOST_REASON]}
+    if room is None:
+        publish_json(run_dir / NAME, note)
+    else:
+        publish_in(room, run_dir / NAME, json_text(note))
 
 
 def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0) -> list[Delivery]:

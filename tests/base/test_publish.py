@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from base.publish import create_exclusive, move_directory, publish, publish_directory, publish_file, remove_tree
+from base.publish import create_exclusive, move_directory, publish, publish_directory, publish_file, publish_in, remove_tree, reserve
 from tests.staging.disks import exit_code, in_child
 
 
@@ -80,6 +80,18 @@ def test_what_a_limit_of_size_cuts_off_leaves_nothing_and_names_the_file(tmp_pat
 
     assert exit_code(in_child(too_large)) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fits_into_its_room_is_published_with_it(tmp_path: Path) -> None:
+    reserve(tmp_path / "room", 1 << 16)
+    room = (tmp_path / "room").stat()
+    assert room.st_blocks * 512 >= 1 << 16
+    publish_in(tmp_path / "room", tmp_path / "note", b"a note")
+    assert (tmp_path / "note").read_bytes() == b"a note"
+    assert (tmp_path / "note").stat().st_ino == room.st_ino
+    publish_in(tmp_path / "room", tmp_path / "note", b"without a room")
+    assert (tmp_path / "note").read_bytes() == b"without a room"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["note"]
 
 
 def test_remove_tree_removes_read_only_directories(tmp_path: Path) -> None:

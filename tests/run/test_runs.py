@@ -503,6 +503,28 @@ def test_full_storage_is_told_as_such(world: World, tmp_path: Path) -> None:
     assert world.processes() == []
 
 
+def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_delivered(world: World) -> None:
+    from tests.staging.disks import tmpfs
+    from workflow.run.work_locks import sweep
+
+    world.limits["push_s"] = 0.5
+    run_id = world.cell(last="fill")
+    world.run_dir(run_id).mkdir(parents=True)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    with tmpfs(world.cache, 16 << 20):
+        code, log = world.run(run_id)
+        assert code == 22, log
+        (node,) = world.cache.glob("local-0")
+        assert (node / "filler").stat().st_size > 1 << 20
+        assert len(list(node.glob("runs/*/pending.json"))) == 1
+        assert sweep(node / "runs") == []
+        (world.run_dir(run_id) / "attempts").unlink()
+        (delivery,) = deliver(node, world.storage)
+        assert delivery.delivered, delivery.message
+        assert list((node / "runs").iterdir()) == []
+    assert checked(world, run_id)["status"] == "ok"
+
+
 def test_read_only_storage_is_told_as_such(world: World) -> None:
     import subprocess
 

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from data_prep.push import deliver_pending
 from workflow.run.work_locks import hold, let_go, sweep
 from workflow.run.workdir import WorkDirectory, of_run
 
@@ -70,6 +72,25 @@ def test_our_own_and_what_waits_for_storage_stay(tmp_path: Path) -> None:
     assert waiting.exists()
     ours.remove()
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["two-r1-a1-4567"]
+
+
+@pytest.mark.parametrize("became", ["nothing", "a link", "a file"])
+def test_what_waits_is_kept_whatever_became_of_out(tmp_path: Path, became: str) -> None:
+    waiting = WorkDirectory(tmp_path, "two-r1-a1-4567")
+    waiting.create({}, "/results/runs/two-r1")
+    waiting.out.rename(tmp_path / "moved")
+    make: dict[str, Callable[[], object]] = {
+        "nothing": list,
+        "a link": lambda: waiting.out.symlink_to(tmp_path / "moved"),
+        "a file": waiting.out.touch,
+    }
+    make[became]()
+    assert waiting.exists()
+    waiting.collect(0, "a line\n")
+    waiting.keep({"target": str(tmp_path / "target"), "reason": "storage is away"})
+    (delivery,) = deliver_pending(tmp_path, lambda _target: None)
+    assert delivery.delivered, delivery.message
+    assert (tmp_path / "target" / "logs" / "node-0.log").read_text() == "a line\n"
 
 
 def test_a_lock_without_its_directory_goes(tmp_path: Path) -> None:

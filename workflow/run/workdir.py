@@ -3,6 +3,7 @@
 <cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  lib/slipway_reader  beat  cell.json
                                       own/ (what only we write: logs/, cell.json, a record that could not be pushed)
                                       resume/ (stop, and the checkpoint this attempt goes on from)
+                                      room/ (blocks of the disk for the notes of a result that waits for storage)
                                       run.json (whose this is: the run's directory on storage, the attempt)
 Only `out` can be written to in a container, and `own` is not in it at all: nothing of ours is written where a link may lie.
 for a container: program/ (the framework's folder), lib/ with copies, control/ (of engine and watchdog)
@@ -20,20 +21,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import RecordError
-from base.jsonfile import publish_json, read_json
-from base.publish import remove_tree
-from base.seal import publish_sealed
+from base.jsonfile import json_text, publish_json, read_json
+from base.publish import publish_in, remove_tree, reserve
+from base.seal import sealed_text
 from base.trusted import trusted_directory
 from base.untrusted import directory, entries
 from containers.spec import Paths
-from workflow.run.results import ENDED
-from workflow.run.work_locks import hold, let_go, sweep
+from workflow.run.results import ENDED, RECORD
+from workflow.run.work_locks import PENDING, hold, let_go, sweep
 
 logger = logging.getLogger(__name__)
 
 MOST_LOOKED_AT: Final = 20_000
 OWNER: Final = "run.json"
 """Whose the directory is: {run_dir, attempt}."""
+ROOM_BYTES: Final = {RECORD: 512 << 10, ENDED: 512 << 10, PENDING: 32 << 10}
+"""Of a record on many nodes, the same once more, and of a note with long paths."""
 READER: Final = Path(__file__).resolve().parents[2] / "data_prep" / "reader"
 WATCHDOG: Final = Path(__file__).resolve().parents[2] / "containers" / "lib" / "slipway_watchdog.py"
 
@@ -69,6 +72,7 @@ class WorkDirectory:
         self.beat = self.path / "beat"
         self.resume = self.path / "resume"
         self.program = self.path / "program"
+        self.room = self.path / "room"
         self._lock: int | None = None
 
     def create(self, cell_document: Mapping[str, Any], run_dir: str) -> None:
@@ -87,6 +91,9 @@ class WorkDirectory:
         (library / "slipway_reader").symlink_to(READER)
         self.beat.touch()
         self.resume.mkdir()
+        self.room.mkdir()
+        for name, num_bytes in ROOM_BYTES.items():
+            reserve(self.room / name, num_bytes)
         (self.path / "cell.json").write_text(json.dumps(cell_document, indent=1, sort_keys=True) + "\n")
 
     def paths(self, data: str, program: str) -> Paths:
@@ -141,15 +148,26 @@ class WorkDirectory:
 
     def keep(self, pending: Mapping[str, Any]) -> None:
         """Mark it as a result that waits for storage. `pending`: target, reason, and on the head node the record, and
-        the note of ended.py for a result."""
+        the note of ended.py for a result. Written into the room that was reserved: the disk may be full as well."""
         from data_prep.push import keep_pending
 
-        if pending.get("record") is not None:
-            publish_sealed(self.own / "record.json", pending["record"])
-        if pending.get("ended") is not None:
-            publish_json(self.own / ENDED, pending["ended"])
-        keep_pending(self.path, Path(pending["target"]), pending["reason"], own=self.own.name)
+        notes = {RECORD: (pending.get("record"), sealed_text), ENDED: (pending.get("ended"), json_text)}
+        for name, (note, text) in notes.items():
+            try:
+                if note is not None:
+                    publish_in(self.room / name, self.own / name, text(note))
+            except OSError as error:  # longer than its room: the files are kept without it
+                logger.error("%s", cache_failed(error, self.own / name))
+        if not self.out.is_dir() or self.out.is_symlink():
+            self._make_out()
+        keep_pending(self.path, Path(pending["target"]), pending["reason"], own=self.own.name, room=self.room / PENDING)
         self._let_go()
+
+    def _make_out(self) -> None:
+        """A program has removed `out`, or exchanged it: only a directory is delivered, be it an empty one, with what is ours beside it."""
+        with contextlib.suppress(OSError):
+            self.out.unlink(missing_ok=True)
+            self.out.mkdir()
 
     def remove(self) -> None:
         """Take it away."""
