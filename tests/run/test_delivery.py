@@ -11,6 +11,7 @@ import pytest
 
 from base.errors import LeaseError, PushError, RecordError
 from base.seal import read_sealed
+from tests.report.builder import failed
 from tests.run.test_results import write
 from tests.run.world import World
 from workflow.run.delivery import check_target, publish_delivered
@@ -63,16 +64,14 @@ def delivered(world: World, **changes: Any) -> Path:
     run_id = world.cell(2)
     run_dir = world.run_dir(run_id)
     write(run_dir, 1, "storage", None)
+    made = failed(world.cells[0], status="error")
+    keys = ("run_id", "study", "cell", "repeat", "attempt", "result_number", "site", "engine", "exclusive", "nodes", "threads_per_rank")
     facts = {
-        **{key: None for key in ("preflight", "earlier", "dataset")},
-        **{"run_id": run_id, "study": "test-study", "cell": world.cells[0], "repeat": 1, "attempt": 1, "result_number": 1},
-        **{"site": "here", "engine": "bare", "nodes": [], "threads_per_rank": 1, "warnings": [], "provenance": {}, "exclusive": None},
-        "allocation": {
-            **{key: None for key in ("scheduler", "scheduler_version", "job_id", "restart_count", "exclusive", "device")},
-            "oversubscribed": False,
-        },
+        **{key: made[key] for key in (*keys, "preflight", "dataset", "warnings", "provenance")},
+        "earlier": None,
+        "allocation": {key: made[key] for key in ("scheduler", "scheduler_version", "job_id", "restart_count", "device", "oversubscribed")},
     }
-    times = {"start": "", "end": "", "run_s": 1.0, "steps_s": {}}
+    times = {**made["time"], "run_s": made["run_s"], "steps_s": made["steps_s"]}
     end = RankEnd(ranks=(1,), host="local-1", exit_code=3, time=1.0)
     note = ended_note(facts, Ending(status="error", reason="rank 1 ended", rank_end=end), times, [0, 1], 7)
     (run_dir / "attempts" / "1" / "ended.json").write_text(json.dumps({**note, **changes}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from base.errors import LeaseError
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
+from tests.report.builder import failed, make_cell, make_record
 from tests.run.world import World
 from workflow.run.asked import SUFFIX, asked_of, parse_asked
 from workflow.run.prepare import prepare
@@ -38,34 +40,64 @@ def write(run_dir: Path, attempt: int, status: str = "ok", number: int | None = 
     """An attempt on storage; without a number a prevented one."""
     path = run_dir / "attempts" / str(attempt) / "record.json"
     path.parent.mkdir(parents=True)
-    kind = "prevented" if number is None else "result"
-    publish_sealed(path, {"kind": kind, "result_number": number, "attempt": attempt, "status": status, "checkpoint": None})
+    cell = {**make_cell(), "cell_id": run_dir.name.removesuffix("-r1")}
+    made = make_record(cell, attempt=attempt) if status == "ok" else failed(cell, attempt=attempt, status=status)
+    publish_sealed(path, {**made, "result_number": number})
     value: dict[str, Any] = read_sealed(path)
     return value
 
 
-def test_the_record_is_that_of_the_newest_readable_result(tmp_path: Path) -> None:
-    assert results_of(tmp_path) == []
-    assert not publish_newest(tmp_path, [])
-    write(tmp_path, 1, "error")
-    assert publish_newest(tmp_path, results_of(tmp_path))
-    write(tmp_path, 2, "killed", None)
-    newest = write(tmp_path, 3, "ok", 2)
-    write(tmp_path, 4, "ok", 3)
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return tmp_path / f"{make_cell()['cell_id']}-r1"
+
+
+def test_the_record_is_that_of_the_newest_readable_result(run_dir: Path) -> None:
+    assert results_of(run_dir) == []
+    assert not publish_newest(run_dir, [])
+    write(run_dir, 1, "error")
+    assert publish_newest(run_dir, results_of(run_dir))
+    write(run_dir, 2, "killed", None)
+    newest = write(run_dir, 3, "ok", 2)
+    write(run_dir, 4, "ok", 3)
     for name in ("4", "5.lost-0badcafe", "6.node-1", ".7.part-00"):
-        directory = tmp_path / "attempts" / name
+        directory = run_dir / "attempts" / name
         directory.mkdir(exist_ok=True)
         (directory / "record.json").write_text("{")
-    assert results_of(tmp_path) == [Result(2, 3, "ok"), Result(1, 1, "error")]
-    assert publish_newest(tmp_path, results_of(tmp_path))
-    assert read_sealed(tmp_path / "record.json") == newest
-    assert not publish_newest(tmp_path, results_of(tmp_path)), "it is there"
-    (tmp_path / "record.json").write_text("{")
-    assert published_result(tmp_path) is None
-    assert publish_newest(tmp_path, results_of(tmp_path))
-    remove_tree(tmp_path / "attempts")
-    assert results_of(tmp_path) == [Result(2, 3, "ok")], "attempts may be removed to have room"
-    assert not publish_newest(tmp_path, results_of(tmp_path))
+    assert results_of(run_dir) == [Result(2, 3, "ok"), Result(1, 1, "error")]
+    assert publish_newest(run_dir, results_of(run_dir))
+    assert read_sealed(run_dir / "record.json") == newest
+    assert not publish_newest(run_dir, results_of(run_dir)), "it is there"
+    (run_dir / "record.json").write_text("{")
+    assert published_result(run_dir) is None
+    assert publish_newest(run_dir, results_of(run_dir))
+    remove_tree(run_dir / "attempts")
+    assert results_of(run_dir) == [Result(2, 3, "ok")], "attempts may be removed to have room"
+    assert not publish_newest(run_dir, results_of(run_dir))
+
+
+@pytest.mark.parametrize("damage", ["a number", "of another run", "the same result in other bytes", "a pipe", "gone"])
+def test_the_attempts_own_copy_replaces_a_published_one_that_is_not_it(run_dir: Path, damage: str) -> None:
+    good = write(run_dir, 1)
+    assert publish_newest(run_dir, results_of(run_dir))
+    path = run_dir / "record.json"
+    before = path.read_bytes()
+    if damage == "a number":
+        del good["seal"]
+        good["performance"]["step_s"]["p50"] = -5
+        path.write_text(json.dumps(good))
+    elif damage == "of another run":
+        publish_sealed(path, {**good, "run_id": "another-r1"})
+    elif damage == "the same result in other bytes":
+        publish_sealed(path, {**good, "warnings": ["other"]})
+    else:
+        path.unlink()
+        if damage == "a pipe":
+            os.mkfifo(path)
+    assert (published_result(run_dir) is None) == (damage != "the same result in other bytes")
+    assert results_of(run_dir) == [Result(1, 1, "ok")]
+    assert publish_newest(run_dir, results_of(run_dir))
+    assert path.read_bytes() == before
 
 
 def start(world: World, asked: str) -> dict[str, Any]:

@@ -24,6 +24,8 @@ import argparse, json, os, time
 from pathlib import Path
 from base.publish import publish
 from workflow.run.asked import parse_asked
+from workflow.run.builder import make_record
+from workflow.study.resolved import find_run, read_resolved
 parser = argparse.ArgumentParser()
 parser.add_argument("--results", type=Path)
 parser.add_argument("--run")
@@ -33,7 +35,8 @@ with (arguments.results / "started").open("a") as log:
     print(arguments.run, os.environ["SLURM_JOB_ID"], os.environ.get("SLIPWAY_SUBMISSION", "-"), file=log)
 assert "AWS_SECRET_ACCESS_KEY" not in os.environ, "a job has all of the environment in which it was submitted"
 time.sleep(float(os.environ["SLIPWAY_FAKE_S"]))
-record = {"status": "ok", "result_number": after + 1}
+run = find_run(read_resolved(arguments.results), arguments.run)
+record = make_record(run.cell.to_json(), run.repeat, result_number=after + 1)
 run_dir = arguments.results / "runs" / arguments.run
 run_dir.mkdir(parents=True, exist_ok=True)
 publish(run_dir / "record.json", json.dumps(record).encode())
@@ -65,6 +68,7 @@ class Place:
             for room in ROOMS:
                 shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
             (self.root / "workflow" / "run" / "supervisor.py").write_text(SUPERVISOR)
+            shutil.copy(ROOT / "tests" / "report" / "builder.py", self.root / "workflow" / "run")
         (self.root / f"{name}.yaml").write_text(STUDY.format(name=name))
         self.processes: list[subprocess.Popen[Any]] = []
         self.results = Path(cluster.shared) / "slipway" / "results" / name

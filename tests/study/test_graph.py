@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
+from tests.report.builder import failed, make_record
 from tests.study.studies import changed, write
 from workflow.study.graph import Graph
 from workflow.study.graph_loading import load_graph
@@ -34,9 +35,14 @@ class Place:
 
     def record(self, run_id: str, content: dict[str, Any] | str) -> None:
         """The published record of a run."""
-        path = self.graph().study.record_path(run_id)
+        study = self.graph().study
+        run = next(run for run in study.runs if run.run_id == run_id)
+        path = study.record_path(run_id)
         path.parent.mkdir(parents=True)
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        if isinstance(content, dict):
+            make = make_record if content.get("status") == "ok" else failed
+            content = json.dumps(make(run.cell.to_json(), run.repeat, **content))
+        path.write_text(content)
 
 
 @pytest.fixture
@@ -53,8 +59,8 @@ def run_ids(graph: Graph) -> list[str]:
     return [run.run_id for run in graph.study.runs]
 
 
-OK = {"status": "ok", "result_number": 2}
-OOM = {"status": "oom", "result_number": 3}
+OK: dict[str, Any] = {"status": "ok", "result_number": 2}
+OOM: dict[str, Any] = {"status": "oom", "result_number": 3}
 
 
 @pytest.mark.parametrize(
@@ -65,9 +71,12 @@ OOM = {"status": "oom", "result_number": 3}
         (OOM, None, ".after-3"),
         ('{"status": "ok", "resu', None, ""),
         ("[]", None, ""),
-        ({"status": "ok"}, None, ""),
+        ({**OK, "result_number": None}, None, ""),
+        ({**OK, "performance.step_s.p50": -5}, None, ""),
+        ({**OK, "run_id": "another-r1"}, None, ""),
+        ({**OK, "cell.cell_id": "another"}, None, ""),
     ],
-    ids=["no record", "ok", "failed", "torn", "another thing", "without its number"],
+    ids=["no record", "ok", "failed", "torn", "another thing", "without its number", "a number", "another run's", "another cell's"],
 )
 def test_what_is_asked_of_a_run(place: Place, record: dict[str, Any] | str | None, asked: str | None, asked_with_retry: str | None) -> None:
     run_id, *others = run_ids(place.graph())

@@ -15,8 +15,8 @@ from base.jsonfile import read_content
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
 from workflow.report.attempts import Found, find_record
+from workflow.report.believing import record_of
 from workflow.report.kinds import NotBelieved
-from workflow.report.reading import read_fields
 from workflow.study import paths
 from workflow.study.cell import Run
 from workflow.study.study import Study
@@ -78,12 +78,9 @@ def _state(results: Path, run: Run) -> RunState:
 def _believed(found: Found, run: Run) -> tuple[dict[str, Any] | None, str]:
     """The columns of the record, or why it is not believed."""
     try:
-        record = read_fields(found.content) if found.content is not None else None
+        return (None if found.content is None else record_of(found.content, run.run_id)), "it is gone"
     except NotBelieved as error:
         return None, str(error)
-    if record is not None and (record["run_id"], record["record_cell_id"]) != (run.run_id, run.cell.cell_id):
-        return None, f"it says that it is of run {record['run_id']}"
-    return record, "it is gone"
 
 
 def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: bool) -> RunState:

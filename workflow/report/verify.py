@@ -16,8 +16,9 @@ from base.jsonfile import read_content
 from base.names import is_name
 from base.seal import seal_state
 from workflow.report.attempts import MAX_BYTES, names
+from workflow.report.believing import record_of
 from workflow.report.kinds import NotBelieved
-from workflow.report.reading import read_fields, read_value
+from workflow.report.reading import read_value
 from workflow.report.recompute import differences
 
 BLOCK: Final = 4 << 20
@@ -84,9 +85,7 @@ def _believed(found: Verified, path: Path, run_id: str, attempt: int | None) -> 
         if path.is_symlink():
             raise NotBelieved("it is a link, and nobody of ours made one")
         content = read_content(path, max_bytes=MAX_BYTES)
-        said = read_fields(content)
-        if said["run_id"] != run_id or (attempt is not None and said["attempt"] != attempt):
-            raise NotBelieved(f"it says that it is of run {said['run_id']}, attempt {said['attempt']}")
+        record_of(content, run_id, attempt)
     except NotBelieved as error:
         found.findings.append(f"{path}: {error}")
         return None

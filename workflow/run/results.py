@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from base.errors import RecordError
-from base.seal import publish_checked, read_sealed, read_sealed_bytes
+from base.jsonfile import read_content
+from base.seal import publish_checked, read_sealed
+from workflow.report.attempts import MAX_BYTES
+from workflow.report.believing import record_of
+from workflow.report.kinds import NotBelieved
 from workflow.run.outcome import RESULT
 
 RECORD: Final = "record.json"
@@ -45,8 +49,10 @@ def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 
 def results_of(run_dir: Path) -> list[Result]:
-    """All results, newest attempt first; the published one too, whose attempt's directory somebody may have removed."""
-    found = {result.attempt: result for result in _readable(records(run_dir, attempt_numbers(run_dir)))}
+    """All results, newest attempt first; the published one too, whose attempt's directory somebody may have removed. A record that its
+    reader does not believe is none."""
+    own = (_believed(run_dir, attempt)[1] for attempt in attempt_numbers(run_dir))
+    found = {result.attempt: result for result in own if result is not None}
     published = published_result(run_dir)
     if published is not None:
         found.setdefault(published.attempt, published)
@@ -54,25 +60,29 @@ def results_of(run_dir: Path) -> list[Result]:
 
 
 def published_result(run_dir: Path) -> Result | None:
-    """What the run's record.json says; None where it is missing, torn or changed."""
-    try:
-        return next(_readable([read_sealed(run_dir / RECORD)]), None)
-    except RecordError:
-        return None
+    """What the run's record.json says; None where it is missing or not believed."""
+    return _believed(run_dir)[1]
 
 
 def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
-    """Make record.json that of the newest of `results`, unless it is; whether something was written. Raises PushError, StorageError."""
-    if not results or published_result(run_dir) == results[0]:
+    """Make record.json, to the byte, the record of the newest of `results`, unless it is or that attempt's own copy is gone; whether
+    something was written. Raises PushError, StorageError."""
+    content, result = _believed(run_dir, results[0].attempt) if results else (b"", None)
+    if result is None or content == _believed(run_dir)[0]:
         return False
-    publish_checked(run_dir / RECORD, read_sealed_bytes(run_dir / "attempts" / str(results[0].attempt) / RECORD))
+    publish_checked(run_dir / RECORD, content)
     return True
 
 
-def _readable(found: Iterator[dict[str, Any]] | Sequence[dict[str, Any]]) -> Iterator[Result]:
-    for record in found:
-        try:
-            if record["kind"] == RESULT:
-                yield Result(number=int(record["result_number"]), attempt=int(record["attempt"]), status=str(record["status"]))
-        except (KeyError, TypeError, ValueError):
-            continue
+def _believed(run_dir: Path, attempt: int | None = None) -> tuple[bytes, Result | None]:
+    """The bytes of an attempt's record, None: of the published one, and the result that it is; None where it is missing, prevented, or
+    not believed by the reader of the tables."""
+    path = run_dir / RECORD if attempt is None else run_dir / "attempts" / str(attempt) / RECORD
+    try:
+        content = read_content(path, max_bytes=MAX_BYTES)
+        record = record_of(content, run_dir.name, attempt)
+    except (RecordError, NotBelieved):
+        return b"", None
+    if record["kind"] != RESULT:
+        return content, None
+    return content, Result(number=record["result_number"], attempt=record["attempt"], status=record["status"])

@@ -15,15 +15,17 @@ from typing import Any, Final, TypeVar
 
 from base.command import describe, run
 from base.errors import RecordError, SlipwayError
-from base.jsonfile import canonical_json
+from base.jsonfile import canonical_json, read_content
 from base.limited import call_limited
-from base.seal import read_sealed
 from base.units import counted
 from cluster.machine import usable_cores
 from cluster.slurm.last_call import watch_deadline
 from cluster.slurm.patient import patient_environ
 from data_prep.spec import DatasetSpec
+from workflow.report.attempts import MAX_BYTES
+from workflow.report.believing import record_of
 from workflow.report.files import PLOT_FILES, TABLE_FILES
+from workflow.report.kinds import NotBelieved
 from workflow.run.asked import asked_of, parse_asked
 from workflow.run.deadline import LEAST_MARGINS, margin_of
 from workflow.study.cell import Run
@@ -265,10 +267,10 @@ def _results_in(results_dir: str, run_ids: list[str]) -> dict[str, dict[str, Any
 
 
 def _result(path: Path) -> dict[str, Any]:
-    """Status and number of a published record; a torn or changed one stops nobody: the tables show it, and `retry=failed` asks for any
+    """Status and number of a published record; one that is not believed stops nobody: the tables show it, and `retry=failed` asks for any
     result: that of the attempt's own copy, where it can be read, or a new one."""
     try:
-        record = read_sealed(path)
-        return {"status": str(record["status"]), "result_number": int(record["result_number"])}
-    except (RecordError, KeyError, TypeError, ValueError):
+        record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name)
+        return {"status": record["status"], "result_number": int(record["result_number"])}
+    except (RecordError, NotBelieved, TypeError):  # TypeError: that of a prevented attempt, which has no number
         return {"status": "unreadable", "result_number": 0}
