@@ -19,7 +19,7 @@ MOST_FILES: Final = 10_000
 MOST_LOOKED_AT: Final = 10 * MOST_FILES
 MOST_REFUSED: Final = 1_000
 PATH_BYTES: Final = 1 << 20
-"""Of all paths together."""
+"""Of all paths together; a node that may push a part of the files may use that part of these bytes."""
 HOLES_BYTES: Final = 1 << 30
 _MOST_HOLES: Final = 10_000
 _OURS: Final = re.compile(r"(record|cell|ended)\.json|logs/(node|rank)-[\d-]+\.log|not-pushed-[0-9a-f]{12}\.jsonl")
@@ -41,15 +41,15 @@ def list_files(root: int, first: Sequence[str] = (), *, with_ours: bool = False,
     number of others keeps them out. `with_ours`: whether names that Slipway itself writes are allowed."""
     files: dict[str, Entry] = {}
     refused: list[Refusal] = []
-    path_bytes = 0
+    path_bytes, most_path_bytes = 0, PATH_BYTES * most // MOST_FILES
     for entry in (*_named(root, first), *_bounded(root, refused)):
         if entry.path in files or _UNFINISHED.fullmatch(entry.path):
             continue  # of the latter: what was being written when its rank ended
         reason = _refusal(entry, with_ours=with_ours)
         if reason is None and not stat.S_ISDIR(entry.status.st_mode):
             path_bytes += len(json.dumps(entry.path))
-            if len(files) == most or path_bytes > PATH_BYTES:
-                reason = f"one too many: {most} files with paths of {PATH_BYTES} bytes together are pushed"
+            if len(files) == most or path_bytes > most_path_bytes:
+                reason = f"one too many: {most} files with paths of {most_path_bytes} bytes together are pushed"
             else:
                 reason = _content_refusal(root, entry.path)
             if reason is None:

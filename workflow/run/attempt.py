@@ -15,6 +15,7 @@ from workflow.run.events import read_events
 from workflow.run.outcome import RESULT
 from workflow.run.plan import check_framework
 from workflow.run.record import measured
+from workflow.run.record_size import fitting
 from workflow.run.results import RECORD
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def publish_attempt(
     run_dir, number = Path(run["run_dir"]), run["attempt"]
     target = run_dir / "attempts" / str(number)
     there = Path(part).is_dir()
-    record = make_record()
+    record = fitting(make_record())
     if not leases.holds(run_dir, run["token"]):
         aside = target.with_name(f"{number}.lost-{run['token'][:8]}")
         if there:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from base.foreign import number, plain, text, whole
+from base.jsonfile import json_text
 from base.untrusted import Unusable, open_file
 
 MAX_LINE: Final = 1 << 20
@@ -24,6 +25,8 @@ MAX_KEPT: Final = 1000
 MAX_WARNING: Final = 500
 MAX_MESSAGE: Final = 2000
 MAX_WORD: Final = 100
+MAX_PROVENANCE: Final = 256 << 10
+"""Bytes of all that a program tells of its libraries, as a record has them."""
 
 Event = dict[str, Any]
 Reader = Callable[[object], Any]
@@ -44,6 +47,19 @@ class Step(NamedTuple):
 
 def _word(value: object) -> str | None:
     return None if value is None else text(value, MAX_WORD)
+
+
+def _provenance(value: object) -> Any:
+    """What does not fit into MAX_PROVENANCE is left out by its key: a record has a bound too."""
+    found, left = plain(value), MAX_PROVENANCE
+    if not isinstance(found, dict):
+        return None
+    for key, said in found.items():
+        size = len(json_text({key: said}))
+        if size > left:
+            found[key] = f"left out: {size} bytes, and all of it may have {MAX_PROVENANCE}"
+        left -= len(json_text({key: found[key]}))
+    return found
 
 
 def _flag(value: object) -> bool:
@@ -67,7 +83,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "framework_version": _word,
         "world_size": whole,
         "parameters": whole,
-        "provenance": plain,
+        "provenance": _provenance,
     },
     "run_stop": {
         **dict.fromkeys(("norm", "train_s", "eval_s", "window_wall_s", "window_steps_s"), number),
