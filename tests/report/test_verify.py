@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,61 @@ def test_nothing_is_waited_for_where_a_file_should_lie(results: Path, name: str,
         assert read_plots(results) is None, "they are made again"
     else:
         assert [sentence for sentence in stale_files(results) if str(place) in sentence]
+
+
+def test_a_run_without_a_record_is_told_and_a_study_that_cannot_be_read_is_wrong(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.move(results / "runs" / RUN, results.parent / "elsewhere")
+    assert run(["verify", str(results)]) == 0
+    assert "0 runs, 0 records, 0 files (0 B); numbers of 0 attempts computed again; 1 run of the study without a record" in (
+        capsys.readouterr().out
+    )
+    (results / "runs" / RUN).symlink_to(results.parent / "elsewhere")
+    assert f"{results / 'runs' / RUN}: a link" in verify_runs(results).findings[0]
+    (results / "study.json").write_text("{")
+    assert run(["verify", str(results)]) == 19
+    assert f"{results / 'study.json'} is not valid JSON" in capsys.readouterr().out
+
+
+def test_a_published_record_that_is_gone_or_old_is_named_unless_its_run_goes_on(results: Path) -> None:
+    run_dir = results / "runs" / RUN
+    first = (run_dir / "record.json").read_bytes()
+    attempt(results, 2, result_number=2)
+    assert verify_runs(results).findings == []
+    for damage, words in (
+        (lambda: (run_dir / "record.json").unlink(), "it is missing, and attempt 2 is a result"),
+        (lambda: (run_dir / "record.json").write_bytes(first), "it is not that of attempt 2, the newest result"),
+    ):
+        damage()
+        assert verify_runs(results).findings == [f"{run_dir / 'record.json'}: {words}"]
+        (run_dir / "lease.json").write_text("{}")
+        assert verify_runs(results).findings == []
+        (run_dir / "lease.json").unlink()
+
+
+def test_an_earlier_result_that_is_gone_is_named(results: Path) -> None:
+    attempt(results, 3, result_number=2, resumed_from={"attempt": 1, "step": 130, "used_s": 60.0})
+    shutil.rmtree(results / "runs" / RUN / "attempts" / "1")
+    where = results / "runs" / RUN / "attempts"
+    assert verify_runs(results).findings == [
+        f"{where}: of its results number 1 is missing",
+        f"{where / '3'}: it went on from an attempt that is not there",
+    ]
+
+
+def test_a_record_of_many_processes_is_looked_at_as_fast_as_any(results: Path) -> None:
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    many = 20_000_000
+    record["cell"].update(nodes=1, gpus_per_node=many, global_batch_size=many * record["cell"]["batch_size"])
+    publish(results, {**record, "world_size": many, "nodes": record["nodes"][:1]})
+    assert any("its events give" in finding for finding in verify_runs(results).findings)
+
+
+def test_tables_without_their_records_and_tables_that_are_gone_are_named(results: Path) -> None:
+    write_tables(write_collected([results], results), results)
+    (results / "tables" / "times.md").unlink()
+    assert [sentence.partition(";")[0] for sentence in stale_files(results)] == [f"{results / 'tables' / 'times.md'}: it is missing"]
+    (results / "records.parquet").unlink()
+    (sentence,) = stale_files(results)
+    assert "not verified, since" in sentence
+    shutil.rmtree(results / "tables")
+    assert list(stale_files(results)) == []

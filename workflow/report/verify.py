@@ -20,15 +20,18 @@ from workflow.report.believing import record_of
 from workflow.report.kinds import NotBelieved
 from workflow.report.reading import read_value
 from workflow.report.recompute import differences
+from workflow.report.sources import read_study
 
 BLOCK: Final = 4 << 20
 READERS: Final = 4
+MOST_RESULTS: Final = 10_000
 RECORD: Final = "record.json"
 
 
 @dataclass
 class Verified:
-    """What was looked at. `not_sealed`: records of a version that had no seals; `unread`: runs for which there was no time."""
+    """What was looked at. `not_sealed`: records of a version that had no seals; `unread`: runs for which there was no time; `without`: runs
+    of the study that have no record, since they were not begun, are not finished, or somebody has removed them."""
 
     runs: int = 0
     records: int = 0
@@ -37,6 +40,7 @@ class Verified:
     files: int = 0
     bytes: int = 0
     unread: int = 0
+    without: int = 0
     findings: list[str] = field(default_factory=list)
 
     def add(self, other: Verified) -> None:
@@ -48,7 +52,7 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     """Every run below `results`, several at once; `seen(done, in all)` after each. `until`: by the monotonic clock; then no run is begun.
     Reads every byte."""
     runs = sorted(name for name in names(str(results / "runs")) if is_name(name))
-    total = Verified()
+    total = _missing(results, runs)
 
     def one(run_id: str) -> Verified:
         return _run(results / "runs" / run_id) if until is None or time.monotonic() < until else Verified(unread=1)
@@ -61,8 +65,21 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     return total
 
 
+def _missing(results: Path, there: Sequence[str]) -> Verified:
+    """Runs that study.json names and that have no directory; a finding where it cannot be read."""
+    try:
+        study = read_study(results)
+    except RecordError as error:
+        return Verified(findings=[str(error)])
+    return Verified(without=len(study.runs.keys() - set(there)) if study else 0)
+
+
 def _run(directory: Path) -> Verified:
     found = Verified(runs=1)
+    places = (directory, directory / "attempts", *(directory / "attempts").glob("[1-9]*"))
+    found.findings += [f"{place}: a link, and nobody of ours made one" for place in places if place.is_symlink()]
+    if found.findings:
+        return found
     contents: dict[int, bytes] = {}
     for number in sorted(int(name) for name in names(str(directory / "attempts")) if name.isascii() and name.isdecimal()):
         content = _believed(found, directory / "attempts" / str(number) / RECORD, directory.name, number)
@@ -71,11 +88,34 @@ def _run(directory: Path) -> Verified:
     records = {number: read_value(content, losses=True) for number, content in contents.items()}
     for number, record in records.items():
         found.findings += list(_attempt(found, directory / "attempts" / str(number), record, records))
-    if (directory / RECORD).exists() or (directory / RECORD).is_symlink():
-        published = _believed(found, directory / RECORD, directory.name, None)
-        if published is not None and published not in contents.values():
-            found.findings.append(f"{directory / RECORD}: it is the record of no attempt of this run")
+    found.findings += _published(found, directory, contents, records)
+    found.without += not found.records
     return found
+
+
+def _published(found: Verified, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, Mapping[str, Any]]) -> Iterator[str]:
+    """The run's record and its attempts, one against the other. Results are counted from 1, so one that is gone is noticed; an attempt
+    that was prevented, or whose supervisor was killed, may have left nothing. Who holds the lease publishes what is not published."""
+    path = directory / RECORD
+    results = {number: record["result_number"] for number, record in records.items() if record["kind"] == "result"}
+    newest = max(results, default=None)
+    if path.exists() or path.is_symlink():
+        published = _believed(found, path, directory.name, None)
+        if published is None:
+            return
+        if published not in contents.values():
+            yield f"{path}: it is the record of no attempt of this run"
+        elif newest is not None and published != contents[newest] and not (directory / "lease.json").exists():
+            yield f"{path}: it is not that of attempt {newest}, the newest result"
+    elif newest is not None and not (directory / "lease.json").exists():
+        yield f"{path}: it is missing, and attempt {newest} is a result"
+    known = set(results.values())
+    if lost := [str(number) for number in range(1, min(max(known, default=1), MOST_RESULTS)) if number not in known]:
+        yield f"{directory / 'attempts'}: of its results number {', '.join(lost[:10])} is missing"
+    for number, record in records.items():
+        earlier = record.get("resumed_from")
+        if isinstance(earlier, dict) and earlier.get("attempt") not in records:
+            yield f"{directory / 'attempts' / str(number)}: it went on from an attempt that is not there"
 
 
 def _believed(found: Verified, path: Path, run_id: str, attempt: int | None) -> bytes | None:
@@ -164,9 +204,10 @@ def summary(found: Verified, sources: Sequence[Path]) -> str:
 
     sealed = f", {found.not_sealed} of them without a seal: of an earlier version" if found.not_sealed else ""
     left = f"; {counted(found.unread, 'run')} not verified: the time was over" if found.unread else ""
+    without = f"; {counted(found.without, 'run')} of the study without a record" if found.without else ""
     wrong = counted(len(found.findings), "finding") if found.findings else "all is what was written"
     where = ", ".join(str(source) for source in sources)
     return (
         f"{where}: {counted(found.runs, 'run')}, {counted(found.records, 'record')}{sealed}, {counted(found.files, 'file')} "
-        f"({format_size(found.bytes)}); numbers of {counted(found.recomputed, 'attempt')} computed again{left}: {wrong}"
+        f"({format_size(found.bytes)}); numbers of {counted(found.recomputed, 'attempt')} computed again{without}{left}: {wrong}"
     )

@@ -12,7 +12,7 @@ from base.jsonfile import read_content
 from base.units import counted
 from workflow.report.analysis import analyse
 from workflow.report.collect import Collection, collect, read_records
-from workflow.report.files import RECORDS_FILE
+from workflow.report.files import RECORDS_FILE, TABLE_FILES
 from workflow.report.formats import FORMATS
 from workflow.report.tables import TABLES
 
@@ -20,9 +20,13 @@ AGAIN = "`slipway tables` makes it anew"
 
 
 def stale_files(out: Path) -> Iterator[str]:
-    """One sentence for every file of the tables in `out` that is not what the records give; nothing where there are none."""
+    """One sentence for every file of the tables in `out` that is not what the records give, or is missing beside others; nothing where
+    there are none."""
     path = out / RECORDS_FILE
+    made = [name for name in TABLE_FILES if (out / name).exists()]
     if not path.exists():
+        if made:
+            yield f"{out / made[0]}: not verified, since {path} is missing, which says what it was made of; {AGAIN}"
         return
     try:
         there = read_records(path)
@@ -36,9 +40,11 @@ def stale_files(out: Path) -> Iterator[str]:
     analysis = analyse(now)
     for name, build in TABLES.items():
         files = {suffix: out / "tables" / f"{name}.{suffix}" for suffix in FORMATS}
-        table = build(analysis) if any(file.exists() for file in files.values()) else None
+        table = build(analysis) if made else None
         for suffix, file in files.items():
-            if table is not None and file.exists() and _differs(file, FORMATS[suffix](table).encode()):
+            if table is not None and not file.exists():
+                yield f"{file}: it is missing; {AGAIN}"
+            elif table is not None and _differs(file, FORMATS[suffix](table).encode()):
                 yield f"{file}: not what the records give; it was changed, or made by another version; {AGAIN}"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +29,7 @@ MAX_WORD: Final = 100
 MAX_PROVENANCE: Final = 256 << 10
 """Bytes of all that a program tells of its libraries, as a record has them."""
 
+_EVENTS_FILE: Final = re.compile(r"events-(0|[1-9][0-9]{0,8})\.jsonl")
 Event = dict[str, Any]
 Reader = Callable[[object], Any]
 
@@ -189,7 +191,7 @@ def parse_events(lines: Iterable[bytes]) -> RankEvents:
 def read_events(directory: Path, world_size: int) -> dict[int, RankEvents]:
     """The events of every rank that has a file in `directory`."""
     found = {}
-    for rank in range(world_size):
+    for rank in _ranks_there(directory, world_size):
         try:
             descriptor = open_file(directory / f"events-{rank}.jsonl")
         except (FileNotFoundError, Unusable):
@@ -197,6 +199,15 @@ def read_events(directory: Path, world_size: int) -> dict[int, RankEvents]:
         with os.fdopen(descriptor, "rb") as file:
             found[rank] = parse_events(bounded_lines(file))
     return found
+
+
+def _ranks_there(directory: Path, world_size: int) -> list[int]:
+    """Below `world_size`, which may be what a damaged record says: the directory is asked, not every rank."""
+    try:
+        found = [_EVENTS_FILE.fullmatch(name) for name in os.listdir(directory)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(rank for match in found if match and (rank := int(match[1])) < world_size)
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
