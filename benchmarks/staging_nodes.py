@@ -30,6 +30,8 @@ from data_prep.manifest import manifest_digest
 from tests.minicluster.registry import directory_of
 from tests.minicluster.spec import read_state
 from workflow.run.attempt import build_name
+from workflow.study.resolved import publish_resolved
+from workflow.study.study import load_study
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = Path("slipway", "results", "bench")
@@ -61,24 +63,22 @@ class Cluster:
 
 def prepare(cluster: Cluster, num_bytes: int, shards: int) -> Path:
     """A published dataset, and a study that uses it."""
-    datasets = cluster.shared / "slipway" / "datasets"
-    source = make_dataset(datasets, num_bytes, shards)
-    cell = {
-        "cell_id": "bench", "dataset": "bench", "dataset_spec": {}, "nodes": cluster.spec.nodes, "gpus_per_node": 1, "device": "cpu",
-    }  # fmt: skip
+    place = cluster.shared / "slipway-bench"
+    place.mkdir(exist_ok=True)
+    (place / "site.yaml").write_text(
+        f"{{storage: {cluster.shared / 'slipway'}, cache: {{path: /local/slipway}}, scheduler: slurm, queue: main, device: cpu}}\n"
+    )
+    (place / "study.yaml").write_text(
+        "study: bench\ndatasets: {bench: {source: synthetic, size: 32, channels: grey}}\n"
+        f"base: {{dataset: bench, model: lenet, batch_size: 1, nodes: {cluster.spec.nodes}, device: cpu, repeats: 1}}\n"
+    )
+    study = load_study(place / "study.yaml", str(place / "site.yaml"))
+    source = make_dataset(study.datasets_dir, num_bytes, shards)
     receipt = {"name": "bench", "digest": manifest_digest(source), "path": source.name, "samples": shards, "bytes": size(source)}
-    place = datasets / ".build" / build_name(cell)
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "dataset.json").write_text(json.dumps(receipt))
-    site: dict[str, Any] = {
-        "name": "bench", "storage": str(cluster.shared / "slipway"), "cache": {"path": "/local/slipway", "max_bytes": None},
-        "scheduler": "slurm", "engine": "bare", "queue": "main", "device": "cpu", "shared": "user", "setup": [], "network_interface": None,
-        "storage_limit": None, "directives": [],
-    }  # fmt: skip
-    study = {"schema": "slipway.study/1", "study": "bench", "cells": [cell], "site": site, "limits": {"walltime_s": 3600.0}, "history": []}
-    results = cluster.shared / RESULTS
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "study.json").write_text(json.dumps(study))
+    build = study.datasets_dir / ".build" / build_name(study.cells[0].to_json())
+    build.mkdir(parents=True, exist_ok=True)
+    (build / "dataset.json").write_text(json.dumps(receipt))
+    publish_resolved(study)
     return source
 
 
