@@ -343,3 +343,10 @@ def test_significant_digits(value: float | None, shown: str) -> None:
 )
 def test_the_interval_decides_the_digits(estimate: Estimate | None, shown: str) -> None:
     assert joined(with_error(estimate)) == shown
+
+
+def test_a_baseline_that_failed_has_no_speed_up(tmp_path: Path) -> None:
+    cells = scaling_cells(batch_size=[2], nodes=[1, 2])
+    records = [failed(cells[0], 1, status="nan"), *(make_record(cells[1], repeat) for repeat in (1, 2, 3))]
+    table = TABLES["times"](collected(tmp_path / "digits", records, cells))
+    assert cells_of(table, "speedup") == ["–", "–"]

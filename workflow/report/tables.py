@@ -200,7 +200,7 @@ def _time_values(comparison: Comparison, unit_s: float) -> list[Value]:
         number(percent(cell.input_wait_ratio), cell.input_wait_ratio),
         number(joined(with_error(rate)), rate.value if rate else None, measured),
         number(
-            "1" if comparison.is_baseline else joined(with_error(speedup)),
+            "1" if comparison.is_baseline and speedup else joined(with_error(speedup)),
             speedup.value if speedup else None,
             comparison.marks - cell.marks,
         ),
