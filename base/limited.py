@@ -7,6 +7,7 @@ than the work. The caller must have one thread only.
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -100,6 +101,7 @@ def call_limited(what: str, function: Callable[..., Any], *arguments: Any, timeo
 
 
 def _child(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    gc.disable()  # a destructor of a library may wait for a thread that was not forked along, for ever
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
