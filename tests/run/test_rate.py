@@ -78,8 +78,8 @@ def test_the_window_that_a_program_tells_counts_where_its_lines_come_late() -> N
     """Beside a GPU the line of the first measured step may be written when others are under way."""
     events = {0: rank([0.1] * 100)}
     first = events[0].steps[0]
-    events[0].steps[0] = first._replace(end_ns=SECOND_NS * 3)
-    assert rate(events)["window_s"] == pytest.approx(7.1)
+    events[0].steps[0] = first._replace(end_ns=SECOND_NS // 5)
+    assert rate(events)["window_s"] == pytest.approx(9.9)
     events[0].stop = {"window_wall_s": 10.0, "window_steps_s": 10.0}
     assert rate(events)["samples_per_s"] == pytest.approx(20)
 
@@ -87,6 +87,67 @@ def test_the_window_that_a_program_tells_counts_where_its_lines_come_late() -> N
 def test_a_window_without_a_clock_is_as_long_as_its_steps() -> None:
     assert rate({0: rank([0.1] * 100, end_ns=None)})["samples_per_s"] == pytest.approx(20)
     assert rate({0: rank([0.1] * 100)})["samples_per_s"] == pytest.approx(20)
+
+
+def windows(counts: dict[int, int], told_s: dict[int, float]) -> dict[int, RankEvents]:
+    """Ranks of 4 samples a step and 0.1 s, which call `counts` steps from step 10 on measured and tell `told_s` for them."""
+    events = {}
+    for number, count in counts.items():
+        entry = rank([0.1] * 210, samples=4)
+        entry.steps = {step: took._replace(measured=10 <= step < 10 + count) for step, took in entry.steps.items()}
+        entry.stop = {"window_wall_s": told_s[number]} if number in told_s else None
+        events[number] = entry
+    return events
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("count", [200, 150, 100])
+def test_ranks_that_measure_different_steps_have_their_true_rate(mode: str, told: bool, count: int) -> None:
+    """A rank's told wall time is that of all the steps it calls measured: the common ones may be fewer."""
+    events = windows({0: 200, 1: count}, {0: 20.0, 1: count / 10} if told else {})
+    found = performance(events, 2, 8, mode)
+    assert found is not None
+    assert (found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(80), None)
+    assert found["rate_to_median_ratio"] == pytest.approx(1)
+    assert (found["samples"], found["window_s"]) == (
+        (800 + 4 * count, pytest.approx(20)) if mode == "infer" else (8 * count, pytest.approx(count / 10))
+    )
+    assert measured(events, 2, 8, mode)["warnings"] == []
+
+
+def told_lines(order: list[int]) -> bytes:
+    """The lines of 4 samples and 0.1 s that a rank writes, one every 0.1 s."""
+    fields = {"event": "step", "seconds": 0.1, "measured": True, "samples": 4}
+    lines = [{**fields, "step": step, "monotonic_ns": (place + 1) * SECOND_NS // 10} for place, step in enumerate(order)]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def test_a_step_that_is_told_again_changes_nothing_and_is_counted() -> None:
+    events = {0: parse_events(told_lines([*range(199), 0, 199]).splitlines(keepends=True))}
+    found = performance(events, 1, 4)
+    assert found is not None
+    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(800 / 20.1), pytest.approx(20.1))
+    assert measured(events, 1, 4)["warnings"] == ["rank 0 wrote 1 lines that are no events, or tell a step again"]
+
+
+@pytest.mark.parametrize("order", [[*range(1, 199), 0, 199], [199, *range(199)], list(range(199, -1, -1))])
+def test_steps_in_another_order_tell_no_wall_time(order: list[int]) -> None:
+    events = {0: parse_events(told_lines(order).splitlines(keepends=True))}
+    found = performance(events, 1, 4)
+    assert found is not None
+    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(40), pytest.approx(20))
+    (said,) = measured(events, 1, 4)["windows"]
+    assert said.startswith("the clock of rank 0 goes back")
+
+
+def test_no_window_is_shorter_than_its_steps() -> None:
+    events = {0: rank([0.1] * 100, end_ns=5)}
+    assert rate(events)["window_s"] == pytest.approx(10)
+    events[0].stop = {"window_wall_s": 0.1}
+    assert rate(events)["window_s"] == pytest.approx(10)
+    events[0].stop = {"window_wall_s": 9.9}
+    assert rate(events)["window_s"] == 9.9, "as far apart as the clocks of a node may be"
 
 
 def test_a_miscount_of_samples_never_makes_a_run_faster_and_is_told() -> None:

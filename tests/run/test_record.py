@@ -169,7 +169,7 @@ def test_events_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "events-1.jsonl").write_bytes(b"".join(LINES))
     found = read_events(tmp_path, 3)
     assert list(found) == [1]
-    assert measured(found, 3, 4)["warnings"] == ["rank 1 wrote 7 lines that are no events"]
+    assert measured(found, 3, 4)["warnings"] == ["rank 1 wrote 7 lines that are no events, or tell a step again"]
 
 
 def test_ranks_that_disagree_are_a_warning() -> None:
@@ -273,6 +273,27 @@ def test_a_run_that_came_to_nothing_has_a_record_too() -> None:
 def test_a_record_that_contradicts_itself_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(RecordError, match=words):
         validate_record({**record(), **changes})
+
+
+def test_a_window_that_is_not_the_one_asked_for_is_warned_of() -> None:
+    """Also of a resumed run, whose window may be that of the attempt before."""
+    cell_asks = "and the cell asks for 5"
+    for count, words in (
+        (5, None),
+        (3, f"the window has 3 measured steps, {cell_asks}"),
+        (0, f"no step was told as measured by every rank, {cell_asks}"),
+    ):
+        events = {rank: rank_events([0.1] * 5, 5 - count, framework="f") for rank in range(4)}
+        found = measured(events, 4, 8)
+        warnings = validate_record(record(**found)).warnings
+        assert [warning.split(":")[0] for warning in warnings] == ([words] if words else [])
+        assert validate_record(record(Ending(status="timeout", reason="r"), **found)).warnings == [], "its end says why"
+
+
+def test_ranks_that_measure_different_steps_are_warned_of() -> None:
+    events = {rank: rank_events([0.1] * (9 if rank == 2 else 7), 2, framework="f") for rank in range(4)}
+    warnings = validate_record(record(**measured(events, 4, 8))).warnings
+    assert warnings == ["ranks measure different steps: 5 (2 to 6) on ranks 0, 1, 3, 7 (2 to 8) on rank 2"]
 
 
 def test_the_schema_in_config_is_current() -> None:

@@ -114,7 +114,7 @@ def checked_event(value: Any) -> Event | None:
 
 @dataclass
 class RankEvents:
-    """All that one rank said. `steps` by step number, in order."""
+    """All that one rank said. `steps` by step number, as they came; of a step that is told again the first line stands."""
 
     start: Event | None = None
     steps: dict[int, Step] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class RankEvents:
             self.phase = event["phase"]
 
     def _add_step(self, event: Event) -> bool:
-        if event["seconds"] < 0 or (len(self.steps) >= MAX_STEPS and event["step"] not in self.steps):
+        if event["seconds"] < 0 or len(self.steps) >= MAX_STEPS or event["step"] in self.steps:
             return False
         exchange_s = event.get("exchange_s")
         self.steps[event["step"]] = Step(

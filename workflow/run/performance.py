@@ -14,7 +14,7 @@ from base.foreign import number
 from workflow.run.drift import drift
 from workflow.run.events import RankEvents
 from workflow.run.quantiles import median, summarise
-from workflow.run.rate import measured_steps, own_window, pace
+from workflow.run.rate import measured_steps, own_window, pace, windows_of
 from workflow.run.stragglers import own_work, skew, straggler
 
 MAX_LOSSES = 200
@@ -27,7 +27,8 @@ def performance(events: Mapping[int, RankEvents], world_size: int, global_batch:
     if not measured:
         return None
     stops = [events[rank].stop for rank in range(world_size)]
-    walls_s = [own_window(steps, measured, stop) for steps, stop in zip(ranks, stops, strict=True)]
+    windows = windows_of(ranks, measured, mode)
+    walls_s = [own_window(steps, window, stop) for steps, window, stop in zip(ranks, windows, stops, strict=True)]
     work = [own_work(ranks, step, mode) for step in measured]
     found = pace(ranks, measured, walls_s, global_batch, mode)
     slowest = [max(steps[step].seconds for steps in ranks) for step in measured]

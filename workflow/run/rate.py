@@ -3,8 +3,8 @@
 `train`: ranks go on together, since each waits for all in the exchange of every step. The wall time is the longest of the ranks' own
 windows, each from the begin of its first to the end of its last measured step, by its own clock: clocks of different nodes need not
 agree. Where ranks begin the window together, as ours do behind a barrier, that is the time from the last rank's begin to the last rank's
-end; else it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own; who is slower works on alone
-at the end, and the longest window tells for how long.
+end; else it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own, each over the steps that it
+calls measured; who is slower works on alone at the end, and the longest window tells for how long.
 
 The median step is no rate. Where the two differ, `Pace.cause` says what most of the difference is made of.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from base.foreign import number
@@ -24,7 +25,12 @@ from workflow.run.stragglers import own_work
 UNEVEN: Final = 0.05
 """How far the rate may be from what the median step says before a cause is named."""
 
+CLOCK_RATIO: Final = 0.02
+"""How much shorter than the sum of its steps a window is believed to be, as for the mark `window`: the clock of a GPU is another one."""
+
 Ranks = Sequence[Mapping[int, Step]]
+Windows = Sequence[Sequence[int]]
+"""The numbers of the steps of each rank that count, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +46,20 @@ class Pace:
 
 
 def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked: int, mode: str) -> Pace:
-    """`ranks`: the steps of each; `measured`: the numbers of those that count, in order, at least one; `walls_s`: of `own_window` of each
-    rank; `asked`: samples of a step, all ranks together."""
-    samples = [_samples(steps, measured, asked / len(ranks)) for steps in ranks]
-    total = min(samples_of(ranks, measured, asked), asked * len(measured))  # a miscount never makes a run faster
+    """`ranks`: the steps of each; `measured`: of `measured_steps`, at least one; `walls_s`: of `own_window` of each rank; `asked`: samples
+    of a step, all ranks together."""
+    windows = windows_of(ranks, measured, mode)
+    samples = [_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)]
+    total = min(samples_of(ranks, windows, asked), samples_asked(windows, asked))  # a miscount never makes a run faster
     wall_s = _together(samples, walls_s, mode)
     rate = total / wall_s if wall_s else None
     middle = median([max(steps[step].seconds for steps in ranks) for step in measured])
-    ratio = rate * middle * len(measured) / total if rate and middle else None
+    scale = len(measured) * len(ranks) / sum(map(len, windows))  # 1, but for ranks that do not wait and measure different steps
+    ratio = rate * middle * len(measured) / (total * scale) if rate and middle else None
     cause = None
     if ratio is not None and abs(ratio - 1) > UNEVEN:
-        alone_s = _together(samples, [math.fsum(steps[step].seconds for step in measured) for steps in ranks], mode)
-        parts = {**_parts(ranks, measured, alone_s, mode), "gaps": wall_s - alone_s}
+        alone_s = scale * _together(samples, [_sum_s(steps, window) for steps, window in zip(ranks, windows, strict=True)], mode)
+        parts = {**_parts(ranks, measured, alone_s, mode), "gaps": scale * wall_s - alone_s}
         cause = max(parts, key=lambda name: parts[name] if ratio < 1 else -parts[name])
     return Pace(samples=total, window_s=max(walls_s), samples_per_s=rate, ratio=ratio, cause=cause)
 
@@ -62,20 +70,52 @@ def measured_steps(ranks: Ranks) -> list[int]:
     return sorted(step for step in common if all(steps[step].measured for steps in ranks))
 
 
-def own_window(steps: Mapping[int, Step], measured: Sequence[int], stop: Mapping[str, Any] | None) -> float:
-    """Seconds from the begin of a rank's first to the end of its last measured step, by its own clock: what it told in run_stop, or what
-    lies between its lines, whichever is longer (beside a GPU a line may come some steps late). Without either the sum of its steps."""
-    first, last = steps[measured[0]], steps[measured[-1]]
-    told = number((stop or {}).get("window_wall_s")) or 0.0
-    ends_ns = (first.end_ns, last.end_ns)
-    by_lines = 0.0 if ends_ns[0] is None or ends_ns[1] is None else (ends_ns[1] - ends_ns[0]) / 1e9 + first.seconds
-    longest = max(told, by_lines)
-    return longest if longest > 0 else math.fsum(steps[step].seconds for step in measured)
+def own_steps(steps: Mapping[int, Step]) -> list[int]:
+    """The numbers of the steps that a rank calls measured, in order."""
+    return sorted(number for number, step in steps.items() if step.measured)
 
 
-def samples_of(ranks: Ranks, measured: Sequence[int], asked: int) -> int:
+def windows_of(ranks: Ranks, measured: Sequence[int], mode: str) -> Windows:
+    """Of each rank the steps that its rate is made of: those of all ranks in common, and where nobody waits its own."""
+    return [own_steps(steps) if mode == "infer" else measured for steps in ranks]
+
+
+def own_window(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> float:
+    """Seconds from the begin of a rank's first to the end of its last step of `window`, by its own clock: what it told in run_stop, if
+    these are all the steps that it calls measured, or what lies between its lines, whichever is longer (beside a GPU a line may come some
+    steps late). Where that is shorter than the sum of these steps, or not known, it is that sum."""
+    whole = len(window) == sum(step.measured for step in steps.values())
+    told = (number((stop or {}).get("window_wall_s")) or 0.0) if whole else 0.0
+    longest, sum_s = max(told, _by_lines(steps, window)), _sum_s(steps, window)
+    return longest if longest >= sum_s * (1 - CLOCK_RATIO) else sum_s
+
+
+def goes_back(steps: Mapping[int, Step], window: Sequence[int]) -> bool:
+    """Whether a step of `window` ended before an earlier one did, by the rank's own clock: then its lines tell no wall time."""
+    ends_ns = [end_ns for step in window if (end_ns := steps[step].end_ns) is not None]
+    return any(after < before for before, after in pairwise(ends_ns))
+
+
+def _by_lines(steps: Mapping[int, Step], window: Sequence[int]) -> float:
+    """Seconds of the window by the times of its lines; 0 where they do not tell."""
+    first, last = steps[window[0]], steps[window[-1]]
+    if first.end_ns is None or last.end_ns is None or goes_back(steps, window):
+        return 0.0
+    return (last.end_ns - first.end_ns) / 1e9 + first.seconds
+
+
+def _sum_s(steps: Mapping[int, Step], window: Sequence[int]) -> float:
+    return math.fsum(steps[step].seconds for step in window)
+
+
+def samples_of(ranks: Ranks, windows: Windows, asked: int) -> int:
     """Samples that all ranks tell of in these steps."""
-    return round(math.fsum(_samples(steps, measured, asked / len(ranks)) for steps in ranks))
+    return round(math.fsum(_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)))
+
+
+def samples_asked(windows: Windows, asked: int) -> int:
+    """Samples that the cell asks for in these steps; `asked`: of a step, all ranks together."""
+    return asked * sum(map(len, windows)) // len(windows)
 
 
 def _samples(steps: Mapping[int, Step], measured: Sequence[int], share: float) -> float:

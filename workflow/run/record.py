@@ -15,7 +15,7 @@ from workflow.run.model_check import unchecked_model
 from workflow.run.ok_check import contradiction
 from workflow.run.outcome import Ending
 from workflow.run.performance import performance, training
-from workflow.run.rate import measured_steps, samples_of
+from workflow.run.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, windows_of
 
 SCHEMA: Final = "slipway.run/1"
 MAX_WARNINGS: Final = 20
@@ -27,17 +27,19 @@ OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
 def measured(
     events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train", model: tuple[str, int] | None = None
 ) -> dict[str, Any]:
-    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, and
-    `contradiction`: why this was no run that ended `ok`, or None. `model`: name and parameter count of the cell's network."""
+    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, `windows`: what would be wrong
+    with the measured steps of a run that ended well, and `contradiction`: why this was no run that ended `ok`, or None. `model`: name and
+    parameter count of the cell's network."""
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     unchecked = unchecked_model(events, model[0]) if model is not None else []
-    miscounted = _miscounted(events, world_size, global_batch)
+    miscounted = _miscounted(events, world_size, global_batch, mode)
     return {
         "performance": performance(events, world_size, global_batch, mode),
         "training": training(events, world_size),
         "provenance": program_provenance(starts),
         "checkpoint": checkpoint_of(events),
         "contradiction": contradiction(events, world_size, model),
+        "windows": _windows(events),
         "warnings": [*unchecked, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
     }
 
@@ -90,19 +92,49 @@ def _said(events: Mapping[int, RankEvents]) -> list[str]:
     return list(dict.fromkeys(warning for _, entry in sorted(events.items()) for warning in entry.warnings))
 
 
-def _miscounted(events: Mapping[int, RankEvents], world_size: int, global_batch: int) -> list[str]:
-    """A warning where the ranks did another number of samples than the cell asks for; more than that are not counted."""
+def _miscounted(events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str) -> list[str]:
+    """A warning where the ranks did another number of samples than the cell asks for in their steps; more than that are not counted."""
     ranks = [entry.steps for _, entry in sorted(events.items())]
     measured = measured_steps(ranks) if len(ranks) == world_size else []
-    told, asked = samples_of(ranks, measured, global_batch), global_batch * len(measured)
+    if not measured:
+        return []
+    windows = windows_of(ranks, measured, mode)
+    told, asked = samples_of(ranks, windows, global_batch), samples_asked(windows, global_batch)
     where = f"in {len(measured)} measured steps"
     return [] if told == asked else [f"the ranks tell of {told} samples {where}, and the cell asks for {asked}"]
 
 
+def _windows(events: Mapping[int, RankEvents]) -> list[str]:
+    """A sentence each where ranks measure different steps, or one by a clock that goes back."""
+    windows = {rank: own_steps(entry.steps) for rank, entry in sorted(events.items())}
+    back = [rank for rank, window in windows.items() if goes_back(events[rank].steps, window)]
+    warnings = [f"the clock of {_ranks(back)} goes back between measured steps: time between its steps is not known"] if back else []
+    said: dict[str, list[int]] = {}
+    for rank, window in windows.items():
+        said.setdefault(f"{len(window)} ({window[0]} to {window[-1]})" if window else "none", []).append(rank)
+    if any(window != windows[min(windows)] for window in windows.values()):
+        shown = ", ".join(f"{steps} on {_ranks(ranks)}" for steps, ranks in said.items())
+        warnings.append(text(f"ranks measure different steps: {shown}"))
+    return warnings
+
+
+def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str, Any], *, resumed: bool) -> list[str]:
+    """Warnings where a run that ended well has no window, or another one than was asked for; `found`: of chain.joined; `resumed`: a shorter
+    one is what is left after the resume."""
+    if ending.status != "ok":
+        return []
+    performance, asked = found.get("performance"), (cell["steps"] or {}).get("measured")
+    count = performance["num_measured_steps"] if performance else 0
+    if not count:
+        cells = "" if asked is None else f", and the cell asks for {asked}"
+        return [f"no step was told as measured by every rank{cells}: the run has no rate", *found.get("windows", [])]
+    short = [] if resumed or asked in (None, count) else [f"the window has {count} measured steps, and the cell asks for {asked}"]
+    return [*short, *found.get("windows", [])]
+
+
 def _broken(events: Mapping[int, RankEvents]) -> list[str]:
-    return [
-        f"rank {rank} wrote {entry.broken_lines} lines that are no events" for rank, entry in sorted(events.items()) if entry.broken_lines
-    ]
+    counts = {rank: entry.broken_lines for rank, entry in sorted(events.items()) if entry.broken_lines}
+    return [f"rank {rank} wrote {count} lines that are no events, or tell a step again" for rank, count in counts.items()]
 
 
 def build_record(
@@ -154,6 +186,11 @@ def build_record(
         "checkpoint": pushed_checkpoint(found, files),
         "dataset": run["dataset"],
         "provenance": {**run["provenance"], **found.get("provenance", {})},
-        "warnings": [*run.get("warnings", []), *network_warnings(run["preflight"]), *found.get("warnings", [])][:MAX_WARNINGS],
+        "warnings": [
+            *run.get("warnings", []),
+            *network_warnings(run["preflight"]),
+            *window_warnings(ending, run["cell"], found, resumed=run.get("earlier") is not None),
+            *found.get("warnings", []),
+        ][:MAX_WARNINGS],
         "files": sorted((dict(file) for file in files), key=lambda file: str(file["path"])),
     }
