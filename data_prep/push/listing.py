@@ -22,7 +22,9 @@ PATH_BYTES: Final = 1 << 20
 """Of all paths together; a node that may push a part of the files may use that part of these bytes."""
 HOLES_BYTES: Final = 1 << 30
 _MOST_HOLES: Final = 10_000
-_OURS: Final = re.compile(r"(record|cell|ended)\.json|logs/(node|rank)-[\d-]+\.log|not-pushed-[0-9a-f]{12}\.jsonl")
+_OURS: Final = re.compile(
+    r"(record|cell|ended|delivered-\d+(\.node-\d+)?)\.json|logs/(node|rank)-[\d-]+\.log|not-pushed-[0-9a-f]{12}\.jsonl"
+)
 _UNFINISHED: Final = re.compile(r"\.[^/]*\.part")
 
 Refusal = dict[str, str]  # {"path": in ASCII, "reason"}

@@ -21,6 +21,7 @@ from base.publish import part_path, publish_in, remove_tree
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
 from data_prep.push.copy import push_files
+from data_prep.push.delivered import write_list
 from data_prep.push.publish import TargetDiffers, publish_or_differ
 
 SCHEMA = "slipway.pending/1"
@@ -109,6 +110,8 @@ def push(root: int, out: str, own: str | None, name: str, target: Path, check: C
     part = part_path(target)
     try:
         files = push_files(here / out, part, own_dir=None if own is None else here / own)
+        if own is not None:
+            files.append(write_list(part, target.name, files))
         try:
             publish_or_differ(part, files, target)
         except TargetDiffers:

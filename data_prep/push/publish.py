@@ -57,6 +57,11 @@ def publish_or_differ(
     return True
 
 
+def compare_files(directory: Path, files: Iterable[Mapping[str, Any]], unlisted: Collection[str] = ("record.json",)) -> None:
+    """Raises PushError unless `files`, and nothing else, lie in `directory`."""
+    _verify(directory, _by_path(file for file in files if file["path"] not in unlisted), unlisted)
+
+
 def read_back(root: Path) -> Content:
     """Size and hash of every regular file below `root`, from storage rather than from memory. Raises PushError for others."""
     found: Content = {}

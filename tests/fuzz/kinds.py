@@ -12,6 +12,7 @@ from blake3 import blake3
 
 from base.errors import SlipwayError
 from base.jsonfile import canonical_json
+from base.seal import publish_sealed
 from base.typed import json_as
 from cluster.gpus import foreign, listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
@@ -38,18 +39,22 @@ from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
 from data_prep.manifest import parse_manifest, to_bytes
 from data_prep.push import pending
+from data_prep.push.delivered import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.journal import Journal
 from tests.build.corpus import class_folders
 from tests.fuzz.running import Kind
 from tests.report.builder import make_cell, make_record
+from workflow.report.reading import read_fields
 from workflow.run import lease
 from workflow.run.beats import Beats
 from workflow.run.chain import joined, resumable
 from workflow.run.deadline import budget_of
+from workflow.run.ended import complete_delivered, ended_note
 from workflow.run.events import read_events
 from workflow.run.image import check_nodes, read_entry
 from workflow.run.image_kept import read_pinned
+from workflow.run.outcome import Ending, RankEnd
 from workflow.run.plan import allocation_request
 from workflow.run.record import measured
 from workflow.run.results import published_result, results_of
@@ -423,6 +428,30 @@ def _read_pending(content: bytes, directory: Path) -> None:
         pending._content(directory / "run", *taken)
 
 
+def _ended_sample(directory: Path) -> tuple[bytes, ...]:
+    """Beside the study that it is about."""
+    study = json.loads(_study_sample(directory)[0])
+    _written(_json(study), directory / "results" / "study.json")
+    record = make_record(study["cells"][0])
+    facts = {**record, "allocation": record, "earlier": None}
+    times = {**record["time"], "run_s": record["run_s"], "steps_s": record["steps_s"]}
+    end = RankEnd(ranks=(0,), host="h", exit_code=3, time=1.0)
+    return (_json(ended_note(facts, Ending(status="error", reason="it ended", rank_end=end), times, [0], 7)),)
+
+
+def _read_ended(content: bytes, directory: Path) -> None:
+    """A note that cannot be read makes no result; one that can be, makes one that its readers believe."""
+    study = json.loads((directory / "results" / "study.json").read_bytes())
+    run_dir = directory / "results" / "runs" / study["runs"][0]["run_id"]
+    attempt = run_dir / "attempts" / "1"
+    _written(content, attempt / "ended.json")
+    entry = {"path": "ended.json", "bytes": len(content), "blake3": blake3(content).hexdigest()}
+    write_list(attempt, "1", [entry])
+    publish_sealed(attempt / "record.json", {"kind": "prevented", "status": "storage", "status_reason": "full", "files": []})
+    if not complete_delivered(run_dir):
+        assert read_fields((attempt / "record.json").read_bytes())["kind"] == "result"
+
+
 def _journal_sample(directory: Path) -> tuple[bytes, ...]:
     place = directory / "journal"
     place.mkdir(exist_ok=True)
@@ -577,6 +606,7 @@ KINDS: Final[dict[str, Kind]] = {
         _read_pending,
         "pending.json",
     ),
+    "ended.json": Kind("json", _ended_sample, _read_ended),
     "journal": Kind("text", _journal_sample, _read_journal),
     "events": Kind("lines", _sample(_lines(EVENTS)), _read_events),
     "record": Kind("json", _record_sample, _read_record),

@@ -433,7 +433,7 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     (world.run_dir(run_id) / "attempts").unlink()
     (delivery,) = deliver(world.cache / "local-0", world.storage)
     assert delivery.delivered
-    assert "files of other nodes are missing: deliver there too" in delivery.message
+    assert "files of other nodes are missing (node 1): deliver there too" in delivery.message
     record = world.record(run_id, 1)
     validate_record(record)
     assert (record["status"], record["kind"]) == ("storage", "prevented")

@@ -49,9 +49,9 @@ def check_target(storage: Path, target: Path) -> None:
             raise PushError(f"{place} is a link: results go to their own study only")
 
 
-def publish_delivered(run_dir: Path, pid: int) -> str | None:
+def publish_delivered(run_dir: Path, pid: int) -> str:
     """Under the run's lease, held by process `pid`: make results of what was delivered, and record.json that of the newest; what the run's
-    newest result is. Raises LeaseError where somebody runs it."""
+    newest result is, or why it has none. Raises LeaseError where somebody runs it."""
     holder = holder_of(pid, local.NAME, "", 0)
     numbers = attempt_numbers(run_dir)
     mine, dead = leases.acquire(
@@ -60,20 +60,22 @@ def publish_delivered(run_dir: Path, pid: int) -> str | None:
     try:
         if dead is not None:
             sweep_dead(run_dir, run_dir.name, dead)
-        complete_delivered(run_dir)
+        reasons = complete_delivered(run_dir)
         found = results_of(run_dir)
         publish_newest(run_dir, found)
     finally:
         leases.release(run_dir, mine.token)
-    return f"attempt {found[0].attempt}, status {found[0].status}" if found else None
+    if found:
+        return f"the run's result: attempt {found[0].attempt}, status {found[0].status}"
+    return "; ".join(reasons.values()) or "until all nodes have delivered it is no result"
 
 
 def _published(run_dir: Path) -> str:
     try:
-        result = call_limited(f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=PUBLISH_S)
+        said: str = call_limited(f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=PUBLISH_S)
+        return said
     except SlipwayError as error:
         return f"its record is left to the next start of the run: {error}"
-    return f"the run's result: {result}" if result else "files of other nodes are missing: deliver there too; until then it is no result"
 
 
 def _told(delivery: Delivery, run_dir: Path, what: str) -> Delivery:

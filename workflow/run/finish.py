@@ -289,12 +289,12 @@ class _Finish:
 
         _part(self.run, pending)
 
-    def _ended(self, was: Ending) -> dict[str, Any] | None:
-        """For a result: what it will be when it is delivered from all nodes that have files of it. None where those are not enough."""
+    def _ended(self, was: Ending) -> dict[str, Any]:
+        """What it will be when it is delivered from all nodes that have files of it: `was`; prevented, where those are not enough."""
         present = [node.index for node in self.nodes.present()]
-        if was.kind != RESULT or (was.status in NEED_ALL_FILES and len(present) < len(self.nodes.all)):
-            return None
-        return ended_note(run_facts(self.run, self.nodes), was, times_of(self.clock), present, self.run.work["model"]["parameters"])
+        enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
+        ending = was if enough else self.ending
+        return ended_note(run_facts(self.run, self.nodes), ending, times_of(self.clock), present, self.run.work["model"]["parameters"])
 
 
 def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
