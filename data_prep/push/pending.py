@@ -30,6 +30,7 @@ MAX_BYTES = 1 << 20
 MOST_REASON = 4000
 _OTHERS_WRITE = 0o022
 
+Remove = Callable[[Path], None]
 Check = Callable[[Path], None]
 """Raises an error of the tree where a result has no business at this path. Called in the child that pushes: it may read storage."""
 
@@ -60,9 +61,9 @@ def keep_pending(run_dir: Path, target: Path, reason: str, own: str | None = Non
         publish_in(room, run_dir / NAME, json_text(note))
 
 
-def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0) -> list[Delivery]:
+def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0, remove: Remove = remove_tree) -> list[Delivery]:
     """Push every waiting result of this user on this node, each in a child process of at most `timeout_s`; what was delivered leaves the
-    cache. `check` says where a result may go.
+    cache by `remove`. `check` says where a result may go.
 
     Where another result has the name meanwhile (the run was repeated), this one goes beside it as `<name>.lost-<work directory>`. A result
     that cannot be delivered stays and is reported, not raised. The caller must have one thread only.
@@ -71,7 +72,7 @@ def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0) -> 
     for run_dir in sorted(path.parent for path in (cache_dir / "runs").glob(f"*/{NAME}")):
         with _taken(run_dir) as note:
             if note is not None:
-                found.append(_deliver(run_dir, *note, check, timeout_s))
+                found.append(_deliver(run_dir, *note, check, timeout_s, remove))
     return found
 
 
@@ -123,12 +124,12 @@ def push(root: int, out: str, own: str | None, name: str, target: Path, check: C
     return str(target)
 
 
-def _deliver(run_dir: Path, root: int, note: int, check: Check, timeout_s: float) -> Delivery:
+def _deliver(run_dir: Path, root: int, note: int, check: Check, timeout_s: float, remove: Remove) -> Delivery:
     target = Path("unknown")
     try:
         out, own, target = _content(run_dir, root, note)
         went = Path(call_limited(f"push of {run_dir}", push, root, out, own, run_dir.name, target, check, timeout_s=timeout_s))
-        remove_tree(run_dir)
+        remove(run_dir)
     except SlipwayError as error:
         message = str(error).replace(f"/proc/self/fd/{root}", str(run_dir))
         return Delivery(run_dir=run_dir, target=target, delivered=False, message=message)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.push import deliver_pending
-from workflow.run.work_locks import hold, let_go, sweep
+from workflow.run.work_locks import hold, let_go, remove_delivered, sweep
 from workflow.run.workdir import WorkDirectory, of_run
 
 HOLDER = """
@@ -48,6 +48,28 @@ def test_two_studies_that_hold_the_same_cell_leave_each_other_alone(tmp_path: Pa
     assert of_run(tmp_path, Path("/results/first/runs/one-r1")) == [first.path]
     assert of_run(tmp_path, Path("/results/second/runs/one-r1"), 1) == [second.path]
     assert of_run(tmp_path, Path("/results/second/runs/one-r1"), 2) == []
+
+
+def test_what_a_killed_delivery_left_is_swept(tmp_path: Path) -> None:
+    left = tmp_path / "one"
+    left.mkdir()
+    for name in ("pending.json", "events-0.jsonl"):
+        (left / name).touch()
+    child = os.fork()
+    if child == 0:
+        remove_delivered(left, lambda _directory: os.kill(os.getpid(), signal.SIGKILL))
+        os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert [path.name for path in left.iterdir()] == ["events-0.jsonl"]
+    assert sweep(tmp_path) == ["one"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_delivered_goes_with_its_lock(tmp_path: Path) -> None:
+    (tmp_path / "one" / "out").mkdir(parents=True)
+    (tmp_path / "one" / "pending.json").touch()
+    remove_delivered(tmp_path / "one")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("planted", ["a pipe", "a link", "a directory"])

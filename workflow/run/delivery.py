@@ -18,6 +18,7 @@ from workflow.run import lease as leases
 from workflow.run.ended import complete_delivered
 from workflow.run.prepare import describe_holder, holder_alive, sweep_dead
 from workflow.run.results import attempt_numbers, publish_newest, results_of
+from workflow.run.work_locks import remove_delivered
 
 PUBLISH_S: Final = 600.0
 _ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
@@ -25,7 +26,7 @@ _ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
 
 def deliver(cache: Path, storage: Path) -> list[Delivery]:
     """Everything of ours that waits in `cache` goes to `storage`; the results that are whole then are published."""
-    found = deliver_pending(cache, partial(check_target, storage))
+    found = deliver_pending(cache, partial(check_target, storage), remove=remove_delivered)
     for run_dir in sorted({delivery.target.parents[1] for delivery in found if delivery.delivered}):
         found = [_told(delivery, run_dir, _published(run_dir)) for delivery in found]
     return found

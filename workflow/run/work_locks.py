@@ -38,6 +38,14 @@ def let_go(directory: Path, descriptor: int) -> None:
     os.close(descriptor)
 
 
+def remove_delivered(directory: Path, remove: Callable[[Path], None] = remove_tree) -> None:
+    """Take away a work directory that waited for storage. Its lock is there until all of it is gone: what a kill leaves is swept."""
+    descriptor = hold(directory)
+    (directory / PENDING).unlink(missing_ok=True)
+    remove(directory)
+    let_go(directory, descriptor)
+
+
 def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool = True) -> list[str]:
     """Remove the work directories of ours in `runs` in which nobody is at work, but for those that wait for storage; their names.
 
