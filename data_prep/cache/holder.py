@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from base.foreign import text, whole
-from cluster.processes import boot_id, state_of
+from cluster.processes import boot_id, pid_namespace, state_of
 from cluster.types import is_job_id
 
 MAX_PID = 2**31 - 1
@@ -30,6 +30,7 @@ def this_process(
         "pid": pid,
         "start_time": start_time(pid),
         "boot_id": boot_id(),
+        "pid_namespace": pid_namespace(),
         "uid": os.geteuid(),
         "job_id": job_id,
         "scheduler": scheduler,
@@ -40,7 +41,7 @@ def is_alive(holder: Mapping[str, Any], job_alive: JobAlive | None = None) -> bo
     """Whether the holder may still be at work. What cannot be found out counts as alive; `--force` is for people."""
     pid = whole(holder.get("pid"), 1, MAX_PID)
     if pid is not None:
-        return _process_alive(pid, holder.get("start_time"), holder.get("boot_id"))
+        return _process_alive(pid, holder)
     job_id, scheduler = holder.get("job_id"), holder.get("scheduler")
     if isinstance(job_id, str) and isinstance(scheduler, str) and is_job_id(job_id) and job_alive is not None:
         return job_alive(scheduler, job_id) is not False
@@ -59,9 +60,12 @@ def describe(holder: Mapping[str, Any]) -> str:
     return ", ".join(word for word in words if word) or "an unknown holder"
 
 
-def _process_alive(pid: int, started: Any, boot: Any) -> bool:
+def _process_alive(pid: int, holder: Mapping[str, Any]) -> bool:
+    started, boot, namespace = holder.get("start_time"), holder.get("boot_id"), holder.get("pid_namespace")
     if boot is not None and boot != boot_id():
         return False
+    if namespace is not None and namespace != pid_namespace():
+        return True  # its number means another process here, or none: leases of earlier versions do not say where it counts
     visible = True
     try:
         os.kill(pid, 0)

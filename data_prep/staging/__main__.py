@@ -147,7 +147,7 @@ def _holder(text: str | None) -> dict[str, Any] | None:
     except ValueError as error:
         raise ConfigError(f"--holder {text!r} is not JSON: {error}") from error
     if not isinstance(holder, dict):
-        raise ConfigError(f"--holder {text!r} is not a JSON object with run_id, pid, start_time, boot_id, job_id, scheduler")
+        raise ConfigError(f"--holder {text!r} is not a JSON object with run_id, pid, start_time, boot_id, pid_namespace, job_id, scheduler")
     return holder
 
 

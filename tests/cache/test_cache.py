@@ -38,6 +38,14 @@ def test_a_process_is_known_by_pid_start_and_boot() -> None:
         assert not is_alive(other)
 
 
+def test_a_process_of_another_pid_namespace_may_live() -> None:
+    me = this_process("run")
+    elsewhere = {**me, "pid": 2**22 + 5, "pid_namespace": "pid:[1]"}
+    assert is_alive(elsewhere)
+    assert not is_alive({**elsewhere, "boot_id": "another boot"})
+    assert not is_alive({key: value for key, value in elsewhere.items() if key != "pid_namespace"})
+
+
 @pytest.mark.parametrize(("answer", "alive"), [(True, True), (False, False), (None, True)])
 def test_a_job_is_judged_by_the_scheduler(answer: bool | None, alive: bool) -> None:
     asked = []

@@ -390,7 +390,16 @@ def _read_lease(content: bytes, directory: Path) -> None:
         lease._refusal(directory, found, lives, describe_holder)
 
 
-CACHED: Final = {"run_id": "a-r1", "pid": 999_999, "start_time": 1, "boot_id": "b", "uid": 1, "job_id": "12", "scheduler": "slurm"}
+CACHED: Final = {
+    "run_id": "a-r1",
+    "pid": 999_999,
+    "start_time": 1,
+    "boot_id": "b",
+    "uid": 1,
+    "job_id": "12",
+    "scheduler": "slurm",
+    "pid_namespace": "pid:[4026531836]",
+}
 
 
 def _read_cache_lease(content: bytes, directory: Path) -> None:

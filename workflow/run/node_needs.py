@@ -74,6 +74,7 @@ class Needs:
             "pid": os.getpid(),
             "start_time": state.start if state else None,
             "boot_id": processes.boot_id(),
+            "pid_namespace": processes.pid_namespace(),
             "uid": os.geteuid(),
             "job_id": self.allocation.job_id,
             "scheduler": self.allocation.scheduler,
