@@ -23,4 +23,5 @@ def holder_of(pid: int, scheduler: str, job_id: str, restart_count: int) -> Hold
         pid_start=state.start,
         boot_id=processes.boot_id(),
         pid_namespace=processes.pid_namespace(),
+        machine=processes.machine(),
     )

@@ -6,7 +6,9 @@ A pid alone names nobody, because it is used again: a process is known by pid an
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,6 +73,15 @@ def _is_hidden(pid: int) -> bool:
 def boot_id() -> str:
     """Changes with every boot of this machine, and is the same in its containers."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def machine(path: Path = Path("/etc/machine-id")) -> str | None:
+    """A hash of this machine's id, which outlives its boots and is shown to nobody; None where there is none, as in many containers."""
+    try:
+        found = path.read_bytes().strip()
+    except OSError:
+        return None
+    return hashlib.sha256(b"slipway " + found).hexdigest()[:32] if re.fullmatch(rb"[0-9a-f]{32}", found) else None
 
 
 def pid_namespace() -> str:

@@ -204,6 +204,8 @@ class Holder:
     """Start time of the process in clock ticks since boot (/proc/PID/stat, field 22): a pid alone is used again."""
     boot_id: str
     pid_namespace: str
+    machine: str | None = None
+    """Which machine, whatever it is called (processes.machine); None where that is not known, as in leases of earlier versions."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict that JSON can carry."""

@@ -108,9 +108,10 @@ def turn_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], in
 
 
 def holder_alive(holder: Holder) -> bool | None:
-    """By pid, start time and boot, where we can see its processes; a holder on another machine is unknown."""
+    """By pid, start time and boot, where we can see its processes; a holder on another machine is unknown, also on one of our name."""
     if holder.boot_id != processes.boot_id():
-        return False if holder.host == os.uname().nodename else None
+        same = holder.host == os.uname().nodename and holder.machine in (None, processes.machine())
+        return False if same else None
     if holder.pid_namespace != processes.pid_namespace():
         return None
     return processes.is_alive(holder.pid, holder.pid_start)

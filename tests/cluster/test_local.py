@@ -118,11 +118,25 @@ def holder(**changes: Any) -> Holder:
         ({"pid": 2**22 + 1}, False),
         ({"boot_id": "another boot"}, False),
         ({"boot_id": "another boot", "host": "another-host"}, None),
+        ({"boot_id": "another boot", "machine": processes.machine()}, False),
+        ({"boot_id": "another boot", "machine": "another machine"}, None),
         ({"pid_namespace": "pid:[1]"}, None),
     ],
 )
 def test_whether_a_holder_lives(changes: dict[str, Any], alive: bool | None) -> None:
     assert local.holder_alive(holder(**changes)) is alive
+
+
+@pytest.mark.parametrize(
+    ("content", "known"), [("0123456789abcdef" * 2 + "\n", True), ("uninitialized\n", False), ("", False), (None, False)]
+)
+def test_a_machine_is_known_by_its_id(tmp_path: Path, content: str | None, known: bool) -> None:
+    path = tmp_path / "machine-id"
+    if content is not None:
+        path.write_text(content)
+    found = processes.machine(path)
+    assert (found is not None) is known
+    assert found is None or content is None or found not in content
 
 
 def test_the_lock_s_directory_is_ours_alone(tmp_path: Path) -> None:
