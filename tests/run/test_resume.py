@@ -17,6 +17,8 @@ import pytest
 from base.units import format_duration
 from tests.run.test_runs import checked
 from tests.run.world import World
+from workflow.report.verify import verify_runs
+from workflow.run.delivery import deliver
 
 pytestmark = pytest.mark.slow
 STEP_S = 0.01
@@ -63,6 +65,32 @@ def whole(world: World, run_id: str) -> dict[str, Any]:
     assert code == 0, log
     assert world.left() == []
     return checked(world, run_id)
+
+
+def test_a_checkpoint_that_was_delivered_later_is_gone_on_from(world: World) -> None:
+    run_id = long_cell(world, 1)
+    short_jobs(world)
+    world.limits["push_s"] = 0.5
+    world.write()
+    record: dict[str, Any] = {"checkpoint": None}
+    while record["checkpoint"] is None:  # on a loaded machine the job may end before there is one
+        shutil.rmtree(world.run_dir(run_id), ignore_errors=True)
+        process = world.start(run_id)
+        world.wait_for(lambda: world.steps(run_id) > 1)
+        (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+        _, log = process.communicate(timeout=60)
+        assert process.returncode == PREEMPTED, log
+        (world.run_dir(run_id) / "attempts").unlink()
+        (delivery,) = deliver(world.cache / "local-0", world.storage)
+        assert delivery.message == "delivered; attempt 1 was prevented (preempted), its files are on storage"
+        assert verify_runs(world.results).findings == []
+        record = checked(world, run_id, 1)
+        world.limits["job_s"] *= 2
+        world.limits["walltime_s"] += world.limits["job_s"] / 2
+        world.write()
+    long_jobs(world)
+    last = whole(world, run_id)
+    assert (last["status"], last["resumed_from"]["attempt"], last["resumed_from"]["step"]) == ("ok", 1, record["checkpoint"]["step"])
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
