@@ -21,6 +21,7 @@ from base.typed import Check, Count, Like, read_as
 from workflow.run.attempt import read_measured
 from workflow.run.outcome import RESULT, Ending, RankEnd
 from workflow.run.record import build_record
+from workflow.run.record_size import fitting
 from workflow.run.results import ENDED, RECORD, attempt_numbers, results_of
 
 logger = logging.getLogger(__name__)
@@ -164,7 +165,9 @@ def _record(directory: Path, note: _Note, run: Mapping[str, Any], whole: bool, f
 
     facts = {**note["facts"], **run, "attempt": int(directory.name), "warnings": [*note["facts"]["warnings"], LATE]}
     found = read_measured(str(directory), run["cell"], note["parameters"])
-    record = build_record(facts, _ending(directory, note["ending"], whole, found["contradiction"]), note["times"], found, files)
+    record = dict(
+        fitting(build_record(facts, _ending(directory, note["ending"], whole, found["contradiction"]), note["times"], found, files))
+    )
     validate_record(record)
     read_fields(sealed_text(record))
     return record
