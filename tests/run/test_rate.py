@@ -268,3 +268,15 @@ def test_an_input_bound_run_has_the_rate_that_the_program_counts_itself(world: W
     assert found["samples_per_s"] == pytest.approx(240 / max(seconds for _, seconds in own), rel=0.01)
     assert found["samples_per_s"] < 0.7 * 4 / found["step_s"]["p50"], "which was the rate before"
     assert found["uneven_cause"] == "input"
+
+
+def test_waiting_for_input_is_a_part_of_the_steps_that_counts_over_all_of_them() -> None:
+    lines = [
+        json.dumps({"event": "step", "step": step, "seconds": 0.1, "measured": True, **({"input_s": told} if told is not None else {})})
+        for step, told in enumerate([0.3, None, -1e-9, 0.05])
+    ]
+    events = parse_events([f"{line}\n".encode() for line in lines])
+    assert [step.input_s for step in events.steps.values()] == [0.1, None, None, 0.05]
+    found = performance({0: events}, 1, 4, "train")
+    assert found is not None
+    assert found["input_wait_s_mean"] == pytest.approx(0.15 / 4)

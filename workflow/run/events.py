@@ -68,6 +68,12 @@ def _flag(value: object) -> bool:
     return value is True
 
 
+def _amount(value: object) -> float | None:
+    """A number that is not negative, or None."""
+    found = number(value)
+    return None if found is None or found < 0 else found
+
+
 _nanoseconds: Final = partial(whole, most=2**63 - 1)
 FIELDS: Final[dict[str, dict[str, Reader]]] = {
     "step": {
@@ -88,7 +94,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "provenance": _provenance,
     },
     "run_stop": {
-        **dict.fromkeys(("norm", "train_s", "eval_s", "window_wall_s", "window_steps_s"), number),
+        **dict.fromkeys(("norm", "train_s", "eval_s", "window_wall_s", "window_steps_s"), _amount),
         "max_memory_allocated_bytes": whole,
     },
     "eval": {"split": _word, "loss": number, "accuracy": number, "samples": whole},
@@ -152,7 +158,7 @@ class RankEvents:
         exchange_s = event.get("exchange_s")
         self.steps[event["step"]] = Step(
             seconds=event["seconds"],
-            input_s=event.get("input_s"),
+            input_s=_part(event.get("input_s"), event["seconds"]),
             measured=event.get("measured", False),
             samples=event.get("samples"),
             loss=event.get("loss"),
@@ -160,6 +166,11 @@ class RankEvents:
             exchange_s=exchange_s if exchange_s is not None and 0 <= exchange_s <= event["seconds"] else None,
         )
         return True
+
+
+def _part(seconds: float | None, whole_s: float) -> float | None:
+    """Seconds of a step's own: none are negative, and no more than the step has."""
+    return None if seconds is None or seconds < 0 else min(seconds, whole_s)
 
 
 def _any_integer(digits: str) -> int | float:

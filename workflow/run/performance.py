@@ -38,7 +38,7 @@ def performance(events: Mapping[int, RankEvents], world_size: int, global_batch:
         "num_warmup_steps": sum(1 for step in ranks[0] if step < measured[0] and all(step in steps for steps in ranks)),
         "samples": found.samples,
         "step_s": summarise(slowest),
-        "input_wait_s_mean": math.fsum(inputs) / len(inputs) if inputs else None,
+        "input_wait_s_mean": math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
         "first_step_s": max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
         "window_s": found.window_s,
         "window_steps_ratio": _window_steps(stops),
