@@ -21,6 +21,8 @@ MAX_LINE: Final = 1 << 20
 """Bytes of a line."""
 MAX_STEPS: Final = 1_000_000
 """Per rank; so are MAX_KEPT."""
+MAX_SECONDS: Final = 1e8
+"""Three years: the sum over MAX_STEPS is still a number that the tables take."""
 MAX_KEPT: Final = 1000
 """Of every other kind; of `checkpoint` and `eval` the last ones count, and replace the last."""
 MAX_WARNING: Final = 500
@@ -68,19 +70,26 @@ def _flag(value: object) -> bool:
     return value is True
 
 
-def _amount(value: object) -> float | None:
-    """A number that is not negative, or None."""
-    found = number(value)
-    return None if found is None or found < 0 else found
+def _between(most: float) -> Reader:
+    """A number from 0 to `most`, or None: more than anybody means, and less than what the tables' reader takes of a sum or a mean."""
+
+    def read(value: object) -> float | None:
+        found = number(value)
+        return None if found is None or not 0 <= found <= most else found
+
+    return read
+
+
+_seconds: Final = _between(MAX_SECONDS)
 
 
 _nanoseconds: Final = partial(whole, most=2**63 - 1)
 FIELDS: Final[dict[str, dict[str, Reader]]] = {
     "step": {
         "step": whole,
-        "seconds": number,
-        "input_s": number,
-        "exchange_s": number,
+        "seconds": _seconds,
+        "input_s": _seconds,
+        "exchange_s": _seconds,
         "measured": _flag,
         "samples": whole,
         "loss": number,
@@ -94,10 +103,11 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "provenance": _provenance,
     },
     "run_stop": {
-        **dict.fromkeys(("norm", "train_s", "eval_s", "window_wall_s", "window_steps_s"), _amount),
+        "norm": number,
+        **dict.fromkeys(("train_s", "eval_s", "window_wall_s", "window_steps_s"), _seconds),
         "max_memory_allocated_bytes": whole,
     },
-    "eval": {"split": _word, "loss": number, "accuracy": number, "samples": whole},
+    "eval": {"split": _word, "loss": number, "accuracy": _between(1), "samples": whole},
     "checkpoint": {"step": whole, "bytes": whole, "resumable": _flag},
     "error": {"kind": _word, "message": partial(text, max_chars=MAX_MESSAGE), "time": number},
     "warning": {"message": partial(text, max_chars=MAX_WARNING)},
@@ -153,7 +163,7 @@ class RankEvents:
             self.phase = event["phase"]
 
     def _add_step(self, event: Event) -> bool:
-        if event["seconds"] < 0 or len(self.steps) >= MAX_STEPS or event["step"] in self.steps:
+        if len(self.steps) >= MAX_STEPS or event["step"] in self.steps:
             return False
         exchange_s = event.get("exchange_s")
         self.steps[event["step"]] = Step(
@@ -163,14 +173,14 @@ class RankEvents:
             samples=event.get("samples"),
             loss=event.get("loss"),
             end_ns=event.get("monotonic_ns"),
-            exchange_s=exchange_s if exchange_s is not None and 0 <= exchange_s <= event["seconds"] else None,
+            exchange_s=exchange_s if exchange_s is not None and exchange_s <= event["seconds"] else None,
         )
         return True
 
 
 def _part(seconds: float | None, whole_s: float) -> float | None:
-    """Seconds of a step's own: none are negative, and no more than the step has."""
-    return None if seconds is None or seconds < 0 else min(seconds, whole_s)
+    """Seconds that are part of a step's: no more than it has."""
+    return None if seconds is None else min(seconds, whole_s)
 
 
 def _any_integer(digits: str) -> int | float:

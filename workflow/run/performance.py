@@ -18,20 +18,23 @@ from workflow.run.rate import measured_steps, own_window, pace, windows_of
 from workflow.run.stragglers import own_work, skew, straggler
 
 MAX_LOSSES = 200
+MAX_NUMBER = 1e15
+"""A rate or a ratio beyond it is that of a clock which did not run: no number."""
 
 
 def performance(events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train") -> dict[str, Any] | None:
-    """The record's `performance`; None unless every rank has measured steps in common."""
+    """The record's `performance`; None unless every rank has measured steps in common, and most of them took time."""
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
     measured = measured_steps(ranks) if len(ranks) == world_size else []
-    if not measured:
+    slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
+    if not measured or not median(slowest):
         return None
     stops = [events[rank].stop for rank in range(world_size)]
     windows = windows_of(ranks, measured, mode)
     walls_s = [own_window(steps, window, stop) for steps, window, stop in zip(ranks, windows, stops, strict=True)]
     work = [own_work(ranks, step, mode) for step in measured]
     found = pace(ranks, measured, walls_s, global_batch, mode)
-    slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
+    rate = _possible(found.samples_per_s)
     inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
     return {
         "num_measured_steps": len(measured),
@@ -41,16 +44,20 @@ def performance(events: Mapping[int, RankEvents], world_size: int, global_batch:
         "input_wait_s_mean": math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
         "first_step_s": max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
         "window_s": found.window_s,
-        "window_steps_ratio": _window_steps(stops),
-        "samples_per_s": found.samples_per_s,
-        "samples_per_s_per_gpu": None if found.samples_per_s is None else found.samples_per_s / world_size,
-        "rate_to_median_ratio": found.ratio,
+        "window_steps_ratio": _possible(_window_steps(stops)),
+        "samples_per_s": rate,
+        "samples_per_s_per_gpu": None if rate is None else rate / world_size,
+        "rate_to_median_ratio": _possible(found.ratio),
         "uneven_cause": found.cause,
-        "rank_skew_p95_ratio": skew(work),
+        "rank_skew_p95_ratio": _possible(skew(work)),
         "straggler_rank": straggler(work),
-        "drift_ratio": _halves(slowest),
+        "drift_ratio": _possible(_halves(slowest)),
         "drift": drift(slowest),
     }
+
+
+def _possible(value: float | None) -> float | None:
+    return None if value is None or value > MAX_NUMBER else value
 
 
 def _window_steps(stops: Sequence[Mapping[str, Any] | None]) -> float | None:
