@@ -37,6 +37,7 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
         ({"axes": {"nodes": None, "node": [1]}}, ["axes.node", "unknown key", "did you mean 'nodes'"]),
         ({"axes": {"repeats": [1]}}, ["axes.repeats", "base"]),
         ({"axes": {"model": ["lenett"]}}, ["axes.model[0]", "'lenett'", "did you mean 'lenet'"]),
+        ({"axes": {"model": ["LeNet"]}}, ["axes.model[0]", "'LeNet'", "lower-case", "did you mean 'lenet'?"]),
         ({"axes": {"model": ["$(reboot)"]}}, ["axes.model[0]", "$(reboot)", "lower-case"]),
         ({"axes": {"dataset": ["digit"]}}, ["axes.dataset[0]", "'digit'", "did you mean 'digits'"]),
         ({"base": {"framework": "pytorhc"}}, ["base.framework", "pytorhc", "did you mean 'pytorch'"]),

@@ -33,7 +33,8 @@ def wrong(found: object, valid: str) -> PydanticCustomError:
 
 def _name(value: object) -> object:
     if not isinstance(value, str) or not is_name(value):
-        raise wrong(value, f"a name of {NAME_RULE}")
+        small = isinstance(value, str) and is_name(value.lower())
+        raise wrong(value, f"a name of {NAME_RULE}" + (f"; did you mean {str(value).lower()!r}?" if small else ""))
     return value
 
 
