@@ -48,19 +48,13 @@ def run(
     try:
         process = subprocess.Popen(list(argv), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd)
         try:
-            stdout, stderr = communicate(process, stdin.encode(errors="replace"), timeout_s)
+            return communicate(process, stdin.encode(errors="replace"), timeout_s)
         finally:
             _end(process)
     except subprocess.TimeoutExpired as error:
         raise SlipwayError(f"{shlex.join(argv)} did not end within {timeout_s:g} s and was killed") from error
     except (OSError, ValueError) as error:  # ValueError: a word of it holds a null character
         raise SlipwayError(f"{shlex.join(argv)} cannot be started: {getattr(error, 'strerror', None) or error}") from error
-    return CommandResult(
-        argv=tuple(argv),
-        returncode=process.returncode,
-        stdout=stdout.decode(errors="replace"),
-        stderr=stderr.decode(errors="replace"),
-    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -77,8 +71,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float) -> tuple[bytes, bytes]:
-    """Give a program its input and take its output and errors, as Popen.communicate does, but at most MAX_OUTPUT bytes: an answer of
+def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float) -> CommandResult:
+    """Give a program its input and take what it says to its end, as Popen.communicate does, but at most MAX_OUTPUT bytes: an answer of
     gigabytes is none, and must not fill our memory. Raises TimeoutExpired, SlipwayError; the caller ends the program then."""
     deadline = time.monotonic() + timeout_s
     said: dict[IO[bytes], bytearray] = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
@@ -103,7 +97,9 @@ def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float
                     waiting.unregister(key.fileobj)
                     key.fileobj.close()  # type: ignore[union-attr]
     process.wait(max(0.0, deadline - time.monotonic()))
-    return bytes(said.get(process.stdout, b"")), bytes(said.get(process.stderr, b""))  # type: ignore[arg-type]
+    stdout, stderr = (said.get(stream, b"").decode(errors="replace") for stream in (process.stdout, process.stderr))  # type: ignore[arg-type]
+    argv = tuple(map(str, process.args))  # type: ignore[arg-type]
+    return CommandResult(argv=argv, returncode=process.returncode, stdout=stdout, stderr=stderr)
 
 
 def _fed(stream: IO[bytes], left: memoryview) -> memoryview:

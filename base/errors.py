@@ -154,6 +154,12 @@ class Cancelled(SlipwayError):
     exit_code = 26
 
 
+def error_of_exit(code: int, default: type[SlipwayError]) -> type[SlipwayError]:
+    """The class of this tree with which another process of ours ended; `default` where none has this exit code."""
+    found = (kind for kind in SlipwayError.__subclasses__() if kind.exit_code == code != SlipwayError.exit_code)
+    return next(found, default)
+
+
 def error_named(name: str, default: type[SlipwayError] = SlipwayError) -> type[SlipwayError]:
     """The class of this tree that another process names; `default` where there is none of that name."""
     found = globals().get(name)

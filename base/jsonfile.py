@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from base.errors import RecordError, SlipwayError
-from base.foreign import printable
+from base.foreign import printable, quoted
 from base.publish import publish
 from base.untrusted import open_plain
 
@@ -93,7 +93,7 @@ def read_content(path: Path, error: type[SlipwayError] = RecordError, max_bytes:
 def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = RecordError) -> Any:
     """The value in `content`, which came from `where`; its texts can be written as UTF-8, and its numbers fit into 64 bits.
 
-    Raises `error`, which begins with `where`, for anything else: torn, too deep, no UTF-8, NaN, a number of 400 digits.
+    Raises `error`, which begins with `where`, for anything else: torn, too deep, no UTF-8, NaN, a number of 400 digits, a key twice.
     """
     try:
         text = content.decode()
@@ -160,5 +160,15 @@ def _constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number of JSON")
 
 
-_QUICK: Final = json.JSONDecoder(parse_constant=_constant)
-_CAREFUL: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)
+def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object, for a decoder of JSON. Raises ValueError where a key is there twice: readers differ in which of the two they take."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {quoted(twice)} is in one object twice")
+    return value
+
+
+_QUICK: Final = json.JSONDecoder(parse_constant=_constant, object_pairs_hook=with_keys_once)
+_CAREFUL: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant, object_pairs_hook=with_keys_once)

@@ -2,21 +2,25 @@
 
 A process that waits for a dead network file system sits in uninterruptible sleep and cannot be killed; so the caller must be another
 process, and must not wait for the child for ever either. fork, not spawn: the children are many and short, and an import costs more
-than the work. The caller must have one thread only.
+than the work. The caller must have one thread only: a lock that another thread holds at the fork, such as that of a module which it is
+importing, is never released in the child. For a caller with threads there is `call_apart`: an interpreter of its own costs 0.1 s of a core.
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from base.errors import SlipwayError, StorageError
 from base.jsonfile import json_line, parse_json
+from base.rooms import rooms_environ
 
 
 def _tree(root: type[SlipwayError]) -> dict[str, type[SlipwayError]]:
@@ -29,22 +33,49 @@ def _tree(root: type[SlipwayError]) -> dict[str, type[SlipwayError]]:
 _BY_NAME: Final = _tree(SlipwayError)
 
 
-class LimitedCall:
-    """A running child: poll `done()` from an event loop over `fileno()`, or `wait()`. The result travels as JSON."""
+MOVED_EVERY_S: Final = 1.0
 
-    def __init__(self, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> None:
+
+class _Telling:
+    """Of a child: where it tells that bytes move, and when it did so last."""
+
+    writer: int | None = None
+    last = -math.inf
+
+
+def moved() -> None:
+    """Bytes have moved: the limit of the child that calls this begins anew, if it is one of silence. In other processes nothing happens."""
+    if _Telling.writer is not None and time.monotonic() - _Telling.last >= MOVED_EVERY_S:
+        os.write(_Telling.writer, b"\n")
+        _Telling.last = time.monotonic()
+
+
+class LimitedCall:
+    """A running child: poll `done()` from an event loop over `fileno()`, or `wait()`. The result travels as JSON, after a line without
+    anything for each `moved()`.
+
+    `renewed`: for what may have any number of bytes to copy. The limit is one of silence, and begins anew as often as `moved()` is called.
+    """
+
+    def __init__(self, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float, renewed: bool = False) -> None:
         self.what = what
         self.deadline = time.monotonic() + timeout_s
         self.timeout_s = timeout_s
+        self.renewed = renewed
         self._chunks: list[bytes] = []
         self._ended = False
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(reader)
-            _child(writer, function, arguments)
+        self._reader, writer = os.pipe2(os.O_CLOEXEC)
+        self.pid = self._begin(writer, function, arguments)
         os.close(writer)
-        self._reader = reader
+
+    def _begin(self, writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            os.close(self._reader)
+            _Telling.writer = writer if self.renewed else None
+            gc.disable()  # our garbage is not the child's: a destructor may wait for a thread that was not forked along, for ever
+            answer(writer, function, arguments)
+        return pid
 
     def fileno(self) -> int:
         """Readable when the child has said something or ended."""
@@ -56,25 +87,28 @@ class LimitedCall:
             chunk = os.read(self._reader, 1 << 16)
             if chunk:
                 self._chunks.append(chunk)
+                if self.renewed:
+                    self.deadline = time.monotonic() + self.timeout_s
             else:
                 self._ended = True
                 os.close(self._reader)
                 os.waitpid(self.pid, 0)
         return self._ended
 
-    def overdue(self) -> bool:
-        """Whether the limit has passed."""
-        return not self._ended and time.monotonic() > self.deadline
-
     def result(self) -> Any:
         """The function's result. Raises what the function raised (of our tree), or StorageError if it died without a whole answer."""
-        answer = b"".join(self._chunks)
+        answer = b"".join(self._chunks).lstrip(b"\n")
         if not answer.endswith(b"\n"):
             raise StorageError(f"{self.what}: the child process died {'in its' if answer else 'without an'} answer")
         kind, value = parse_json(answer, self.what, StorageError)
         if kind == "ok":
             return value
         raise _BY_NAME.get(kind, SlipwayError)(value)
+
+    def late(self) -> StorageError:
+        """What to raise when its time was over."""
+        what = "nothing moved for" if self.renewed else "no answer within"
+        return StorageError(f"{self.what}: {what} {self.timeout_s:g} s; the storage behind it hangs, or is very slow")
 
     def abandon(self) -> None:
         """Kill the child and do not wait for it: in uninterruptible sleep it dies when the storage answers."""
@@ -90,31 +124,56 @@ class LimitedCall:
             left = self.deadline - time.monotonic()
             if left <= 0:
                 self.abandon()
-                raise StorageError(f"{self.what}: no answer within {self.timeout_s:g} s; the storage behind it hangs, or is very slow")
+                raise self.late()
             select.select([self._reader], [], [], left)
         return self.result()
 
 
-def call_limited(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-    """`function(*arguments)` in a child process, at most `timeout_s`. `what` starts the error message. Arguments are inherited by fork."""
-    return LimitedCall(what, function, *arguments, timeout_s=timeout_s).wait()
+def call_limited(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float, renewed: bool = False) -> Any:
+    """`function(*arguments)` in a child process, at most `timeout_s`. `what` starts the error message. Arguments are inherited by fork.
+    `renewed`: see LimitedCall."""
+    return LimitedCall(what, function, *arguments, timeout_s=timeout_s, renewed=renewed).wait()
 
 
-def _child(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    gc.disable()  # a destructor of a library may wait for a thread that was not forked along, for ever
+def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
+    """call_limited() for a caller that has threads: `function`, of a module, in an interpreter of its own; `arguments` go there as JSON."""
+    return _CallApart(what, function, *arguments, timeout_s=timeout_s).wait()
+
+
+ANSWER_FD: Final = 3
+
+
+class _CallApart(LimitedCall):
+    """In a program that is started, not forked."""
+
+    def _begin(self, writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+        told = os.memfd_create("arguments")
+        try:
+            with os.fdopen(os.dup(told), "wb") as file:
+                file.write(json_line(arguments))
+            os.lseek(told, 0, os.SEEK_SET)
+            argv = [sys.executable, "-P", "-m", "base.limited_child", function.__module__, function.__name__]
+            files = [(os.POSIX_SPAWN_DUP2, told, 0), (os.POSIX_SPAWN_DUP2, writer, ANSWER_FD)]
+            return os.posix_spawn(sys.executable, argv, {**os.environ, **rooms_environ(os.environ)}, file_actions=files)
+        finally:
+            os.close(told)
+
+
+def answer(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> NoReturn:
+    """In the child: call, tell the parent, and end."""
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
-        answer: list[Any] = ["ok", function(*arguments)]
+        said: list[Any] = ["ok", function(*arguments)]
     except SlipwayError as error:
-        answer = [type(error).__name__, str(error)]
+        said = [type(error).__name__, str(error)]
     except OSError as error:
-        answer = ["StorageError", f"{error.strerror}: {error.filename}" if error.filename else str(error)]
+        said = ["StorageError", f"{error.strerror}: {error.filename}" if error.filename else str(error)]
     except BaseException as error:  # the child must answer whatever happens: the parent turns this into its own error
-        answer = ["SlipwayError", f"{type(error).__name__}: {error}"]
+        said = ["SlipwayError", f"{type(error).__name__}: {error}"]
     try:
-        data = json_line(answer)
+        data = json_line(said)
         while data:
             data = data[os.write(writer, data) :]
     finally:

@@ -9,12 +9,19 @@ import sys
 
 from base.foreign import printable as printable
 
+_LINE = re.compile(r"\d\d:\d\d:\d\d \S+ (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<message>.*)")
 _SECRET = re.compile(r"(?i)\b((?:[a-z0-9_]*(?:token|password|passwd|secret|api_?key))\s*[=:]\s*)\S+")
 
 
 def masked(text: str) -> str:
     """`text` with the values of what looks like secrets replaced."""
     return _SECRET.sub(r"\1***", text)
+
+
+def level_and_message(line: str) -> tuple[str, str] | None:
+    """Of a line that a logger of `configure` wrote; None for any other, such as a later line of a long message. For showing to people."""
+    found = _LINE.fullmatch(line)
+    return None if found is None else (found["level"], found["message"])
 
 
 class _Formatter(logging.Formatter):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
@@ -21,9 +22,32 @@ def slug(*words: object, length: int = 40) -> str:
 
 
 def closest(word: str, valid: Iterable[str]) -> str | None:
-    """The valid word a user most likely meant, or None."""
-    found = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.6)
-    return found[0] if found else None
+    """The valid word a user most likely meant, or None: other tools' word for it, else the same in another case, else one like it."""
+    small = {other.lower(): other for other in valid}
+    meant = OTHER_WORDS.get(word.lower())
+    if meant in small.values():
+        return meant
+    found = difflib.get_close_matches(word.lower(), list(small), n=1, cutoff=0.6)
+    return small[found[0]] if found else None
+
+
+OTHER_WORDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("gpu", "gpus", "nvidia"), "cuda"),
+    **dict.fromkeys(("float16", "half", "f16"), "fp16"),
+    **dict.fromkeys(("bfloat16", "bfloat"), "bf16"),
+    **dict.fromkeys(("float32", "float", "single", "f32"), "fp32"),
+    **dict.fromkeys(("tensorfloat32", "tensorfloat"), "tf32"),
+    **dict.fromkeys(("channels_last", "channels-last", "hwc"), "nhwc"),
+    **dict.fromkeys(("channels_first", "channels-first", "chw"), "nchw"),
+    **dict.fromkeys(("inference", "eval", "forward", "predict", "test"), "infer"),
+    **dict.fromkeys(("singularity", "sif"), "apptainer"),
+    **dict.fromkeys(("no", "none", "native", "venv", "host"), "bare"),
+    **dict.fromkeys(("torque", "openpbs", "pbspro"), "pbs"),
+    **dict.fromkeys(("gridengine", "uge", "sungridengine"), "sge"),
+    "sbatch": "slurm",
+    "bsub": "lsf",
+}
+"""What other tools call it. Taken where the word that is meant is a valid one."""
 
 
 def choices(word: str, valid: Iterable[str]) -> str:

@@ -26,14 +26,8 @@ def part_path(target: Path) -> Path:
 def publish(target: Path, content: bytes, mode: int = 0o644) -> None:
     """Write `content` to `target` so that readers see the old file or the new one, nothing between. `mode` is subject to the umask."""
     part = part_path(target)
-    with _naming(target):
-        try:
-            _write(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), content)
-            os.replace(part, target)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-        sync_directory(target.parent)
+    with _naming(target), _becoming(part, target):
+        _write(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), content)
 
 
 def reserve(room: Path, num_bytes: int) -> None:
@@ -62,13 +56,8 @@ def publish_in(room: Path, target: Path, content: bytes) -> None:
 
 def publish_file(part: Path, target: Path) -> None:
     """Make the finished file `part` (same file system) durable under the name `target`. On failure `part` is removed."""
-    try:
+    with _becoming(part, target):
         _sync_path(part)
-        os.replace(part, target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    sync_directory(target.parent)
 
 
 def publish_directory(part: Path, target: Path) -> bool:
@@ -144,6 +133,18 @@ def _write(descriptor: int, content: bytes, *, truncate: bool = False) -> None:
         if truncate:
             file.truncate()
         os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _becoming(part: Path, target: Path) -> Iterator[None]:
+    """The file `part`, which is made durable within, gets the name `target`, durably; on failure it is removed."""
+    try:
+        yield
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    sync_directory(target.parent)
 
 
 @contextlib.contextmanager

@@ -54,12 +54,18 @@ def at_least(least: int) -> Check:
     return Check(f"a number from {least} on", lambda value: bool(value >= least))
 
 
+def above(least: int) -> Check:
+    """For numbers."""
+    return Check(f"a number above {least}", lambda value: bool(value > least))
+
+
 Count = Annotated[int, at_least(0)]
 FromOne = Annotated[int, at_least(1)]
 Pid = Annotated[int, between(0, 2**31 - 1)]
 Moment = Annotated[float, between(0, 10**11)]
 """Unix time."""
 Seconds = Annotated[float, at_least(0)]
+SomeSeconds = Annotated[float, above(0)]
 Name = Annotated[str, Check("a name of small letters, digits, dot, dash and underscore", is_name)]
 Digest = Annotated[str, Check("64 hex digits", lambda value: re.fullmatch(r"[0-9a-f]{64}", value) is not None)]
 FileName = Annotated[str, Check("the name of a file", lambda value: 0 < len(value.encode()) < 256 and not {"/", "\0"} & set(value))]
@@ -224,13 +230,7 @@ def _many(kind: Any, make: type) -> Reader:
             raise _wrong("a list", value)
         if kind in (str, int) and all(type(item) is kind for item in value):
             return make(value)
-        found = []
-        for number, item in enumerate(value):
-            try:
-                found.append(read_one(item))
-            except Mismatch as mismatch:
-                raise mismatch.at(f"[{number}]") from None
-        return make(found)
+        return make([_under(number, read_one, item) for number, item in enumerate(value)])
 
     return read
 
@@ -239,13 +239,7 @@ def _fixed(readers: list[Reader], make: Callable[[list[Any]], Any]) -> Reader:
     def read(value: Any) -> Any:
         if type(value) not in (list, tuple) or len(value) != len(readers):
             raise _wrong(f"a list of {len(readers)}", value)
-        found = []
-        for number, (read_one, item) in enumerate(zip(readers, value, strict=True)):
-            try:
-                found.append(read_one(item))
-            except Mismatch as mismatch:
-                raise mismatch.at(f"[{number}]") from None
-        return make(found)
+        return make([_under(number, read_one, item) for number, (read_one, item) in enumerate(zip(readers, value, strict=True))])
 
     return read
 
@@ -277,8 +271,9 @@ def _object(readers: Mapping[str, Reader], required: Mapping[str, bool], make: C
     return read
 
 
-def _under(key: str, read: Reader, value: Any) -> Any:
+def _under(place: str | int, read: Reader, value: Any) -> Any:
+    """`place`: a key, or a position in a list."""
     try:
         return read(value)
     except Mismatch as mismatch:
-        raise mismatch.at(f".{text(key, MAX_FOUND)}") from None
+        raise mismatch.at(f"[{place}]" if isinstance(place, int) else f".{text(place, MAX_FOUND)}") from None

@@ -1,13 +1,23 @@
-"""Durations, sizes and counts as people write them."""
+"""Durations, sizes, counts and lists as people write them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d))?", re.ASCII)
+_WORD = re.compile(r"(\d+)\s*(d|h|m|s)(?:ays?|ours?|rs?|in(?:ute)?s?|ec(?:ond)?s?)?(?![a-z])[\s,]*", re.ASCII)
+_WORDS = re.compile(rf"(?:{_WORD.pattern})+", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def some(items: Sequence[str], most: int, between: str = ", ") -> str:
+    """At most so many of them, and how many more there are."""
+    more = [f"and {len(items) - most} more"] if len(items) > most else []
+    return between.join([*items[:most], *more])
 
 
 def parse_duration(text: str) -> timedelta:
@@ -17,6 +27,22 @@ def parse_duration(text: str) -> timedelta:
         raise ValueError(f"{text!r} is no duration: write a number with its unit, such as 90s, 30m, 1h30m or 2d")
     days, hours, minutes, seconds = match.groups()
     return timedelta(days=int(days or 0), hours=int(hours or 0), minutes=int(minutes or 0), seconds=float(seconds or 0))
+
+
+def meant_duration(text: str) -> str | None:
+    """What a clock's time (`24:00:00`, Slurm's `1-12:00:00`) or words (`30 minutes`, `1h 30m`) are as we write them; None for others."""
+    clock = _CLOCK.fullmatch(text.strip())
+    if clock:
+        days, hours, minutes, seconds = clock.groups()
+        if days is None and seconds is None:  # as Slurm reads 30:00
+            hours, minutes, seconds = None, hours, minutes
+        parts: tuple[tuple[str, str], ...] = ((days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s"))
+    elif _WORDS.fullmatch(text.strip().lower()):
+        parts = tuple((match[1], match[2]) for match in _WORD.finditer(text.lower()))
+    else:
+        return None
+    meant = "".join(f"{int(number)}{unit}" for number, unit in parts if number and int(number))
+    return meant if meant and _DURATION.fullmatch(meant) else None
 
 
 def format_duration(seconds: float) -> str:

@@ -13,7 +13,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -117,15 +117,16 @@ def make_directories(root: int, path: str) -> None:
             os.fsync(parent)
 
 
-def entries(root: int, most: int) -> Iterator[Entry]:
+def entries(root: int, most: int, closed: Callable[[str, OSError], None] | None = None) -> Iterator[Entry]:
     """All that lies below `root`, nearer things first, at most `most` of them. Directories are looked into, links are not.
 
-    What vanishes or changes meanwhile is passed over; what is deeper than MOST_DEPTH is listed as its directory only.
+    What vanishes or changes meanwhile is passed over; what is deeper than MOST_DEPTH is listed as its directory only. `closed(path, error)`
+    is told of what cannot be looked at, such as the inside of a directory of mode 000, which is called as the directory is.
     """
     waiting, left = [""], most
     while waiting:
         path = waiting.pop(0)
-        for entry in _listed(root, path):
+        for entry in _listed(root, path, closed):
             if left == 0:
                 return
             left -= 1
@@ -134,16 +135,26 @@ def entries(root: int, most: int) -> Iterator[Entry]:
                 waiting.append(entry.path)
 
 
-def _listed(root: int, path: str) -> Iterator[Entry]:
+def _listed(root: int, path: str, closed: Callable[[str, OSError], None] | None) -> Iterator[Entry]:
+    def tell(what: str, error: OSError) -> None:
+        if closed is not None and not isinstance(error, FileNotFoundError | Unusable):
+            closed(what, error)
+
     try:
         descriptor = open_directory(".", root) if not path else _open_below(root, path.split("/"))
-    except OSError:
+    except OSError as error:
+        tell(path, error)
         return
     try:
         with os.scandir(descriptor) as found:
             for item in found:
-                with contextlib.suppress(FileNotFoundError):
-                    yield Entry(f"{path}/{item.name}" if path else item.name, item.stat(follow_symlinks=False))
+                inside = f"{path}/{item.name}" if path else item.name
+                try:
+                    status = item.stat(follow_symlinks=False)
+                except OSError as error:
+                    tell(inside, error)
+                    continue
+                yield Entry(inside, status)
     finally:
         os.close(descriptor)
 

@@ -19,6 +19,7 @@ from base.errors import DatasetError, DigestMismatch
 from base.foreign import text
 from base.jsonfile import canonical_json, parse_json, read_content
 from base.typed import Count, FromOne, Name, read_as
+from base.units import some
 from data_prep.hashing import hash_file
 
 SCHEMA = "slipway.dataset/1"
@@ -181,9 +182,8 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
     for shard in manifest.shards:
         problems += _shard_problems(root / shard.name / DATA_NAME, shard, advance)
     if problems:
-        more = f"\nand {len(problems) - 20} more" if len(problems) > 20 else ""
-        listed = "\n".join(problems[:20])
-        raise DigestMismatch(f"{root} is not what its manifest promises:\n{listed}{more}\nremove it and build or fetch it again")
+        listed = some(problems, 20, "\n")
+        raise DigestMismatch(f"{root} is not what its manifest promises:\n{listed}\nremove it and build or fetch it again")
     return manifest
 
 

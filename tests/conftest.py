@@ -21,6 +21,7 @@ ROWS = {
     "run": "runs",
     "workflow": "runs",
     "commands": "runs",
+    "test_wheel.py": "runs",
     "containers/test_runs.py": "runs",
 }
 """A file or a directory -> its row. Real clusters have locks of their own; of the runs on this machine that measure, one waits for the

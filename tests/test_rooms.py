@@ -32,7 +32,9 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
-    for path in (ROOT / room).rglob("*.py"):
+    paths = [*(ROOT / room).rglob("*.py")]
+    assert paths
+    for path in paths:
         wrong = (imported(path) & set(ROOMS)) - ROOMS[room]
         assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
 
@@ -40,7 +42,9 @@ def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
 def test_base_is_standard_library_only() -> None:
     import sys
 
-    for path in (ROOT / "base").rglob("*.py"):
+    paths = [*(ROOT / "base").rglob("*.py")]
+    assert paths
+    for path in paths:
         assert imported(path) <= set(sys.stdlib_module_names) | {"base"}, path
 
 

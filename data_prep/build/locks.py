@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from base.publish import remove_tree
+from base.storage_clock import now_at
 
 logger = logging.getLogger(__name__)
 
 WAIT_S = 600.0
 _POLL_S = 0.1
-_STRANGER_S = 3600.0  # a part of another host is left alone until nobody has touched it for so long
+_STRANGER_S = 3600.0  # by storage's own clock, a part of another host is left alone until nobody has touched it for so long
 
 
 @contextlib.contextmanager
@@ -95,7 +96,7 @@ def remove_dead_parts(target: Path) -> None:
 def _is_dead(part: Path) -> bool:
     inside = part.iterdir() if part.is_dir() else ()
     newest: float = max(path.stat().st_mtime for path in (part, *inside))
-    untouched = time.time() - newest > _STRANGER_S
+    untouched = now_at(part.parent) - newest > _STRANGER_S
     if f".part-{_host()}-" not in part.name or not part.is_dir():
         return untouched
     descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

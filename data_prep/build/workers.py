@@ -16,10 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError, SlipwayError
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-
-Progress = Callable[[int, int], None]
+from base.rooms import rooms_environ
 
 
 def build_shards(build_dir: Path, indices: Sequence[int], jobs: int, on_samples: Callable[[int, int], None]) -> None:
@@ -66,8 +63,8 @@ class _Worker:
     """One process; it answers {"done": samples}, {"finished": index} or {"error": class, "message": text}."""
 
     def __init__(self, build_dir: Path) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-        argv = [sys.executable, "-m", "data_prep.build", "work", "--build-dir", str(build_dir)]
+        environment = os.environ | rooms_environ(os.environ)
+        argv = [sys.executable, "-P", "-m", "data_prep.build", "work", "--build-dir", str(build_dir)]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0)
         self.index = -1
         self.ended = False

@@ -120,12 +120,21 @@ class Split:
         return image
 
 
+def _with_keys_once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    value = {}  # type: Dict[str, Any]
+    for key, one in pairs:
+        if key in value:
+            raise ValueError("the key %r is there twice" % key)
+        value[key] = one
+    return value
+
+
 def open_dataset(root: str) -> Dataset:
     """Read `root`/manifest.json. Opens no shard. Raises DatasetChanged where the manifest is missing or not of this version."""
     path = os.path.join(str(root), "manifest.json")
     try:
         with open(path, "rb") as file:
-            manifest = check_manifest(json.loads(file.read().decode("utf-8")))
+            manifest = check_manifest(json.loads(file.read().decode("utf-8"), object_pairs_hook=_with_keys_once))
         for shard in manifest["shards"]:
             shard.pop("chunks", None)  # the larger part of a large manifest, and of no use here: staging has checked them
         return Dataset(str(root), manifest)

@@ -17,14 +17,13 @@ import numpy as np
 
 from base.command import last_lines
 from base.errors import DatasetError
+from base.rooms import rooms_environ
 from data_prep.image_header import sniff
 from data_prep.lmdb_child import LENGTH
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
 from data_prep.sources.naming import to_text
 from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, BadSample, Found, Pixels, Prepared, Refused, Root
-
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def prepare(root: Root) -> Prepared:
@@ -71,8 +70,8 @@ def _reason(entry: dict[str, Any]) -> str | None:
 
 
 def _start(path: Path, mode: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    argv = [sys.executable, "-m", "data_prep.lmdb_child", str(path), mode]
+    environment = os.environ | rooms_environ(os.environ)
+    argv = [sys.executable, "-P", "-m", "data_prep.lmdb_child", str(path), mode]
     stdin = subprocess.PIPE if mode == "serve" else subprocess.DEVNULL
     return subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 

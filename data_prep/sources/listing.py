@@ -57,7 +57,8 @@ def _entry(inside: Inside, line: bytes, number: int, split: str | None) -> Found
     path, label = _fields(line)
     name = to_text(path)
     if not path or not label:
-        return Refused(f"line {number}: {to_text(line)}", "a path and a label are needed")
+        wanted = "a path and a label are needed, with a tab or a blank between them"
+        return Refused(f"line {number}: {to_text(line)}", f"{wanted}, no comma" if b"," in line else wanted)
     resolved = inside.resolve(path)
     if resolved is None:
         return Refused(name, "leaves the folder of the list; put the list above its images")

@@ -6,7 +6,6 @@ import bz2
 import errno
 import gzip
 import lzma
-import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -109,11 +108,3 @@ def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
         pending = b""
         if chunk:
             yield chunk
-
-
-def remove_scratch(scratch: Path) -> None:
-    """Remove what was unpacked."""
-    for directory, _, names in os.walk(scratch, topdown=False):
-        for name in names:
-            Path(directory, name).unlink(missing_ok=True)
-        Path(directory).rmdir()

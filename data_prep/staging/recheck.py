@@ -19,6 +19,7 @@ from typing import Any, Final
 from base.errors import DigestMismatch, RecordError
 from base.publish import publish
 from base.seal import read_sealed, sealed_text
+from base.units import some
 from cluster.processes import boot_id
 from data_prep.cache.layout import Cache, mark_of
 from data_prep.manifest import DATA_NAME, Manifest
@@ -119,5 +120,4 @@ def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
 
 def _problem(entry: Entry, wrong: list[Chunk]) -> str:
     shards = entry.manifest.shards
-    named = ", ".join(f"chunk {chunk} of {shards[number].name}" for number, chunk in wrong[:_SHOWN])
-    return f"{named}{f' and {len(wrong) - _SHOWN} more' if len(wrong) > _SHOWN else ''} differ from the manifest"
+    return f"{some([f'chunk {chunk} of {shards[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import select
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from base.errors import DigestMismatch, SlipwayError, StorageError
-from base.limited import call_limited
+from base.limited import LimitedCall, call_apart, call_limited, moved
+from tests.base import locks
 
 
 def fail(error: Exception) -> None:
@@ -51,3 +55,72 @@ def test_a_hang_ends_at_the_limit() -> None:
 def test_a_child_that_dies_without_an_answer() -> None:
     with pytest.raises(StorageError, match="died without an answer"):
         call_limited("dying", die, timeout_s=10)
+
+
+def test_bytes_that_move_renew_a_limit_of_silence() -> None:
+    reader, writer = os.pipe()
+
+    def copy() -> int:
+        moved()
+        os.read(reader, 1)
+        return 7
+
+    for renewed in (True, False):
+        call = LimitedCall("copying", copy, timeout_s=60, renewed=renewed)
+        begun = call.deadline
+        if renewed:
+            select.select([call], [], [])
+            assert not call.done()
+        os.write(writer, b"x")
+        assert call.wait() == 7
+        assert (call.deadline > begun) == renewed
+    os.close(reader)
+    os.close(writer)
+
+
+def test_silence_ends_what_has_moved_bytes() -> None:
+    def stop() -> None:
+        moved()
+        signal.pause()
+
+    with pytest.raises(StorageError, match=r"copying: nothing moved for 0\.1 s"):
+        call_limited("copying", stop, timeout_s=0.1, renewed=True)
+    moved()  # in no child: nothing
+
+
+def test_what_moved_bytes_and_died_has_no_answer() -> None:
+    def stop() -> None:
+        moved()
+        die()
+
+    with pytest.raises(StorageError, match="died without an answer"):
+        call_limited("copying", stop, timeout_s=10, renewed=True)
+
+
+def test_a_caller_with_threads_gets_a_child_that_shares_none_of_its_locks() -> None:
+    with locks.LOCK:  # as another thread may hold it, such as that of a module which it is importing
+        assert call_apart("taking", locks.take, "it", timeout_s=60) == ["it", 3]
+        with pytest.raises(StorageError, match=r"taking: no answer within 0\.2 s"):
+            call_limited("taking", locks.take, "it", timeout_s=0.2)
+    with pytest.raises(StorageError, match="No such file or directory: /nowhere/x"):
+        call_apart("looking", locks.look, "/nowhere/x", timeout_s=60)
+
+
+def test_our_garbage_is_not_the_child_s() -> None:
+    class Waits:
+        def __del__(self) -> None:
+            if os.getpid() != ours:
+                signal.pause()  # for a thread that there is not
+
+    def work() -> int:
+        return len([[] for _ in range(100_000)])
+
+    ours, before = os.getpid(), gc.get_threshold()
+    gc.set_threshold(10_000)
+    try:
+        waits: Any = Waits()
+        waits.itself = waits
+        del waits
+        assert call_limited("working", work, timeout_s=60) == 100_000
+    finally:
+        gc.set_threshold(*before)

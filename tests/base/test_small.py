@@ -15,7 +15,7 @@ from base.errors import NodeLost, PushError, RecordError, SlipwayError, error_na
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import _Formatter, masked, printable
 from base.names import choices, closest, is_name, slug
-from base.units import counted, format_duration, format_size, parse_duration, parse_size
+from base.units import counted, format_duration, format_size, meant_duration, parse_duration, parse_size
 
 
 def subclasses(root: type[SlipwayError]) -> list[type[SlipwayError]]:
@@ -98,6 +98,9 @@ def test_json_file_round_trip_and_errors(tmp_path: Path) -> None:
     path.write_text('{"a": ')
     with pytest.raises(RecordError, match=r"x\.json is not valid JSON"):
         read_json(path)
+    path.write_text('{"b": [{"a": 1, "c": 2, "a": 1}]}')
+    with pytest.raises(RecordError, match=r"x\.json is not valid JSON \(the key 'a' is in one object twice\)"):
+        read_json(path)
     path.write_text("[" * 100_000)
     with pytest.raises(RecordError):
         read_json(path)
@@ -141,3 +144,50 @@ def test_an_error_is_named_by_a_class_of_ours_only() -> None:
     for name in ("annotations", "ClassVar", "printable", "error_named", "", "\ud800"):
         assert error_named(name) is SlipwayError
         assert error_named(name, PushError) is PushError
+
+
+@pytest.mark.parametrize(
+    ("word", "valid", "meant"),
+    [
+        ("gpu", ("site", "cuda", "cpu"), "cuda"),
+        ("GPU", ("cuda", "cpu"), "cuda"),
+        ("SLURM", ("local", "slurm"), "slurm"),
+        ("torque", ("lsf", "pbs"), "pbs"),
+        ("Singularity", ("apptainer", "docker"), "apptainer"),
+        ("none", ("bare", "docker"), "bare"),
+        ("half", ("fp16", "fp32"), "fp16"),
+        ("float16", ("fp16", "fp32", "bf16"), "fp16"),
+        ("bfloat16", ("fp16", "fp32", "bf16"), "bf16"),
+        ("channels_last", ("nchw", "nhwc"), "nhwc"),
+        ("Inference", ("infer", "train"), "infer"),
+        ("gpu", ("one", "two"), None),
+        ("LENET", ("LeNet", "alexnet"), "LeNet"),
+    ],
+)
+def test_the_words_of_other_tools_are_known(word: str, valid: tuple[str, ...], meant: str | None) -> None:
+    assert closest(word, valid) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("24:00:00", "24h"),
+        ("12:30:05", "12h30m5s"),
+        ("1-12:00:00", "1d12h"),
+        ("2-06:30", "2d6h30m"),
+        ("30:00", "30m"),
+        ("30 minutes", "30m"),
+        ("30min", "30m"),
+        ("1h 30m", "1h30m"),
+        ("2 Days, 3 hours", "2d3h"),
+        ("90 secs", "90s"),
+        ("1 hr", "1h"),
+        ("00:00:00", None),
+        ("tomorrow", None),
+        ("30", None),
+        ("3 months", None),
+        ("30m 1h", None),
+    ],
+)
+def test_what_a_duration_of_another_form_means(text: str, meant: str | None) -> None:
+    assert meant_duration(text) == meant

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,18 @@ def test_parts_of_the_living_are_left_alone(tmp_path: Path) -> None:
     part.mkdir()
     remove_dead_parts(target)
     assert not part.exists()
+
+
+@pytest.mark.parametrize("skew_s", [-7200, 7200])
+def test_the_clock_of_this_machine_says_nothing_of_a_part_on_storage(tmp_path: Path, skew_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + skew_s)
+    old, new = (tmp_path / f".shard-00000.lmdb.part-00000000-{number}" for number in ("000000000000", "000000000001"))
+    for part in (old, new):
+        part.mkdir()
+    os.utime(old, (real() - 5400,) * 2)
+    remove_dead_parts(tmp_path / "shard-00000.lmdb")
+    assert [path.name for path in tmp_path.iterdir()] == [new.name]
 
 
 def test_a_dataset_that_was_removed_is_built_again(tmp_path: Path) -> None:

@@ -154,10 +154,18 @@ def test_a_list_of_paths_and_labels(tmp_path: Path) -> None:
     found = reasons(manifest)
     assert found["a.png"] == "a second entry of this name"
     assert all("leaves the folder" in found[name] for name in ("../outside.png", "/etc/passwd", "link.png"))
-    assert found["line 13: nolabel"] == "a path and a label are needed"
+    assert found["line 13: nolabel"] == "a path and a label are needed, with a tab or a blank between them"
     assert found["sub"] == "not a regular file"
     assert "\\xff\\xfe.png" in found
     assert manifest.rejected_count == 8
+
+
+def test_a_list_with_commas_is_told_what_to_write(tmp_path: Path) -> None:
+    path = write(tmp_path / "data" / "list.csv", b"path,label\na.png,cat\n")
+    with pytest.raises(DatasetError) as caught:
+        build(tmp_path, {"source": "list", "path": str(path), "splits": {}, "shards": 1})
+    for line in ("line 1: path,label", "line 2: a.png,cat"):
+        assert f"{line}: a path and a label are needed, with a tab or a blank between them, no comma" in str(caught.value)
 
 
 def test_the_place_of_a_list_is_not_in_its_names(tmp_path: Path) -> None:

@@ -190,6 +190,7 @@ def test_what_is_no_lmdb_is_an_error(tmp_path: Path) -> None:
         (b"[]", "no object"),
         (b"{}", "schema"),
         (b'{"schema": "slipway.dataset/9"}', "/9"),
+        (b'{"schema": "slipway.dataset/1", "shards": [], "shards": [1]}', "the key 'shards' is there twice"),
     ],
 )
 def test_a_wrong_manifest_is_an_error(tmp_path: Path, content: bytes | None, reason: str) -> None:

@@ -1,0 +1,67 @@
+"""A Python of ours finds our modules and those of the standard library, whatever lies in the directory that it is started in."""
+
+from __future__ import annotations
+
+import os
+import site
+from pathlib import Path
+
+import pytest
+
+from base import rooms
+from base.errors import DatasetError, StorageError
+from base.limited import call_apart
+from data_prep.build import workers
+from data_prep.sources import caffe_lmdb
+from tests.base import locks
+from tests.report.builder import make_record, scaling_cells, write_records, write_study
+from workflow.report import readers
+from workflow.report.collect import collect
+
+HOSTILE = ("base", "cluster", "types", "queue", "json", "workflow", "data_prep")
+
+
+def test_children_find_the_checkout_first_and_nothing_stands_before_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(rooms.ROOMS)
+    assert rooms.rooms_environ({"PYTHONPATH": f"/mine:{root}:"}) == {"PYTHONPATH": f"{root}:/mine"}
+    assert rooms.rooms_environ({}) == {"PYTHONPATH": root}
+    (tmp_path / "linked").symlink_to(rooms.ROOMS)
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path / "linked")])
+    assert rooms.rooms_environ({"PYTHONPATH": "/mine"}) == {}
+
+
+def test_a_child_apart_is_told_of_the_rooms_as_all_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a wheel, where site-packages must not stand before the standard library, nothing is said."""
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(rooms.ROOMS)])
+    monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{rooms.ROOMS}")
+    assert call_apart("looking", locks.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{rooms.ROOMS}"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: a user's, with modules of ours and of the library's names."""
+    directory = tmp_path / "mine"
+    directory.mkdir()
+    for name in HOSTILE:
+        (directory / f"{name}.py").write_text(f"open({str(tmp_path)!r} + '/executed', 'a').write({name!r})\nraise SystemExit(9)\n")
+    monkeypatch.chdir(directory)
+    return directory
+
+
+def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call_apart("taking", locks.take, "it", timeout_s=60) == ["it", 3]
+
+    cells = scaling_cells(nodes=[1, 2])
+    study = write_study(hostile.parent / "digits", cells, repeats=1)
+    write_records(study, [make_record(cell) for cell in cells])
+    monkeypatch.setattr(readers, "CHUNK", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert collect([study]).frame["status"].to_list() == ["ok", "ok"]
+
+    with pytest.raises((DatasetError, StorageError), match="nowhere"):
+        workers.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)
+
+    child = caffe_lmdb._start(hostile / "nowhere", "list")
+    _, words = child.communicate(timeout=60)
+    assert b"nowhere" in words, "its own words"
+    assert not (hostile.parent / "executed").exists()

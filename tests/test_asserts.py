@@ -1,0 +1,25 @@
+"""No test asserts what cannot fail."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+CANNOT_FAIL = (ast.Constant, ast.IfExp, ast.Tuple, ast.List, ast.JoinedStr)
+"""A constant; one thing or another, of which one may be True; a condition and its message in brackets."""
+
+
+def can_fail(test: ast.expr) -> bool:
+    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    return not any(isinstance(part, CANNOT_FAIL) for part in parts)
+
+
+def test_every_assertion_can_fail() -> None:
+    found = {
+        f"{path.name}:{node.lineno}": can_fail(node.test)
+        for path in Path(__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assert)
+    }
+    assert len(found) > 1000
+    assert [place for place, good in found.items() if not good] == []
