@@ -65,6 +65,13 @@ def _gpus(allocation: Allocation, grant: Grant, processes: int, where: str) -> t
         return (), ()
     found = len(grant.gpus)
     spare = allocation.gres == 0 and allocation.exclusive
+    if not found:
+        hint = "" if allocation.gres else "the job asked for none (gpus_per_node in the site file), "
+        raise AllocationError(
+            f"{where}: {processes} GPUs were asked, and nvidia-smi shows no GPU at all on this node: {hint}its driver is not loaded, or it "
+            f"has none (`slipway gpus --explain` in a job there says more); choose other nodes (queue, constraint in the site file), or "
+            f"`device: cpu`"
+        )
     if found < processes or (found > processes and not spare):
         shown = ", ".join(grant.gpus) or "none"
         raise AllocationError(f"{where}: {processes} GPUs were asked, nvidia-smi shows {found} of this step: {shown}")

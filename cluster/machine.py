@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from base.foreign import digits, text
+from cluster.interconnect import interfaces
 
 Topology = Mapping[int, tuple[int, int]]
 """CPU number -> (package, core): two hardware threads of one core have the same pair."""
@@ -38,6 +39,12 @@ def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
             if key.strip() in ("model name", "Model", "cpu model"):
                 return text(value.strip(), 200)
     return os.uname().machine or None
+
+
+def core_counts(root: Path = Path("/sys/devices/system/cpu")) -> dict[str, int]:
+    """`sockets`, `cores` and `cpus` (hardware threads) of the whole machine, whatever we may use of it."""
+    topology = read_topology(tuple(range(os.cpu_count() or 1)), root)
+    return {"sockets": len({package for package, _ in topology.values()}), "cores": len(set(topology.values())), "cpus": len(topology)}
 
 
 def memory_bytes(path: Path = Path("/proc/meminfo")) -> int | None:
@@ -104,7 +111,9 @@ def facts() -> dict[str, Any]:
     return {
         "hostname": name.nodename,
         "cpu_model": cpu_model(),
+        "machine_cores": core_counts(),
         "memory_bytes": memory_bytes(),
+        "network": interfaces(),
         "kernel": name.release,
         "os": os_name(),
         "driver_version": driver_version(),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+MAX_STAT = 4096
 TIDYING_S = 5.0
 BURY_S = 1.0
 PR_SET_PDEATHSIG = 1
@@ -25,13 +26,16 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class ProcessState(NamedTuple):
-    """One line of /proc/PID/stat: `state` is the letter (R, S, D, T, Z ...), `start` in clock ticks since boot, `cpu` in ticks used."""
+    """One line of /proc/PID/stat: `state` is the letter (R, S, D, T, Z ...), `start` in clock ticks since boot, `cpu` in ticks used;
+    `waited` those of its children that it has waited for; `faults`: pages that were read from a disk for it and these children."""
 
     pid: int
     state: str
     parent: int
     start: int
     cpu: int
+    waited: int = 0
+    faults: int = 0
 
 
 def parse_stat(text: str) -> ProcessState:
@@ -39,7 +43,9 @@ def parse_stat(text: str) -> ProcessState:
     head, _, tail = text.rpartition(")")
     fields = tail.split()
     try:
-        return ProcessState(int(head.split(" ", 1)[0]), fields[0], int(fields[1]), int(fields[19]), int(fields[11]) + int(fields[12]))
+        faults, faults_waited, user, system, user_waited, system_waited = map(int, fields[9:15])
+        pid, waited = int(head.split(" ", 1)[0]), user_waited + system_waited
+        return ProcessState(pid, fields[0], int(fields[1]), int(fields[19]), user + system, waited, faults + faults_waited)
     except (IndexError, ValueError) as error:
         raise ValueError(f"{text[:80]!r} is no line of /proc/PID/stat") from error
 
@@ -47,8 +53,11 @@ def parse_stat(text: str) -> ProcessState:
 def state_of(pid: int) -> ProcessState | None:
     """The state of `pid`, or None if there is no such process, or it is another user's and hidden (/proc mounted with hidepid)."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return parse_stat(file.read().decode(errors="replace"))
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return parse_stat(os.read(descriptor, MAX_STAT).decode(errors="replace"))  # half the time of a file object: a look reads all
+        finally:
+            os.close(descriptor)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 
@@ -95,9 +104,14 @@ def age_s(pid: int) -> float:
     return 0.0 if state is None else time.clock_gettime(time.CLOCK_BOOTTIME) - state.start / TICKS_PER_S
 
 
+def all_pids() -> list[int]:
+    """Of every process of this machine that we can see."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
 def all_processes() -> list[ProcessState]:
     """Every process of this machine that we can see."""
-    found = (state_of(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    found = map(state_of, all_pids())
     return [state for state in found if state is not None]
 
 

@@ -51,7 +51,7 @@ def test_where_the_scheduler_has_said_all_nothing_changes() -> None:
     [
         ({"gpu_indices": ("0",)}, "node n2: 2 GPUs were asked of the scheduler, 1 granted"),
         ({"gpus": ("GPU-a",), "gpu_models": ("P100",)}, "2 GPUs were asked, nvidia-smi shows 1 of this step: GPU-a"),
-        ({"gpus": (), "gpu_models": ()}, "nvidia-smi shows 0 of this step: none"),
+        ({"gpus": (), "gpu_models": ()}, "nvidia-smi shows no GPU at all on this node"),
         ({"gpus": ("GPU-a", "GPU-b", "GPU-c"), "gpu_models": ("P100",) * 3}, "shows 3"),
         ({"cpus": 2}, "4 CPUs were asked, 2 granted"),
         ({"restart_count": 1}, "it was requeued"),
@@ -69,6 +69,15 @@ def test_where_no_scheduler_manages_gpus_a_node_of_our_own_may_have_more() -> No
     assert done.nodes[0].gpus == ("GPU-0", "GPU-1")
     with pytest.raises(AllocationError, match="shows 8"):
         complete(allocation(gres=0, exclusive=False), [grant("n1", **free), grant("n2", **free)], 2)
+
+
+def test_a_node_without_any_gpu_is_named_with_what_to_do() -> None:
+    bare: dict[str, Any] = {"gpus": (), "gpu_models": (), "gpu_indices": ()}
+    words = r"node n2: 2 GPUs were asked, and nvidia-smi shows no GPU at all on this node: the job asked for none \(gpus_per_node in the "
+    with pytest.raises(AllocationError, match=words):
+        complete(allocation(gres=0), [grant("n1"), grant("n2", **bare)], 2)
+    with pytest.raises(AllocationError, match="on this node: its driver is not loaded, or it has none .*; choose other nodes"):
+        complete(allocation(), [grant("n1"), grant("n2", **{**bare, "gpu_indices": ("0", "1")})], 2)
 
 
 def test_different_models_are_told() -> None:

@@ -1,0 +1,73 @@
+"""`python -m cluster.watching`: a line of JSON with the counters of this machine on standard output, now and then, until TERM.
+
+A child of the node program, which never waits for it: /proc may answer late or not at all, and then this process alone stands still. Each
+reader is asked so seldom that it costs at most SHARE of one core, whatever the machine's size; and the longer it goes on, the longer the
+pauses, so that a day has some thousand lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from base.jsonfile import json_line
+from cluster.watching.gpus import PERIOD_S as GPU_PERIOD_S
+from cluster.watching.gpus import Gpus
+from cluster.watching.readers import Processors, Reader, kernel_seen, machine_readers
+
+SCHEMA: Final = "slipway.load/1"
+PERIOD_S: Final = 0.5
+PARTS: Final = 900
+"""A pause is no longer than what has passed / this; so the edges of a window are known that well."""
+
+
+def watch(out: int, readers: Sequence[tuple[Reader, float]], period_s: float = PERIOD_S) -> None:
+    """Write lines to the descriptor `out` until TERM, then a last one with all. `readers`: each with its share of a core."""
+    began = time.monotonic()
+    due = [began] * len(readers)
+    ending = False
+    while not ending:
+        ending = signal.sigtimedwait({signal.SIGTERM}, max(0.0, min(due) - time.monotonic())) is not None
+        line: dict[str, Any] = {}
+        for index, (reader, share) in enumerate(readers):
+            now = time.monotonic()
+            if not ending and due[index] > now + period_s / 2:
+                continue  # not yet; those that are due soon come along, for fewer lines
+            before = time.process_time()
+            line = {"t": round(now, 6), **line, **reader(now)}
+            cost_s = time.process_time() - before if due[index] > began else 0.0  # a first look costs more than those that follow
+            due[index] = now + max(period_s, (now - began) / PARTS, cost_s / share)
+        if line:
+            os.write(out, json_line(line))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="python -m cluster.watching", description=__doc__)
+    parser.add_argument("--cores", required=True, type=_numbers, metavar="N,N,...", help="those that the run uses")
+    parser.add_argument("--mark", default="", metavar="NAME=VALUE", help="in the environment of processes of the run")
+    parser.add_argument("--ours", default=[], type=_numbers, metavar="PID,...", help="of the run too, with all below, as its supervisor")
+    parser.add_argument("--gpus", type=lambda text: text.split(","), metavar="UUID,...", help="look at these instead, by nvidia-smi")
+    arguments = parser.parse_args(argv)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    out = sys.stdout.fileno()
+    roots = [os.getppid(), *arguments.ours]
+    if arguments.gpus:
+        watch(out, [(Gpus(arguments.gpus, Processors(arguments.cores, roots, arguments.mark)), 1.0)], GPU_PERIOD_S)
+    else:
+        os.write(out, json_line({"schema": SCHEMA, "cores": len(arguments.cores), "kernel_seen": kernel_seen()}))
+        watch(out, machine_readers(arguments.cores, roots, arguments.mark))
+    return 0
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""What nvidia-smi tells of GPUs at work, by answers as its documentation has them; and what is made of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.gpus.foreign import App
+from cluster.watching.gpus import MOST_FAILURES, Gpus, parse_looks, query, with_others
+from cluster.watching.readers import Processors
+from tests.cluster.smi import answer, install
+from workflow.run.busy import busy
+from workflow.run.machine_load import load_of, parse_watched
+from workflow.run.record_parts import Load
+
+ONE, TWO, THREE = (f"GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e{number}" for number in (1, 2, 3))
+
+
+def test_an_answer_is_read_and_what_is_not_known_is_null() -> None:
+    one, two, three = parse_looks(answer("load"))
+    assert one == {
+        **{"uuid": ONE, "mhz": 1755, "max_mhz": 1980, "reasons": 0, "celsius": 61, "watts": 655.03, "busy_ratio": 0.99, "ecc_errors": 0}
+    }
+    assert two["reasons"] == 0x48
+    assert (three["watts"], three["ecc_errors"]) == (None, None)
+    (old,) = parse_looks(answer("load-old-card"))
+    assert (old["mhz"], old["ecc_errors"]) == (1328, None), "a card that is lost has no line"
+
+
+def test_only_processes_of_others_on_gpus_of_ours_count() -> None:
+    apps = [App(ONE, 10, None, "ours"), App(ONE, 11, None, "another's"), App(THREE, 12, None, "another's")]
+    found = with_others(parse_looks(answer("load")), {ONE, TWO}, apps, {10})
+    assert [(look["uuid"], look["others"]) for look in found] == [(ONE, 1), (TWO, 0)]
+    assert with_others(parse_looks(answer("load")), {ONE}, None, {10})[0]["others"] is None
+
+
+@pytest.mark.parametrize(("names", "reasons"), [(["load", "compute-apps"], 0), (["load-old-name", "load-new-name", "compute-apps"], 4)])
+def test_a_driver_is_asked_by_the_name_that_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], reasons: int
+) -> None:
+    install(tmp_path, names)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    reader = Gpus([ONE], Processors([0], [os.getpid()], ""))
+    asked = time.monotonic()
+    found = reader(asked)
+    (look,) = found["gpus"]
+    assert look["reasons"] == reasons
+    assert asked < found["t"] <= time.monotonic(), "the moment is that of the answer"
+    assert reader(time.monotonic()) == {}, "not again so soon"
+
+
+def test_without_nvidia_smi_there_is_nothing_and_nobody_asks_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reader = Gpus([ONE], Processors([0], [os.getpid()], ""))
+    assert [reader(float(now)) for now in range(MOST_FAILURES)] == [{}] * MOST_FAILURES
+    install(tmp_path, ["load", "compute-apps"])
+    assert reader(100.0) == {}
+
+
+def test_looks_become_a_load_and_what_held_the_clock_down_is_said() -> None:
+    def look(t: float, **changes: Any) -> dict[str, Any]:
+        gpus = [{**told, "others": 0, **changes} for told in parse_looks(answer("load"))[:2]]
+        return {"t": t, "idle": t, "steal": 0, "interrupts": 0, "own": t, "faults": 0, "gpus": gpus}
+
+    lines = [{"schema": "slipway.load/1", "cores": 2}, look(0.0), look(10.0, ecc_errors=3), look(20.0, ecc_errors=5, others=2)]
+    watched = parse_watched([json.dumps(line).encode() + b"\n" for line in lines])
+    assert watched is not None
+    load = load_of(watched, (1.0, 19.0))
+    Load.model_validate(load)
+    one, two = load["during"]["gpus"]
+    assert (one["looks"], one["mhz_mean"], one["throttled"], one["ecc_errors"]) == (3, 1755, [], 5)
+    assert two["throttled"] == ["hardware slowdown", "heat (hardware)"]
+    said = busy([{"name": "n1", "load": load}])
+    assert f"n1: {TWO}: its clock was held down by hardware slowdown, heat (hardware) while it measured" in said
+    assert f"n1: {ONE}: 2 processes of others used it while it measured" in said
+
+
+def test_damaged_answers_are_looks_or_nothing() -> None:
+    chance = random.Random(5)
+    for _ in range(300):
+        text = answer(chance.choice(["load", "load-old-card", "load-old-name", "compute-apps", "p100x8-query"]))
+        place = chance.randrange(len(text))
+        damaged = text[:place] + chance.choice(["", ",", "\0", "9" * 30, "0x", "\n", "[", "\u0665", "-", "nan"]) + text[place + 1 :]
+        for look in parse_looks(damaged):
+            assert all(value is None or value >= 0 for key, value in look.items() if key != "uuid")
+
+
+def test_the_question_names_every_field_once() -> None:
+    fields = query("clocks_throttle_reasons")[1].partition("=")[2].split(",")
+    assert len(fields) == len(set(fields)) == 8

@@ -1,0 +1,200 @@
+"""Where the runs of one start stand, from what lies on storage: logs, leases, records. It holds for every way of running, and asks nobody.
+
+A run has begun when its supervisor's log has changed since the start; what it does is what its supervisor said last. Only runs that have
+begun and not ended are read, so a look costs the same for ten runs as for ten thousand.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from workflow.commands.log_tail import SHORT_BYTES, messages
+from workflow.commands.look import Active, Ended, Look
+from workflow.commands.state import RunState, run_states, state_of
+from workflow.run.asked import parse_asked
+from workflow.study.cell import Run
+from workflow.study.cell_words import words_of
+from workflow.study.image_file import images_file
+from workflow.study.study import Study
+
+STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for")
+"""What a line of a supervisor's log begins with that says what it does now."""
+SILENT_S: Final = 10.0
+"""A run that nobody holds, without a record or an error, has ended when its log did not grow for so long: storage may show files late."""
+Stamp = tuple[int, int]
+
+
+@dataclass(kw_only=True)
+class _Seen:
+    """What is known of a run that has begun. `key`: of the attempt that ended last; `ended`: how, None while it runs."""
+
+    begun: float
+    stamp: Stamp | None = None
+    changed: float = 0.0
+    key: object = None
+    ended: str | None = None
+    active: Active | None = None
+
+
+@dataclass
+class Watch:
+    """Looks at the runs `asked` (as their jobs are named: workflow.run.asked) of a study. Made before they are started."""
+
+    study: Study
+    asked: Sequence[str]
+    clock: Callable[[], float] = time.monotonic
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _took: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        runs = {run.run_id: run for run in self.study.runs}
+        self._runs: dict[str, Run] = {f"{name}.log": runs[parse_asked(name)[0]] for name in self.asked}
+        self._words = words_of(self.study.cells, self.study.site, self.study.repeats)
+        self._at_start = dict(self._logs())
+        states = {state.run.run_id: state for state in run_states(self.study)}
+        wanted = {run.run_id for run in self._runs.values()}
+        self._before = {run_id: _key(states[run_id]) for run_id in wanted}
+        self._rest = Counter(state.state for run_id, state in states.items() if run_id not in wanted)
+        self._width = 1
+
+    def look(self) -> Look:
+        """Now. Reads storage, which may hang: call it in a thread that nothing waits for."""
+        now = self.clock()
+        ended = [end for name, stamp in self._logs() if (end := self._look_at(name, stamp, now)) is not None]
+        ends = Counter(seen.ended for seen in self._seen.values() if seen.ended is not None)
+        active = tuple(seen.active for seen in self._seen.values() if seen.active is not None)
+        self._width = max(self._width, sum(not run.waits for run in active))
+        return Look(
+            total=len(self.study.runs),
+            done=self._rest["done"] + ends["done"],
+            failed=self._rest["failed"] + ends["failed"],
+            prevented=ends["prevented"],
+            active=active,
+            ended=tuple(ended),
+            before=tuple(self._preparing()),
+            queue=_queue(self.study),
+            left_s=self._left_s(),
+        )
+
+    # -- runs
+
+    def _logs(self) -> Iterator[tuple[str, Stamp]]:
+        """Of the runs that were asked for: what each log looks like now."""
+        try:
+            with os.scandir(self.study.results_dir / "logs") as entries:
+                for entry in entries:
+                    if entry.name in self._runs:
+                        status = entry.stat()
+                        yield entry.name, (status.st_mtime_ns, status.st_size)
+        except FileNotFoundError:
+            return
+
+    def _look_at(self, name: str, stamp: Stamp, now: float) -> Ended | None:
+        """What has become of a run since the last look, if it has ended."""
+        run = self._runs[name]
+        seen = self._seen.get(name)
+        if seen is None:
+            if self._at_start.get(name) == stamp:
+                return None
+            seen = self._seen[name] = _Seen(begun=now, key=self._before[run.run_id])
+        if seen.ended in ("done", "failed") or (seen.ended is not None and seen.stamp == stamp):
+            return None
+        state = state_of(self.study.results_dir, run)
+        began_anew = seen.stamp is not None and stamp[1] < seen.stamp[1]
+        if seen.stamp != stamp:
+            seen.stamp, seen.changed = stamp, now
+        if seen.ended is not None:
+            if state.state != "running" and not began_anew:
+                return None  # a last line after the record
+            seen.ended, seen.begun = None, now
+        return self._judge(name, run, seen, state, now)
+
+    def _judge(self, name: str, run: Run, seen: _Seen, state: RunState, now: float) -> Ended | None:
+        log = self.study.results_dir / "logs" / name
+        said = messages(log, SHORT_BYTES)
+        if state.state in ("done", "failed", "prevented") and _key(state) != seen.key:
+            seen.key = _key(state)
+            return self._ended(run, seen, state.state, _reason(state), state.log)
+        errors = [message for level, message in said if level == "ERROR"]
+        if state.state != "running" and (errors or (said and now - seen.changed > SILENT_S)):
+            reason = errors[-1] if errors else f"it ended without a record, after: {said[-1][1]}"
+            return self._ended(run, seen, "prevented", reason, str(log))
+        step = errors[-1] if errors else step_of([message for _, message in said], run.run_id)
+        if step.startswith("waiting"):
+            seen.begun = now
+        seen.active = Active(words=self._words(run), step=step, seconds=now - seen.begun)
+        return None
+
+    def _ended(self, run: Run, seen: _Seen, state: str, reason: str | None, log: str | None) -> Ended:
+        seen.active, seen.ended = None, state
+        seconds = self.clock() - seen.begun
+        if state != "prevented":
+            self._took.setdefault(run.cell.cell_id, []).append(seconds)
+        return Ended(words=self._words(run), state=state, seconds=seconds, reason=reason, log=log)
+
+    # -- what is to come
+
+    def _left_s(self) -> float | None:
+        """By what the same cells took, else all that ended; None before one has."""
+        took = [seconds for found in self._took.values() for seconds in found]
+        if not took:
+            return None
+        left = 0.0
+        for name, run in self._runs.items():
+            seen = self._seen.get(name)
+            if seen is not None and seen.ended is not None:
+                continue
+            same = self._took.get(run.cell.cell_id, took)
+            spent = 0.0 if seen is None or seen.active is None else seen.active.seconds
+            left += max(0.0, sum(same) / len(same) - spent)
+        return left / self._width
+
+    def _preparing(self) -> Iterator[str]:
+        """Of what runs wait for: what is not there yet, and how far it is."""
+        open_runs = [run for name, run in self._runs.items() if (seen := self._seen.get(name)) is None or seen.ended is None]
+        images = images_file(self.study) if open_runs else None
+        if images is not None and not Path(images).exists():
+            said = messages(self.study.results_dir / "logs" / Path(images).with_suffix(".log").name, SHORT_BYTES)
+            yield f"images: {said[-1][1] if said else 'wait to be pinned'}"
+        for name in sorted({run.cell.dataset for run in open_runs}):
+            build = self.study.build_dir(name)
+            try:
+                there = set(os.listdir(build))
+            except FileNotFoundError:
+                there = set()
+            if "dataset.json" not in there:
+                yield f"dataset {name}: {_how_far(there, self.study.datasets[name].shards)}"
+
+
+def step_of(said: Sequence[str], run_id: str) -> str:
+    """Pure: what the supervisor does, by its messages: the last one that names a step."""
+    for message in reversed(said):
+        if message.startswith(STEPS):
+            return message
+        if message.startswith(f"{run_id}: attempt"):
+            return "stage"
+    return "starts"
+
+
+def _how_far(there: set[str], shards: int) -> str:
+    if "plan.json" not in there:
+        return "its source is listed"
+    return f"{sum(name.startswith('shard-') and name.endswith('.json') for name in there)} of {shards} shards built"
+
+
+def _queue(study: Study) -> str:
+    return "one run at a time measures on this machine" if study.site.scheduler == "local" else "for nodes"
+
+
+def _key(state: RunState) -> object:
+    return None if state.state in ("missing", "running") else (state.attempt, state.status)
+
+
+def _reason(state: RunState) -> str | None:
+    return state.reason if state.status in (None, "ok") or state.reason is None else f"{state.status}: {state.reason}"
