@@ -7,14 +7,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from cluster.installation import CONFIG
 from workflow.study import schemas
 from workflow.study.loader import read_document
 from workflow.study.model import StudyFile
-from workflow.study.site import CHECKOUT
 from workflow.study.site_file import SiteFile, read_site
 from workflow.study.study import load_study
-
-CONFIG = CHECKOUT / "config"
 
 
 def test_the_schemas_are_current() -> None:

@@ -41,6 +41,8 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
         ({"axes": {"model": ["$(reboot)"]}}, ["axes.model[0]", "$(reboot)", "lower-case"]),
         ({"axes": {"dataset": ["digit"]}}, ["axes.dataset[0]", "'digit'", "did you mean 'digits'"]),
         ({"base": {"framework": "pytorhc"}}, ["base.framework", "pytorhc", "did you mean 'pytorch'"]),
+        ({"base": {"device": "gpu"}}, ["base.device", "did you mean 'cuda'"]),
+        ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "did you mean 24h?"]),
         ({"base": {"precision": "fp23"}}, ["base.precision", "fp23", "did you mean 'fp32'"]),
         ({"base": {"layout": "nhcw"}}, ["base.layout", "nchw, nhwc"]),
         ({"base": {"mode": "inference"}}, ["base.mode", "infer, train", "did you mean 'infer'"]),

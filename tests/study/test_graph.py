@@ -13,6 +13,8 @@ import pytest
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from tests.report.builder import failed, make_record
 from tests.study.studies import changed, write
+from workflow.study.again import command, retry_command
+from workflow.study.cell_words import words_of
 from workflow.study.graph import Graph
 from workflow.study.graph_loading import load_graph
 
@@ -148,11 +150,39 @@ def test_what_is_left_to_make(place: Place) -> None:
 def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
     graph = place.graph()
     first, failed, torn = run_ids(graph)[:3]
-    assert graph.closing_line() == f"small: 0 of 8 runs have a result\nreport: {graph.results_dir}/report.html"
+    again = f"slipway run {place.study} --site {place.site}"
+    report = f"report: {graph.results_dir}/report.html"
+    assert graph.closing_line().splitlines() == ["small: 0 of 8 runs have a result", report, f"8 runs have no result; go on: {again}"]
     place.record(first, OK)
     place.record(failed, OOM)
     place.record(torn, "{")
     assert "3 of 8 runs have a result, 2 of them failed (1 oom, 1 unreadable)" in graph.closing_line()
+    assert graph.advice() == [
+        f"2 runs failed, as the table says; again: {again.replace(' --site', ' --retry failed --site')}",
+        f"5 runs have no result; go on: {again}",
+    ]
+
+
+def test_what_is_to_be_typed_again_is_whole_and_quoted(tmp_path: Path) -> None:
+    odd = tmp_path / "a b"
+    odd.mkdir()
+    place = Place(odd)
+    assert command(place.graph().study, "submit") == f"slipway submit '{place.study}' --site '{place.site}'"
+    chosen_by_variable = load_graph({}, [place.study], odd, {"SLIPWAY_SITE": str(place.site)}).study
+    assert retry_command(chosen_by_variable) == f"slipway run '{place.study}' --retry failed --site '{place.site}'"
+    assert command(load_graph({"site": "local"}, [place.study], odd, {}).study) == f"slipway run '{place.study}' --site local"
+
+
+def test_a_run_in_words_says_what_tells_it_from_the_others(place: Place) -> None:
+    study = place.graph().study
+    words = words_of(study.cells, study.site, study.repeats)
+    assert {words(run) for run in study.runs} == {
+        f"lenet, batch {batch}, {nodes}, repeat {repeat}" for batch in (32, 64) for nodes in ("1 node", "2 nodes") for repeat in (1, 2)
+    }
+    place.study = write(place.root, changed(base={"repeats": 1}, axes={"nodes": None, "gpus_per_node": [2], "precision": ["fp32", "bf16"]}))
+    study = place.graph().study
+    words = words_of(study.cells, study.site, study.repeats)
+    assert "lenet, bf16, batch 32, 1 node x 2 processes" in {words(run) for run in study.runs}
 
 
 def test_files_of_a_dataset(place: Place) -> None:
@@ -240,7 +270,7 @@ def test_without_a_file_it_is_the_study_of_the_checkout(place: Place) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"sites": "x"}, "--config sites=...: unknown key 'sites'; valid: retry, site; did you mean 'site'?"),
+        ({"sites": "x"}, "--config sites=...: unknown key 'sites'; valid: adopt, retry, site; did you mean 'site'?"),
         ({"nodes": 4}, "What to run stands in the study file"),
         ({"retry": "wrong"}, "--config retry=wrong: found 'wrong', valid: failed"),
         ({"retry": True}, "--config retry=True"),
@@ -276,6 +306,7 @@ def test_storage_with_braces_is_refused(place: Place) -> None:
 
 
 def test_gpu_hours_are_those_of_the_runs_left(place: Place) -> None:
+    place.site.write_text(SITE.replace("device: cpu", "scheduler: slurm"))
     place.study = write(place.root, changed(base={"device": "cuda"}, axes={"nodes": [1]}, limits={"walltime": "1h", "gpu_hours": 4}))
     first = run_ids(place.graph())[0]
     place.record(first, OOM)

@@ -37,7 +37,7 @@ def test_lines_of_keys_and_list_entries() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a: 1\nb: 12:30:00", 2, "45000 12h30m0s"),
+        ("a: 1\nb: 12:30:00", 2, "45000 12h30m,"),
         ("a: 1:30", 1, "90 1m30s"),
         ("a: no", 1, "false 'no'"),
         ("a: On", 1, "true 'On'"),
@@ -80,7 +80,7 @@ def test_refused_with_file_and_line(text: str, line: int, words: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "null", "\ufeff", "--- \n...\n"])
 def test_an_empty_file_is_called_empty(text: str) -> None:
-    with pytest.raises(ConfigError, match="empty; config/study.yaml is a complete example"):
+    with pytest.raises(ConfigError, match="empty; `slipway init DIR` writes one with comments"):
         values(text)
 
 

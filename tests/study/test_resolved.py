@@ -14,7 +14,7 @@ from base.errors import RecordError
 from tests.study.studies import changed, load
 from workflow.study.resolved import find_run, publish_resolved, read_resolved, resolved_study
 from workflow.study.site import Site
-from workflow.study.study import Study
+from workflow.study.study import Study, load_study
 
 
 def local_study(folder: Path, **changes: object) -> Study:
@@ -35,6 +35,19 @@ def test_written_once_per_content(tmp_path: Path) -> None:
     assert [entry["time"] for entry in content["history"]] == ["2026-01-02T03:04:05+00:00"]
     assert publish_resolved(local_study(tmp_path, base={"repeats": 1}))
     assert len(read_resolved(study.results_dir)["history"]) == 2
+
+
+def test_the_study_file_is_stored_as_it_was_typed(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    stored = study.results_dir / "study.yaml"
+    publish_resolved(study)
+    assert stored.read_text() == study.path.read_text()
+    before = stored.stat()
+    publish_resolved(study)
+    assert stored.stat().st_mtime_ns == before.st_mtime_ns, "written once per content"
+    study.path.write_text(f"# only a comment is new\n{study.path.read_text()}")
+    assert not publish_resolved(load_study(study.path, str(tmp_path / "site.yaml"))), "the study itself is what it was"
+    assert stored.read_text() == study.path.read_text()
 
 
 def test_content(tmp_path: Path) -> None:
@@ -67,6 +80,16 @@ def test_a_file_that_is_none_of_ours(tmp_path: Path, content: str) -> None:
     (tmp_path / "study.json").write_text(content)
     with pytest.raises(RecordError, match=r"study\.json"):
         read_resolved(tmp_path)
+
+
+def test_a_limit_of_no_time_is_refused(tmp_path: Path) -> None:
+    """The allocation that is asked for it would be refused by a ValueError (found by 10,000 cases of the fuzz)."""
+    study = local_study(tmp_path)
+    publish_resolved(study)
+    path = study.results_dir / "study.json"
+    path.write_text(path.read_text().replace('"walltime_s": 1800.0', '"walltime_s": 0'))
+    with pytest.raises(RecordError, match=r"limits.walltime_s.*above 0"):
+        read_resolved(study.results_dir)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

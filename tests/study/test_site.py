@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, RecordError
+from base.rooms import ROOMS
+from cluster import installation
 from cluster.jobs import scheduler_of
 from workflow.study import site_file
-from workflow.study.site import CHECKOUT, Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
+from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
 from workflow.study.site_file import load_site, read_site
 
 FULL = """
@@ -129,8 +131,13 @@ def test_wrong_sites(tmp_path: Path, text: str, words: list[str]) -> None:
         assert word in str(caught.value)
 
 
+def _look_in(monkeypatch: pytest.MonkeyPatch, *directories: Path) -> None:
+    for module in (site_file, installation):
+        monkeypatch.setattr(module, "sites_directories", lambda: directories)
+
+
 def test_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_file, "SITES_DIR", tmp_path)
+    _look_in(monkeypatch, tmp_path)
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(f"storage: {name}\ncache: {{path: c}}\n")
     assert load_site(None, {}).name == "local"
@@ -141,6 +148,15 @@ def test_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "default.yaml").write_text("storage: d\ncache: {path: c}\n")
     assert load_site(None, {}).name == "default"
     assert load_site(None, {"SLIPWAY_SITE": "one"}).name == "one"
+    nearer = tmp_path / "nearer"
+    _look_in(monkeypatch, nearer, tmp_path)
+    assert load_site("one", {}).storage == tmp_path / "one"
+    nearer.mkdir()
+    (nearer / "one.yaml").write_text("storage: one\ncache: {path: c}\n")
+    assert load_site("one", {}).storage == nearer / "one"
+    assert load_site("two", {}).storage == tmp_path / "two"
+    with pytest.raises(ConfigError, match=f"no such site in {nearer}, {tmp_path}; valid: default, local, one, two"):
+        load_site("three", {})
     assert load_site("local", {}) == local_site(site_file._sees_gpu())
     with pytest.raises(ConfigError, match="the site asked for is 'tow'.*did you mean 'two'"):
         load_site("tow", {})
@@ -152,11 +168,10 @@ def test_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_built_in_site_lies_under_the_checkout() -> None:
     site = local_site(has_gpu=False)
-    assert site.storage == CHECKOUT / ".slipway" / "storage"
-    assert site.cache.path == CHECKOUT / ".slipway" / "cache"
+    assert site.storage == ROOMS / ".slipway" / "storage"
+    assert site.cache.path == ROOMS / ".slipway" / "cache"
     assert (site.scheduler, site.engine, site.device) == ("local", "bare", "cpu")
     assert local_site(has_gpu=True).device == "cuda"
-    assert (CHECKOUT / "pyproject.toml").is_file()
 
 
 @pytest.mark.parametrize(

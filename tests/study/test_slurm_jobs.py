@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError
+from base.rooms import ROOMS
 from cluster.slurm.batch_script import batch_script
 from tests.study.studies import changed, write
 from workflow.study.graph import Graph
@@ -215,11 +216,11 @@ def test_inside_of_a_job_only_the_jobs_own_record_is_read(tmp_path: Path) -> Non
 
 
 def test_the_environment_of_a_snakemake_that_submits(tmp_path: Path) -> None:
-    ours = graph(tmp_path, JOBS).environment("/checkout", {"PATH": "/bin"})
-    assert ours["PYTHONPATH"] == "/checkout"
+    ours = graph(tmp_path, JOBS).environment({"PATH": "/bin", "PYTHONPATH": "/mine"})
+    assert ours["PYTHONPATH"] == f"{ROOMS}:/mine"
     assert ours["PATH"].endswith(":/bin")
-    assert set(graph(tmp_path, Mode(way="jobs", main=False)).environment("/c", {"PATH": "/bin"})) == {"PYTHONPATH"}
-    assert set(graph(tmp_path, ALLOCATION, environ=INSIDE).environment("/c", {"PATH": "/bin"})) == {"PYTHONPATH"}
+    assert set(graph(tmp_path, Mode(way="jobs", main=False)).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
+    assert set(graph(tmp_path, ALLOCATION, environ=INSIDE).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
 
 
 @pytest.mark.parametrize(

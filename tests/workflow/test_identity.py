@@ -77,10 +77,15 @@ class Checkout:
         return self._run(*options).returncode == 1
 
     def _run(self, *options: str) -> subprocess.CompletedProcess[str]:
-        argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", "profiles/local", "--configfile", str(self.study)]
-        return subprocess.run(
-            [*argv, "--until", "stage_train_push", *options], cwd=self.root, capture_output=True, text=True, check=False, timeout=300
-        )
+        return self.typed("--profile", "profiles/local", "--until", "stage_train_push", *options)
+
+    def typed(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`snakemake --configfile STUDY` and these words, nothing else."""
+        argv = [str(Path(sys.executable).parent / "snakemake"), "--configfile", str(self.study), *words]
+        return subprocess.run(argv, cwd=self.root, capture_output=True, text=True, check=False, timeout=300)
+
+    def records(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self.results.glob("runs/*/record.json")}
 
     def planned(self, *options: str) -> int:
         found = re.search(r"^stage_train_push\s+(\d+)$", self.snakemake("-n", *options), re.MULTILINE)
@@ -136,8 +141,9 @@ def test_without_snakemakes_memory_nothing_runs(checkout: Checkout) -> None:
 
 def test_one_axis_value_more_runs_the_new_cells_only(checkout: Checkout) -> None:
     checkout.study.write_text(STUDY.replace("nodes: [1, 2]", "nodes: [1, 2, 4]"))
-    assert checkout.planned() == 1
-    checkout.snakemake()
+    adopt = ("--config", "adopt=yes")  # the file is a copy of the one that made the results, and asks for other cells
+    assert checkout.planned(*adopt) == 1
+    checkout.snakemake(*adopt)
     assert len(checkout.started()) == 3
     assert checkout.planned() == 0
 
@@ -193,6 +199,28 @@ def test_whatever_is_typed_no_finished_run_is_started_and_no_record_goes(checkou
     checkout.snakemake(*options)
     assert len(checkout.started()) == 2
     assert {path: path.read_bytes() for path in checkout.results.glob("runs/*/record.json")} == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--cores", "2", "--until", "stage_train_push"),
+        ("--cores", "2", "--until", "stage_train_push", "-F"),
+        ("--cores", "2", "-R", "stage_train_push", "--until", "stage_train_push"),
+        ("--cores", "2", "--touch"),
+        ("--cores", "2", "--delete-all-output"),
+        ("--profile", "profiles/local", "--delete-all-output"),
+        ("--cores", "2", "--cleanup-metadata", "RECORD"),
+    ],
+    ids=["no profile", "forced", "the rule forced", "touched", "outputs deleted", "deleted with profile", "metadata gone"],
+)
+def test_without_our_profile_no_finished_run_is_started_and_no_record_goes(checkout: Checkout, words: tuple[str, ...]) -> None:
+    before = checkout.records()
+    done = checkout.typed(*(str(next(iter(before))) if word == "RECORD" else word for word in words))
+    assert done.returncode == 0 or words[-1] in ("--touch", "RECORD"), done.stdout + done.stderr
+    assert checkout.records() == before
+    assert len(checkout.started()) == 2
+    assert checkout.planned() == 0
 
 
 def test_a_retry_that_is_cut_off_leaves_the_record_of_before(checkout: Checkout) -> None:

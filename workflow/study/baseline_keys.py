@@ -24,7 +24,7 @@ def flat(keys: Keys) -> dict[str, Any]:
     """One level: `optimizer: {learning_rate: 0.1}` is `optimizer.learning_rate`."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
-        if isinstance(value, Mapping) and key in GOES_ALONG:
+        if key in GOES_ALONG and isinstance(value, Mapping):
             found |= {f"{key}.{name}": inner for name, inner in value.items()}
         else:
             found[key] = value

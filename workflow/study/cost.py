@@ -1,7 +1,11 @@
-"""What a study may cost before it is refused: GPU hours = walltime x GPUs x missing runs. Pure."""
+"""What a study may cost before it is refused: GPU hours = walltime x GPUs x missing runs. Pure.
+
+The limit is checked against this bound, never against an estimate: what it says cannot be exceeded, whatever the runs do.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from base.errors import ConfigError
@@ -32,5 +36,11 @@ def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
         raise ConfigError(
             f"{study.path}: limits.gpu_hours: the {counted(len(runs), 'missing run')} may take {found:,.1f} GPU hours "
             f"(walltime {format_duration(study.limits.walltime_s)} x GPUs of each run); valid: at most {most:,g}. "
-            f"Lower walltime, exclude cells, or raise the limit"
+            f"Raise the limit, exclude cells, or lower limits.walltime{_low_enough(study, found)}"
         )
+
+
+def _low_enough(study: Study, found: float) -> str:
+    """The longest whole minutes with which the runs fit."""
+    minutes = math.floor(study.limits.walltime_s * study.limits.gpu_hours / found / 60)
+    return f" to {minutes}m, in which a run that takes longer ends as `timeout`" if minutes else ""

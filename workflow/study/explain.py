@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from base import units
 from base.errors import ConfigError
 from base.logs import printable
 from base.names import choices
@@ -44,8 +45,7 @@ def validation_error(document: Document, error: ValidationError, model: type[Bas
 
 def some(names: Iterable[str]) -> str:
     """The first eight, and how many more there are."""
-    shown = list(names)
-    return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+    return units.some(list(names), 8)
 
 
 def _fault(details: ErrorDetails, value: Any, model: type[BaseModel], hints: Mapping[str, str]) -> Fault | None:

@@ -15,24 +15,27 @@ from typing import Any, Final, TypeVar
 
 from base.command import describe, run
 from base.errors import RecordError, SlipwayError
-from base.jsonfile import canonical_json, read_content
-from base.limited import call_limited
+from base.jsonfile import canonical_json
+from base.limited import call_apart
+from base.rooms import rooms_environ
 from base.units import counted
 from cluster.machine import usable_cores
 from cluster.slurm.last_call import watch_deadline
 from cluster.slurm.patient import patient_environ
 from data_prep.spec import DatasetSpec
-from workflow.report.attempts import MAX_BYTES
-from workflow.report.believing import record_of
 from workflow.report.files import PLOT_FILES, TABLE_FILES
-from workflow.report.kinds import NotBelieved
 from workflow.run.asked import asked_of, parse_asked
 from workflow.run.deadline import LEAST_MARGINS, margin_of
+from workflow.study.again import command, retry_command
 from workflow.study.cell import Run
+from workflow.study.cell_words import words_of
 from workflow.study.image_file import images_file, keep_images
 from workflow.study.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
-from workflow.study.resolved import publish_resolved, resolved_study
+from workflow.study.origin import STORAGE_S, origin_of
+from workflow.study.resolved import publish_content, resolved_study
+from workflow.study.results_seen import result_at, results_in
 from workflow.study.study import Study
+from workflow.study.tables_seen import outdated
 from workflow.study.ways import Mode, refuse_wrong_executor
 
 STATE_DIR: Final = Path(".snakemake", "slipway-slurm")
@@ -40,8 +43,6 @@ STATE_DIR: Final = Path(".snakemake", "slipway-slurm")
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
 """What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
 REPORT_TIMEOUT_S: Final = 1800.0
-STORAGE_S: Final = 300.0
-"""For all records of a study, or one file: network storage may hang, and Snakemake would with it."""
 T = TypeVar("T")
 
 
@@ -52,9 +53,10 @@ class Graph:
     The Snakemake that decides what to run looks at all runs; those inside of jobs look at theirs only.
     """
 
-    def __init__(self, study: Study, retry_failed: bool, mode: Mode | None = None) -> None:
+    def __init__(self, study: Study, retry_failed: bool, mode: Mode | None = None, *, adopt: bool = False) -> None:
         self.study = study
         self.retry_failed = retry_failed
+        self.adopt = adopt
         self.mode = mode or Mode()
         self.storage_s = STORAGE_S
         self.results_dir = str(study.results_dir)
@@ -63,6 +65,8 @@ class Graph:
         self.group_option = " --group" if self.shared_by_group else ""
         place = hashlib.sha256(self.results_dir.encode()).hexdigest()[:8]
         self.receipts_dir = str(RECEIPTS_DIR / f"{study.name}-{place}")
+        self.outdated_dir = f"{self.receipts_dir}.outdated"
+        self.outdated: list[str] = []
         self._order = {run.run_id: len(study.runs) - index for index, run in enumerate(study.runs)}
         build_dirs = {name: study.build_dir(name) for name in {cell.dataset for cell in study.cells}}
         manifests = {name: f"{path}/dataset.json" for name, path in build_dirs.items()}
@@ -71,6 +75,9 @@ class Graph:
         self.data_priority = len(study.runs) + 1
         self.dataset_of = _lookup(self._dataset_of)
         self.priority_of = _lookup(self._priority_of)
+        runs = {run.run_id: run for run in study.runs}
+        words = words_of(study.cells, study.site, study.repeats)
+        self.words_of = _lookup(lambda run_id: words(runs[run_id]))
         self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
         self.shard_resources = resources_of_shards(study, self.mode.way)
         self.stage_resources = resources_of_staging(self.mode)
@@ -91,7 +98,7 @@ class Graph:
     def _finished(self) -> dict[str, dict[str, Any]]:
         """Of every run with a published record: its status and number. Raises StorageError where storage does not answer."""
         what, names = f"the records of {self.study.name}", list(self._order)
-        found: dict[str, dict[str, Any]] = call_limited(what, _results_in, self.results_dir, names, timeout_s=self.storage_s)
+        found: dict[str, dict[str, Any]] = call_apart(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
         return found
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
@@ -106,7 +113,7 @@ class Graph:
         if self.mode.main:
             return self._finished.get(run_id)
         path = self.study.record_path(run_id)
-        return _result(path) if path.exists() else None
+        return result_at(path) if path.exists() else None
 
     @cached_property
     def staged(self) -> Any:
@@ -176,6 +183,14 @@ class Graph:
             if end is None or end["result_number"] <= after:
                 (directory / name).unlink(missing_ok=True)
 
+    def see_tables(self) -> None:
+        """Before Snakemake looks: tables of another version of the study are made anew, since they wait for a receipt then, which is a
+        target too. What Snakemake remembers of the study lies where it works, which is another directory for `slipway run`. The receipt is
+        named by when the tables were made: one that is there already is newer than they are."""
+        what = f"the tables of {self.study.name}"
+        made = call_apart(what, outdated, self.results_dir, self.digest, timeout_s=self.storage_s) if self.mode.main else None
+        self.outdated = [] if made is None else [f"{self.outdated_dir}/{made}"]
+
     def _priority_of(self, run_id: str) -> int:
         """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""
         return self._order[run_id]
@@ -188,9 +203,9 @@ class Graph:
         """As many shards at once as this machine has cores; each is a job of its own where runs are."""
         return shard_threads(self.mode.way, cores, len(usable_cores()))
 
-    def environment(self, basedir: Path | str, environ: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """What Snakemake's environment gains: our modules for the commands; where it submits jobs, Slurm's commands with patience."""
-        ours = {"PYTHONPATH": str(basedir)}
+        ours = rooms_environ(environ)
         if self.mode.way == "jobs" and self.mode.main:
             ours.update(patient_environ(environ, STATE_DIR.absolute(), os.getpid(), self.study.site.account))
         return ours
@@ -207,44 +222,63 @@ class Graph:
             watch_deadline(os.environ, LEAST_MARGINS * margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s))
 
     def _publish_study(self) -> None:
-        call_limited(f"study.json of {self.study.name}", publish_resolved, self.study, timeout_s=self.storage_s)
+        what, content = f"study.json of {self.study.name}", resolved_study(self.study)
+        arguments = (self.results_dir, content, self.study.text, origin_of(self.study, self.adopt))
+        call_apart(what, publish_content, *arguments, timeout_s=self.storage_s)
 
     def make_tables(self) -> None:
         """Tables from whatever records exist: after a failure they are worth most. Raises RecordError, StorageError."""
         self._publish_study()
-        done = run([sys.executable, "-m", "workflow.report", "all", "--results", self.results_dir], timeout_s=REPORT_TIMEOUT_S)
+        argv = [sys.executable, "-P", "-m", "workflow.report", "all", "--results", self.results_dir]
+        done = run(argv, timeout_s=REPORT_TIMEOUT_S, env=os.environ | rooms_environ(os.environ))
         if done.returncode:
             raise RecordError(f"the tables could not be made: {describe(done)}")
 
     def after_failure(self) -> str:
-        """Tables, and the closing line, as far as storage lets us: in the time limit, and in words."""
+        """Make the tables, as far as storage lets us: in the time limit; what was in the way, in words."""
         try:
             self.make_tables()
         except SlipwayError as error:
-            return f"{error}\n{self.closing_line()}"
-        return self.closing_line()
+            return str(error)
+        return ""
 
     @property
     def runs_to_make(self) -> list[Run]:
         """The runs that Snakemake would start."""
         return [run for run in self.study.runs if not self._is_done(run.run_id)]
 
-    def closing_line(self) -> str:
-        """How many runs are done, and how many of them are failed rows."""
+    def counts(self) -> tuple[Counter[str], int]:
+        """How the runs stand now: how many results of each status, and how many runs have none. Raises StorageError."""
         self.__dict__.pop("_finished", None)
+        ends = Counter(record["status"] for record in self._finished.values())
+        return ends, len(self.study.runs) - sum(ends.values())
+
+    def closing_line(self) -> str:
+        """How many runs are done, how many of them are failed rows, and how to go on."""
         try:
-            ends = Counter(record["status"] for record in self._finished.values())
+            ends, left = self.counts()
         except SlipwayError as error:
             return f"{self.study.name}: how its runs stand is not known: {error}"
+        line = f"{self.study.name}: {len(self.study.runs) - left} of {len(self.study.runs)} runs have a result"
         failed = {status: count for status, count in sorted(ends.items()) if status != "ok"}
-        line = f"{self.study.name}: {sum(ends.values())} of {len(self.study.runs)} runs have a result"
         if failed:
             reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
-            line += f", {sum(failed.values())} of them failed ({reasons}): rows of the table; again with --config retry=failed"
-        left = len(self.study.runs) - sum(ends.values())
-        if left and self.mode.way == "allocation":
-            line += f"\n{counted(left, 'run is', 'runs are')} left: `slipway submit {self.study.path}` goes on with them"
-        return f"{line}\nreport: {self.results_dir}/report.html"
+            line += f", {sum(failed.values())} of them failed ({reasons})"
+        return "\n".join([line, f"report: {self.results_dir}/report.html", *self._advice(ends, left)])
+
+    def advice(self) -> list[str]:
+        """What to type to go on, whole, one line each."""
+        try:
+            return self._advice(*self.counts())
+        except SlipwayError as error:
+            return [f"{self.study.name}: how its runs stand is not known: {error}"]
+
+    def _advice(self, ends: Counter[str], left: int) -> list[str]:
+        verb = "submit" if self.mode.way == "allocation" else "run"
+        failed = sum(count for status, count in ends.items() if status != "ok")
+        found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(self.study, verb)}"]
+        more = [f"{counted(left, 'run has', 'runs have')} no result; go on: {command(self.study, verb)}"]
+        return found * bool(failed) + more * bool(left)
 
 
 def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
@@ -256,21 +290,3 @@ def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
 
     call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
     return call
-
-
-def _results_in(results_dir: str, run_ids: list[str]) -> dict[str, dict[str, Any]]:
-    """In a child with a time limit."""
-    runs = Path(results_dir, "runs")
-    there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
-    paths = {run_id: runs / run_id / "record.json" for run_id in run_ids if run_id in there}
-    return {run_id: _result(path) for run_id, path in paths.items() if path.exists()}
-
-
-def _result(path: Path) -> dict[str, Any]:
-    """Status and number of a published record; one that is not believed stops nobody: the tables show it, and `retry=failed` asks for any
-    result: that of the attempt's own copy, where it can be read, or a new one."""
-    try:
-        record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name)
-        return {"status": record["status"], "result_number": int(record["result_number"])}
-    except (RecordError, NotBelieved, TypeError):  # TypeError: that of a prevented attempt, which has no number
-        return {"status": "unreadable", "result_number": 0}

@@ -8,18 +8,13 @@ from typing import Any, Final
 
 from base.errors import ConfigError
 from base.names import choices
-from cluster.schedulers import get_scheduler
-from containers.engines import get_engine
-from workflow.study.cost import refuse_over_budget
 from workflow.study.graph import Graph
-from workflow.study.image_file import refuse_missing_credentials
-from workflow.study.job_size import refuse_owned_directives
-from workflow.study.site import refuse_foreign_scheduler
-from workflow.study.source_paths import refuse_missing_sources
+from workflow.study.origin import refuse_foreign_results
+from workflow.study.refusals import refuse_runs, refuse_site
 from workflow.study.study import load_study
 from workflow.study.ways import Mode, refuse_too_few_nodes, refuse_wrong_way
 
-CONFIG_KEYS: Final = ("site", "retry")
+CONFIG_KEYS: Final = ("site", "retry", "adopt")
 
 
 def load_graph(
@@ -41,24 +36,24 @@ def load_graph(
     path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
     site = config.get("site")
     study = load_study(path, None if site is None else str(site), environ)
-    get_scheduler(study.site.scheduler)
-    get_engine(study.site.engine)
-    refuse_foreign_scheduler(study.site, environ)
-    refuse_owned_directives(study.site)
+    refuse_site(study, environ)
     if mode is not None:
         refuse_wrong_way(study.site, mode.way, environ)
-    if set("{}") & set(str(study.site.storage)):
-        raise ConfigError(
-            f"storage {str(study.site.storage)!r}: Snakemake takes braces in a path for wildcards; choose a path without them"
-        )
-    graph = Graph(study, retry == "failed", mode)
+    graph = Graph(study, retry == "failed", mode, adopt=_adopts(config))
     if not graph.mode.main:
         return graph
+    refuse_foreign_results(study, graph.adopt, graph.storage_s)
     if mode is not None:
         graph.drop_false_receipts()
-    refuse_over_budget(study, graph.runs_to_make)
-    if graph.runs_to_make:
-        refuse_missing_credentials(study.site)
-    refuse_missing_sources(study, {run.cell.dataset for run in graph.runs_to_make})
+        graph.see_tables()
+    refuse_runs(study, graph.runs_to_make, environ)
     refuse_too_few_nodes(graph.mode, graph.runs_to_make)
     return graph
+
+
+def _adopts(config: Mapping[str, Any]) -> bool:
+    """Whether results of another study file are to become this one's. Raises ConfigError."""
+    found = str(config.get("adopt", "no")).lower()
+    if found not in ("yes", "true", "no", "false"):
+        raise ConfigError(f"--config adopt={found}: found {found!r}, valid: yes")
+    return found in ("yes", "true")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from workflow.study.job_size import run_resources, shard_resources
 from workflow.study.study import Study
 from workflow.study.ways import NODES, Mode, Way
-
-HOST_CORES: Final = 1024
-"""`cores` of profiles/slurm-allocation: so many that they limit no run there, since the nodes of the allocation do."""
 
 
 class AllMemory(int):

@@ -19,7 +19,6 @@ from workflow.study.yaml_events import Builder
 
 MAX_BYTES: Final = 1 << 20
 
-_EXAMPLES: Final = {"study": "config/study.yaml", "site": "config/sites/example-slurm.yaml"}
 _NAME_IT: Final = {
     "study": "name a study: `slipway plan STUDY`, and `--study STUDY` where a command takes other words",
     "site": "name a site: `--site NAME_OR_PATH`",
@@ -29,11 +28,13 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A file's content as plain dict, list and scalars; `lines` has the 1-based line of every key and value by its place."""
+    """A file's content as plain dict, list and scalars; `lines` has the 1-based line of every key and value by its place; `text` is
+    the file as it was typed."""
 
     path: Path
     value: dict[str, Any]
     lines: dict[Place, int] = field(repr=False)
+    text: str = field(repr=False)
 
     def where(self, place: Place) -> str:
         """`file:line` of the innermost part of `place` that is in the file."""
@@ -68,10 +69,10 @@ def parse_document(text: str, path: Path, kind: str) -> Document:
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: this cannot be read as YAML: {printable(str(error))}") from error
     if builder.root is None:
-        raise ConfigError(f"{path}: the {kind} file is empty; {_EXAMPLES[kind]} is a complete example")
+        raise ConfigError(f"{path}: the {kind} file is empty; `slipway init DIR` writes one with comments")
     if not isinstance(builder.root, dict):
         raise ConfigError(f"{path}:1: a {kind} file is a mapping of keys to values; found {kind_of(builder.root)}")
-    return Document(path=path, value=builder.root, lines=builder.lines)
+    return Document(path=path, value=builder.root, lines=builder.lines, text=text)
 
 
 def _read_text(path: Path, kind: str) -> str:

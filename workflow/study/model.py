@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, With
 from pydantic_core import PydanticCustomError
 
 from base.names import is_name
-from base.units import parse_duration
+from base.units import meant_duration, parse_duration
 from containers.frameworks.spec import CommHook, Layout, Mode, Precision
 from data_prep.spec import DatasetSpec
 from workflow.study.places import kind_of
@@ -46,7 +46,8 @@ def _duration(value: object) -> object:
     try:
         seconds = parse_duration(value).total_seconds()
     except (ValueError, OverflowError) as error:
-        raise wrong(value, valid) from error
+        meant = meant_duration(value)
+        raise wrong(value, valid + (f"; did you mean {meant}?" if meant else "")) from error
     if seconds <= 0:
         raise wrong(value, f"{valid}, more than nothing")
     return seconds
@@ -165,7 +166,7 @@ class LimitKeys(Part):
 
     walltime: Seconds = Field(default=1800.0, description="of one run over all its attempts, such as 30m or 1h30m")
     gpu_hours: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
-        default=10.0, description="walltime x GPUs x missing runs; a study planned above it is refused before submission"
+        default=100.0, description="walltime x GPUs x missing runs: a bound, no estimate; a study above it is refused before submission"
     )
     init: Seconds = Field(default=600.0, description="how long a rank may be silent in the phases init, warmup, eval and checkpoint")
 
@@ -186,9 +187,6 @@ class StudyFile(Part):
         default=ABSENT, description="speed-up is relative to the cells with these values; default: the fewest nodes and GPUs"
     )
     limits: LimitKeys = Field(default=LimitKeys(), description="walltime of a run, GPU hours of the study")
-
-
-CELL_KEYS: tuple[str, ...] = tuple(CellKeys.model_fields)
 
 
 def defaults() -> dict[str, Any]:

@@ -5,6 +5,7 @@ Reads dataset.json, the manifest and plan.json where they are there, and writes 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -50,7 +51,20 @@ class DatasetNeeds:
             return self.manifest.splits["train"].samples if "train" in self.manifest.splits else None
         if self.samples is None:
             return None
-        return round(self.samples * (1 - sum(self.spec.fractions(source_has_splits=False).values())))
+        return round(self.samples * self._train_part)
+
+    @property
+    def most_train_samples(self) -> int | None:
+        """More than these the training split has not: while the dataset is not built, six deviations above what is expected of a split by
+        the hashes of the images."""
+        if self.manifest is not None or self.samples is None:
+            return self.train_samples
+        deviation = math.sqrt(self.samples * self._train_part * (1 - self._train_part))
+        return min(self.samples, math.ceil(self.samples * self._train_part + 6 * deviation))
+
+    @property
+    def _train_part(self) -> float:
+        return 1 - sum(self.spec.fractions(source_has_splits=False).values())
 
 
 def dataset_needs(study: Study, name: str) -> DatasetNeeds:

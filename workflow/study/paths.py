@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 STUDY_FILE = "study.json"
+STUDY_SOURCE = "study.yaml"
+"""The study file as it was typed, beside the study that it came to."""
 
 
 def results_dir(storage: Path, study: str) -> Path:
@@ -30,11 +32,6 @@ def run_dir(results: Path, run_id: str) -> Path:
 def record_path(results: Path, run_id: str) -> Path:
     """The record that makes a run done; there only for results, never for prevented attempts."""
     return run_dir(results, run_id) / "record.json"
-
-
-def lease_path(results: Path, run_id: str) -> Path:
-    """Who runs it now."""
-    return run_dir(results, run_id) / "lease.json"
 
 
 def attempts_dir(results: Path, run_id: str) -> Path:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
 from base.errors import RecordError
 from base.foreign import text
-from base.jsonfile import canonical_json, read_json
+from base.jsonfile import canonical_json, read_content, read_json
 from base.publish import publish
-from base.typed import FromOne, Like, Name, Seconds, read_as
+from base.typed import FromOne, Like, Name, Seconds, SomeSeconds, read_as
 from workflow.study.cell import Cell, Run
-from workflow.study.paths import STUDY_FILE
+from workflow.study.origin import kept_of, origin_of, refuse_other_file
+from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
 from workflow.study.site import Site
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SCHEMA: Final = "slipway.study/1"
 
 
 class _Limits(TypedDict):
-    walltime_s: Seconds
+    walltime_s: SomeSeconds
     gpu_hours: NotRequired[Seconds | None]
     init_s: NotRequired[Seconds | None]
 
@@ -39,6 +40,9 @@ class _Run(TypedDict):
 class _Version(TypedDict):
     sha256: str
     time: str
+    path: NotRequired[str]
+    file_sha256: NotRequired[str]
+    cells_sha256: NotRequired[str]
 
 
 class StudyContent(TypedDict):
@@ -71,23 +75,42 @@ def resolved_study(study: Study) -> dict[str, Any]:
     }
 
 
-def publish_resolved(study: Study, now: datetime | None = None) -> bool:
-    """Write study.json if its content changed, adding one line to its history; False when the file says the same already.
+def publish_resolved(study: Study, now: datetime | None = None, *, adopt: bool = False, runs: bool = True) -> bool:
+    """publish_content() of this study; `runs`: as in origin_of()."""
+    return publish_content(study.results_dir, resolved_study(study), study.text, origin_of(study, adopt, runs), now)
 
-    Raises OSError when storage does not let us; RecordError when a study.json of another study, or an unreadable one, is in the way.
+
+def publish_content(
+    results_dir: Path | str, content: Mapping[str, Any], typed: str, origin: Mapping[str, Any], now: datetime | None = None
+) -> bool:
+    """Write study.json if its content or its owner changed, adding one line to its history; False when it says the same already. Beside
+    it, the study file as it was typed: also where only its comments have changed. `origin`: see origin_of().
+
+    Raises OSError when storage does not let us; ConfigError when the results are those of another file, unless these are to be adopted;
+    RecordError when an unreadable study.json is in the way.
     """
-    content = resolved_study(study)
-    digest = hashlib.sha256(canonical_json(content)).hexdigest()
-    target = study.results_dir / STUDY_FILE
-    history: list[dict[str, str]] = []
-    if target.exists():
-        history = list(read_resolved(study.results_dir)["history"])
-        if history and history[-1]["sha256"] == digest:
-            return False
-    study.results_dir.mkdir(parents=True, exist_ok=True)
-    history.append({"sha256": digest, "time": (now or datetime.now(UTC)).isoformat(timespec="seconds")})
+    directory = Path(results_dir)
+    target = directory / STUDY_FILE
+    history: list[dict[str, str]] = list(read_resolved(directory)["history"]) if target.exists() else []
+    version = {"sha256": hashlib.sha256(canonical_json(content)).hexdigest(), **kept_of(origin, history)}
+    if history and all(history[-1].get(key) == version.get(key) for key in ("sha256", "path")):
+        _publish_source(directory / STUDY_SOURCE, typed.encode())
+        return False
+    refuse_other_file(directory, origin, history)
+    directory.mkdir(parents=True, exist_ok=True)
+    history.append({**version, "time": (now or datetime.now(UTC)).isoformat(timespec="seconds")})
     publish(target, _text({**content, "history": history}))
+    _publish_source(directory / STUDY_SOURCE, typed.encode())
     return True
+
+
+def _publish_source(target: Path, typed: bytes) -> None:
+    try:
+        unchanged = read_content(target, max_bytes=len(typed)) == typed
+    except RecordError:
+        unchanged = False  # it is missing, longer, or no file
+    if not unchanged:
+        publish(target, typed)
 
 
 def read_resolved(results_dir: Path) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from base.units import meant_duration
+
 Scalar = str | int | float | bool | None
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -47,8 +49,8 @@ def _number(text: str) -> Scalar:
         return int(text)
     if _CLOCK.fullmatch(text):
         raise AmbiguousScalar(
-            f"{text} is the number {_sexagesimal(text)} to some YAML readers; write a duration with units, such as {_with_units(text)}, "
-            f"or '{text}' for the word"
+            f"{text} is the number {_sexagesimal(text)} to some YAML readers; write a duration with units, such as "
+            f"{meant_duration(text) or '1h30m'}, or '{text}' for the word"
         )
     if _ODD_INTEGER.fullmatch(text):
         raise AmbiguousScalar(
@@ -73,10 +75,3 @@ def _sexagesimal(text: str) -> str:
     for part in text.lstrip("+-").replace("_", "").split(":"):
         total = total * 60 + float(part)
     return f"{total:.15g}"
-
-
-def _with_units(text: str) -> str:
-    parts = text.lstrip("+-").replace("_", "").split(":")
-    if len(parts) == 2:
-        return "".join(f"{int(float(part))}{unit}" for part, unit in zip(parts, "ms", strict=True))
-    return "".join(f"{int(float(part))}{unit}" for part, unit in zip(parts[-3:], "hms", strict=True))

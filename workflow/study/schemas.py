@@ -15,13 +15,12 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from base.publish import publish
+from cluster.installation import SCHEMAS
 from containers.frameworks import FRAMEWORKS
 from containers.models import MODELS
 from workflow.study.model import StudyFile
-from workflow.study.site import CHECKOUT
 from workflow.study.site_file import SiteFile
 
-SCHEMAS_DIR: Final = CHECKOUT / "config" / "schemas"
 FILES: Final[dict[str, type[BaseModel]]] = {"study.schema.json": StudyFile, "site.schema.json": SiteFile}
 WORDS: Final = {"model": sorted(MODELS), "framework": sorted(FRAMEWORKS)}
 
@@ -36,7 +35,7 @@ def schema_text(model: type[BaseModel]) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def outdated(folder: Path = SCHEMAS_DIR) -> list[Path]:
+def outdated(folder: Path = SCHEMAS) -> list[Path]:
     """The files in `folder` that are not what the models say."""
     return [folder / name for name, model in FILES.items() if _content(folder / name) != schema_text(model)]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from base.errors import ConfigError
-from base.typed import Check, Count, Seconds, read_as
+from base.typed import Check, Count, Seconds, SomeSeconds, read_as
+from cluster.installation import default_cache, default_storage
 from cluster.jobs import JOB_VARIABLES, scheduler_of
 
 Device = Annotated[str, Check("cpu or cuda", lambda value: value in ("cpu", "cuda"))]
-CHECKOUT: Final = Path(__file__).resolve().parents[2]
 DEADLINE_MARGIN_S: Final = 120.0
 
 
@@ -53,7 +53,7 @@ class Site:
     gpus_per_node: Count | None = None
     cpus_per_node: Count | None = None
     memory_per_node_bytes: Count | None = None
-    walltime_s: Seconds | None = None
+    walltime_s: SomeSeconds | None = None
     deadline_margin_s: Seconds = DEADLINE_MARGIN_S
     share_nodes: bool = False
     setup: tuple[str, ...] = ()
@@ -83,9 +83,8 @@ class Site:
 
 
 def local_site(has_gpu: bool) -> Site:
-    """The built-in site `local`: this machine, everything under the checkout's `.slipway/`."""
-    home = CHECKOUT / ".slipway"
-    return Site(name="local", storage=home / "storage", cache=Cache(path=home / "cache"), device="cuda" if has_gpu else "cpu")
+    """The built-in site `local`: this machine, everything under the checkout's `.slipway/`, or where the user keeps such things."""
+    return Site(name="local", storage=default_storage(), cache=Cache(path=default_cache()), device="cuda" if has_gpu else "cpu")
 
 
 def device_of(device: str, site: Site) -> str:

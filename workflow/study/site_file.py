@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from base.errors import ConfigError
-from base.names import choices, is_name
+from base.names import choices
 from base.units import parse_size
-from base.userpath import absolute_path
+from base.userpath import absolute_path, expanded, has_variables
+from cluster.installation import site_files, sites_directories
 from workflow.study.explain import Fault, fault_error, validation_error
 from workflow.study.loader import Document, read_document
 from workflow.study.model import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, wrong
 from workflow.study.places import Place
-from workflow.study.site import CHECKOUT, DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site
+from workflow.study.site import DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site
 
-SITES_DIR = CHECKOUT / "config" / "sites"
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
 HINTS = {
     "walltime_s": "write walltime: 24h",
@@ -54,7 +54,7 @@ Engine = Literal["bare", "docker", "podman", "apptainer"]
 class CacheKeys(Part):
     """The node-local directory for datasets and images."""
 
-    path: TextLine = Field(description="on a local disk of every node; environment variables such as $TMPDIR are not expanded")
+    path: TextLine = Field(description="on a local disk of every node; variables such as $TMPDIR have the values that they have there")
     max_bytes: Size = Field(default=ABSENT, description="how much of it is ours; the least recently used datasets go first")
     check: Seconds = Field(default=ABSENT, description="how long a dataset that is in it may be hashed at each use; default 5s")
 
@@ -69,7 +69,9 @@ class StorageLimitKeys(Part):
 class SiteFile(Part):
     """One cluster: where storage and cache are, what runs jobs and containers, what a node has. The science is in the study file."""
 
-    storage: TextLine = Field(description="network storage: datasets, images and results; relative to this file")
+    storage: TextLine = Field(
+        description="network storage: datasets, images and results; relative to this file; variables such as $USER are those of who starts"
+    )
     cache: CacheKeys = Field(description="node-local cache")
     engine: Engine = Field(default="bare", description="what starts the training program; bare = no container")
     scheduler: Scheduler = Field(default="local", description="what grants nodes; local = this machine")
@@ -100,54 +102,76 @@ class SiteFile(Part):
 
 
 def load_site(choice: str | None = None, environ: Mapping[str, str] = os.environ) -> Site:
-    """The site named or lying at `choice`, else by $SLIPWAY_SITE, else config/sites/default.yaml where it exists, else `local`.
+    """The site named or lying at `choice`, else by $SLIPWAY_SITE, else `default.yaml` of the nearest directory of sites that has it, else
+    `local`.
 
     Raises ConfigError.
     """
     wanted, by = (choice, "the site asked for") if choice else (environ.get("SLIPWAY_SITE"), "$SLIPWAY_SITE")
     if wanted:
-        return _named(wanted, by)
-    default = SITES_DIR / "default.yaml"
-    return read_site(default) if default.is_file() else local_site(_sees_gpu())
+        return _named(wanted, by, environ)
+    default = site_files().get("default")
+    return read_site(default, environ) if default else local_site(_sees_gpu())
 
 
-def read_site(path: Path) -> Site:
+def chosen_site(choice: str | None, environ: Mapping[str, str]) -> str | None:
+    """What to name the site by in another directory, or in a job; None where nobody chose one."""
+    wanted = choice or environ.get("SLIPWAY_SITE") or None
+    return str(absolute_path(wanted, Path())) if wanted is not None and _is_path(wanted) else wanted
+
+
+def _is_path(wanted: str) -> bool:
+    return "/" in wanted or wanted.endswith((".yaml", ".yml"))
+
+
+def read_site(path: Path, environ: Mapping[str, str] = os.environ) -> Site:
     """The site in the file `path`. Raises ConfigError."""
     document = read_document(path, "site")
     try:
         keys = SiteFile.model_validate(document.value)
     except ValidationError as error:
         raise validation_error(document, error, SiteFile, HINTS) from error
-    return _site(keys, document)
+    return _site(keys, document, environ)
 
 
-def _named(wanted: str, by: str) -> Site:
-    if "/" in wanted or wanted.endswith((".yaml", ".yml")):
+def _named(wanted: str, by: str, environ: Mapping[str, str]) -> Site:
+    if _is_path(wanted):
         try:
-            return read_site(absolute_path(wanted, Path()))
+            return read_site(absolute_path(wanted, Path()), environ)
         except ValueError as error:
             raise ConfigError(f"{by} is wrong: {error}") from error
-    known = {found.stem for found in SITES_DIR.glob("*.yaml")} | {"local"}
-    if not is_name(wanted) or wanted not in known:
-        raise ConfigError(f"{by} is {wanted!r}: no site of that name in {SITES_DIR}; {choices(wanted, known)}. A path must end in .yaml")
-    own = SITES_DIR / f"{wanted}.yaml"
-    return read_site(own) if own.is_file() else local_site(_sees_gpu())
+    files = site_files()
+    if wanted in files:
+        return read_site(files[wanted], environ)
+    if wanted == "local":
+        return local_site(_sees_gpu())
+    there = ", ".join(map(str, sites_directories()))
+    raise ConfigError(f"{by} is {wanted!r}: no such site in {there}; {choices(wanted, {*files, 'local'})}. A path must end in .yaml")
 
 
-def _site(keys: SiteFile, document: Document) -> Site:
+def _site(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Site:
     values: dict[str, Any] = {key: getattr(keys, key) for key in keys.model_fields_set}
     device = "cuda" if keys.scheduler != "local" or _sees_gpu() else "cpu"
     renamed = {"memory_per_node": "memory_per_node_bytes", "walltime": "walltime_s", "deadline_margin": "deadline_margin_s"}
     values = {"device": device, **{renamed.get(key, key): value for key, value in values.items()}}
-    values["storage"] = _storage(keys.storage, document)
-    values["cache"] = Cache(
-        path=_absolute(keys.cache.path, document, ("cache", "path")), max_bytes=keys.cache.max_bytes, check_s=keys.cache.check
-    )
+    values["storage"] = _storage(_with_variables(keys.storage, document, ("storage",), environ), document)
+    place, cache = ("cache", "path"), keys.cache.path
+    if keys.scheduler == "local":
+        cache = _with_variables(cache, document, place, environ)  # elsewhere each node has its own values
+    path = Path(cache) if has_variables(cache) and not cache.startswith("/") else _absolute(cache, document, place)
+    values["cache"] = Cache(path=path, max_bytes=keys.cache.max_bytes, check_s=keys.cache.check)
     if "registry_credentials" in values:
         values["registry_credentials"] = _absolute(keys.registry_credentials, document, ("registry_credentials",))
     if "storage_limit" in values:
         values["storage_limit"] = StorageLimit(bytes_per_s=keys.storage_limit.bytes_per_s, readers=keys.storage_limit.readers)
     return Site(name=document.path.stem, **values)
+
+
+def _with_variables(text: str, document: Document, place: Place, environ: Mapping[str, str]) -> str:
+    try:
+        return expanded(text, environ)
+    except ValueError as error:
+        raise fault_error(document, [Fault(place=place, message=str(error))]) from error
 
 
 def _absolute(text: str, document: Document, place: Place) -> Path:

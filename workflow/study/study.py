@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -27,7 +28,7 @@ from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded
 from workflow.study.model import StudyFile
 from workflow.study.site import Site
-from workflow.study.site_file import load_site
+from workflow.study.site_file import chosen_site, load_site
 from workflow.study.walltime import check_walltime
 
 MAX_RUNS: Final = 1_000_000
@@ -46,7 +47,8 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A checked study on a site. `runs` is in the order in which they are to start; `notes` are worth a look, and no errors."""
+    """A checked study on a site. `runs` is in the order in which they are to start; `notes` are worth a look, and no errors;
+    `text` is its file as it was typed."""
 
     name: str
     path: Path
@@ -58,7 +60,14 @@ class Study:
     baseline: Mapping[str, Any]
     limits: Limits
     results_dir: Path
+    text: str = field(repr=False)
     notes: tuple[str, ...] = ()
+    chosen_site: str | None = None
+    """The site as it was named by option or variable, a path as it is from every directory; None: the default."""
+
+    def command(self, *words: str) -> str:
+        """What to type for another command about this study, on the same site."""
+        return shlex.join(["slipway", *words, *(() if self.chosen_site is None else ("--site", self.chosen_site))])
 
     @property
     def datasets_dir(self) -> Path:
@@ -100,7 +109,7 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
         keys = StudyFile.model_validate(document.value)
     except ValidationError as error:
         raise validation_error(document, error, StudyFile, HINTS) from error
-    return _study(document, keys, load_site(site, environ))
+    return _study(document, keys, load_site(site, environ), chosen_site(site, environ))
 
 
 def order_runs(name: str, cells: Sequence[Cell], repeats: int) -> tuple[Run, ...]:
@@ -119,7 +128,7 @@ def order_runs(name: str, cells: Sequence[Cell], repeats: int) -> tuple[Run, ...
     )
 
 
-def _study(document: Document, keys: StudyFile, site: Site) -> Study:
+def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) -> Study:
     folder = Path(os.path.abspath(document.path)).parent
     datasets = {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
     cells, notes = _cells(document, keys, datasets, site)
@@ -141,7 +150,9 @@ def _study(document: Document, keys: StudyFile, site: Site) -> Study:
         baseline=baseline,
         limits=limits,
         results_dir=paths.results_dir(site.storage, keys.study),
+        text=document.text,
         notes=tuple(notes),
+        chosen_site=chosen,
     )
 
 

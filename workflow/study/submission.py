@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
+from cluster.installation import PROFILES, SNAKEFILE
 from cluster.slurm.batch_script import BatchJob, job_name
 from workflow.study.cell import Cell, Run
 from workflow.study.job_size import START_S, node_share
-from workflow.study.site import CHECKOUT
 from workflow.study.spread import SETS, node_sets
 from workflow.study.study import Study
 
@@ -56,7 +56,7 @@ def plan_submission(
         minutes=minutes_for(study, runs, count, built, sets),
         environ=((SETS, str(sets)),) if sets > 1 else (),
         output=str(study.results_dir / "logs" / f"{name}-%j.log"),
-        directory=str(CHECKOUT),
+        directory=str(study.results_dir),
         argv=snakemake_argv(study.path, count, options),
         whole_nodes=not site.share_nodes,
         cores=cores,
@@ -86,8 +86,8 @@ def _num_sets(study: Study, largest: int, nodes: int | None) -> int:
 
 def snakemake_argv(study: Path, nodes: int, options: Sequence[str]) -> tuple[str, ...]:
     """What the job executes: the Snakemake of this installation, which the nodes must see too."""
-    profile = str(CHECKOUT / "profiles" / "slurm-allocation")
-    argv = (sys.executable, "-m", "snakemake", "--profile", profile, "--configfile", str(study.absolute()))
+    profile = str(PROFILES / "slurm-allocation")
+    argv = (sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--profile", profile, "--configfile", str(study.absolute()))
     return (*argv, *options, "--resources", f"nodes={nodes}")
 
 

@@ -1,0 +1,154 @@
+"""Results belong to the study file that ran last: another file of the same name is refused, the same one elsewhere is not."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError
+from base.jsonfile import publish_json, read_json
+from tests.study.studies import changed, write
+from workflow.commands.results import refresh
+from workflow.study.graph import Graph
+from workflow.study.graph_loading import load_graph
+from workflow.study.origin import is_same_file
+from workflow.study.resolved import publish_resolved, read_resolved
+
+
+class Two:
+    """Two places whose studies go to one storage."""
+
+    def __init__(self, root: Path) -> None:
+        self.site = root / "site.yaml"
+        self.site.write_text("storage: storage\ncache: {path: cache}\ndevice: cpu\n")
+        self.one, self.other = root / "one", root / "other"
+        self.one.mkdir()
+        self.other.mkdir()
+
+    def load(self, place: Path, study: dict[str, Any], **config: Any) -> Graph:
+        return load_graph({"site": str(self.site), **config}, [write(place, study)], place, {})
+
+    def run(self, place: Path, study: dict[str, Any], **config: Any) -> Graph:
+        graph = self.load(place, study, **config)
+        graph.start("local")
+        return graph
+
+
+OTHER = changed(axes={"batch_size": [16]})
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    return Two(tmp_path)
+
+
+def test_the_results_know_their_file(two: Two) -> None:
+    graph = two.run(two.one, changed())
+    (entry,) = read_resolved(graph.study.results_dir)["history"]
+    path = two.one / "study.yaml"
+    assert (entry["path"], entry["file_sha256"]) == (str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_another_file_of_the_same_name_is_refused_with_both_paths(two: Two) -> None:
+    before = two.run(two.one, changed()).study
+    with pytest.raises(ConfigError) as caught:
+        two.load(two.other, OTHER)
+    for word in (
+        str(two.one / "study.yaml"),
+        str(two.other / "study.yaml"),
+        hashlib.sha256(before.text.encode()).hexdigest()[:12],
+        f"`slipway run {two.other / 'study.yaml'} --adopt --site {two.site}`, or `--config adopt=yes` of snakemake",
+    ):
+        assert word in str(caught.value)
+    assert len(read_resolved(before.results_dir)["history"]) == 1
+
+
+def test_who_is_told_adopts_and_is_the_owner_then(two: Two) -> None:
+    two.run(two.one, changed())
+    graph = two.run(two.other, OTHER, adopt="yes")
+    assert [entry["path"] for entry in read_resolved(graph.study.results_dir)["history"]] == [
+        str(two.one / "study.yaml"),
+        str(two.other / "study.yaml"),
+    ]
+    two.run(two.other, OTHER)
+    with pytest.raises(ConfigError, match="another file"):
+        two.load(two.one, changed())
+
+
+def test_one_file_may_be_edited(two: Two) -> None:
+    two.run(two.one, changed())
+    two.run(two.one, OTHER)
+    assert len(read_resolved(two.run(two.one, changed()).study.results_dir)["history"]) == 3
+
+
+def test_a_moved_or_copied_study_is_the_same(two: Two) -> None:
+    two.run(two.one, changed())
+    graph = two.run(two.other, {**changed(), "limits": {"walltime": "20m"}})
+    assert [entry["path"] for entry in read_resolved(graph.study.results_dir)["history"]][-1] == str(two.other / "study.yaml")
+    two.run(two.other, OTHER)
+
+
+def test_results_of_an_earlier_version_are_anybodys(two: Two) -> None:
+    results = two.run(two.one, changed()).study.results_dir
+    content = read_json(results / "study.json")
+    publish_json(results / "study.json", {**content, "history": [{"sha256": "0" * 64, "time": "2026-01-01T00:00:00+00:00"}]})
+    two.run(two.other, OTHER)
+
+
+def test_who_comes_between_look_and_start_is_refused_too(two: Two) -> None:
+    graph = two.load(two.other, OTHER)
+    two.run(two.one, changed())
+    with pytest.raises(ConfigError, match="another file"):
+        publish_resolved(graph.study)
+    with pytest.raises(ConfigError, match="another file"):
+        graph.start("local")
+
+
+def test_a_wrong_word_is_refused(two: Two) -> None:
+    with pytest.raises(ConfigError, match=r"adopt=maybe: found 'maybe', valid: yes"):
+        two.load(two.one, changed(), adopt="maybe")
+
+
+def test_the_way_out_is_told_to_who_submits_too(two: Two) -> None:
+    two.run(two.one, changed())
+    two.site.write_text("storage: storage\ncache: {path: cache}\ndevice: cpu\nscheduler: slurm\n")
+    with pytest.raises(ConfigError, match=r"`slipway run \S+ --adopt \S+ \S+` or `slipway submit \S+ --adopt "):
+        two.load(two.other, OTHER)
+
+
+@pytest.mark.parametrize("way", ["{root}/one/../one", "{root}/link"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_owner_is_the_same_by_another_path(two: Two, tmp_path: Path, way: str, gone: bool) -> None:
+    (tmp_path / "link").symlink_to(two.one)
+    place = Path(way.format(root=tmp_path))
+    two.run(place, changed())
+    study = write(two.one, OTHER)
+    if gone:
+        text = study.read_text()
+        study.unlink()
+        assert is_same_file(str(place / "study.yaml"), str(study))
+        study.write_text(text)
+    two.run(two.one, OTHER)
+
+
+@pytest.mark.parametrize("path", [7, "a\0b"])
+def test_what_is_no_path_is_no_file(path: object) -> None:
+    assert not is_same_file(path, "/x/study.yaml")
+
+
+@pytest.mark.parametrize("limits", [{"walltime": "30m"}, {"walltime": "20m"}])
+def test_tables_of_a_copy_leave_the_owner(two: Two, limits: dict[str, Any]) -> None:
+    owner = two.run(two.one, {**changed(), "limits": {"walltime": "30m"}}).study
+    copy = two.load(two.other, {**changed(), "limits": limits}).study
+    assert refresh(copy) is (limits["walltime"] == "20m")
+    last = read_resolved(owner.results_dir)["history"][-1]
+    assert (last["path"], last["file_sha256"]) == (str(owner.path), hashlib.sha256(owner.text.encode()).hexdigest())
+    two.run(two.one, OTHER)
+
+
+def test_tables_of_what_has_not_run_make_no_owner(two: Two) -> None:
+    refresh(two.load(two.one, changed()).study)
+    two.run(two.other, OTHER)

@@ -1,0 +1,46 @@
+"""A cell in words, for people who look at a study while it runs: `resnet18, batch 32, 2 nodes, repeat 1`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from base.units import counted
+from workflow.study.baseline_keys import flat
+from workflow.study.cell import Cell, Run
+from workflow.study.site import Site, device_of
+
+_SAID: Final = ("cell_id", "model", "batch_size", "global_batch_size", "nodes", "gpus_per_node", "dataset_spec")
+"""Keys that have words of their own, or another key that tells them."""
+_BARE: Final = ("framework", "dataset", "mode", "precision", "layout", "device")
+"""Keys whose values speak for themselves."""
+
+
+def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run], str]:
+    """What tells a run from the others of its study: model, batch, size, and every other key with more than one value among `cells`."""
+    flats = {cell.cell_id: flat(cell.to_json()) for cell in cells}
+    names = [
+        name for name in next(iter(flats.values()), {}) if name not in _SAID and len({repr(keys.get(name)) for keys in flats.values()}) > 1
+    ]
+
+    def words(run: Run) -> str:
+        cell, keys = run.cell, flats[run.cell.cell_id]
+        told = [_value(name, keys.get(name)) for name in names]
+        repeat = [f"repeat {run.repeat}"] if repeats > 1 else []
+        return ", ".join([cell.model, *told, f"batch {cell.batch_size}", _size(cell, site), *repeat])
+
+    return words
+
+
+def _size(cell: Cell, site: Site) -> str:
+    unit = "GPU" if device_of(cell.device, site) == "cuda" else "process"
+    each = (
+        ""
+        if cell.gpus_per_node == 1 and unit == "process"
+        else f" x {counted(cell.gpus_per_node, unit, 'GPUs' if unit == 'GPU' else 'processes')}"
+    )
+    return f"{counted(cell.nodes, 'node')}{each}"
+
+
+def _value(name: str, value: Any) -> str:
+    return str(value) if name in _BARE else f"{name.rpartition('.')[2].replace('_', ' ')} {value}"

@@ -1,0 +1,93 @@
+"""Whose the results of a study are: of the file that ran last. Another file of the same name is refused, since one would write into the
+other's results; the same file elsewhere, as in a moved or copied checkout, is not another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from base.errors import ConfigError, RecordError
+from base.jsonfile import canonical_json, read_json
+from base.limited import call_apart
+from workflow.study.again import command
+from workflow.study.paths import STUDY_FILE
+from workflow.study.ways import SLURM
+
+if TYPE_CHECKING:
+    from workflow.study.study import Study
+
+SHORT: Final = 12
+KEPT: Final = ("path", "file_sha256", "cells_sha256")
+"""What a line of the history holds of the file."""
+STORAGE_S: Final = 300.0
+"""For all records of a study, or one file: network storage may hang, and the caller would with it."""
+
+
+def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, Any]:
+    """KEPT: path and digest of the file, and of the cells that it asks for; `adopt`: whether to take over what is another's, and the
+    `commands` that do; `runs`: whether a run starts, which makes the file the owner."""
+    verbs = ("run", "submit") if study.site.scheduler == SLURM else ("run",)
+    cells = sorted(cell.cell_id for cell in study.cells)
+    return {
+        "path": str(study.path.absolute()),
+        "file_sha256": hashlib.sha256(study.text.encode()).hexdigest(),
+        "cells_sha256": hashlib.sha256(canonical_json(cells)).hexdigest(),
+        "adopt": adopt,
+        "runs": runs,
+        "commands": " or ".join(f"`{command(study, verb, '--adopt')}`" for verb in verbs),
+    }
+
+
+def kept_of(mine: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """KEPT of a line that is to come: of our file when a run starts, else of the owner, who is nobody where nothing has run."""
+    last = history[-1] if history else {}
+    of = mine if mine["runs"] or is_same_file(last.get("path"), mine["path"]) else last
+    return {key: of[key] for key in KEPT if key in of}
+
+
+def is_same_file(one: object, other: str) -> bool:
+    """Also by another way: through `..`, a link, or a second mount of the same storage. What is gone is told by where its path leads."""
+    if not isinstance(one, str):
+        return False
+    try:
+        return one == other or Path(one).samefile(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
+    except ValueError:  # of a path that no file can have, in a study.json that was edited
+        return False
+
+
+def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ConfigError when the last that ran is another file, and asks for other cells. Results of an earlier version say of no file."""
+    last = history[-1] if history else {}
+    if mine["adopt"] or last.get("path") is None or last.get("cells_sha256") == mine["cells_sha256"]:
+        return
+    if is_same_file(last["path"], mine["path"]):
+        return
+    raise ConfigError(
+        f"the study {results_dir.name!r} of {mine['path']} (sha256 {mine['file_sha256'][:SHORT]}) would write into the results of another "
+        f"file: {results_dir} are those of {last['path']} (sha256 {str(last.get('file_sha256'))[:SHORT]}, since {last.get('time')}), which "
+        f"asks for other cells. Give one of the two another name (study: ...), or let the results be this file's from now on: "
+        f"{mine['commands']}, or `--config adopt=yes` of snakemake; records stay, and tables show the cells of the file that ran last"
+    )
+
+
+def refuse_foreign_results(study: Study, adopt: bool = False, timeout_s: float = STORAGE_S) -> None:
+    """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs."""
+    call_apart(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), origin_of(study, adopt), timeout_s=timeout_s)
+
+
+def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> None:
+    """The same of what study.json says now; nothing where there is none, or none that can be read: who writes it looks closer."""
+    path = Path(results_dir, STUDY_FILE)
+    try:
+        found = read_json(path) if path.exists() else {}
+    except RecordError:
+        return
+    history = found.get("history") if isinstance(found, dict) else None
+    known = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    refuse_other_file(path.parent, mine, known)
