@@ -30,7 +30,7 @@ def call(argv: Sequence[str], where: str, limit_s: float = CALL_S, env: Mapping[
     client is not here."""
     process = spawn(argv, subprocess.PIPE, environment(()) if env is None else env, outlives_us=False)
     try:
-        stdout, stderr = communicate(process, b"", limit_s)
+        return communicate(process, b"", limit_s)
     except subprocess.TimeoutExpired as error:
         end(process)
         raise ContainerError(
@@ -39,12 +39,6 @@ def call(argv: Sequence[str], where: str, limit_s: float = CALL_S, env: Mapping[
     except SlipwayError as error:
         end(process)
         raise ContainerError(f"{where}: {error}") from error
-    return CommandResult(
-        argv=tuple(argv),
-        returncode=process.returncode,
-        stdout=stdout.decode(errors="replace"),
-        stderr=stderr.decode(errors="replace"),
-    )
 
 
 def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], *, outlives_us: bool = True) -> subprocess.Popen[bytes]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from base.errors import ContainerError, RecordError, StorageError
 from base.jsonfile import publish_json
 from base.publish import part_path, publish_file
+from base.storage_clock import now_at
 from containers.images.commands import save_argv
 from containers.images.model import SIF, ArchivedImage, PinnedImage, manifest_path, read_manifest
 from containers.images.space import FULL, HashingWriter, copy_hashed, not_enough, require
@@ -58,8 +58,7 @@ def is_there(image: PinnedImage, target: Path) -> bool:
 
 def remove_dead_parts(directory: Path) -> None:
     """Of archivers that were killed: a living one writes all the time, or gives up. By the storage's own clock."""
-    with tempfile.TemporaryFile(dir=directory) as fresh:
-        now = os.fstat(fresh.fileno()).st_mtime
+    now = now_at(directory)
     for part in directory.glob(".*.part-*"):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             if now - part.lstat().st_mtime > DEAD_S:

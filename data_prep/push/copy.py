@@ -10,21 +10,41 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from blake3 import blake3
 
 from base.errors import PushError, StorageError
+from base.limited import moved
 from base.publish import sync_directory
 from base.units import format_size
-from base.untrusted import Entry, directory, make_directories, open_regular
+from base.untrusted import directory, make_directories, open_regular
 from data_prep.push.listing import MOST_FILES, Refusal, list_files, refusal, refused_text
 
 LOG_BYTES = 64 << 20
 _READ_BYTES = 4 << 20
+_SYNC_BYTES = 256 << 20
+"""So much is in memory only, at most: what is written goes on to storage meanwhile, and no sync lasts as long as a whole file's would."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_OF_THE_NAME = (errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
+"""What storage answers to a name, not to its content: no time heals it."""
 
 PushedFile = dict[str, Any]  # {"path": relative, "bytes", "blake3"}
+
+
+class Naming(NamedTuple):
+    """How the program's files of a node are called on storage: `first` as they are, and before all others; the others below the directory
+    `below`, where other nodes have files of the same names."""
+
+    first: tuple[str, ...] = ()
+    below: str | None = None
+
+    def path(self, path: str) -> str:
+        """On storage."""
+        return path if self.below is None or path in self.first else f"{self.below}/{path}"
+
+
+AS_THEY_ARE: Final = Naming()
 
 
 def push_files(
@@ -33,15 +53,16 @@ def push_files(
     log_bytes: int = LOG_BYTES,
     *,
     own_dir: Path | None = None,
-    first: Sequence[str] = (),
+    naming: Naming = AS_THEY_ARE,
     most: int = MOST_FILES,
 ) -> list[PushedFile]:
     """Copy the files of `local_dir` into `part_dir`, beside what other nodes put there; returns {"path", "bytes", "blake3"} of each.
 
     `local_dir` is what a program wrote; `own_dir` what Slipway wrote beside it, which comes first and whose names the program's files
-    cannot have (without it they may: a result of an earlier version). See listing.py for what is refused, `first` and `most`: it is listed
-    in a file `not-pushed-<hash>.jsonl`. A log longer than `log_bytes` (`*.log`, and all below a directory `logs`) keeps its head and its
-    tail. Raises PushError where storage is full (what this call wrote is removed, the local copy stays), StorageError where it fails.
+    cannot have (without it they may: a result of an earlier version). See listing.py for what is refused, and `most`; a file of the program
+    whose name storage does not take is refused too. It is listed in a file `not-pushed-<hash>.jsonl`. A log longer than `log_bytes`
+    (`*.log`, and all below a directory `logs`) keeps its head and its tail. Raises PushError where storage is full (what this call wrote is
+    removed, the local copy stays), StorageError where it fails.
     """
     with contextlib.ExitStack() as open_:
         sources, refused = [], []
@@ -53,10 +74,23 @@ def push_files(
             except OSError as error:
                 refused.append(refusal(place.name, str(error.strerror)))
                 continue
-            listing = list_files(root, first, with_ours=place == own_dir or own_dir is None, most=most)
+            listing = list_files(root, naming.first, with_ours=place == own_dir or own_dir is None, most=most)
             refused += listing.refused
-            sources.append((root, listing.files))
+            theirs = place == local_dir
+            for entry in listing.files:
+                target = naming.path(entry.path) if theirs else entry.path
+                sources.append(_Source(root, entry.path, target, theirs, entry.status.st_size))
         return _Push(local_dir, part_dir, log_bytes).run(sources, refused)
+
+
+class _Source(NamedTuple):
+    """A file below the directory `root`, and its path on storage. `theirs`: the program named it."""
+
+    root: int
+    path: str
+    target: str
+    theirs: bool
+    size: int
 
 
 class _Push:
@@ -66,8 +100,8 @@ class _Push:
         self._local, self._part, self._log_bytes = local_dir, part_dir, log_bytes
         self._written: list[Path] = []
 
-    def run(self, sources: Sequence[tuple[int, Sequence[Entry]]], refused: list[Refusal]) -> list[PushedFile]:
-        need = sum(self._limited(entry.path, entry.status.st_size) for _, entries in sources for entry in entries)
+    def run(self, sources: Sequence[_Source], refused: list[Refusal]) -> list[PushedFile]:
+        need = sum(self._limited(source.path, source.size) for source in sources)
         try:
             make_directory(self._part)
             if need > _free_bytes(self._part):
@@ -89,29 +123,42 @@ class _Push:
             raise _full(self._local, self._part, need, str(error.strerror)) from error
         return sorted(files, key=lambda file: str(file["path"]))
 
-    def _copied(self, part: int, sources: Sequence[tuple[int, Sequence[Entry]]], refused: list[Refusal]) -> Iterator[PushedFile]:
-        """What has become something else since it was listed is refused now."""
-        for root, entries in sources:
-            for entry in entries:
+    def _copied(self, part: int, sources: Sequence[_Source], refused: list[Refusal]) -> Iterator[PushedFile]:
+        """What has become something else since it was listed is refused now, as is a name of the program's that storage does not take."""
+        for source in sources:
+            try:
+                descriptor = open_regular(source.root, source.path)
+            except OSError as error:
+                refused.append(refusal(source.path, str(error.strerror)))
+                continue
+            with os.fdopen(descriptor, "rb") as file:
                 try:
-                    descriptor = open_regular(root, entry.path)
+                    target = self._opened(part, source.target)
                 except OSError as error:
-                    refused.append(refusal(entry.path, str(error.strerror)))
+                    if not source.theirs or error.errno not in _OF_THE_NAME:
+                        raise
+                    refused.append(refusal(source.path, f"storage takes no file of this name: {error.strerror}"))
                     continue
-                with os.fdopen(descriptor, "rb") as source:
-                    yield self._write(part, entry.path, _pieces(source, self._log_bytes if _is_log(entry.path) else None))
+                yield self._filled(target, source.target, _pieces(file, self._log_bytes if _is_log(source.path) else None))
 
     def _limited(self, path: str, size: int) -> int:
         return min(size, self._log_bytes) if _is_log(path) else size
 
     def _write(self, part: int, path: str, pieces: Iterator[bytes]) -> PushedFile:
-        """Write and sync one file. What a killed push left under the same name is overwritten: nobody reads a part directory."""
-        hasher, size = blake3(), 0
-        self._written.append(self._part / path)
+        return self._filled(self._opened(part, path), path, pieces)
+
+    def _opened(self, part: int, path: str) -> int:
+        """For writing. What a killed push left under the same name is overwritten: nobody reads a part directory."""
         parents = path.rpartition("/")[0]
         if parents:
             make_directories(part, parents)
         descriptor = open_regular(part, path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._written.append(self._part / path)
+        return descriptor
+
+    def _filled(self, descriptor: int, path: str, pieces: Iterator[bytes]) -> PushedFile:
+        """Write and sync one file."""
+        hasher, size, unsynced = blake3(), 0, 0
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             for piece in pieces:
                 hasher.update(piece)
@@ -119,6 +166,11 @@ class _Push:
                 view = memoryview(piece)
                 while view:
                     view = view[file.write(view) or 0 :]
+                unsynced += len(piece)
+                if unsynced >= _SYNC_BYTES:
+                    os.fdatasync(file.fileno())
+                    unsynced = 0
+                moved()
             os.fsync(file.fileno())
         return {"path": path, "bytes": size, "blake3": hasher.hexdigest()}
 

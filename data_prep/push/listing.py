@@ -1,5 +1,6 @@
-"""What of a result is pushed. A training program wrote it, so nothing in it is believed: links, pipes, devices, files of other users, names
-that are ours, files that are mostly holes, and more files than a record can list are refused and named, never followed or waited for."""
+"""What of a result is pushed. A training program wrote it, so nothing in it is believed: links, pipes, devices, files of other users, what
+we may not read, names that are ours, files that are mostly holes, and more files than a record can list are refused and named, never
+followed or waited for."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,8 +24,11 @@ PATH_BYTES: Final = 1 << 20
 HOLES_BYTES: Final = 1 << 30
 _MOST_HOLES: Final = 10_000
 _OURS: Final = re.compile(
-    r"(record|cell|ended|delivered-\d+(\.node-\d+)?)\.json|logs/(node|rank)-[\d-]+\.log|not-pushed-[0-9a-f]{12}\.jsonl"
+    r"((record|cell|ended|delivered-\d+(\.node-\d+)?)\.json|logs/(node|rank)-[\d-]+\.log|(not-pushed-[0-9a-f]{12}|load-\d+)\.jsonl"
+    r"|of-node-\d+)(/.*)?"
 )
+"""Files, and what a program would have below a directory of such a name."""
+_EVENTS: Final = re.compile(r"events-\d+\.jsonl")
 _UNFINISHED: Final = re.compile(r"\.[^/]*\.part")
 
 Refusal = dict[str, str]  # {"path": in ASCII, "reason"}
@@ -40,14 +44,16 @@ class Listing:
 
 def list_files(root: int, first: Sequence[str] = (), *, with_ours: bool = False, most: int = MOST_FILES) -> Listing:
     """What is to be pushed of the directory `root`, at most `most` files. `first`: names that are looked for before the others, so that no
-    number of others keeps them out. `with_ours`: whether names that Slipway itself writes are allowed."""
+    number of others keeps them out; events of other ranks are refused then. `with_ours`: whether names that Slipway itself writes are
+    allowed."""
     files: dict[str, Entry] = {}
     refused: list[Refusal] = []
+    expected = frozenset(first)
     path_bytes, most_path_bytes = 0, PATH_BYTES * most // MOST_FILES
     for entry in (*_named(root, first), *_bounded(root, refused)):
         if entry.path in files or _UNFINISHED.fullmatch(entry.path):
             continue  # of the latter: what was being written when its rank ended
-        reason = _refusal(entry, with_ours=with_ours)
+        reason = _refusal(entry, expected, with_ours=with_ours)
         if reason is None and not stat.S_ISDIR(entry.status.st_mode):
             path_bytes += len(json.dumps(entry.path))
             if len(files) == most or path_bytes > most_path_bytes:
@@ -79,19 +85,23 @@ def _named(root: int, names: Sequence[str]) -> Iterator[Entry]:
     for name in names:
         try:
             yield Entry(name, os.stat(name, dir_fd=root, follow_symlinks=False))
-        except FileNotFoundError:
-            continue
+        except OSError:
+            continue  # it is not there, or the listing of all tells why it cannot be looked at
 
 
 def _bounded(root: int, refused: list[Refusal]) -> Iterator[Entry]:
-    for number, entry in enumerate(entries(root, MOST_LOOKED_AT + 1)):
+    def closed(path: str, error: OSError) -> None:
+        if len(refused) < MOST_LOOKED_AT:
+            refused.append(refusal(path or ".", f"{error.strerror}: it was not looked into"))
+
+    for number, entry in enumerate(entries(root, MOST_LOOKED_AT + 1, closed)):
         if number == MOST_LOOKED_AT:
             refused.append(refusal(entry.path, f"more than {MOST_LOOKED_AT} names: from here on nothing was looked at"))
             return
         yield entry
 
 
-def _refusal(entry: Entry, *, with_ours: bool) -> str | None:
+def _refusal(entry: Entry, expected: Collection[str], *, with_ours: bool) -> str | None:
     """By name and status; None for a file to be pushed, and for a directory that is looked into."""
     if stat.S_ISDIR(entry.status.st_mode):
         return f"below {MOST_DEPTH} directories: not looked into" if entry.path.count("/") >= MOST_DEPTH else None
@@ -102,6 +112,8 @@ def _refusal(entry: Entry, *, with_ours: bool) -> str | None:
         return "its name holds control characters or is no UTF-8"
     if not with_ours and _OURS.fullmatch(entry.path):
         return "Slipway itself writes a file of this name"
+    if not with_ours and expected and entry.path not in expected and _EVENTS.fullmatch(entry.path):
+        return "events of a rank that is not on this node"
     return None
 
 

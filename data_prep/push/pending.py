@@ -20,7 +20,7 @@ from base.limited import call_limited
 from base.publish import part_path, publish_in, remove_tree
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
-from data_prep.push.copy import push_files
+from data_prep.push.copy import AS_THEY_ARE, Naming, push_files
 from data_prep.push.delivered import write_list
 from data_prep.push.publish import TargetDiffers, publish_or_differ
 
@@ -38,6 +38,8 @@ Check = Callable[[Path], None]
 class _Note(TypedDict):
     out: FileName
     own: NotRequired[FileName | None]
+    first: NotRequired[list[FileName]]
+    below: NotRequired[FileName | None]
     target: Path
 
 
@@ -51,10 +53,12 @@ class Delivery:
     message: str
 
 
-def keep_pending(run_dir: Path, target: Path, reason: str, own: str | None = None, room: Path | None = None) -> None:
+def keep_pending(
+    run_dir: Path, target: Path, reason: str, *, own: str | None = None, room: Path | None = None, naming: Naming = AS_THEY_ARE
+) -> None:
     """Mark `run_dir` as a result that belongs to `target` (absolute) and could not be pushed for `reason`: its directory `out`, which a
     program wrote, and `own`, which we wrote. `room`: a file of base.publish.reserve, for a disk that may be full."""
-    note = {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason[:MOST_REASON]}
+    note = {"schema": SCHEMA, "out": "out", "own": own, "target": str(target), "reason": reason[:MOST_REASON], **naming._asdict()}
     if room is None:
         publish_json(run_dir / NAME, note)
     else:
@@ -62,8 +66,8 @@ def keep_pending(run_dir: Path, target: Path, reason: str, own: str | None = Non
 
 
 def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0, remove: Remove = remove_tree) -> list[Delivery]:
-    """Push every waiting result of this user on this node, each in a child process of at most `timeout_s`; what was delivered leaves the
-    cache by `remove`. `check` says where a result may go.
+    """Push every waiting result of this user on this node, each in a child process that is given up when no byte has moved for
+    `timeout_s`; what was delivered leaves the cache by `remove`. `check` says where a result may go.
 
     Where another result has the name meanwhile (the run was repeated), this one goes beside it as `<name>.lost-<work directory>`. A result
     that cannot be delivered stays and is reported, not raised. The caller must have one thread only.
@@ -103,14 +107,17 @@ def _ours(descriptor: int) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
 
 
-def push(root: int, out: str, own: str | None, name: str, target: Path, check: Check) -> str:
+def push(root: int, name: str, note: _Note, check: Check) -> str:
     """Copy and publish one whole result of the directory `root`, called `name`; returns where it lies then, which is not `target` if
     something else has that name."""
+    out, own, target = note["out"], note.get("own"), note["target"]
     check(target)
     here = Path(f"/proc/self/fd/{root}")  # the directory that was looked at, whatever has its name by now
     part = part_path(target)
     try:
-        files = push_files(here / out, part, own_dir=None if own is None else here / own)
+        own_dir = None if own is None else here / own
+        naming = Naming(tuple(note.get("first", ())), note.get("below"))
+        files = push_files(here / out, part, own_dir=own_dir, naming=naming)
         if own is not None:
             files.append(write_list(part, target.name, files))
         try:
@@ -127,8 +134,9 @@ def push(root: int, out: str, own: str | None, name: str, target: Path, check: C
 def _deliver(run_dir: Path, root: int, note: int, check: Check, timeout_s: float, remove: Remove) -> Delivery:
     target = Path("unknown")
     try:
-        out, own, target = _content(run_dir, root, note)
-        went = Path(call_limited(f"push of {run_dir}", push, root, out, own, run_dir.name, target, check, timeout_s=timeout_s))
+        said = _content(run_dir, root, note)
+        target = said["target"]
+        went = Path(call_limited(f"push of {run_dir}", push, root, run_dir.name, said, check, timeout_s=timeout_s, renewed=True))
         remove(run_dir)
     except SlipwayError as error:
         message = str(error).replace(f"/proc/self/fd/{root}", str(run_dir))
@@ -138,16 +146,15 @@ def _deliver(run_dir: Path, root: int, note: int, check: Check, timeout_s: float
     )
 
 
-def _content(run_dir: Path, root: int, note: int) -> tuple[str, str | None, Path]:
-    """The directories that wait, of the program and our own, and the target."""
+def _content(run_dir: Path, root: int, note: int) -> _Note:
+    """What the note says, checked."""
     path = run_dir / NAME
     content = parse_json(os.pread(note, MAX_BYTES, 0), path)
     said = read_as(_Note, content, f"{path} is not a note of ours", RecordError, "move the result by hand")
-    own = said.get("own")
-    out, own, target = str(said["out"]), None if own is None else str(own), said["target"]
+    out, own, target = said["out"], said.get("own"), said["target"]
     if not target.is_absolute() or not all(_is_beside(root, name) for name in (out, own) if name is not None):
         raise PushError(f"{path} names {out}, {own} and {target}: expected directories beside it and an absolute path")
-    return out, own, target
+    return said
 
 
 def _is_beside(root: int, name: str) -> bool:

@@ -12,7 +12,9 @@ from blake3 import blake3
 
 from base.errors import PushError, StorageError
 from base.jsonfile import canonical_json
+from base.limited import moved
 from base.publish import publish_directory, remove_tree
+from base.units import some
 
 Content = dict[str, tuple[int, str]]  # path -> bytes, blake3
 
@@ -87,6 +89,7 @@ def _hash(path: Path) -> tuple[int, str]:
         while piece := file.read(4 << 20):
             hasher.update(piece)
             size += len(piece)
+            moved()
     return size, hasher.hexdigest()
 
 
@@ -129,4 +132,4 @@ def _differences(wanted: Content, found: Content, unlisted: Collection[str]) -> 
         for path in sorted(wanted.keys() & found.keys())
         if wanted[path] != found[path]
     ]
-    return "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
+    return some(problems, 5, "; ")

@@ -14,7 +14,7 @@ from containers.engines import Process
 from containers.spec import ContainerSpec, Paths, ProcessSpec, User
 
 WATCHDOG = Path(__file__).parents[2] / "containers" / "lib" / "slipway_watchdog.py"
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 HOST_ENV = {
     "PATH": os.environ["PATH"],
     "HOME": "/home/u",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,6 +153,45 @@ def test_whoever_is_killed_nothing_is_left(world: World, acting: Engine, foreign
         os.kill(pid, number)
     process.communicate(timeout=60)
     wait_until_clean(world, acting.NAME)
+
+
+BETWEEN = """#!{python}
+import os, signal, subprocess, sys
+if sys.argv[1] != "run":
+    os.execv({client!r}, [{client!r}, *sys.argv[1:]])
+subprocess.run([{client!r}, "create", *(word for word in sys.argv[2:] if not word.startswith("--sig-proxy"))], check=True)
+signal.pause()
+"""
+
+
+def test_a_container_that_was_only_created_goes_with_the_next_start_of_any_run(
+    world: World, acting: Engine, foreign: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node program and client are killed between the client's `create` and its `start`."""
+    client = shutil.which(acting.NAME)
+    if acting.NAME == "apptainer" or client is None:
+        pytest.skip("has no containers that outlive a job")
+    run_id, another = world.cell(), world.cell(measured=7)
+    shim = world.path / "bin" / acting.NAME
+    shim.parent.mkdir()
+    shim.write_text(BETWEEN.format(python=sys.executable, client=client))
+    shim.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+        process = world.start(run_id)
+    world.wait_for(lambda: containers(acting.NAME) or process.poll() is not None)
+    while pids := world.processes():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    log = process.communicate()[1]
+    (created,) = containers(acting.NAME)
+    state = subprocess.run([acting.NAME, "inspect", "--format", "{{.State.Status}}", created], capture_output=True, text=True, check=True)
+    assert state.stdout.strip() == "created", log
+    code, log = world.run(another)
+    assert code == 0, log
+    assert f"removed the container {created}: job local:" in log
+    assert containers(acting.NAME) == []
 
 
 def test_a_client_that_is_killed_is_named(world: World, acting: Engine, foreign: None) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from containers.frameworks import FRAMEWORKS
 from data_prep.reader.errors import DatasetChanged
+from workflow.run.steps_asked import steps_asked
 
 FOLDER = FRAMEWORKS["pytorch"]
 
@@ -97,6 +98,18 @@ def test_the_window_after_a_resume(part: Any, first: int, expected: tuple[int, i
     steps, plan = part("plan").make_plan(cell(steps={"warmup": 2, "measured": 3, "total": 9}), dataset(train=20), 0, 1, first)
     assert steps == expected
     assert (plan.first, plan.steps) == (first, 9)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"steps": {"warmup": 0, "measured": 3}}, {"steps": {"warmup": 2, "measured": 3, "total": 9}}, {"steps": None, "epochs": 2}],
+    ids=str,
+)
+def test_the_supervisor_expects_as_many_steps_as_the_program_does(part: Any, keys: dict[str, Any]) -> None:
+    steps = part("plan").count_steps(cell(**keys), 103)
+    for first in range(steps.total + 1):
+        left = steps.resumed(first)
+        assert steps_asked(cell(**keys), 103, first) == (left.total - first, left.end_measured - left.first_measured)
 
 
 class OutOfMemoryError(RuntimeError):

@@ -21,6 +21,7 @@ from cluster.slurm.environ import job_environ
 from cluster.slurm.fate import is_running, reason_of
 from cluster.slurm.submissions import parse_submissions
 from cluster.types import Allocation, Grant
+from cluster.watching.gpus import parse_looks
 from containers import reaping
 from containers.engines.cdi import _device_names
 from containers.engines.meeting import Link
@@ -48,18 +49,22 @@ from tests.report.builder import make_cell, make_record
 from workflow.report.reading import read_fields
 from workflow.run import lease
 from workflow.run.beats import Beats
+from workflow.run.busy import busy, others_seen
 from workflow.run.chain import joined, resumable
 from workflow.run.deadline import budget_of
 from workflow.run.ended import complete_delivered, ended_note
 from workflow.run.events import read_events
 from workflow.run.image import check_nodes, read_entry
 from workflow.run.image_kept import read_pinned
+from workflow.run.machine_load import load_of, read_watched
 from workflow.run.outcome import Ending, RankEnd
 from workflow.run.plan import allocation_request
 from workflow.run.record import measured
+from workflow.run.record_parts import Load
 from workflow.run.results import published_result, results_of
-from workflow.study.graph import _result
+from workflow.run.steps_asked import StepsAsked
 from workflow.study.resolved import find_run, read_resolved
+from workflow.study.results_seen import result_at
 
 FAKE: Final = Path(__file__).parents[1] / "run" / "fake"
 CAPTURED: Final = Path(__file__).parents[1] / "captured"
@@ -445,7 +450,7 @@ def _ended_sample(directory: Path) -> tuple[bytes, ...]:
     facts = {**record, "allocation": record, "earlier": None}
     times = {**record["time"], "run_s": record["run_s"], "steps_s": record["steps_s"]}
     end = RankEnd(ranks=(0,), host="h", exit_code=3, time=1.0)
-    return (_json(ended_note(facts, Ending(status="error", reason="it ended", rank_end=end), times, [0], 7)),)
+    return (_json(ended_note(facts, Ending(status="error", reason="it ended", rank_end=end), times, [0], 7, StepsAsked(8, 6))),)
 
 
 def _read_ended(content: bytes, directory: Path) -> None:
@@ -504,6 +509,33 @@ EVENTS: Final = (
 )
 
 
+def _look(t: float) -> dict[str, Any]:
+    """What a watcher writes at that second."""
+    told = dict.fromkeys(("idle", "steal", "interrupts", "own", "kernel", "faults", "swapped_in", "cpu_some", "io_full", "throttled"), t)
+    gpu = {
+        "uuid": "GPU-1",
+        "mhz": 1.0,
+        "max_mhz": 2.0,
+        "reasons": 8,
+        "celsius": None,
+        "watts": 1.5,
+        "busy_ratio": 1.0,
+        "ecc_errors": 0,
+        "others": 1,
+    }
+    return {"t": t, **told, "switches": [t, t], "busiest": [["a of b", 0.5]], "available": 1 << 30, "mhz": [2e3, 1e3], "gpus": [gpu]}
+
+
+LOAD: Final = ({"schema": "slipway.load/1", "cores": 2}, *map(_look, (0.5, 1.0, 1.5, 2.0)))
+
+
+def _read_load(content: bytes, directory: Path) -> None:
+    watched = read_watched(_written(content, directory / "load-0.jsonl"))
+    if watched is not None:
+        node = {"name": "n", "load": Load.model_validate(load_of(watched, (0.9, 1.6))).model_dump()}
+        canonical_json([busy([node]), others_seen([node])])
+
+
 def _read_events(content: bytes, directory: Path) -> None:
     path = _written(content, directory / "events-0.jsonl")
     canonical_json(measured(read_events(directory, 1), 1, 8))
@@ -523,7 +555,7 @@ def _record_sample(_directory: Path) -> tuple[bytes, ...]:
 def _read_record(content: bytes, directory: Path) -> None:
     """What is done with a record besides the tables: the graph's look, the attempts to go on from."""
     path = _written(content, directory / "run" / "record.json")
-    canonical_json(_result(path))
+    canonical_json(result_at(path))
     published_result(path.parent)
     _written(content, path.parent / "attempts" / "1" / "record.json")
     results_of(path.parent)
@@ -618,6 +650,8 @@ KINDS: Final[dict[str, Kind]] = {
     "ended.json": Kind("json", _ended_sample, _read_ended),
     "journal": Kind("text", _journal_sample, _read_journal),
     "events": Kind("lines", _sample(_lines(EVENTS)), _read_events),
+    "load of a node": Kind("lines", _sample(_lines(LOAD)), _read_load),
+    "nvidia-smi at work": Kind("text", _captured("nvidia-smi/load", "nvidia-smi/load-old-card"), _text(parse_looks)),
     "record": Kind("json", _record_sample, _read_record),
     "scontrol show job": Kind(
         "text", _captured(*(f"slurm-22.05/show-job-{name}" for name in ("running", "array", "requeued", "cancelled"))), _text(_job)

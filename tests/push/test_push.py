@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 from base.errors import PushError, StorageError
 from base.limited import call_limited
 from base.publish import part_path
-from base.untrusted import directory
+from base.untrusted import directory, open_regular
 from data_prep.cache import ls
-from data_prep.push import deliver_pending, keep_pending, publish_attempt, push_files
+from data_prep.push import Naming, deliver_pending, keep_pending, publish_attempt, push_files
 from data_prep.push.listing import MOST_FILES, list_files
 
 
@@ -301,7 +302,7 @@ def test_more_files_than_a_record_takes_are_refused_and_what_is_named_comes_firs
     for number in range(200):
         (out / f"junk-{number}").touch()
     (out / "events-7.jsonl").write_text("{}\n")
-    files = push_files(out, part, first=("events-7.jsonl", "parameters.safetensors"), most=5)
+    files = push_files(out, part, naming=Naming(first=("events-7.jsonl", "parameters.safetensors")), most=5)
     assert len(files) == 6
     assert "events-7.jsonl" in {file["path"] for file in files}
     assert set(refused(part, files).values()) == {"one too many: 5 files with paths of 524 bytes together are pushed"}
@@ -335,6 +336,36 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     out, part = result(tmp_path / "out"), part_path(tmp_path / "1")
     os.chown(out / "events-0.jsonl", 65534, 65534)
     assert refused(part, push_files(out, part)) == {"events-0.jsonl": "of uid 65534, not this user's"}
+
+
+def test_what_may_not_be_read_is_listed(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become somebody else: root reads everything")
+    out = tmp_path / "out"
+    for path in ("events-0.jsonl", "shut/a", "names only/b", "names only/c", "deep/shut/d", "no entry/logs/e"):
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text("x")
+    (out / "secret").write_text("x")
+    for path in [out, *out.rglob("*")]:
+        os.chown(path, 65534, 65534)
+    modes = {"secret": 0o000, "shut": 0o000, "names only": 0o400, "deep/shut": 0o000, "no entry/logs": 0o100}
+    for name, mode in modes.items():
+        (out / name).chmod(mode)
+
+    def look() -> list[Any]:
+        os.setuid(65534)
+        found = list_files(root, ["events-0.jsonl", "names only/b"])
+        return [[entry.path for entry in found.files], list(found.refused)]
+
+    with directory(out) as root:
+        files, left_out = call_limited("look", look, timeout_s=20)
+    assert files == ["events-0.jsonl"]
+    assert {entry["path"]: entry["reason"] for entry in left_out} == {
+        "secret": "Permission denied",
+        "names only/b": "Permission denied: it was not looked into",
+        "names only/c": "Permission denied: it was not looked into",
+        **dict.fromkeys(("shut", "deep/shut", "no entry/logs"), "Permission denied: it was not looked into"),
+    }
 
 
 def test_an_output_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
@@ -380,3 +411,66 @@ def test_a_note_that_leads_out_by_a_link_delivers_nothing(tmp_path: Path, where:
     (delivery,) = deliver_pending(tmp_path / "cache", anywhere)
     assert not delivery.delivered
     assert not (tmp_path / "1").exists()
+
+
+def test_files_of_the_same_name_on_two_nodes_lie_side_by_side(tmp_path: Path) -> None:
+    part = part_path(tmp_path / "1")
+    files = []
+    for node, below in enumerate((None, "of-node-1")):
+        out, own = tmp_path / f"out-{node}", tmp_path / f"own-{node}"
+        for name in ("events-0.jsonl", "events-1.jsonl", "profile.txt", "kept/x.log", f"of-node-{node}/y"):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_text(f"{name} of node {node}\n")
+        (own / "logs").mkdir(parents=True)
+        (own / "logs" / f"node-{node}.log").write_text("log\n")
+        files += push_files(out, part, own_dir=own, naming=Naming((f"events-{node}.jsonl",), below))
+    assert refused(part, files) == {
+        "events-1.jsonl": "events of a rank that is not on this node",
+        "of-node-0/y": "Slipway itself writes a file of this name",
+        "events-0.jsonl": "events of a rank that is not on this node",
+        "of-node-1/y": "Slipway itself writes a file of this name",
+    }
+    assert publish_attempt(part, files, tmp_path / "1")
+    there = contents(tmp_path / "1")
+    for name in ("profile.txt", "kept/x.log"):
+        assert (there[name], there[f"of-node-1/{name}"]) == tuple(f"{name} of node {node}\n".encode() for node in range(2))
+    assert there["events-1.jsonl"] == b"events-1.jsonl of node 1\n"
+
+
+@pytest.mark.parametrize("name", ["logs", "cell.json/x", "record.json/x", "logs/node-0.log/x", "ended.json/x/y", "n" * 256])
+def test_no_name_that_a_program_gives_keeps_its_result_from_storage(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, own, part = tmp_path / "out", tmp_path / "own", part_path(tmp_path / "1")
+    (own / "logs").mkdir(parents=True)
+    (own / "logs" / "node-0.log").write_text("ours")
+    (own / "cell.json").write_text("{}")
+    out.mkdir()
+    (out / "good").write_text("good")
+    if len(name) < 256:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("x")
+    else:  # a storage that takes shorter names than the node's disk
+        name = "long"
+        (out / name).write_text("x")
+        monkeypatch.setattr("data_prep.push.copy.open_regular", too_long)
+    files = push_files(out, part, own_dir=own)
+    assert list(refused(part, files)) == [name]
+    (part / "record.json").write_text("{}")
+    assert publish_attempt(part, files, tmp_path / "1")
+    assert contents(tmp_path / "1")["good"] == b"good"
+
+
+def too_long(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """open_regular on a file system that does not take the name `long`."""
+    if path == "long" and flags & os.O_CREAT:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
+    return open_regular(root, path, flags, mode)
+
+
+def test_a_result_that_waits_keeps_its_names(tmp_path: Path) -> None:
+    run_dir = tmp_path / "cache" / "runs" / "new"
+    result(run_dir / "out")
+    keep_pending(run_dir, tmp_path / "1.node-1", "storage was full", naming=Naming(first=("events-0.jsonl",), below="of-node-1"))
+    (delivery,) = deliver_pending(tmp_path / "cache", anywhere)
+    assert delivery.delivered, delivery.message
+    assert (tmp_path / "1.node-1" / "events-0.jsonl").is_file()
+    assert (tmp_path / "1.node-1" / "of-node-1" / "logs" / "rank-0.log").is_file()

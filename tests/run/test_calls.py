@@ -15,6 +15,7 @@ from workflow.run.calls import Call
 from workflow.run.loop import Loop
 from workflow.run.node_work import NodeWork
 from workflow.run.outcome import Ending, RankEnd
+from workflow.run.progress_line import ProgressLine
 from workflow.run.training import Training
 
 
@@ -35,6 +36,24 @@ def test_a_call_that_hangs_is_abandoned_and_says_so() -> None:
     with pytest.raises(StorageError, match=r"look: no answer within 0\.05 s; the storage behind it hangs"):
         Call(loop, "look", time.sleep, 100, timeout_s=0.05).wait()
     assert time.monotonic() - began < 20
+
+
+def test_a_limit_of_silence_that_was_renewed_is_waited_for_anew() -> None:
+    reader, writer = os.pipe()
+    loop = Loop()
+    call = Call(loop, "copy", _read_one, reader, timeout_s=60, renewed=True)
+    call._overdue()  # as when the limit has passed since the start, and bytes have moved meanwhile
+    assert not call.finished
+    os.write(writer, b"x")
+    assert call.wait() == 1
+    with pytest.raises(StorageError, match=r"copy: nothing moved for 0\.05 s"):
+        Call(loop, "copy", time.sleep, 100, timeout_s=0.05, renewed=True).wait()
+    os.close(reader)
+    os.close(writer)
+
+
+def _read_one(descriptor: int) -> int:
+    return len(os.read(descriptor, 1))
 
 
 def test_two_calls_run_side_by_side_and_one_tells_when_it_is_done() -> None:
@@ -133,7 +152,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def watch(count: int, answering: set[int]) -> tuple[Loop, Training, list[Ending]]:
     loop = Loop()
     endings: list[Ending] = []
-    return loop, Training(loop, Crowd(count, answering), count, endings.append), endings  # type: ignore[arg-type]
+    return loop, Training(loop, Crowd(count, answering), count, ProgressLine(1, None, 0.0), endings.append), endings  # type: ignore[arg-type]
 
 
 def test_training_ends_well_when_all_ranks_do(quick: None) -> None:

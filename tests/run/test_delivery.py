@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from base.errors import LeaseError, PushError, RecordError
+from base.limited import LimitedCall
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from data_prep.push import push_files
@@ -24,6 +25,7 @@ from workflow.run.lease import read_lease
 from workflow.run.outcome import Ending, RankEnd
 from workflow.run.prepare import prepare
 from workflow.run.record_model import validate_record
+from workflow.run.steps_asked import StepsAsked
 
 
 @pytest.mark.parametrize("attempt", ["1", "12", "1.node-1", "3.node-12"])
@@ -100,7 +102,7 @@ def delivered(
     times = {**record["time"], "run_s": record["run_s"], "steps_s": record["steps_s"]}
     end = RankEnd(ranks=(1,), host="local-1", exit_code=3, time=1.0)
     found = {**facts_of(run_id, world.cells[0]), **(told or {})}
-    note = ended_note(found, Ending(status=status, reason="rank 1 ended", rank_end=end), times, [0, 1], 7)
+    note = ended_note(found, Ending(status=status, reason="rank 1 ended", rank_end=end), times, [0, 1], 7, StepsAsked(8, 6))
     files = {"ended.json": json.dumps({**note, **changes})} | ({more: "{}\n"} if more else {})
     deliver_files(run_dir / "attempts" / "1", files)
     if whole:
@@ -202,6 +204,14 @@ def test_an_attempt_that_waits_for_a_node_lists_its_files_and_becomes_the_result
     deliver_files(run_dir / "attempts" / "1.node-1", {"logs/node-1.log": "said\n"})
     assert publish_delivered(run_dir, os.getpid()) == "the run's result: attempt 1, status error"
     assert verify_runs(world.results).findings == []
+
+
+def test_a_start_may_copy_what_was_delivered_for_as_long_as_bytes_move(world: World) -> None:
+    run_dir = delivered(world)
+    call = LimitedCall("prepare", complete_delivered, run_dir, timeout_s=60, renewed=True)
+    begun = call.deadline
+    assert call.wait() == {}
+    assert call.deadline > begun, "it told of the bytes that it copied"
 
 
 @pytest.mark.parametrize("where", ["1/events-0.jsonl", "1.node-1/logs/node-1.log"])

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from base.jsonfile import canonical_json
+from workflow.report.columns import PROVENANCE_KINDS
+from workflow.report.kinds import taker
 from workflow.run.beats import Beats
 from workflow.run.events import MAX_LINE, MAX_WARNING, bounded_lines, checked_event, parse_events, parse_line, read_events
 from workflow.run.performance import performance
-from workflow.run.record import measured
+from workflow.run.record import measured, program_provenance
 
 HUGE = "1" + "0" * 400
 STEP = '{"event": "step", "step": 0, "seconds": 0.5, "measured": true}'
@@ -69,6 +71,42 @@ def test_any_field_may_hold_anything_and_the_record_can_be_written(tmp_path: Pat
     beats = Beats(tmp_path / "events-0.jsonl", 0.0)
     beats.poll(1.0)
     canonical_json([beats.phase, beats.error, beats.checkpoint])
+
+
+TOLD: list[object] = [
+    "80 GB",
+    "x" * 9000,
+    "",
+    85e9,
+    0.5,
+    -1,
+    -0.5,
+    2**53,
+    10**400,
+    1e300,
+    math.inf,
+    math.nan,
+    True,
+    False,
+    None,
+    [1],
+    {"a": 1},
+]
+
+
+@pytest.mark.parametrize("key", sorted(PROVENANCE_KINDS))
+def test_no_value_of_a_program_s_provenance_makes_its_record_unreadable(key: str) -> None:
+    take = taker(f"provenance.{key}", PROVENANCE_KINDS[key], required=False)
+    for value in TOLD:
+        lines = [json.dumps({"event": "run_start", key: value, "provenance": {key: value}}).encode() + b"\n"]
+        take(measured({0: parse_events(lines)}, 1, 8)["provenance"].get(key))
+
+
+def test_a_size_that_a_program_tells_is_kept_where_it_is_one() -> None:
+    found = [
+        program_provenance({0: {"provenance": {"gpu_memory_bytes": value}}})["gpu_memory_bytes"] for value in (80 << 30, 85e9, "80 GB")
+    ]
+    assert found == [80 << 30, 85_000_000_000, None]
 
 
 def test_what_is_said_is_bounded() -> None:

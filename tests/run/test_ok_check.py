@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from workflow.run.events import RankEvents
-from workflow.run.ok_check import contradiction
+from typing import Any
+
+import pytest
+
+from workflow.run.events import RankEvents, parse_events
+from workflow.run.ok_check import contradiction, other_device
 from workflow.run.record import measured
 
 
@@ -18,3 +22,27 @@ def test_every_rank_has_begun_and_ended_in_what_was_pushed() -> None:
     assert "events-1.jsonl was pushed without run_stop:" in str(contradiction(torn, 2, None))
     assert "events-0.jsonl was pushed without run_start and run_stop:" in str(measured({0: RankEvents()}, 1, 2)["contradiction"])
     assert "another network" in str(contradiction({0: whole}, 1, ("lenet", 8)))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"world_size": 2, "rank": 1, "device": "cuda:1"}, None),
+        ({}, None),
+        ({"world_size": 1}, "rank 1 tells of 1 ranks in all, and the run has 2: they did not work together"),
+        ({"rank": 0}, "events-1.jsonl was written by rank 0"),
+        ({"device": "cpu"}, "rank 1 computed on cpu, as it tells, and the run's device is cuda"),
+    ],
+)
+def test_a_rank_that_was_elsewhere_makes_no_result(told: dict[str, Any], words: str | None) -> None:
+    """Two processes that never met do twice the work of one: a speed-up of exactly 2."""
+    good = RankEvents(start={"world_size": 2, "rank": 0, "device": "cuda"}, stop={"norm": 1.5})
+    events = {0: good, 1: RankEvents(start=told, stop={"norm": 1.5})}
+    found = contradiction(events, 2, None) or other_device(events, "cuda")
+    assert str(words) in str(found)
+
+
+def test_what_run_start_tells_of_rank_and_device_is_read() -> None:
+    lines = b'{"event": "run_start", "rank": 3, "device": "cpu"}\n{"event": "run_stop"}\n'
+    assert "written by rank 3" in str(measured({0: parse_events([*lines.splitlines(keepends=True)])}, 1, 8)["contradiction"])
+    assert "written" not in str(measured({0: parse_events([b'{"event": "run_start", "rank": "x"}\n'])}, 1, 8)["contradiction"])

@@ -178,9 +178,9 @@ def test_planning_imports_nothing_that_acts(name: str) -> None:
     assert not {module.split(".")[0] for module in imported} & ACTING
 
 
-@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node"])
-def test_supervisor_and_node_start_light(module: str) -> None:
-    heavy = {"pydantic", "yaml", "numpy", "typer", "blake3", "lmdb", "torch"}
+@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node", "base.limited_child"])
+def test_what_every_run_starts_starts_light(module: str) -> None:
+    heavy = {"pydantic", "yaml", "numpy", "typer", "rich", "blake3", "lmdb", "torch", "polars", "pyarrow", "altair", "scipy", "jinja2"}
     code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not heavy & set(done.stdout.split())

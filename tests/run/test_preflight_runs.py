@@ -46,7 +46,8 @@ def test_a_healthy_network_is_measured_and_nobody_is_named(world: Loopback, node
     validate_record(record)
     found = record["preflight"]
     assert found["pairs"] == nodes * (nodes - 1)
-    assert found["findings"] == record["warnings"] == []
+    assert found["findings"] == []
+    assert record["warnings"] == record["busy"], "others may work here while it measures"
     assert 0 < found["connect_ms_max"] < 4000
     assert 0 < found["rate_mbit_min"] <= found["rate_mbit_median"]
     assert found["all_reduce_ms"] > 0

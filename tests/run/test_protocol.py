@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import select
 import socket
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from base import strangers as strangers_module
-from cluster.types import Allocation, Node
+from cluster.types import Allocation, Launch, Node
 from workflow.run import door as door_module
 from workflow.run.loop import Loop
 from workflow.run.nodes import NodeHandle, Nodes
@@ -356,6 +359,34 @@ def test_what_a_peer_does_not_read_is_kept_without_waiting() -> None:
 def send_for_ever(link: Link) -> None:
     while True:
         link.send({"text": "x" * 1000})
+
+
+LAUNCH = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1] + "/told", "w").close())
+open(sys.argv[1] + "/ready", "w").close()
+open(sys.argv[1] + "/end").read()
+"""
+
+
+@pytest.mark.parametrize("dismissed", [True, False])
+def test_a_launch_whose_node_was_told_to_end_is_left_to_end(tmp_path: Path, dismissed: bool) -> None:
+    door = House()
+    os.mkfifo(tmp_path / "end")
+    door.nodes.launch([Launch(argv=(sys.executable, "-c", LAUNCH, str(tmp_path)), nodes=(0,))], os.environ)
+    assert door.loop.until((tmp_path / "ready").exists, 30)
+    connection = door.come_in()
+    node = door.nodes.all[0]
+    door.nodes.leave()
+    if dismissed:
+        door.nodes.dismiss(node, pending=None)
+    connection.close()
+    assert door.loop.until(lambda: node.lost, 10)
+    with (tmp_path / "end").open("w"):
+        pass
+    assert door.nodes.wait_for_end(10)
+    assert (tmp_path / "told").exists() is not dismissed
+    door.close()
 
 
 def test_a_new_connection_never_gets_an_old_challenge() -> None:

@@ -141,6 +141,17 @@ def test_steps_in_another_order_tell_no_wall_time(order: list[int]) -> None:
     assert said.startswith("the clock of rank 0 goes back")
 
 
+def test_ranks_that_tell_no_wall_time_are_warned_of() -> None:
+    """Their steps are added up, however long they really took together."""
+    fields = {"event": "step", "seconds": 0.1, "measured": True, "samples": 4}
+    silent = {0: parse_events([json.dumps({**fields, "step": step}).encode() + b"\n" for step in range(5)])}
+    assert measured(silent, 1, 4)["windows"] == [
+        "the wall time of the window is not known on rank 0: time between its steps is in no number"
+    ]
+    silent[0].stop = {"window_wall_s": 0.7}
+    assert measured(silent, 1, 4)["windows"] == []
+
+
 def test_no_window_is_shorter_than_its_steps() -> None:
     events = {0: rank([0.1] * 100, end_ns=5)}
     assert rate(events)["window_s"] == pytest.approx(10)

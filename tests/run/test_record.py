@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from base.errors import RecordError
+from tests.run.test_machine_load import node
 from workflow.run.events import RankEvents, Step, parse_events, read_events
 from workflow.run.outcome import Ending, RankEnd
 from workflow.run.performance import performance, summarise, thinned, training
@@ -290,10 +291,40 @@ def test_a_window_that_is_not_the_one_asked_for_is_warned_of() -> None:
         assert validate_record(record(Ending(status="timeout", reason="r"), **found)).warnings == [], "its end says why"
 
 
+def test_other_steps_than_those_after_the_warm_up_are_warned_of() -> None:
+    """As many, but the first, which compile, or only those that the program likes."""
+    events = {rank: rank_events([0.1] * 9, framework="f") for rank in range(4)}
+    for chosen, words in (
+        (range(5), []),
+        (range(2, 7), ["the 5 measured steps are from 2 to 6, and the cell asks for 0 to 4"]),
+        (range(0, 9, 2), ["the 5 measured steps are from 0 to 8, and the cell asks for 0 to 4"]),
+    ):
+        for entry in events.values():
+            entry.steps = {number: step._replace(measured=number in chosen) for number, step in entry.steps.items()}
+        assert validate_record(record(**measured(events, 4, 8))).warnings == words
+
+
+def test_times_that_cannot_be_are_warned_of_in_the_record() -> None:
+    events = {rank: rank_events([0.1] * 5, framework="f") for rank in range(4)}
+    found = measured(events, 4, 8)
+    found["training"] = {**found["training"], "train_s": 900.0}
+    (said,) = validate_record(record(**found)).warnings
+    assert said == "the ranks tell of 900 s for all steps, and ran for 2 s: a clock of theirs is wrong"
+
+
+def test_what_made_a_machine_busy_is_said_after_however_many_warnings() -> None:
+    found = {**measured({rank: rank_events([0.1] * 5, framework="f") for rank in range(4)}, 4, 8), "warnings": list(map(str, range(25)))}
+    value = record(**found, loads=[[1, node(others_cores=1.25)["load"]]])
+    validate_record(value)
+    assert value["warnings"] == [*map(str, range(20)), *value["busy"]]
+    assert value["busy"] == ["b: others used 1.2 of 4 cores while it measured"]
+    assert value["exclusive"] is False
+
+
 def test_ranks_that_measure_different_steps_are_warned_of() -> None:
-    events = {rank: rank_events([0.1] * (9 if rank == 2 else 7), 2, framework="f") for rank in range(4)}
+    events = {rank: rank_events([0.1] * (7 if rank == 2 else 5), framework="f") for rank in range(4)}
     warnings = validate_record(record(**measured(events, 4, 8))).warnings
-    assert warnings == ["ranks measure different steps: 5 (2 to 6) on ranks 0, 1, 3, 7 (2 to 8) on rank 2"]
+    assert warnings == ["ranks measure different steps: 5 (0 to 4) on ranks 0, 1, 3, 7 (0 to 6) on rank 2"]
 
 
 def test_the_schema_in_config_is_current() -> None:

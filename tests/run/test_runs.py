@@ -17,6 +17,7 @@ from base.errors import NodeLost
 from base.publish import remove_tree
 from data_prep.push import deliver_pending
 from tests.cluster import smi
+from tests.run.reading import held_up
 from tests.run.world import World
 from workflow.run.delivery import check_target, deliver
 from workflow.run.record_model import validate_record
@@ -53,7 +54,7 @@ def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     assert (record["attempt"], record["result_number"], record["world_size"]) == (1, 1, nodes * each)
     assert record["performance"]["num_measured_steps"] == 10
     assert record["performance"]["num_warmup_steps"] == 2
-    assert record["training"]["eval"] == {"split": "test", "loss": 0.5, "accuracy": 0.75, "samples": 12}
+    assert record["training"]["eval"] == {"split": "test", "loss": 0.5, "accuracy": 0.75, "samples": 4}
     assert record["training"]["parameters"] == 426_571, "of lenet on these images"
     assert [node["name"] for node in record["nodes"]] == [f"local-{index}" for index in range(nodes)]
     assert all(node["stage"]["copied_bytes"] > 0 and not node["stage"]["hit"] for node in record["nodes"])
@@ -62,9 +63,16 @@ def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     assert record["oversubscribed"] == (nodes > len(os.sched_getaffinity(0)) or each > len(os.sched_getaffinity(0)) // nodes)
     assert record["provenance"]["framework"] == "fake"
     assert record["provenance"]["slipway_version"]
-    assert record["warnings"] == []
+    assert record["warnings"] == record["busy"], "others may work here while it measures"
     names = {file["path"] for file in record["files"]}
     assert {"cell.json", "parameters.safetensors", "events-0.jsonl", "logs/rank-0.log", f"logs/node-{nodes - 1}.log"} <= names
+
+
+def test_the_log_of_a_good_run_ends_with_its_rate_and_its_loss(world: World) -> None:
+    code, log = world.run(world.cell(2, measured=10, step_s=0.002))
+    assert code == 0
+    assert re.search(r": ok in [\d.]+ s: [\d.,]+ samples/s over 10 steps, loss [\d.]+ -> [\d.]+, 75.0 % of test correct\n", log), log
+    assert "killed" not in log.lower()
 
 
 def test_nodes_stage_each_for_itself_and_only_once(world: World) -> None:
@@ -106,6 +114,18 @@ def test_a_program_that_fails_is_a_row(world: World, action: str, status: str, w
         assert record["performance"]["num_measured_steps"] == 1
     if action == "SIGSEGV":
         assert record["failed_rank"]["signal"] == "SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"0": 0, "1": 0}, "rank 0 ended well, and wrote 0 of the 6 measured steps that were asked"),
+        ({"1": 7}, "rank 1 ended well, and wrote 5 of the 6 measured steps that were asked"),
+    ],
+)
+def test_a_program_that_ends_well_without_its_steps_is_no_ok(world: World, told: dict[str, int], words: str) -> None:
+    record = ended(world, world.cell(2, told=told))
+    assert (record["status"], record["kind"], record["status_reason"]) == ("error", "result", words)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -300,7 +320,7 @@ def test_two_runs_take_turns_on_this_machine(world: World) -> None:
 def ended_after(world: World, run_id: str) -> dict[str, Any]:
     code, log = world.run(run_id)
     assert code == 0, log
-    assert "waiting for this machine: taken by fake-0-r1" in log
+    assert re.search(r"waiting for this machine: study \S+ of \S+, process \d+ \(fake-0-r1\)", log)
     return checked(world, run_id)
 
 
@@ -545,16 +565,20 @@ def test_read_only_storage_is_told_as_such(world: World) -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it(world: World, nodes: int) -> None:
-    run_id = world.cell(nodes, do={"0": [3, "much"]})
+    run_id = world.cell(nodes, do={"0": [3, "folder"]}, step_s=0.02, measured=1000, hurry=str(world.path / "hurry"))
     process = world.start(run_id)
-    (part,) = world.wait_for(lambda: list(world.run_dir(run_id).glob("attempts/.1.part-*/much")))
-    os.kill(min(pid for pid in world.pids("workflow.run.node") if b"--node\x000\0" in Path(f"/proc/{pid}/cmdline").read_bytes()), 9)
-    _, log = process.communicate(timeout=60)
+    (left,) = world.wait_for(lambda: list(world.cache.glob("local-0/runs/*/out/folder/file")))
+    with held_up(left) as wait_for_the_push:
+        (world.path / "hurry").touch()
+        wait_for_the_push()
+        (part,) = world.run_dir(run_id).glob("attempts/.1.part-*/folder/file")
+        os.kill(min(pid for pid in world.pids("workflow.run.node") if b"--node\x000\0" in Path(f"/proc/{pid}/cmdline").read_bytes()), 9)
+        _, log = process.communicate(timeout=60)
     assert process.returncode == NodeLost.exit_code, log
     record = world.record(run_id, 1)
     assert record["status"] == "node_lost", log
     assert "the run ended ok, and local-0 was lost before its files were on network storage" in record["status_reason"]
-    assert not part.parent.exists()
+    assert not part.parents[1].exists()
     assert not (world.run_dir(run_id) / "record.json").exists()
     logs = world.run_dir(run_id) / "attempts" / "1" / "logs"
     assert [path.name for path in sorted(logs.glob("node-*"))] == [f"node-{index}.log" for index in range(1, nodes)]
@@ -593,3 +617,13 @@ def test_who_lost_the_lease_publishes_nothing(world: World) -> None:
     assert json.loads(path.read_text())["token"] == "feedfeedfeedfeed"
     path.unlink()
     assert world.left() == []
+
+
+def test_ranks_that_write_the_same_names_keep_no_result_from_storage(world: World) -> None:
+    run_id = world.cell(2, do={"0": [2, "names"], "1": [2, "names"]})
+    record = ended(world, run_id)
+    assert record["status"] == "ok"
+    assert record["performance"]["num_measured_steps"] == 6
+    attempt = world.run_dir(run_id) / "attempts" / "1"
+    assert (attempt / "profile.txt").read_text() == "rank 0"
+    assert (attempt / "of-node-1" / "profile.txt").read_text() == "rank 1"

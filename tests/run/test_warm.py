@@ -19,7 +19,7 @@ def warmed(world: World, dataset: str = "tiny") -> tuple[int, dict[str, Any], st
     world.write()
     output = world.results / ".warm" / "1" / "tiny.json"
     argv = [sys.executable, "-m", "workflow.run.warm", "--results", str(world.results), "--dataset", dataset, "--output", str(output)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
     return done.returncode, json.loads(output.read_text()) if output.exists() else {}, done.stderr
 
 

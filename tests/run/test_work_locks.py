@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.push import deliver_pending
+from base.jsonfile import json_text
+from data_prep.push import Naming, deliver_pending
+from tests.run.test_machine_load import node
 from workflow.run.work_locks import hold, let_go, remove_delivered, sweep
-from workflow.run.workdir import WorkDirectory, of_run
+from workflow.run.workdir import WorkDirectory, of_run, room_bytes
 
 HOLDER = """
 import signal, sys
@@ -88,7 +90,7 @@ def test_our_own_and_what_waits_for_storage_stay(tmp_path: Path) -> None:
     ours, waiting = WorkDirectory(tmp_path, "one-r1-a1-0123"), WorkDirectory(tmp_path, "two-r1-a1-4567")
     for directory in (ours, waiting):
         directory.create({}, f"/results/runs/{directory.path.name[:6]}")
-    waiting.keep({"target": str(tmp_path / "target"), "reason": "storage is away"})
+    waiting.keep({"target": str(tmp_path / "target"), "reason": "storage is away"}, Naming())
     assert sweep(tmp_path / "runs") == []
     assert ours.exists()
     assert waiting.exists()
@@ -108,8 +110,8 @@ def test_what_waits_is_kept_whatever_became_of_out(tmp_path: Path, became: str) 
     }
     make[became]()
     assert waiting.exists()
-    waiting.collect(0, "a line\n")
-    waiting.keep({"target": str(tmp_path / "target"), "reason": "storage is away"})
+    waiting.collect(0, "a line\n", b"")
+    waiting.keep({"target": str(tmp_path / "target"), "reason": "storage is away"}, Naming())
     (delivery,) = deliver_pending(tmp_path, lambda _target: None)
     assert delivery.delivered, delivery.message
     assert (tmp_path / "target" / "logs" / "node-0.log").read_text() == "a line\n"
@@ -137,3 +139,19 @@ def test_a_kill_in_the_middle_of_a_sweep_loses_nothing(tmp_path: Path) -> None:
     except KeyboardInterrupt:
         assert sweep(tmp_path) == ["one"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("nodes", [1, 64, 200])
+def test_the_record_of_a_run_on_many_gpus_has_its_room(tmp_path: Path, nodes: int) -> None:
+    """With what was seen of every GPU of its nodes, and the files of every rank."""
+    directory = WorkDirectory(tmp_path, "one-r1-a1-0123")
+    directory.create({"nodes": nodes}, "/results/runs/one-r1")
+    names = ("looks", "mhz_mean", "max_mhz", "celsius_max", "watts_mean", "busy_ratio_mean", "ecc_errors", "others_max")
+    gpu = {"uuid": "GPU-" + "0" * 36, **dict.fromkeys(names, 1234.5678), "throttled": ["power cap"]}
+    part = {**node()["load"]["during"], "gpus": [gpu] * 8}
+    card = {"uuid": "0" * 40, "model": "m" * 40}
+    machine = {"name": "n" * 63, "cores": list(range(128)), "gpus": [card] * 8, "gpus_seen": ["0" * 40] * 8}
+    files = [{"path": f"events-{rank}.jsonl", "bytes": 10**8, "blake3": "a" * 64} for rank in range(16)]
+    record = {"nodes": [{**machine, "load": {"cores": 128, "before": part, "during": part}}] * nodes, "files": files * nodes}
+    assert len(json_text(record)) < (directory.room / "record.json").stat().st_size
+    assert {path.name: path.stat().st_size for path in directory.room.iterdir()} == room_bytes(nodes)

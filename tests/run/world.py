@@ -23,7 +23,7 @@ from workflow.run.attempt import build_name
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).parent / "fake"
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 SPEC = {"source": "synthetic", "samples": 4, "size": [28, 28]}
 
@@ -52,7 +52,10 @@ class World:
             "storage_limit": None,
         }
         self.dataset = image_dataset(
-            self.storage / "datasets", [(np.full((28, 28, 1), label, np.uint8), label % 2) for label in range(8)], name="tiny"
+            self.storage / "datasets",
+            [(np.full((28, 28, 1), label, np.uint8), label % 2) for label in range(8)],
+            name="tiny",
+            test_shards=1,
         )
         self.repeats = 1
         self.started: list[subprocess.Popen[str]] = []

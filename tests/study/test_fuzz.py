@@ -16,7 +16,7 @@ from base.errors import ConfigError
 from tests.study.studies import SMALL
 from workflow.study.expression import compile_expression
 from workflow.study.loader import parse_document
-from workflow.study.model import CELL_KEYS, StudyFile
+from workflow.study.model import CellKeys, StudyFile
 from workflow.study.site_file import read_site
 from workflow.study.study import load_study
 
@@ -49,6 +49,7 @@ PARTS = [
     ":",
 ]
 WORDS = st.sampled_from(["lenet", "digits", "1", "no", "12:30:00", "../x", "$(x)", "a\nb", "", "nodes > 1", "1e3", "auto", "sgd", "30m"])
+CELL_KEYS = tuple(CellKeys.model_fields)
 SCALARS = st.none() | st.booleans() | st.integers(-2, 70) | st.floats() | WORDS | st.text(max_size=8)
 KEYS = st.sampled_from([*CELL_KEYS, *StudyFile.model_fields, "source", "size", "splits", "test", "path"]) | st.text(max_size=5)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=10)
@@ -93,7 +94,11 @@ def test_any_values(tmp_path: Path, extra: dict[str, Any], key: str, value: Any,
 
 
 @FUZZ
-@given(st.sampled_from(CELL_KEYS), st.lists(SCALARS, max_size=3), st.sampled_from(["axes", "base", "zip", "include", "baseline"]))
+@given(
+    st.sampled_from(CELL_KEYS),
+    st.lists(SCALARS, max_size=3),
+    st.sampled_from(["axes", "base", "zip", "include", "baseline"]),
+)
 def test_any_cell_key(tmp_path: Path, key: str, values: list[Any], part: str) -> None:
     filled: Any = {key: values} if part == "axes" else {key: values[0] if values else None}
     study = json.loads(json.dumps(SMALL))

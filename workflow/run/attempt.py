@@ -12,25 +12,29 @@ from base.publish import move_directory, part_path, remove_tree
 from base.seal import publish_checked, publish_sealed, read_sealed_bytes
 from workflow.run import lease as leases
 from workflow.run.events import read_events
+from workflow.run.machine_load import loads
+from workflow.run.ok_check import other_device
 from workflow.run.outcome import RESULT
 from workflow.run.plan import check_framework
 from workflow.run.record import measured
 from workflow.run.record_size import fitting
 from workflow.run.results import RECORD
+from workflow.run.steps_asked import StepsAsked
 
 if TYPE_CHECKING:
     from data_prep.manifest import Manifest
 
 
 def describe_work(site: Mapping[str, Any], cell: Mapping[str, Any], device: str, images: str | None) -> dict[str, Any]:
-    """Framework, dataset, network and pinned image of a cell: {framework, dataset, model, image}; the latter None without `images`, the
-    file of workflow.run.image. Raises ConfigError, UnsupportedRequest, DatasetError, ContainerError."""
+    """Framework, dataset, network and pinned image of a cell: {framework, dataset, train_samples, model, image}; the latter None without
+    `images`, the file of workflow.run.image. Raises ConfigError, UnsupportedRequest, DatasetError, ContainerError."""
     framework = describe_framework(cell, device)
     check_framework(framework, cell["nodes"] * cell["gpus_per_node"])
     dataset, manifest = describe_dataset(site["storage"], cell)
     return {
         "framework": framework,
         "dataset": dataset,
+        "train_samples": manifest.splits["train"].samples if "train" in manifest.splits else 0,
         "model": describe_model(cell["model"], manifest.name, manifest.size, manifest.channels, len(manifest.classes)),
         "image": None if images is None else _pinned(images, site["engine"], cell["framework"]),
     }
@@ -71,7 +75,7 @@ def build_name(cell: Mapping[str, Any]) -> str:
 
 
 def describe_dataset(storage: str, cell: Mapping[str, Any]) -> tuple[dict[str, Any], Manifest]:
-    """({name, digest, path, samples, bytes}, the manifest) of the published dataset. Raises DatasetError."""
+    """({name, digest, path, samples, bytes, splits}, the manifest) of the published dataset. Raises DatasetError."""
     from data_prep.build.dataset_file import read_dataset_file
     from data_prep.manifest import read_manifest
 
@@ -79,7 +83,8 @@ def describe_dataset(storage: str, cell: Mapping[str, Any]) -> tuple[dict[str, A
     built = read_dataset_file(datasets / ".build" / build_name(cell))
     path = datasets / built.path
     found = {"name": built.name, "digest": built.digest, "path": str(path), "samples": built.samples, "bytes": built.bytes}
-    return found, read_manifest(path)
+    manifest = read_manifest(path)
+    return {**found, "splits": {name: split.samples for name, split in manifest.splits.items()}}, manifest
 
 
 def describe_model(name: str, dataset: str, size: tuple[int, int] | None, channels: int, num_classes: int) -> dict[str, Any]:
@@ -101,12 +106,20 @@ def make_part(run_dir: str, attempt: int) -> str:
     return str(part)
 
 
-def read_measured(directory: str, cell: Mapping[str, Any], parameters: int) -> dict[str, Any]:
-    """What the pushed events say: see record.measured. `parameters`: of the cell's model."""
+def read_measured(
+    directory: str, cell: Mapping[str, Any], parameters: int, steps: StepsAsked | None, device: str, status: str
+) -> dict[str, Any]:
+    """What the pushed files say: see record.measured, and machine_load.loads under `loads`. `parameters`: of the cell's model; `steps`:
+    what was asked of each rank; `device`: of the allocation; `status`: how the attempt ended. Only of one that ended well there is a rate
+    that a busy machine can have moved, and a preempted one has no time to read what was seen on many nodes in a day."""
     world_size = cell["nodes"] * cell["gpus_per_node"]
-    return measured(
-        read_events(Path(directory), world_size), world_size, cell["global_batch_size"], cell["mode"], (cell["model"], parameters)
-    )
+    events = read_events(Path(directory), world_size)
+    found = measured(events, world_size, cell["global_batch_size"], cell["mode"], (cell["model"], parameters), steps)
+    return {
+        **found,
+        "contradiction": found["contradiction"] or other_device(events, device),
+        "loads": [[index, load] for index, load in loads(Path(directory), events, cell).items()] if status == "ok" else [],
+    }
 
 
 def publish_attempt(

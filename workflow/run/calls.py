@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from base.errors import StorageError
 from base.limited import LimitedCall
 from cluster.processes import die_with_parent, prepare_prctl
 from workflow.run.loop import Loop
@@ -24,16 +24,23 @@ def apart(descriptors: Sequence[int], parent: int, function: Callable[..., Any],
 
 
 class Call:
-    """`function(*arguments)` in a child that dies with us; `then(call)` is called in the loop when it has ended or its time is over."""
+    """`function(*arguments)` in a child that dies with us; `then(call)` is called in the loop when it has ended or its time is over.
+    `renewed`: see LimitedCall."""
 
     def __init__(
-        self, loop: Loop, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float, keep: tuple[int, ...] = ()
+        self,
+        loop: Loop,
+        what: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        timeout_s: float,
+        keep: tuple[int, ...] = (),
+        renewed: bool = False,
     ) -> None:
         prepare_prctl()
         private = [descriptor for descriptor in loop.descriptors() if descriptor not in keep]
-        self._call = LimitedCall(what, apart, private, os.getpid(), function, *arguments, timeout_s=timeout_s)
+        self._call = LimitedCall(what, apart, private, os.getpid(), function, *arguments, timeout_s=timeout_s, renewed=renewed)
         self._loop = loop
-        self._what = what
         self._timer = loop.after(timeout_s, self._overdue)
         self.then: Callable[[Call], None] | None = None
         self.finished = False
@@ -48,6 +55,10 @@ class Call:
             self._finish()
 
     def _overdue(self) -> None:
+        left = self._call.deadline - time.monotonic()
+        if left > 0:  # bytes have moved
+            self._timer = self._loop.after(left, self._overdue)
+            return
         self._late = True
         self.abandon()
         self._finish()
@@ -69,7 +80,7 @@ class Call:
     def result(self) -> Any:
         """What the function returned. Raises what it raised, of our tree; StorageError when its time was over."""
         if self._late:
-            raise StorageError(f"{self._what}: no answer within {self._call.timeout_s:g} s; the storage behind it hangs, or is very slow")
+            raise self._call.late()
         return self._call.result()
 
     def wait(self) -> Any:

@@ -21,6 +21,7 @@ from workflow.run.results import attempt_numbers, publish_newest, results_of
 from workflow.run.work_locks import remove_delivered
 
 PUBLISH_S: Final = 600.0
+"""Without a byte that moved."""
 _ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
 
 
@@ -73,7 +74,7 @@ def publish_delivered(run_dir: Path, pid: int) -> str:
 
 def _published(run_dir: Path) -> str:
     try:
-        said: str = call_limited(f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=PUBLISH_S)
+        said: str = call_limited(f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=PUBLISH_S, renewed=True)
         return said
     except SlipwayError as error:
         return f"its record is left to the next start of the run: {error}"

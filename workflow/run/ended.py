@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from base.errors import PushError, RecordError
 from base.jsonfile import read_json
@@ -23,6 +23,7 @@ from workflow.run.outcome import RESULT, Ending, RankEnd
 from workflow.run.record import build_record
 from workflow.run.record_size import fitting
 from workflow.run.results import ENDED, RECORD, attempt_numbers, results_of
+from workflow.run.steps_asked import StepsAsked
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +70,16 @@ class _Note(TypedDict):
     times: dict[str, Any]
     nodes: Annotated[list[Count], Check("the nodes that deliver", bool)]
     parameters: Count
+    steps: NotRequired[tuple[Count, Count]]
+    """Of StepsAsked; a note of an earlier version has none."""
     ending: _Said
 
 
-def ended_note(facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any], nodes: Sequence[int], parameters: int) -> dict[str, Any]:
+def ended_note(
+    facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any], nodes: Sequence[int], parameters: int, steps: StepsAsked
+) -> dict[str, Any]:
     """Pure: what record.build_record needs besides the files. `nodes`: positions of those whose files make the result; `parameters`: of
-    the cell's model."""
+    the cell's model; `steps`: what was asked of each rank."""
     end = ending.rank_end
     return {
         "schema": SCHEMA,
@@ -82,6 +87,7 @@ def ended_note(facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any
         "times": dict(times),
         "nodes": list(nodes),
         "parameters": parameters,
+        "steps": list(steps),
         "ending": {"status": ending.status, "reason": ending.reason, "rank_end": None if end is None else end._asdict()},
     }
 
@@ -136,6 +142,7 @@ def _gather(directory: Path, nodes: Sequence[int]) -> tuple[set[int], list[dict[
     for index in nodes[1:]:
         part = directory.with_name(f"{directory.name}.node-{index}")
         if (part / list_name(part.name)).is_file():
+            logger.info("attempt %s: the files that node %d delivered are put beside the others", directory.name, index)
             compare_files(part, read_list(part, part.name))
             push_files(part, directory, log_bytes=ANY_BYTES)
         if (directory / list_name(part.name)).is_file():
@@ -164,7 +171,9 @@ def _record(directory: Path, note: _Note, run: Mapping[str, Any], whole: bool, f
     from workflow.run.record_model import validate_record
 
     facts = {**note["facts"], **run, "attempt": int(directory.name), "warnings": [*note["facts"]["warnings"], LATE]}
-    found = read_measured(str(directory), run["cell"], note["parameters"])
+    steps = StepsAsked(*note["steps"]) if "steps" in note else None
+    device, status = note["facts"]["allocation"]["device"], note["ending"]["status"]
+    found = read_measured(str(directory), run["cell"], note["parameters"], steps, device, status)
     record = dict(
         fitting(build_record(facts, _ending(directory, note["ending"], whole, found["contradiction"]), note["times"], found, files))
     )

@@ -98,7 +98,9 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
     "run_start": {
         "framework": _word,
         "framework_version": _word,
+        "rank": whole,
         "world_size": whole,
+        "device": _word,
         "parameters": whole,
         "provenance": _provenance,
     },
@@ -209,12 +211,15 @@ def parse_events(lines: Iterable[bytes]) -> RankEvents:
     return events
 
 
-def read_events(directory: Path, world_size: int) -> dict[int, RankEvents]:
-    """The events of every rank that has a file in `directory`."""
+def read_events(directory: Path, world_size: int, told: Callable[[Path], None] | None = None) -> dict[int, RankEvents]:
+    """The events of every rank that has a file in `directory`; `told` hears of each before it is read."""
     found = {}
     for rank in _ranks_there(directory, world_size):
+        path = directory / f"events-{rank}.jsonl"
+        if told is not None:
+            told(path)
         try:
-            descriptor = open_file(directory / f"events-{rank}.jsonl")
+            descriptor = open_file(path)
         except (FileNotFoundError, Unusable):
             continue
         with os.fdopen(descriptor, "rb") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import SlipwayError
@@ -14,9 +13,6 @@ from workflow.run.plan import at_site, threads_per_rank
 
 if TYPE_CHECKING:
     from workflow.run.supervisor import Supervisor
-
-logger = logging.getLogger(__name__)
-
 
 STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checked_bytes", "hit", "seconds")
 
@@ -43,9 +39,10 @@ def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
         "threads_per_rank": threads_per_rank(run.run["cell"], run.allocation.head),
         "preflight": run.preflight and run.preflight.record,
         "earlier": run.resumed,
-        "exclusive": _exclusive(run),
+        "exclusive": run.allocation.exclusive,
         "warnings": run.warnings,
         "dataset": {key: run.work["dataset"][key] for key in ("name", "digest", "samples", "bytes")},
+        "splits": run.work["dataset"]["splits"],
         "provenance": {
             **_provenance(run.provenance),
             **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
@@ -59,20 +56,6 @@ def _driver(nodes: Nodes) -> str | None:
     """Of all nodes; several where they differ."""
     found = {node.said.get("ready", {}).get("facts", {}).get("driver_version") for node in nodes.all}
     return " + ".join(sorted(version for version in found if version)) or None
-
-
-def _exclusive(run: Supervisor) -> bool | None:
-    """As the scheduler says; on this machine false where others were seen at work when the run began, else unknown."""
-    if run.others is None or not run.others.finished:
-        return run.allocation.exclusive
-    try:
-        found = dict(run.others.result())
-    except SlipwayError:
-        return None
-    if not found["busy"]:
-        return None
-    logger.warning("others used %.1f cores of this machine when the run began: %s", found["cores"], ", ".join(found["names"]))
-    return False
 
 
 def _image_provenance(run: Supervisor) -> dict[str, Any]:
@@ -94,7 +77,9 @@ def _node_record(node: NodeHandle) -> dict[str, Any]:
         "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
         "gpus_seen": node.said.get("gpus", {}).get("seen"),
         "cpu_model": facts.get("cpu_model"),
+        "machine_cores": facts.get("machine_cores"),
         "memory_bytes": facts.get("memory_bytes"),
+        "network": facts.get("network"),
         "driver_version": facts.get("driver_version"),
         "image_s": (staged or {}).get("image_s"),
         "stage": staged and {key: staged.get(key) for key in STAGED},

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import Cancelled, LeaseError, PushError, SlipwayError, error_named
-from base.units import format_duration
+from base.units import format_duration, some
 from containers.engines.bare import NAME as BARE
 from workflow.run import attempt
 from workflow.run.ended import ended_note
 from workflow.run.facts import run_facts, times_of
+from workflow.run.in_words import in_words
 from workflow.run.nodes import NodeHandle, Nodes
 from workflow.run.outcome import RESULT, Ending
 from workflow.run.record import build_record
+from workflow.run.steps_asked import StepsAsked, steps_asked
 
 if TYPE_CHECKING:
     from workflow.run.supervisor import Supervisor
@@ -75,7 +77,7 @@ def _part(run: Supervisor, pending: Any) -> None:
         return
     run.nodes.leave()
     for node in run.nodes.all:
-        run.nodes.send(node, "end", pending=None if pending is None else pending(node))
+        run.nodes.dismiss(node, pending=None if pending is None else pending(node))
     if not run.nodes.wait_for_end(LEAVE_S):
         logger.warning("a node program had to be killed")
     run.nodes.close()
@@ -117,7 +119,7 @@ class _Finish:
         if self.ending.requeue:
             self._requeue()
         if self.ending.status == "ok":
-            logger.info("%s: ok in %s", self.run.run_id, format_duration(self.clock.run_s()))
+            logger.info("%s: ok in %s%s", self.run.run_id, format_duration(self.clock.run_s()), in_words(self.found))
         return self.ending.exit_code
 
     def _ask(self, do: str, answer: str, limit_s: float) -> None:
@@ -141,7 +143,7 @@ class _Finish:
         said = [(node.node.name, path) for node in self.nodes.all for path in node.said.get("collected", {}).get("strangers", [])]
         if not said:
             return
-        shown = ", ".join(f"{path} on {name}" for name, path in said[:3]) + (f", and {len(said) - 3} more" if len(said) > 3 else "")
+        shown = some([f"{path} on {name}" for name, path in said], 3)
         reason = f"files of another user are among the run's own: {shown}; whatever made them ran with rights that no program of a run has"
         self.run.warnings.append(reason)
         if self.ending.status == "ok":
@@ -164,6 +166,7 @@ class _Finish:
         pending: SlipwayError | None = None
         try:
             self.clock.enter("push")
+            logger.info("push: the result goes to storage")
             self._repeat("push", self._push, push_until)
             self.clock.enter("release")
             self._ask("release", "released", RELEASE_S)
@@ -232,11 +235,16 @@ class _Finish:
                 problems.append(_push_error(node))
         if problems:
             raise problems[0]
-        arguments = (self.part, run.run["cell"], run.work["model"]["parameters"])
-        self.found = run.call("push", attempt.read_measured, *arguments, timeout_s=left_s)
+        arguments = (self.part, run.run["cell"], run.work["model"]["parameters"], self._steps_asked(), run.allocation.device)
+        status = self.ending.status
+        self.found = run.call("push", attempt.read_measured, *arguments, status, timeout_s=left_s)
         if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
             self.ending = Ending(status="error", reason=wrong)
             logger.error("%s", wrong)
+
+    def _steps_asked(self) -> StepsAsked:
+        first = int(self.run.resumed["step"]) if self.run.resumed else 0
+        return steps_asked(self.run.run["cell"], self.run.work["train_samples"], first)
 
     def _judge_lost(self) -> None:
         """A node that went after its ranks had ended well, and before its files were on storage, took them along: no result is whole."""
@@ -294,7 +302,8 @@ class _Finish:
         present = [node.index for node in self.nodes.present()]
         enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
         ending = was if enough else self.ending
-        return ended_note(run_facts(self.run, self.nodes), ending, times_of(self.clock), present, self.run.work["model"]["parameters"])
+        facts, parameters = run_facts(self.run, self.nodes), self.run.work["model"]["parameters"]
+        return ended_note(facts, ending, times_of(self.clock), present, parameters, self._steps_asked())
 
 
 def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:

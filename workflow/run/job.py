@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
+import pwd
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,10 +36,18 @@ def take_locks(run: Supervisor, locks: Sequence[Path], count: int) -> Turn | Non
     turn = run.turn = Turn(run.loop, locks, count)
     if not turn.try_take():
         what = "this machine" if len(locks) == count == 1 else f"{count} of {len(locks)} nodes of job {run.allocation.job_id}"
-        logger.info("waiting for %s: taken by %s", what, turn.signature() or "other runs")
+        logger.info("waiting for %s: %s", what, turn.signature() or "other runs have it")
         turn.take()
-    turn.sign(f"{run.run_id} (process {run.pid})")
+    turn.sign(f"study {run.run['study']} of {_user()}, process {run.pid} ({run.run_id})")
     return turn
+
+
+def _user() -> str:
+    """Who we are, for others; a number where this machine knows no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
 
 
 def take_nodes(run: Supervisor, turn: Turn | None) -> None:

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final
 from base.errors import LeaseError, StorageError
 from base.jsonfile import canonical_json, read_json
 from base.publish import create_exclusive, publish
+from base.storage_clock import now_at
 from base.typed import Check, Count, Moment, read_as
 from cluster.types import Holder
 
@@ -167,14 +168,9 @@ def _read(path: Path) -> Lease | None:
 
 def _torn(path: Path) -> Lease | None:
     """A torn file that is old by the storage's own clock has a dead writer: a lease of nobody, to be followed by the next."""
-    probe = path.parent / f".probe-{secrets.token_hex(4)}"
-    probe.touch()
-    try:
-        stat = path.stat()
-        if probe.stat().st_mtime - stat.st_mtime < TORN_AFTER_S:
-            return None
-    finally:
-        probe.unlink(missing_ok=True)
+    stat = path.stat()
+    if now_at(path.parent) - stat.st_mtime < TORN_AFTER_S:
+        return None
     nobody = Holder(scheduler="", job_id="", restart_count=0, host="", pid=0, pid_start=0, boot_id="", pid_namespace="")
     return Lease(token=f"{TORN}-{stat.st_mtime_ns}", attempt=0, since=stat.st_mtime, holder=nobody)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from base.foreign import text
 from base.typed import Check, Count, Digest, FromOne, Mismatch, PathText, Pid, Seconds, Word, reader_of
+from cluster.interconnect import MOST, Interface
 from cluster.types import Allocation, ForeignUse, Grant
 from workflow.run.outcome import RankEnd
 from workflow.run.protocol import ProtocolError
@@ -24,12 +25,22 @@ Table = Mapping[str, Mapping[str, Any]]
 """Name of a message -> its fields."""
 
 
+class MachineCores(TypedDict):
+    """Of the whole machine."""
+
+    sockets: Count
+    cores: Count
+    cpus: Count
+
+
 class Facts(TypedDict):
     """Of a machine."""
 
     hostname: str
     cpu_model: str | None
+    machine_cores: NotRequired[MachineCores]
     memory_bytes: Count | None
+    network: NotRequired[Annotated[list[Interface], Check("at most 64 interfaces", lambda value: len(value) <= MOST)]]
     kernel: str
     os: str | None
 

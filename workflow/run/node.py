@@ -34,7 +34,7 @@ from workflow.run.protocol import Link, LinkClosed, ProtocolError, connect
 logger = logging.getLogger(__name__)
 
 SILENCE_S: Final = 60.0
-SAY_EVERY_S: Final = 5.0
+SAY_EVERY_S: Final = 2.0
 LOG_BYTES: Final = 1 << 20
 
 _OF_ORDER: Final = {"preflight": "NodeLost", "plan": "AllocationError", "reserve": "NodeLost", "start": "ContainerError"}

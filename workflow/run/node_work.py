@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from base.challenge import derived
 from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
@@ -23,11 +24,15 @@ from workflow.run.ladder import Ladder
 from workflow.run.loop import Loop
 from workflow.run.node_needs import Needs, Say
 from workflow.run.outcome import RankEnd
-from workflow.run.plan import container_spec, node_ranks
+from workflow.run.plan import TAG, container_spec, node_ranks
 from workflow.run.preflight_child import PreflightChild
 from workflow.run.ranks import Ranks
 from workflow.run.rendezvous import Reservation
-from workflow.run.workdir import WorkDirectory, cache_failed
+from workflow.run.watcher import SUPERVISOR, Watcher, pid_here, watching_argv
+from workflow.run.workdir import WorkDirectory, cache_failed, with_own_cache
+
+if TYPE_CHECKING:
+    from data_prep.push import Naming
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +58,7 @@ class NodeWork:
         self.pushing: Call | None = None
         self.directory: WorkDirectory | None = None
         self.ladder: Ladder | None = None
+        self.watcher: Watcher | None = None
         self._said_overdue = self._said_failed = self._said_gpus = False
 
     def fail(self, during: str, error: str, message: str) -> None:
@@ -87,7 +93,7 @@ class NodeWork:
 
     def do_plan(self, message: dict[str, Any]) -> None:
         """Take the orders of this attempt; from here on we run on our own cores only."""
-        self.orders = message
+        self.orders = message = with_own_cache(message, os.environ)
         self.allocation = Allocation.from_json(message["allocation"])
         if self.index >= len(self.allocation.nodes):
             raise AllocationError(f"the plan is for {len(self.allocation.nodes)} nodes, and this is node {self.index} of them")
@@ -97,6 +103,18 @@ class NodeWork:
             os.sched_setaffinity(0, self.node.cores)
         self.needs = Needs(self.loop, self.index, message, self.token, self.say, self.fail)
         self.directory = self.needs.directory
+        if "framework" in message:
+            self._watch()
+
+    def _watch(self) -> None:
+        """From here on it is written down what others take of this machine."""
+        cores, mark = os.sched_getaffinity(0), f"{TAG}={self.orders['tag']}"
+        supervisor = pid_here(os.environ.get(SUPERVISOR, ""))
+        ours = [os.getpid(), *([] if supervisor is None else [supervisor])]
+        commands = [watching_argv(sys.executable, cores, mark, ours)]
+        if self.node.gpus:
+            commands.append(watching_argv(sys.executable, cores, mark, ours, self.node.gpus))
+        self.watcher = Watcher(commands)
 
     def do_reserve(self, _message: dict[str, Any]) -> None:
         """On the head: bind the rendezvous port before anybody is told of it."""
@@ -134,6 +152,8 @@ class NodeWork:
         logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
         self._say_gpus()
         self.say("exit", end=list(end), now=time.time())
+        if self.watcher is not None and self.ranks is not None and not self.ranks.running():
+            self.watcher.finish()
         if self.ladder is not None:
             self.ladder.rank_ended()
 
@@ -220,6 +240,8 @@ class NodeWork:
 
     def stop(self, then: Callable[[bool], None]) -> None:
         """Down the ladder; `then(clean)` within 10 s, later only where an engine's daemon is slow."""
+        if self.watcher is not None:
+            self.watcher.close()
         if self.preflight is not None:
             self.preflight.kill()
             self.preflight = None
@@ -255,7 +277,7 @@ class NodeWork:
             strangers = self.directory.strangers()
             for stranger in strangers:
                 logger.error("not ours: %s", stranger)
-            self.directory.collect(self.index, self.log_text())
+            self.directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
         self.say("collected", strangers=strangers[:MOST_STRANGERS])
 
     def do_push(self, message: dict[str, Any]) -> None:
@@ -264,9 +286,11 @@ class NodeWork:
             self.say("pushed", files=[])
             return
         places = (str(self.directory.out), str(self.directory.own), message["part"])
-        names, nodes = expected_files(node_ranks(self.orders["cell_document"], self.index)), len(self.allocation.nodes)
-        self.pushing = Call(self.loop, "push", push, places, names, nodes, timeout_s=message["limit_s"])
+        self.pushing = Call(self.loop, "push", push, places, self._naming(), len(self.allocation.nodes), timeout_s=message["limit_s"])
         self.pushing.then = self._pushed
+
+    def _naming(self) -> Naming:
+        return naming(node_ranks(self.orders["cell_document"], self.index), self.index)
 
     def _pushed(self, call: Call) -> None:
         self.pushing = None
@@ -290,20 +314,24 @@ class NodeWork:
         if self.directory is None or not self.directory.exists():
             return
         if pending is not None:
-            self.directory.keep(pending)
+            self.directory.keep(pending, self._naming())
         else:
             self.directory.remove()
 
 
-def expected_files(ranks: Sequence[int]) -> tuple[str, ...]:
-    """Pure: what the ranks of a node write for us."""
-    return (*(f"events-{rank}.jsonl" for rank in ranks), PARAMETERS, CHECKPOINT)
+def naming(ranks: Sequence[int], index: int) -> Naming:
+    """Pure: `ranks`: of the node, whose events we read. Rank 0 writes what else we know."""
+    from data_prep.push import Naming
+
+    events = tuple(f"events-{rank}.jsonl" for rank in ranks)
+    return Naming((*events, PARAMETERS, CHECKPOINT), None) if index == 0 else Naming(events, f"of-node-{index}")
 
 
-def push(places: tuple[str, str, str], names: Sequence[str], nodes: int) -> list[dict[str, Any]]:
+def push(places: tuple[str, str, str], names: Naming, nodes: int) -> list[dict[str, Any]]:
     """In a child: copy what the program wrote, and what we wrote, to storage; path, bytes, hash of every file. `places`: both, and the
-    target; `names`: files of the program that come before all others; `nodes`: how many share the number of files that a record takes."""
+    target; `nodes`: how many share the number of files that a record takes."""
     from data_prep.push import MOST_FILES, push_files
 
     out, own, part = map(Path, places)
-    return list(push_files(out, part, own_dir=own, first=names, most=max(LEAST_FILES, MOST_FILES // nodes)))
+    most = max(LEAST_FILES, MOST_FILES // nodes)
+    return list(push_files(out, part, own_dir=own, naming=names, most=most))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from base.command import last_lines
 from base.logs import masked, printable
+from base.rooms import rooms_environ
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.channel import Channel
@@ -27,10 +26,10 @@ logger = logging.getLogger(__name__)
 ALIVE_EVERY_S: Final = 5.0
 AFTER_HANGING_UP_S: Final = 0.1
 SILENCE_S: Final = 30.0
+TOLD_S: Final = 3.0
 PATIENCE_S: Final = 300.0
 """How long a launch is tried again while the scheduler is silent."""
 PAUSE_S: Final = 5.0
-CHECKOUT: Final = str(Path(__file__).resolve().parents[2])
 
 
 class NodeHandle:
@@ -41,6 +40,8 @@ class NodeHandle:
         self.node = node
         self.channel: Channel | None = None
         self.lost = False
+        self.dismissed = False
+        """It was told to end, and does that by itself: its launch, which ends after it, is left alone meanwhile."""
         self.heard = time.monotonic()
         self.said: dict[str, dict[str, Any]] = {}
 
@@ -77,8 +78,7 @@ class Nodes:
 
     def launch(self, launches: Iterable[Launch], environ: Mapping[str, str], held: tuple[int, ...] = ()) -> None:
         """Start the commands that bring node programs up; they inherit the descriptors `held`. Raises AllocationError."""
-        path = [CHECKOUT, *([environ["PYTHONPATH"]] if environ.get("PYTHONPATH") else [])]
-        env = {**environ, "PYTHONPATH": os.pathsep.join(path)}
+        env = {**environ, **rooms_environ(environ)}
         for launch in launches:
             self._launch(launch, env, held, time.monotonic() + PATIENCE_S)
 
@@ -117,6 +117,11 @@ class Nodes:
         """Tell one node to do something; nothing if it is lost."""
         if node.channel is not None:
             node.channel.send({"do": do, **fields})
+
+    def dismiss(self, node: NodeHandle, **fields: Any) -> None:
+        """Tell one node to end."""
+        node.dismissed = node.channel is not None
+        self.send(node, "end", **fields)
 
     def tell(self, do: str, **fields: Any) -> None:
         """Tell all nodes."""
@@ -193,11 +198,17 @@ class Nodes:
             self._on_lost(node, why)
 
     def _end_silent_launches(self) -> None:
-        """Launches none of whose nodes can be talked to: TERM, which makes a node program end all it started; CONT, if it was stopped."""
+        """Launches none of whose nodes can be talked to, and none of whose nodes was told to end."""
         for launched in self._launched:
-            if launched.poll() is None and all(self.all[index].channel is None for index in launched.launch.nodes):
-                launched.signal(signal.SIGTERM)
-                launched.signal(signal.SIGCONT)
+            nodes = [self.all[index] for index in launched.launch.nodes]
+            if all(node.channel is None and not node.dismissed for node in nodes):
+                self._end_launch(launched)
+
+    def _end_launch(self, launched: Launched) -> None:
+        """TERM, which makes a node program end all it started; CONT, if it was stopped."""
+        if launched.poll() is None:
+            launched.signal(signal.SIGTERM)
+            launched.signal(signal.SIGCONT)
 
     # -- ending
 
@@ -207,8 +218,12 @@ class Nodes:
         self._end_silent_launches()
 
     def wait_for_end(self, limit_s: float) -> bool:
-        """Until every launch has ended; those that have not by then are killed. False if one had to be."""
-        ended = self._loop.until(lambda: all(launched.poll() is not None for launched in self._launched), limit_s)
+        """Until every launch has ended; those that have not are told to shortly before the limit, and killed at it. False if one was."""
+        ended = self._have_ended(limit_s - TOLD_S)
+        if not ended:
+            for launched in self._launched:
+                self._end_launch(launched)
+            ended = self._have_ended(TOLD_S)
         for launched in self._launched:
             if launched.poll() is None:
                 launched.signal(signal.SIGKILL)
@@ -218,6 +233,9 @@ class Nodes:
             launched.close()
         self._launched = []
         return ended
+
+    def _have_ended(self, limit_s: float) -> bool:
+        return self._loop.until(lambda: all(launched.poll() is not None for launched in self._launched), limit_s)
 
     def close(self) -> None:
         """No more connections."""

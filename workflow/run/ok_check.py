@@ -10,12 +10,41 @@ from collections.abc import Mapping
 
 from workflow.run.events import RankEvents
 from workflow.run.model_check import wrong_model
+from workflow.run.steps_asked import StepsAsked, too_few_steps
 
 
-def contradiction(events: Mapping[int, RankEvents], world_size: int, model: tuple[str, int] | None) -> str | None:
+def contradiction(
+    events: Mapping[int, RankEvents], world_size: int, model: tuple[str, int] | None, steps: StepsAsked | None = None
+) -> str | None:
     """Why a run with these pushed events is none that ended `ok`, None where nothing speaks against it. `model`: name and parameter count
-    of the cell's network."""
-    return unfinished(events, world_size) or (None if model is None else wrong_model(events, *model))
+    of the cell's network; `steps`: what was asked of each rank."""
+    return (
+        unfinished(events, world_size)
+        or elsewhere(events, world_size)
+        or (None if model is None else wrong_model(events, *model))
+        or (None if steps is None else too_few_steps(events, steps))
+    )
+
+
+def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:
+    """The first rank that was not in the run that was asked for: one that worked for itself, where all should work together, has done
+    nothing that a table compares, however well it ended."""
+    for rank, entry in sorted(events.items()):
+        start = entry.start or {}
+        if start.get("world_size") not in (None, world_size):
+            return f"rank {rank} tells of {start['world_size']} ranks in all, and the run has {world_size}: they did not work together"
+        if start.get("rank") not in (None, rank):
+            return f"events-{rank}.jsonl was written by rank {start['rank']}, as that tells"
+    return None
+
+
+def other_device(events: Mapping[int, RankEvents], device: str) -> str | None:
+    """The first rank that computed on something else than the run was granted, cpu or cuda."""
+    for rank, entry in sorted(events.items()):
+        told = (entry.start or {}).get("device")
+        if told is not None and told.partition(":")[0] != device:
+            return f"rank {rank} computed on {told}, as it tells, and the run's device is {device}"
+    return None
 
 
 def unfinished(events: Mapping[int, RankEvents], world_size: int) -> str | None:

@@ -6,16 +6,17 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from base import VERSION
 from base.command import run
 from base.errors import SlipwayError
+from base.rooms import ROOMS
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 GIT_TIMEOUT_S = 10
 
 
-def slipway_provenance(root: str = str(CHECKOUT)) -> dict[str, Any]:
+def slipway_provenance(root: str = str(ROOMS)) -> dict[str, Any]:
     """`slipway_version`, `git_sha`, `git_dirty`, `python`; None for what cannot be known, such as the commit of an installed package."""
-    return {"slipway_version": _version(), "python": platform.python_version(), **_git(root)}
+    return {"slipway_version": VERSION, "python": platform.python_version(), **_git(root)}
 
 
 def parse_git_status(text: str) -> dict[str, Any]:
@@ -39,12 +40,3 @@ def _git(root: str) -> dict[str, Any]:
     except SlipwayError:
         return unknown
     return parse_git_status(result.stdout) if result.returncode == 0 else unknown
-
-
-def _version() -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("slipway")
-    except PackageNotFoundError:
-        return None

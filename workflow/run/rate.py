@@ -84,16 +84,34 @@ def own_window(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[s
     """Seconds from the begin of a rank's first to the end of its last step of `window`, by its own clock: what it told in run_stop, if
     these are all the steps that it calls measured, or what lies between its lines, whichever is longer (beside a GPU a line may come some
     steps late). Where that is shorter than the sum of these steps, or not known, it is that sum."""
+    longest, sum_s = _wall(steps, window, stop), _sum_s(steps, window)
+    return longest if longest >= sum_s * (1 - CLOCK_RATIO) else sum_s
+
+
+def tells_wall(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> bool:
+    """Whether the wall time of the window is known: without it, what lies between its steps is in no rate."""
+    return _wall(steps, window, stop) > 0
+
+
+def _wall(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> float:
+    """0 where it is not known."""
     whole = len(window) == sum(step.measured for step in steps.values())
     told = (number((stop or {}).get("window_wall_s")) or 0.0) if whole else 0.0
-    longest, sum_s = max(told, _by_lines(steps, window)), _sum_s(steps, window)
-    return longest if longest >= sum_s * (1 - CLOCK_RATIO) else sum_s
+    return max(told, _by_lines(steps, window))
 
 
 def goes_back(steps: Mapping[int, Step], window: Sequence[int]) -> bool:
     """Whether a step of `window` ended before an earlier one did, by the rank's own clock: then its lines tell no wall time."""
     ends_ns = [end_ns for step in window if (end_ns := steps[step].end_ns) is not None]
     return any(after < before for before, after in pairwise(ends_ns))
+
+
+def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, float] | None:
+    """When a rank's `window` began and ended, in seconds of its own monotonic clock; None where its lines do not tell."""
+    first, last = (steps[window[0]], steps[window[-1]]) if window else (None, None)
+    if first is None or last is None or first.end_ns is None or last.end_ns is None or goes_back(steps, window):
+        return None
+    return first.end_ns / 1e9 - first.seconds, last.end_ns / 1e9
 
 
 def _by_lines(steps: Mapping[int, Step], window: Sequence[int]) -> float:

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from base.errors import RecordError
 from base.publish import publish
 from base.seal import read_sealed
+from cluster.installation import SCHEMAS
 from workflow.run.clock import BESIDE
 from workflow.run.outcome import PREVENTED, RESULT, TABLE
 from workflow.run.record_parts import (
@@ -40,7 +41,7 @@ from workflow.run.record_parts import (
     Training,
 )
 
-SCHEMA_FILE: Final = Path(__file__).resolve().parents[2] / "config" / "schemas" / "record.schema.json"
+SCHEMA_FILE: Final = SCHEMAS / "record.schema.json"
 CLOSING_RATIO: Final = 0.01
 CLOSING_S: Final = 0.001
 
@@ -70,6 +71,7 @@ class RunRecord(Part):
     engine: str
     exclusive: bool | None
     oversubscribed: bool
+    busy: list[str] = Field(default_factory=list)
     nodes: list[Node]
     world_size: FromOne
     device: Literal["cpu", "cuda"]

@@ -101,6 +101,83 @@ class Stage(Part):
     seconds: Seconds
 
 
+class MachineCores(Part):
+    """Of a whole machine: packages, cores, hardware threads."""
+
+    sockets: Count
+    cores: Count
+    cpus: Count
+
+
+class Interface(Part):
+    """What connects a machine to others; without a rate where its kernel knows none."""
+
+    name: str
+    kind: str
+    mbit_per_s: Count | None
+
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
+
+
+class Busiest(Part):
+    """Somebody else who used the run's cores: command and user."""
+
+    name: str
+    cores: Seconds
+
+
+class GpuLoad(Part):
+    """One GPU, in all looks at it."""
+
+    uuid: str
+    looks: FromOne
+    mhz_mean: Seconds | None
+    max_mhz: Seconds | None
+    celsius_max: Seconds | None
+    watts_mean: Seconds | None
+    busy_ratio_mean: Ratio | None
+    throttled: list[str] | None
+    ecc_errors: Count | None
+    others_max: Count | None
+
+
+class LoadOf(Part):
+    """What a machine did in some seconds, of the cores of the run."""
+
+    seconds: Seconds
+    others_cores: Seconds | None
+    own_cores: Seconds
+    kernel_cores: Seconds | None
+    interrupt_cores: Seconds
+    steal_ratio: Ratio
+    busiest: list[Busiest]
+    voluntary_switches_per_s: Seconds | None
+    involuntary_switches_per_s: Seconds | None
+    major_faults: Count | None
+    cpu_wait_ratio: Ratio | None
+    memory_wait_ratio: Ratio | None
+    memory_stall_ratio: Ratio | None
+    io_wait_ratio: Ratio | None
+    io_stall_ratio: Ratio | None
+    available_bytes_min: Count | None
+    swapped_in_bytes: Count | None
+    swapped_out_bytes: Count | None
+    mhz_mean: Seconds | None
+    mhz_min: Seconds | None
+    throttle_events: Count | None
+    gpus: list[GpuLoad] | None
+
+
+class Load(Part):
+    """How loaded a machine was, of so many cores of the run: before the measured window, and during it."""
+
+    cores: FromOne
+    kernel_seen: bool = True
+    before: LoadOf | None
+    during: LoadOf | None
+
+
 class Node(Part):
     """One machine of the allocation."""
 
@@ -110,10 +187,13 @@ class Node(Part):
     gpus: list[Gpu]
     gpus_seen: list[str] | None = None
     cpu_model: str | None
+    machine_cores: MachineCores | None = None
     memory_bytes: Count | None
+    network: list[Interface] | None = None
     driver_version: str | None = None
     stage: Stage | None
     image_s: Seconds | None = None
+    load: Load | None = None
 
 
 class Link(Part):

@@ -20,9 +20,9 @@ from typing import Any, Final
 from base import errors
 from base.errors import SlipwayError, error_named
 from base.logs import configure, private_umask
+from base.units import counted
 from cluster import processes
 from cluster.addresses import listening_address
-from cluster.others import others_busy
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from workflow.run import attempt, preflight
@@ -38,6 +38,7 @@ from workflow.run.outcome import Ending, signal_name
 from workflow.run.parent import watch_parent
 from workflow.run.plan import TAG, node_argv
 from workflow.run.prepare import prepare
+from workflow.run.progress_line import ProgressLine
 from workflow.run.provenance import slipway_provenance
 from workflow.run.relay import Relay
 from workflow.run.staging import HEARD_WHILE_STAGING, Staging
@@ -45,6 +46,7 @@ from workflow.run.taking_up import take_up
 from workflow.run.time_limit import TimeLimit
 from workflow.run.training import Training
 from workflow.run.turn import Turn
+from workflow.run.watcher import SUPERVISOR, who_i_am
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +81,6 @@ class Supervisor:
         self.work: dict[str, Any] = {}
         self.preparing: Call | None = None
         self.provenance: Call | None = None
-        self.others: Call | None = None
-        """Looks who else works on this machine, where no scheduler says that nobody does."""
         self.nodes: Nodes | None = None
         self.turn: Turn | None = None
         self.preflight: preflight.Preflight | None = None
@@ -199,7 +199,7 @@ class Supervisor:
 
     def _prepare(self) -> None:
         arguments = (self.results, self.run_id, self.after, os.getpid(), dict(os.environ))
-        self.preparing = Call(self.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_S)
+        self.preparing = Call(self.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_S, renewed=True)
         self.run = self.preparing.wait()
         private_umask(self.run["site"]["shared"] == "group")
         self.allocation = Allocation.from_json(self.run["allocation"])
@@ -221,13 +221,11 @@ class Supervisor:
         self.nodes = Nodes(self.loop, self.allocation, listen, self._heard, self._lost, silence_s)
         argv = node_argv(sys.executable, self.nodes.address, site["setup"], self.allocation.device, site.get("network_interface"))
         held = () if self.turn is None or self.allocation.own_job else self.turn.descriptors
-        environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"]}
+        environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"], SUPERVISOR: who_i_am()}
         self.launches = self.scheduler.launches(self.allocation, argv)
         self.nodes.launch(self.launches, environ, held)
         self.work = self.call("prepare", attempt.describe_work, site, cell, self.allocation.device, self.images)
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
-        if self.allocation.exclusive is None:
-            self.others = Call(self.loop, "others", others_busy, self.pid, timeout_s=STORAGE_S)
 
     def _take_turn(self) -> None:
         """On a machine that runs would share, wait until no other run measures; in a job that runs share, until enough nodes are free;
@@ -280,7 +278,12 @@ class Supervisor:
         head = self.nodes.all[0]
         self.clock.enter("train")
         cell = self.run["cell"]
-        training = Training(self.loop, self.nodes, cell["nodes"] * cell["gpus_per_node"], self._training_failed)
+        world_size = cell["nodes"] * cell["gpus_per_node"]
+        steps = cell["steps"]
+        total = None if steps is None else steps.get("total", steps["warmup"] + steps["measured"])
+        progress = ProgressLine(cell["global_batch_size"], total, time.monotonic())
+        training = Training(self.loop, self.nodes, world_size, progress, self._training_failed)
+        logger.info("train: %s %s", counted(world_size, "rank"), "starts" if world_size == 1 else "start")
         self.training = training
         master = [head.said["reserved"]["address"], head.said["reserved"]["port"]]
         self.nodes.tell("start", master=master, left_s=self.time.deadline - time.monotonic())

@@ -10,6 +10,7 @@ from typing import Any, Final
 from workflow.run.loop import Loop
 from workflow.run.nodes import NodeHandle, Nodes
 from workflow.run.outcome import CHECKPOINT_EXIT, Ending, RankEnd, hang, only_consequences, root_cause, verdict
+from workflow.run.progress_line import ProgressLine
 
 logger = logging.getLogger(__name__)
 
@@ -20,21 +21,18 @@ ECHO_S: Final = 10.0
 """How long a cause is looked for while there are only echoes of one, such as `connection reset by peer`."""
 
 LOOK_S: Final = 1.5
-SHOW_EVERY_S: Final = 30.0
 
 
 class Training:
     """Collects how processes end. `on_end(ending)` once, at the first failure; `finished` when every rank has ended well."""
 
-    def __init__(self, loop: Loop, nodes: Nodes, world_size: int, on_end: Callable[[Ending], None]) -> None:
-        self._loop, self._nodes, self._on_end = loop, nodes, on_end
+    def __init__(self, loop: Loop, nodes: Nodes, world_size: int, progress: ProgressLine, on_end: Callable[[Ending], None]) -> None:
+        self._loop, self._nodes, self._progress, self._on_end = loop, nodes, progress, on_end
         self._left = set(range(world_size))
         self._ends: list[RankEnd] = []
         self._first_failure: float | None = None
         self._overdue = False
         self._on_saved: Callable[[int | None, str | None], None] | None = None
-        self._shown: tuple[float, int] | None = None
-        self._next_show = time.monotonic() + SHOW_EVERY_S / 3
 
     @property
     def finished(self) -> bool:
@@ -113,14 +111,7 @@ class Training:
 
     def show(self, node: NodeHandle) -> None:
         """A line for people now and then: the step that all ranks have reached, and the rate."""
-        now = time.monotonic()
         steps = [step for other in self._nodes.all if isinstance(step := other.said.get("alive", {}).get("step"), int)]
-        if now < self._next_show or node.index != 0 or not steps:
-            return
-        step = min(steps)
-        rate = ""
-        if self._shown is not None and step > self._shown[1]:
-            rate = f", {(step - self._shown[1]) / (now - self._shown[0]):.2f} steps/s"
-        logger.info("train: step %d%s", step, rate)
-        self._shown = (now, step)
-        self._next_show = now + SHOW_EVERY_S
+        line = self._progress.due(min(steps), time.monotonic()) if steps and node.index == 0 else None
+        if line is not None:
+            logger.info("%s", line)

@@ -18,6 +18,7 @@ LONGEST_WAIT_S: Final = 30 * 86400.0
 QUEUE: Final = ".queue"
 """Of those who want the same locks: it is called after the first."""
 TRIES: Final = 10
+SIGNATURE_BYTES: Final = 500
 
 
 class _Lock:
@@ -150,7 +151,7 @@ class Turn:
 
     def signature(self) -> str:
         """Who has them, as far as is known."""
-        found = [os.pread(lock.descriptor, 200, 0).decode(errors="replace") for lock in self._locks if not lock.held]
+        found = [os.pread(lock.descriptor, SIGNATURE_BYTES, 0).decode(errors="replace") for lock in self._locks if not lock.held]
         return ", ".join(dict.fromkeys(text for text in found if text))
 
     def give(self, inherited: bool = False) -> None:

@@ -177,7 +177,8 @@ class Warm:
         self.nodes.leave()
         self.nodes.tell("stop")
         self.nodes.tell("release")
-        self.nodes.tell("end", pending=None)
+        for node in self.nodes.all:
+            self.nodes.dismiss(node, pending=None)
         if not self.nodes.wait_for_end(LEAVE_S):
             logger.warning("a node program had to be killed")
         self.nodes.close()

@@ -18,27 +18,42 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from base.errors import RecordError
+from base.errors import RecordError, StagingError
 from base.jsonfile import json_text, publish_json, read_json
 from base.publish import publish_in, remove_tree, reserve
+from base.rooms import ROOMS
 from base.seal import sealed_text
 from base.trusted import trusted_directory
 from base.untrusted import directory, entries
+from base.userpath import expanded_path
 from containers.spec import Paths
+from workflow.run.machine_load import file_name
 from workflow.run.results import ENDED, RECORD
 from workflow.run.work_locks import PENDING, hold, let_go, sweep
+
+if TYPE_CHECKING:
+    from data_prep.push import Naming
 
 logger = logging.getLogger(__name__)
 
 MOST_LOOKED_AT: Final = 20_000
 OWNER: Final = "run.json"
 """Whose the directory is: {run_dir, attempt}."""
-ROOM_BYTES: Final = {RECORD: 512 << 10, ENDED: 512 << 10, PENDING: 32 << 10}
-"""Of a record on many nodes, the same once more, and of a note with long paths."""
-READER: Final = Path(__file__).resolve().parents[2] / "data_prep" / "reader"
-WATCHDOG: Final = Path(__file__).resolve().parents[2] / "containers" / "lib" / "slipway_watchdog.py"
+RECORD_BYTES: Final = 256 << 10
+NODE_BYTES: Final = 16 << 10
+"""Of a record: in all, and more for each node, which has its ranks' files and what was seen of its machine and GPUs in it."""
+PENDING_BYTES: Final = 64 << 10
+"""Of a note with long paths and many ranks."""
+READER: Final = ROOMS / "data_prep" / "reader"
+WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"
+
+
+def room_bytes(nodes: int) -> dict[str, int]:
+    """Note of a result that waits for storage -> what is reserved for it. That of ended.py holds most of what the record does."""
+    record = RECORD_BYTES + nodes * NODE_BYTES
+    return {RECORD: record, ENDED: record, PENDING: PENDING_BYTES}
 
 
 def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]:
@@ -50,6 +65,17 @@ def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]
             if owner["run_dir"] == str(run_dir) and attempt in (None, owner["attempt"]):
                 found.append(path.parent)
     return found
+
+
+def with_own_cache(orders: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """The orders of an attempt with the cache as it is called on this node: `cache.path` of the site file may hold variables of the job.
+    Raises StagingError where one is not set here."""
+    try:
+        own = {"cache": str(expanded_path(orders["cache"], environ))}
+        image = orders.get("image")
+        return {**orders, **own, **({} if image is None else {"image": {**image, "cache": str(expanded_path(image["cache"], environ))}})}
+    except ValueError as error:
+        raise StagingError(f"cache.path of the site file: {error}") from error
 
 
 def cache_failed(error: OSError, path: Path) -> str:
@@ -92,7 +118,7 @@ class WorkDirectory:
         self.beat.touch()
         self.resume.mkdir()
         self.room.mkdir()
-        for name, num_bytes in ROOM_BYTES.items():
+        for name, num_bytes in room_bytes(cell_document.get("nodes", 1)).items():
             reserve(self.room / name, num_bytes)
         (self.path / "cell.json").write_text(json.dumps(cell_document, indent=1, sort_keys=True) + "\n")
 
@@ -122,12 +148,14 @@ class WorkDirectory:
         """The beat file: whoever watches it ends the container when it gets old."""
         os.utime(self.beat)
 
-    def collect(self, index: int, log: str) -> None:
-        """Write down what else is pushed from this node, as far as there is room."""
+    def collect(self, index: int, log: str, load: bytes) -> None:
+        """Write down what else is pushed from this node, as far as there is room. `load`: what its watchers have seen."""
         try:
             if index == 0:
                 shutil.copyfile(self.path / "cell.json", self.own / "cell.json")
             (self.logs / f"node-{index}.log").write_text(log)
+            if load:
+                (self.own / file_name(index)).write_bytes(load)
         except OSError as error:
             logger.error("%s", cache_failed(error, self.own))
 
@@ -146,7 +174,7 @@ class WorkDirectory:
         """Whether `create` was called. What has become of `out` is up to the program."""
         return self.path.is_dir()
 
-    def keep(self, pending: Mapping[str, Any]) -> None:
+    def keep(self, pending: Mapping[str, Any], naming: Naming) -> None:
         """Mark it as a result that waits for storage. `pending`: target, reason, and on the head node the record, and
         the note of ended.py for a result. Written into the room that was reserved: the disk may be full as well."""
         from data_prep.push import keep_pending
@@ -160,7 +188,7 @@ class WorkDirectory:
                 logger.error("%s", cache_failed(error, self.own / name))
         if not self.out.is_dir() or self.out.is_symlink():
             self._make_out()
-        keep_pending(self.path, Path(pending["target"]), pending["reason"], own=self.own.name, room=self.room / PENDING)
+        keep_pending(self.path, Path(pending["target"]), pending["reason"], own=self.own.name, room=self.room / PENDING, naming=naming)
         self._let_go()
 
     def _make_out(self) -> None:

@@ -1,7 +1,7 @@
 """Writes the events of a training run without training.
 
 `optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow" or "fail",
-"parameters": {"<rank>": what it tells of them},
+"parameters": {"<rank>": what it tells of them}, "told": {"<rank>": how many of its steps it tells},
 "hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
 """
 
@@ -21,10 +21,16 @@ RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CELL = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text())
 FAKE = CELL["optimizer"].get("fake", {})
 PARAMETERS = FAKE.get("parameters", {}).get(str(RANK), CELL["model_parameters"])
+STARTED = time.monotonic()
 EVENTS = Path(os.environ["SLIPWAY_OUT"], f"events-{RANK}.jsonl").open("w", buffering=1)  # noqa: SIM115 - until the end of the process
 
 
+TOLD = FAKE.get("told", {}).get(str(RANK), float("inf"))
+
+
 def emit(event, **fields):
+    if event == "step" and fields["step"] >= TOLD:
+        return
     EVENTS.write(json.dumps({"event": event, "time": time.time(), "monotonic_ns": time.monotonic_ns(), **fields}) + "\n")
 
 
@@ -91,6 +97,13 @@ def eat(first=False):
     return [os.urandom(1 << 20) for _ in range(1000)]
 
 
+def leave_a_folder():
+    folder = Path(os.environ["SLIPWAY_OUT"], ".folder.part")
+    folder.mkdir()
+    folder.joinpath("file").write_text("x" * 5000)
+    folder.rename(folder.with_name("folder"))
+
+
 def leave_much():
     with Path(os.environ["SLIPWAY_OUT"], "much").open("wb") as file:
         for _ in range(300):
@@ -112,6 +125,17 @@ def plant_links():
         os.write(1, b"attack " * 1000 + b"\n")
 
 
+def take_names():
+    """Each rank writes files under the same names, and in places where Slipway has files of its own."""
+    out = Path(os.environ["SLIPWAY_OUT"])
+    out.joinpath("logs").write_text(f"rank {RANK}")
+    for name in ("profile.txt", "record.json/x", "cell.json/x", f"events-{1 - RANK}.jsonl"):
+        path = out / name
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"rank {RANK}")
+
+
 def plant_a_pipe():
     """In the place of our own events."""
     EVENTS.flush()
@@ -123,6 +147,7 @@ def plant_a_pipe():
 ACTIONS = {
     "links": plant_links,
     "pipe": plant_a_pipe,
+    "names": take_names,
     "eat": eat,
     "eat-with-the-first": lambda: eat(first=True),
     "nan": lambda: fail("nan", 42, "loss is nan at step 3"),
@@ -137,6 +162,7 @@ ACTIONS = {
     "sleep": lambda: time.sleep(1000),
     "stranger": leave_another_s_file,
     "much": leave_much,  # that the push takes seconds
+    "folder": leave_a_folder,
 }
 
 
@@ -216,7 +242,7 @@ def main():
     peers = Peers()
     provenance = {"torch_version": "0", "threads": int(os.environ["OMP_NUM_THREADS"]), "cpu_cores": sorted(os.sched_getaffinity(0))}
     emit(
-        "run_start", rank=RANK, world_size=WORLD, framework="fake", framework_version="1", device="cpu", parameters=PARAMETERS,
+        "run_start", rank=RANK, world_size=WORLD, framework="fake", framework_version="1", device=CELL["device"], parameters=PARAMETERS,
         provenance=provenance,
     )  # fmt: skip
     emit("phase", phase="warmup")
@@ -248,10 +274,18 @@ def main():
             loss_scope="local",
         )
     if RANK == 0:
-        emit("eval", split="test", loss=0.5, accuracy=0.75, samples=12)
+        emit("eval", split="test", loss=0.5, accuracy=0.75, samples=4)
         Path(os.environ["SLIPWAY_OUT"], "parameters.safetensors").write_bytes(bytes(1000))
         assert list(range(total)) == SEEN, SEEN
-    emit("run_stop", steps=step + 1, parameters=PARAMETERS, norm=1.5, max_memory_allocated_bytes=None, train_s=0.1, eval_s=0.1)
+    emit(
+        "run_stop",
+        steps=step + 1,
+        parameters=PARAMETERS,
+        norm=1.5,
+        max_memory_allocated_bytes=None,
+        train_s=time.monotonic() - STARTED,
+        eval_s=0.0,
+    )
     if "last" in FAKE:
         for _ in range(2):
             wait_for_a_beat()

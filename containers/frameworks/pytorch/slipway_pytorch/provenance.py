@@ -32,6 +32,7 @@ def collect(device: torch.device, loader_processes: int) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "loader_processes": loader_processes,
         "gpu_model": properties.name if properties else None,
+        "gpu_memory_bytes": properties.total_memory if properties else None,
         "gpu_uuid": f"GPU-{properties.uuid}" if properties and hasattr(properties, "uuid") else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,

@@ -1,0 +1,25 @@
+"""How far training is, in words."""
+
+from __future__ import annotations
+
+from workflow.run.progress_line import ProgressLine
+
+
+def test_step_rate_and_time_left() -> None:
+    progress = ProgressLine(64, 200, 0.0)
+    assert progress.due(0, 1.0) == "train: step 1 of 200"
+    assert progress.due(50, 2.0) is None
+    assert progress.due(100, 6.0) == "train: step 101 of 200, 1,280 samples/s, 5.0 s left"
+    assert progress.due(199, 10.0) == "train: step 200 of 200, 1,584 samples/s"
+
+
+def test_without_a_number_of_steps_there_is_no_time_left() -> None:
+    progress = ProgressLine(1, None, 0.0)
+    progress.due(0, 0.0)
+    assert progress.due(2000, 2.0) == "train: step 2,001, 1,000 samples/s"
+
+
+def test_lines_come_often_at_the_beginning_and_seldom_later() -> None:
+    progress = ProgressLine(1, 10_000, 0.0)
+    times = [second for second in range(600) if progress.due(second, float(second)) is not None]
+    assert [later - earlier for earlier, later in zip(times, times[1:], strict=False)] == [2] * 30 + [10] * 53

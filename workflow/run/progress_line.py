@@ -1,0 +1,39 @@
+"""How far training is, as a line for people now and then: `train: step 120 of 200, 1,480 samples/s, 3.1 s left`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from base.units import format_duration
+
+OFTEN_S: Final = 2.0
+SELDOM_S: Final = 10.0
+BEGINNING_S: Final = 60.0
+"""Who has just started a study looks at it; the log of a run of days is not to be filled."""
+
+
+class ProgressLine:
+    """The line that is due, from the step that all ranks have done. Times are those of the monotonic clock, given by the caller."""
+
+    def __init__(self, batch: int, steps: int | None, now: float) -> None:
+        self._batch, self._steps = batch, steps
+        self._begun = now
+        self._due = now
+        self._first: tuple[float, int] | None = None
+        self._last: tuple[float, int] | None = None
+
+    def due(self, step: int, now: float) -> str | None:
+        """The line of the step with the number `step`, counted from 0; None while none is due. The rate is since the line before, the time
+        left by the rate since the first: nothing else of what is to come is known."""
+        if now < self._due:
+            return None
+        self._due = now + (OFTEN_S if now - self._begun < BEGINNING_S else SELDOM_S)
+        done = step + 1
+        told = f"train: step {done:,}" + ("" if self._steps is None else f" of {self._steps:,}")
+        if self._last is not None and self._first is not None and done > self._last[1]:
+            told += f", {self._batch * (done - self._last[1]) / (now - self._last[0]):,.0f} samples/s"
+            if self._steps is not None and done < self._steps:
+                told += f", {format_duration((self._steps - done) * (now - self._first[0]) / (done - self._first[1]))} left"
+        self._first = self._first or (now, done)
+        self._last = (now, done)
+        return told
