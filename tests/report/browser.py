@@ -61,6 +61,14 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    def settle(self, condition: str) -> None:
+        """Wait until `condition` holds and all that it causes has been done, such as what follows a change of the address."""
+        self.call(
+            "Runtime.evaluate",
+            expression=f"new Promise((done) => {{ const look = () => {condition} ? setTimeout(done) : setTimeout(look); look() }})",
+            awaitPromise=True,
+        )
+
     def named(self, method: str) -> list[dict[str, Any]]:
         return [event["params"] for event in self.events if event.get("method") == method]
 

@@ -67,7 +67,9 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
         "exclusive": True, "oversubscribed": False,
         "nodes": [
             {"name": f"local-{index}", "hostname": f"node{index:02d}", "cores": [2 * index, 2 * index + 1], "gpus": gpus, "cpu_model": CPU,
-             "memory_bytes": 16 << 30, "stage": {"bytes": 1_900_000, "copied_bytes": 0, "hit": True, "seconds": 0.1}}
+             "machine_cores": {"sockets": 2, "cores": 40, "cpus": 80}, "memory_bytes": 188 << 30,
+             "network": [{"name": "mlx5_0:1", "kind": "InfiniBand", "mbit_per_s": 100_000}],
+             "stage": {"bytes": 1_900_000, "copied_bytes": 0, "hit": True, "seconds": 0.1}}
             for index in range(cell["nodes"])
         ],
         "world_size": world, "device": cell["device"] if cell["device"] != "site" else "cpu", "threads_per_rank": 2,
@@ -152,6 +154,7 @@ def write_study(
         "cells": list(cells), "repeats": repeats, "runs": runs, "history": [],
     }  # fmt: skip
     (directory / "study.json").write_text(json.dumps(content))
+    (directory / "study.yaml").write_text(f"# how it scales\nstudy: {study}\n")
     return directory
 
 

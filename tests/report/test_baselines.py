@@ -54,8 +54,8 @@ def test_weak_and_strong_cells_of_one_study_each_have_their_baseline_and_all_the
     assert set(rows) == {"32 each", "64 in all"}
     assert [text.split()[0] for text in rows["32 each"][3:]] == ["1", "2.000", "4.000"]
     assert [text.split()[0] for text in rows["64 in all"][3:]] == ["1", "1.000", "1.000"]
-    points = next(iter(efficiency(analysis)["datasets"].values())) if "datasets" in efficiency(analysis) else []
-    assert not points or len([point for point in points if point["kind"] == "measured"]) == 6
+    points = [point for points in efficiency(analysis)["datasets"].values() for point in points]
+    assert len([point for point in points if point.get("kind") == "measured"]) == 6
 
 
 def scaled(nodes: int, rate: float) -> dict[str, Any]:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from PIL import Image
 
-from tests.report.browser import browser, find_chromium
+from tests.report.browser import Browser, browser, find_chromium
 from tests.report.builder import failed, plausible_records, scaling_cells, write_records, write_study
 from workflow.report.outputs import write_all
 
 CHROMIUM = find_chromium()
+chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH: apt-get install chromium")
+pytestmark = pytest.mark.slow
 VISIBLE = """[...document.querySelectorAll('%s')].map(e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.right] })"""
 
 
@@ -29,12 +34,172 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "report.html"
 
 
+@pytest.fixture
+def opened(report: Path, tmp_path: Path) -> Iterator[Browser]:
+    """The page, 1000 px wide."""
+    assert CHROMIUM is not None
+    with browser(CHROMIUM, tmp_path) as page:
+        resize(page, 1000)
+        page.open(report.as_uri())
+        yield page
+        assert page.named("Runtime.exceptionThrown") == []
+        assert page.named("Log.entryAdded") == []
+
+
+def resize(page: Browser, width: int) -> None:
+    page.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+
+
+CUT = """(() => {
+  const outside = (e) => { const r = e.getBoundingClientRect(); return r.width && (r.right > innerWidth + 1 || r.left < -1) };
+  const rolls = (e) => ['auto', 'scroll'].includes(getComputedStyle(e).overflowX);
+  const scrolls = (e) => { for (let p = e; p; p = p.parentElement) if (rolls(p)) return true };
+  const hides = (e) => ['hidden', 'clip'].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth;
+  return [...document.querySelectorAll('main *:not(script)')].filter((e) => (outside(e) && !scrolls(e)) || hides(e))
+    .map((e) => e.outerHTML.slice(0, 80));
+})()"""
+SPILL = """[...document.querySelectorAll('.plot')].flatMap((plot) => [...plot.querySelectorAll('text')].filter((text) => {
+  const box = plot.getBoundingClientRect(), r = text.getBoundingClientRect();
+  return r.width && (r.left < box.left - 1 || r.right > box.right + 1);
+}).map((text) => text.textContent))"""
+RUNS = "[...document.querySelectorAll('#all-runs tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+STATUS = "document.querySelector('#runs-tools output').value"
+
+
+def press(page: Browser, key: str, code: int) -> None:
+    for kind in ("keyDown", "keyUp"):
+        text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
+        page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+
+
+@chromium
+@pytest.mark.parametrize("width", [500, 1000, 1400])
+def test_nothing_is_cut(opened: Browser, width: int) -> None:
+    resize(opened, width)
+    assert opened.evaluate("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    assert opened.evaluate(CUT) == []
+    assert opened.evaluate(SPILL) == []
+    opened.evaluate("for (const e of document.querySelectorAll('.scroll')) e.scrollLeft = 1e6")
+    ends = """[...document.querySelectorAll('.scroll')].map((e) => Math.max(...[...e.querySelectorAll('tr > :last-child')].map((cell) =>
+        cell.getBoundingClientRect().right)) - e.getBoundingClientRect().right)"""
+    assert max(opened.evaluate(ends)) <= 1, "the last column can be scrolled to"
+
+
+@chromium
+def test_a_number_leads_to_its_runs_and_from_there_to_the_record(opened: Browser, report: Path) -> None:
+    opened.evaluate("document.querySelector('#table-speedup tbody tr:last-child td:last-child a').click()")
+    opened.settle("location.hash.startsWith('#cell-')")
+    rows = opened.evaluate(RUNS)
+    assert [row[2] for row in rows] == ["resnet18, batch 64, 4 nodes \N{MULTIPLICATION SIGN} 1"] * 3
+    assert [row[4] for row in rows] == ["oom"] * 3
+    assert opened.evaluate(STATUS) == "3 of 36 runs, by the link that was followed"
+    assert opened.evaluate("document.activeElement.getAttribute('aria-label')") == "All runs"
+    assert -1 <= opened.evaluate("document.getElementById('runs').getBoundingClientRect().top") < 300
+    hrefs = opened.evaluate("[...document.querySelectorAll('#all-runs tbody tr:first-child a')].map((a) => a.href)")
+    path = Path(unquote(urlsplit(hrefs[0]).path))
+    assert json.loads(path.read_text())["run_id"] == rows[0][0]
+    opened.evaluate("document.querySelector('#runs-tools button').click()")
+    opened.settle("location.hash === '#runs'")
+    assert len(opened.evaluate(RUNS)) == 36
+
+
+@chromium
+def test_a_link_with_a_place_opens_at_its_runs(report: Path, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    with browser(CHROMIUM, tmp_path) as page:
+        page.open(f"{report.as_uri()}#failure-1")
+        assert {row[4] for row in page.evaluate(RUNS)} == {"oom"}
+
+
+@chromium
+def test_without_scripts_all_is_read_and_a_number_leads_to_its_first_run(report: Path, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    with browser(CHROMIUM, tmp_path) as page:
+        page.call("Emulation.setScriptExecutionDisabled", value=True)
+        page.open(report.as_uri())
+        href = page.evaluate("document.querySelector('#table-speedup tbody tr:last-child td:last-child a').hash")
+        assert len(page.evaluate(RUNS)) == 36
+        assert page.evaluate("[...document.querySelectorAll('#runs-tools, #runs-more')].map((e) => e.offsetHeight)") == [0, 0]
+        page.events.clear()
+        page.call("Page.navigate", url=f"{report.as_uri()}{href}")
+        place = page.evaluate("document.querySelector(':target').closest('tr').cells[2].textContent")
+        assert place == "resnet18, batch 64, 4 nodes \N{MULTIPLICATION SIGN} 1"
+        background = "getComputedStyle(document.querySelector('%s')).backgroundColor"
+        assert page.evaluate(background % "tr:has(:target)") != page.evaluate(background % "#all-runs tbody tr")
+
+
+@chromium
+def test_runs_are_sorted_and_filtered_by_keyboard(opened: Browser) -> None:
+    opened.evaluate("document.querySelector('#all-runs th:nth-child(6) button').focus()")
+    outline = opened.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    press(opened, "Enter", 13)
+    rates = [row[5] for row in opened.evaluate(RUNS)]
+    assert outline == "solid", "who moves by keyboard sees where"
+    assert [float(rate) for rate in rates[:-3]] == sorted(float(rate) for rate in rates[:-3])
+    assert rates[-3:] == ["\N{EN DASH}"] * 3, "what is missing is last"
+    assert opened.evaluate("document.querySelector('#all-runs th[aria-sort]').getAttribute('aria-sort')") == "ascending"
+    press(opened, "Enter", 13)
+    assert [row[5] for row in opened.evaluate(RUNS)][-3:] == ["\N{EN DASH}"] * 3
+    assert opened.evaluate("document.querySelectorAll('#all-runs th[aria-sort=descending]').length") == 1
+    opened.evaluate("document.querySelector('#runs-tools input').focus()")
+    opened.call("Input.insertText", text="LENET node03")
+    rows = opened.evaluate(RUNS)
+    assert {(row[2].split(",")[0], row[3]) for row in rows} == {("lenet", "4")}
+    assert opened.evaluate(STATUS) == "6 of 36 runs"
+
+
+@chromium
+def test_the_page_is_printed_whole_and_light(opened: Browser) -> None:
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    opened.call("Emulation.setEmulatedMedia", media="print", features=features)
+    resize(opened, 1030)  # A4 on its side, without its margins
+    assert opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert opened.evaluate("[...document.querySelectorAll('.tools, nav')].map((e) => getComputedStyle(e).display)") == ["none"] * 2
+    wide = "[...document.querySelectorAll('main *:not(script)')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).length"
+    assert opened.evaluate(wide) == 0, "paper does not scroll"
+
+
+@chromium
+def test_headings_are_in_order_and_heads_of_tables_say_of_what(opened: Browser) -> None:
+    levels = opened.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map((e) => Number(e.tagName[1]))")
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert opened.evaluate("document.querySelectorAll('th:not([scope])').length") == 0
+    assert opened.evaluate("document.querySelectorAll('#all-runs tbody th[scope=row]').length") == 36
+    assert opened.evaluate("document.querySelectorAll('input:not(label input), .scroll:not([tabindex])').length") == 0
+
+
+@chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_background(opened: Browser, scheme: str) -> None:
+    opened.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    found = opened.evaluate(
+        """[...document.querySelectorAll('main :is(p, a, td, th, span, sup, dt, dd, figcaption, output, button)')].map((e) => {
+          let at = e; while (at && getComputedStyle(at).backgroundColor === 'rgba(0, 0, 0, 0)') at = at.parentElement;
+          return [getComputedStyle(e).color, getComputedStyle(at || document.body).backgroundColor] })"""
+    )
+    pairs = {tuple(pair) for pair in found}
+    assert len(pairs) > 3
+    assert [pair for pair in pairs if contrast(*pair) < 4.5] == []
+
+
+def contrast(ink: str, paper: str) -> float:
+    """As WCAG 2 has it, 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dark, light = sorted((luminance(ink), luminance(paper)))
+    return (light + 0.05) / (dark + 0.05)
+
+
 def picture(screenshot: dict[str, Any]) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(screenshot["data"]))).convert("RGB")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH: apt-get install chromium")
+@chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_tables_and_plots_are_seen_and_nothing_is_requested(report: Path, tmp_path: Path, scheme: str) -> None:
     assert CHROMIUM is not None
@@ -47,7 +212,7 @@ def test_tables_and_plots_are_seen_and_nothing_is_requested(report: Path, tmp_pa
         width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         requests = [entry["request"]["url"] for entry in page.named("Network.requestWillBeSent")]
         complaints = [entry["entry"]["text"] for entry in page.named("Log.entryAdded")] + page.named("Runtime.exceptionThrown")
-    assert len(tables) == 6, "speed-up, times, hours, budget, failures, how to reproduce"
+    assert len(tables) == 7, "speed-up, failures, times, budget, hours, dlbench, runs"
     assert len(plots) == 5
     assert all(wide > 100 and high > 30 for wide, high, _ in [*tables, *plots])
     assert width[0] <= width[1], "the page itself does not scroll sideways"

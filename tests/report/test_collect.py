@@ -178,6 +178,8 @@ TORN: dict[str, bytes] = {
     "an unknown end": json.dumps({**make_record(CELL), "status": "fine"}).encode(),
     "a kind that contradicts": json.dumps({**make_record(CELL), "kind": "prevented"}).encode(),
     "no time at all": json.dumps(make_record(CELL, **{"performance.step_s": {"n": 1, "p50": 0.0}})).encode(),
+    "a key twice": json.dumps(make_record(CELL)).encode().replace(b'"run_s": ', b'"run_s" : 1.0, "run_s": ', 1),
+    "a key twice, deep": json.dumps(make_record(CELL)).encode().replace(b'"p50": ', b'"p50": 0.01, "p5\\u0030": ', 1),
     "too long": b'{"x": "' + b"x" * (5 << 20) + b'"}',
 }
 
@@ -288,7 +290,7 @@ def test_parquet_gives_back_what_was_collected(tmp_path: Path) -> None:
 
 
 def test_order_and_number_of_runs_survive_the_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflow.report.collect.CHUNK", 3)
+    monkeypatch.setattr("workflow.report.readers.CHUNK", 3)
     cells = scaling_cells(batch_size=[1, 2, 3, 4, 5], nodes=[1, 2])
     directory = study(tmp_path, *[make_record(cell, step_s=0.01 * cell["batch_size"]) for cell in cells], cells=cells)
     frame = collect([directory]).frame

@@ -49,7 +49,9 @@ def test_resnet_152_of_the_deck() -> None:
 
 def test_weak_scaling_compares_equal_batches_per_process() -> None:
     cells = [cell_result(cell, [0.1 * cell["nodes"] ** 0.5] * 3) for cell in scaling_cells(batch_size=[16, 32], nodes=[1, 2, 4])]
-    for comparison in primary(cells).values():
+    found = primary(cells)
+    assert len(found) == 6
+    for comparison in found.values():
         nodes = comparison.cell.keys["nodes"]
         assert comparison.scaling == "weak"
         assert comparison.partner is not None
@@ -59,7 +61,9 @@ def test_weak_scaling_compares_equal_batches_per_process() -> None:
 
 def test_strong_scaling_compares_equal_global_batches() -> None:
     cells = [cell_result(cell, [0.4 / cell["nodes"] ** 0.5] * 3) for cell in scaling_cells(global_batch_size=[64, 128], nodes=[1, 2, 4])]
-    for comparison in primary(cells).values():
+    found = primary(cells)
+    assert len(found) == 6
+    for comparison in found.values():
         nodes = comparison.cell.keys["nodes"]
         assert comparison.scaling == "strong"
         assert comparison.partner is not None

@@ -39,6 +39,38 @@ def test_every_attempt_counts_once_by_how_it_ended(tmp_path: Path) -> None:
     assert "In all 7.28 process hours, 2.80 of them prevented; 7.28 GPU hours" in TABLES["hours"](analyse(collect([directory]))).caption
 
 
+def test_attempts_of_a_run_whose_newest_record_is_torn_keep_their_hours(tmp_path: Path) -> None:
+    cell = make_cell(nodes=2, gpus_per_node=2, device="cuda")
+    directory = write_study(tmp_path / "s", [cell], repeats=1)
+    ends = ["killed", "oom", "nan"]
+    write_records(directory, [failed(cell, status=end, attempt=number, run_s=3600.0) for number, end in enumerate(ends, 1)])
+    run = directory / "runs" / f"{cell['cell_id']}-r1"
+    (run / "attempts" / "3" / "record.json").write_text("{")
+    (run / "record.json").write_text("{")
+    analysis = analyse(collect([directory]))
+    assert analysis.frame["status"].to_list() == ["unreadable"]
+    (row,) = rows(analysis)
+    parts = {part: float(row[f"{part}_process_h"]) for part in ("measured", "failed", "prevented", "repeated", "aside")}
+    assert parts == {"measured": 0, "failed": 4, "prevented": 4, "repeated": 0, "aside": 0}
+    assert float(row["gpu_h"]) == 8
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_attempts_that_lie_beside_another_have_a_column_of_their_own(tmp_path: Path, others: bool) -> None:
+    cell = make_cell(nodes=2)
+    directory = write_study(tmp_path / "s", [cell], repeats=1)
+    write_records(directory, [failed(cell, status="killed", run_s=1800.0)])
+    attempts = directory / "runs" / f"{cell['cell_id']}-r1" / "attempts"
+    (attempts / "1").rename(attempts / "1.lost-0badcafe")
+    (attempts / "1.node-1").mkdir()
+    (attempts / "2.lost-0badcafe").mkdir()
+    (attempts / "2.lost-0badcafe" / "record.json").write_bytes((attempts / "1.lost-0badcafe" / "record.json").read_bytes())
+    if others:
+        write_records(directory, [make_record(cell, run_s=3600.0)])
+    (row,) = rows(analyse(collect([directory])))
+    assert (float(row["aside_process_h"]), float(row["measured_process_h"])) == (1, 2 * others), "that of attempt 1, in its own place"
+
+
 def test_on_cpus_there_are_no_gpu_hours(tmp_path: Path) -> None:
     cells = [make_cell(), make_cell(nodes=2)]
     directory = write_study(tmp_path / "s", cells, repeats=1)

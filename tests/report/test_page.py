@@ -1,4 +1,5 @@
-"""report.html: complete, still, and closed: nothing in it runs, nothing is fetched."""
+"""report.html: complete and closed: nothing runs in it but our script, nothing is fetched, and its links lead to places in it or to files
+beside it."""
 
 from __future__ import annotations
 
@@ -11,11 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.builder import collected, failed, make_cell, make_record, plausible_records, scaling_cells
+from tests.report.builder import (
+    collected,
+    failed,
+    make_cell,
+    make_record,
+    plausible_records,
+    scaling_cells,
+    write_records,
+    write_study,
+)
 from tests.report.test_tables import HOSTILE, hostile
-from workflow.report.analysis import Analysis
+from workflow.report.analysis import Analysis, analyse
+from workflow.report.collect import collect
 from workflow.report.digits import joined, with_error
-from workflow.report.page import json_in_script, page
+from workflow.report.groups import warnings
+from workflow.report.page import SCRIPT, json_in_script, page
 from workflow.report.tables import TABLES
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'
@@ -59,21 +71,25 @@ def test_the_page_holds_summary_tables_plots_failures_and_provenance(analysis: A
     for words in (*summary, *rows, "snakemake --profile", "python -m workflow.report all"):
         assert words in text, words
     assert text.count("<svg ") == 5
-    assert text.count("<table>") == 6
+    assert text.count("<table") == 7
     parsed = Parsed(text)
     assert parsed.tags.count("h1") == 1
-    targets = {value.removeprefix("#") for tag, name, value in parsed.attributes if tag == "a" and name == "href"}
+    links = [value for tag, name, value in parsed.attributes if tag == "a" and name == "href"]
+    targets = {value.removeprefix("#") for value in links if value.startswith("#")}
     assert targets <= {value for _, name, value in parsed.attributes if name == "id"}
 
 
 def assert_closed(text: str) -> Parsed:
-    """Nothing is fetched and nothing runs."""
+    """Nothing is fetched, nothing runs but our script, and every link is to a place in the page or to a file below the directory of it."""
     parsed = Parsed(text)
     assert not [entry for entry in parsed.attributes if entry[1] in LOADS or entry[1].startswith("on")]
-    assert not [entry for entry in parsed.attributes if entry[1].endswith("href") and not entry[2].startswith("#")]
+    assert {name for _, name, _ in parsed.attributes if name.endswith("href")} == {"href"}
+    links = [value for _, name, value in parsed.attributes if name == "href"]
+    assert not [link for link in links if not re.fullmatch(r"#[\w.~%-]+|(runs|tables)/[\w.~%/-]+", link, re.ASCII)]
     assert not set(parsed.tags) & {"link", "img", "image", "iframe", "object", "embed", "base", "form", "video", "audio", "source", "use"}
     assert [value for tag, name, value in parsed.attributes if tag == "script" and name == "type"] == ["application/json"]
-    assert parsed.tags.count("script") == 1
+    assert parsed.tags.count("script") == 2
+    assert parsed.inside["script"].endswith(SCRIPT)
     assert not re.search(r"@import|url\(", parsed.inside["style"])
     return parsed
 
@@ -82,14 +98,17 @@ def test_nothing_is_fetched_and_nothing_runs(analysis: Analysis) -> None:
     parsed = assert_closed(page(analysis, SVGS))
     policies = [value for tag, name, value in parsed.attributes if tag == "meta" and name == "content" and "default-src" in value]
     digest = base64.b64encode(hashlib.sha256(parsed.inside["style"].encode()).digest()).decode()
-    assert policies == [f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"]
+    script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    assert policies == [
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; script-src 'sha256-{script}'"
+    ]
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     text = page(hostile(tmp_path), SVGS)
     parsed = assert_closed(text)
     assert "\x1b" not in text
-    data = json.loads(parsed.inside["script"])
+    data = json.loads(parsed.inside["script"].removesuffix(SCRIPT))
     assert any(HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}") == row["model"] or row["model"] == HOSTILE for row in data)
 
 
@@ -117,14 +136,23 @@ def test_warnings_of_runs_are_listed_once(tmp_path: Path) -> None:
     records = [make_record(cell, repeat, warnings=["ranks disagree on <b>x</b>"]) for repeat in (1, 2, 3)]
     text = page(collected(tmp_path / "digits", records), {})
     assert text.count("ranks disagree on &lt;b&gt;x&lt;/b&gt;") == 1
-    assert "3 runs, such as" in text
+    assert '<a href="#warning-1">3</a>' in text
+
+
+def test_warnings_that_differ_in_numbers_only_are_one_row(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in range(1, 60)]
+    seen = [[f"slow step {cell['nodes']}: 0.{cell['nodes']} s", f"slow step {cell['nodes'] + 1}: 3.5 s"] for cell in cells]
+    records = [make_record(cell, warnings=said) for cell, said in zip(cells, seen, strict=True)]
+    records[-1]["warnings"].append("another")
+    found = warnings(collected(tmp_path / "digits", records))
+    assert sorted(row[0].text for row in found.table.rows) == ["1", "59"], "a run is counted once, and the rarer one is not cut away"
+    shown = {row[2].text for row in found.table.rows}
+    assert "another" in shown
+    assert shown - {"another"} <= {said[0] for said in seen}
+    assert "and 53 more" in next(row[1].text for row in found.table.rows if row[0].text == "59")
 
 
 def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
-    from tests.report.builder import write_records, write_study
-    from workflow.report.analysis import analyse
-    from workflow.report.collect import collect
-
     cells = scaling_cells(nodes=[1, 2])
     for site in ("alps", "jura"):
         write_records(write_study(tmp_path / site / "digits", cells, site=site), plausible_records(cells, seed=len(site)))
@@ -132,6 +160,17 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
     assert "12 runs on alps and jura" in text
     assert "<h3>alps</h3>" in text
     assert "<td>jura</td>" in text
+    assert "<title>digits-scaling: scaling report</title>" in text
+
+
+def test_a_page_of_two_studies_names_both(tmp_path: Path) -> None:
+    for name in ("alpha", "omega"):
+        cells = scaling_cells(nodes=[1, 2])
+        records = [{**record, "study": name} for record in plausible_records(cells)]
+        write_records(write_study(tmp_path / "results" / name, cells, study=name), records)
+    text = page(analyse(collect([tmp_path / "results" / "alpha", tmp_path / "results" / "omega"])), {})
+    assert "<title>alpha and omega: scaling report</title>" in text
+    assert "<h1>alpha and omega: scaling report</h1>" in text
 
 
 @pytest.mark.parametrize(("noise", "doubtful"), [(0.01, False), (0.6, True)])
@@ -200,6 +239,12 @@ def test_a_slow_down_is_said_to_be_one(tmp_path: Path) -> None:
     text = page(collected(tmp_path / "digits", records), {})
     assert "The whole interval is below 1, so this is slower than the baseline." in text
     assert "includes 1" not in text
+
+
+def test_a_speed_up_of_single_runs_is_a_number_and_then_its_doubt(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]), repeats=1), repeats=1), {})
+    assert re.search(r": \d\.\d+ times the throughput of 1 \(efficiency [\d.]+ %, weak scaling; n=1, no CI\)\.", text)
+    assert "Behind a cell stands 1 measured run, from" in text
 
 
 def test_one_is_said_as_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,25 @@ def test_throughput_draws_every_cell_its_interval_and_the_ideal_line(tmp_path: P
     assert [measured[count]["value"] for count in (1, 2, 4)] == [rate.value for rate in rates if rate]
     assert measured[4]["low"] < measured[4]["value"] < measured[4]["high"]
     assert ideal == {1: pytest.approx(measured[1]["value"]), 4: pytest.approx(4 * measured[1]["value"])}
+
+
+@pytest.mark.parametrize("counts", [[1, 2, 4], [1, 3, 4], [7]])
+@pytest.mark.parametrize("name", ["throughput", "efficiency"])
+def test_whiskers_of_several_lines_stand_beside_one_another(tmp_path: Path, name: str, counts: list[int]) -> None:
+    cells = scaling_cells(batch_size=[16, 32, 64, 128], nodes=counts)
+    spec = PLOTS[name](collected(tmp_path / "digits", plausible_records(cells), baseline={"nodes": counts[0]}))
+    rows = [row for row in values(spec) if row["kind"] == "measured"]
+    assert len({row["x"] for row in rows}) == len(rows) == 4 * len(counts)
+    for row in rows:
+        assert min(counts, key=lambda count: abs(math.log2(row["x"] / count))) == row["processes"], "it stands at its own number"
+    factors = {(row["line"], round(row["x"] / row["processes"], 9)) for row in rows}
+    assert len(factors) == 4, "a line is moved as a whole, so that its slope is what it was"
+    assert spec["layer"][1]["encoding"]["x"]["field"] == "x"
+
+
+def test_a_single_line_stands_at_its_numbers(tmp_path: Path) -> None:
+    rows = values(throughput(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2, 4])))))
+    assert {(row["x"], row["processes"]) for row in rows} == {(count, count) for count in (1, 2, 4)}
 
 
 def test_efficiency_has_the_line_of_75_percent(tmp_path: Path) -> None:

@@ -8,16 +8,17 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from tests.report.builder import collected, drift_of, failed, make_cell, make_record, scaling_cells
+from tests.report.builder import CPU, collected, drift_of, failed, make_cell, make_record, scaling_cells
 from workflow.report.analysis import Analysis
 from workflow.report.digits import joined, significant, with_error
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
+from workflow.report.lint import MARKS
 from workflow.report.statistics import Estimate
-from workflow.report.table import Column, Table, Value, text
+from workflow.report.table import Column, Table, Value, raised, text
 from workflow.report.tables import TABLES, all_tables
 
 HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
@@ -112,6 +113,29 @@ NETWORK = {
 }  # fmt: skip
 
 
+def node_of(load: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "local-0", "hostname": "node00", "cpu_model": CPU, "gpus": [], "load": load}
+
+
+def load_of(others_cores: float | None) -> dict[str, Any]:
+    """Of two cores, as far as tables read it."""
+    return {"cores": 2, "before": None, "during": {"seconds": 40.0, "others_cores": others_cores}}
+
+
+LOUD: Final = "local-0: others used 1.3 of 2 cores while it measured"
+
+
+def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
+    cell = make_cell()
+    loud = {"nodes": [node_of(load_of(1.31))], "busy": ["local-0: others used 1.3 of 2 cores while it measured (python3 of alice)"]}
+    hot = {"busy": ["local-0: heat slowed its cores down 3 times while it measured"]}
+    quiet = {"nodes": [node_of(load_of(0.02))]}
+    records = [make_record(cell, 1, **loud), make_record(cell, 2, **hot), *[make_record(cell, repeat, **quiet) for repeat in (3, 4)]]
+    for table in (TABLES["times"], TABLES["speedup"]):
+        ((_, sentence),) = table(collected(tmp_path / table.__name__, records, repeats=4)).footnotes()
+        assert "others used up to 1.3 of 2 cores in the window of 1 of 4 runs; 1 of 4 runs had other reasons" in sentence
+
+
 @pytest.mark.parametrize(
     ("changes", "mark"),
     [
@@ -119,6 +143,10 @@ NETWORK = {
         ({"performance.window_s": 29.9}, "short"),
         ({"oversubscribed": True}, "oversubscribed"),
         ({"exclusive": False}, "shared"),
+        ({"busy": ["local-0: others used 1.3 of 2 cores while it measured"]}, "busy"),
+        ({"busy": [LOUD], "warnings": [LOUD]}, "busy"),  # one cause, one mark
+        ({"nodes": [node_of(load_of(0.05))]}, None),
+        ({"nodes": [node_of(load_of(None))]}, None),
         ({"performance.drift": drift_of(0.09, 0.01)}, "drift"),
         ({"performance.drift": drift_of(-0.09, 0.01)}, "drift"),
         ({"performance.drift": drift_of(0.09, 0.1)}, None),  # chance does that
@@ -156,6 +184,7 @@ def test_marks_stand_beside_the_number(tmp_path: Path, changes: dict[str, Any], 
     analysis = collected(tmp_path / "digits", [make_record(cell, 1, **changes), make_record(cell, 2), make_record(cell, 3)])
     table = TABLES["times"](analysis)
     assert marks_of(table, "samples_per_s") == [{mark} - {None}]
+    assert [set(value.marks) for value in TABLES["dlbench"](analysis).rows[0]][-1] == {mark} - {None}, "one rule for all tables"
     assert [letter for letter, _ in table.footnotes()] == (["a"] if mark else [])
     for to_text, sign in (
         (to_markdown, "ᵃ"),
@@ -292,7 +321,7 @@ def test_hostile_text_is_text_in_every_format(tmp_path: Path) -> None:
     [("=1+1", "'=1+1"), ("-x", "'-x"), ("+x", "'+x"), ("@x", "'@x"), ("\tx", "'\tx"), (-1.5, "-1.5"), (None, ""), ("a=b", "a=b")],
 )
 def test_formulas_are_quoted_in_csv_and_numbers_are_not(raw: str | float | None, shown: str) -> None:
-    table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=((Value(text="x", raw=raw),),))
+    table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=((Value(shown="x", raw=raw),),))
     assert next(iter(csv.DictReader(io.StringIO(to_csv(table)))))["a"] == shown
 
 
@@ -303,6 +332,16 @@ def test_latex_escapes_everything_that_means_something() -> None:
     found = to_latex(table)
     assert r"50 \% of \$x\_1\$" in found
     assert r"a\&b\_c\#\{\textasciitilde{}\textasciicircum{}\textbackslash{}\textless{}1.5 $\pm$0.1 \\" in found
+
+
+def test_a_table_that_carries_every_mark_has_a_letter_for_each() -> None:
+    row = (Value(shown="1", raw=1, marks=frozenset(MARKS)),)
+    table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=(row,))
+    assert len(set(table.letters().values())) == len(MARKS)
+    assert to_html(table).count("<sup>") == 1 + len(MARKS)
+    said = to_markdown(table)
+    assert all(raised([letter]) in said for letter in table.letters().values())
+    assert FORMATS["tex"](table).count(r"\textsuperscript") == 1 + len(MARKS)
 
 
 def test_a_table_with_ragged_rows_is_refused() -> None:

@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from blake3 import blake3
 
 from base.seal import sealed_text
+from base.untrusted import open_file
 from tests.report.builder import make_record, scaling_cells, write_study
 from workflow.commands.main import run
 from workflow.report.__main__ import main
 from workflow.report.collect import collect
 from workflow.report.files import PLOT_NAMES
-from workflow.report.outputs import read_plots, write_collected, write_tables
+from workflow.report.outputs import read_plots, write_all, write_collected, write_tables
+from workflow.report.recompute import differences
+from workflow.report.verified import Verified, summary
 from workflow.report.verify import verify_runs
-from workflow.report.verify_tables import stale_files
+from workflow.report.verify_outputs import verify_outputs
+from workflow.report.watched import Told, each_run
+from workflow.run import events as events_module
+from workflow.run import machine_load
 from workflow.run.events import read_events
 from workflow.run.performance import thinned
 from workflow.run.record import measured
@@ -100,6 +108,12 @@ def link(run_dir: Path) -> None:
     target.symlink_to(aside)
 
 
+def set_aside(run_dir: Path) -> None:
+    """Attempt 1 once more, as another one delivered it, and a digit of its record changed."""
+    shutil.copytree(run_dir / "attempts/1", run_dir / "attempts/1.lost-0badcafe")
+    change("attempts/1.lost-0badcafe/record.json", b'"repeat": 1', b'"repeat": 2')(run_dir)
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a bit of a file": (change("attempts/1/logs/rank-0.log", b"hello", b"hellp"), "blake3 differs"),
     "a file cut": (change("attempts/1/logs/rank-0.log", b"hello\n", b"hello"), "5 bytes, the record says 6"),
@@ -109,6 +123,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a fifo": (lambda run_dir: os.mkfifo(run_dir / "attempts/1/pipe"), "a link or a special file"),
     "a digit of a sealed record": (change("record.json", b'"repeat": 1', b'"repeat": 2'), "its seal does not fit"),
     "a torn record": (lambda run_dir: (run_dir / "attempts/1/record.json").write_text("{"), "it is no JSON"),
+    "the record of an attempt set aside": (set_aside, "its seal does not fit"),
     "an old record published": (change("attempts/1/record.json", b'\n "seal"', b'\n "seal "'), "it is the record of no attempt"),
 }
 
@@ -178,7 +193,91 @@ def test_tables_that_are_not_what_the_records_give_are_named(results: Path, caps
 
 def test_what_there_was_no_time_for_is_told(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", str(results), "--minutes", "0"]) == 19
-    assert "1 run not verified: the time was over" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 run not verified: the time was over; tables, plots and page not verified: nothing was looked at" in said
+    assert "all is" not in said
+
+
+def test_a_run_whose_file_does_not_come_is_left_and_the_file_named(tmp_path: Path) -> None:
+    def stuck(run: Path, told: Told) -> Verified:
+        told(run / "events-0.jsonl")
+        while True:
+            signal.pause()
+
+    runs = [f"run-{number}" for number in range(6)]
+    found = list(each_run(tmp_path, runs, stuck, silence_s=0.05))
+    total = Verified()
+    for one in found:
+        total.add(one)
+    assert (total.silent, total.unread) == (4, 2), "where all are silent no more are begun"
+    assert f"{tmp_path / 'run-0' / 'events-0.jsonl'}: not read: nothing of it came within 0.05 s" in total.findings[0]
+    assert "4 runs not verified: storage did not answer; 2 runs not verified: storage did not answer" in summary(total, [tmp_path])
+
+
+@pytest.mark.parametrize("reader", [events_module, machine_load])
+def test_every_file_that_numbers_are_made_of_is_told_before_it_is_opened(
+    results: Path, reader: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is told, a file whose storage hangs is waited for without an end."""
+    directory = results / "runs" / RUN / "attempts" / "1"
+    told: list[str | Path | None] = []
+    opened: list[tuple[Path, str | Path | None]] = []
+
+    def open_told(path: Path) -> int:
+        opened.append((path, told[-1]))
+        return open_file(path)
+
+    monkeypatch.setattr(reader, "open_file", open_told)
+    record = json.loads((directory / "record.json").read_bytes())
+    assert list(differences(record, directory, None, told.append)) == []
+    assert len(opened) == 2
+    assert all(path == place for path, place in opened)
+    assert told[-1] is None
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_of_many_runs_one_that_hangs_or_dies_takes_no_other_with_it(tmp_path: Path, dies: bool) -> None:
+    def look(run: Path, told: Told) -> Verified:
+        told(run / "record.json" if run.name == "run-017" else None)
+        while run.name == "run-017":
+            os._exit(1) if dies else signal.pause()
+        return Verified(runs=1, files=1)
+
+    total = Verified()
+    for found in each_run(tmp_path, [f"run-{number:03}" for number in range(100)], look, silence_s=0.05):
+        total.add(found)
+    assert (total.files, total.runs, total.silent, total.unread) == (99, 99 + dies, not dies, 0)
+    assert len(total.findings) == 1
+    assert f"{tmp_path / 'run-017'}" in total.findings[0]
+
+
+def test_no_limit_holds_where_nothing_is_read(tmp_path: Path) -> None:
+    """The computing child is silent until the other one has long been given up."""
+    (reader, writer) = os.pipe()
+
+    def look(run: Path, told: Told) -> Verified:
+        told(None if run.name == "computes" else run)
+        os.read(reader, 1)
+        return Verified(runs=1)
+
+    found = each_run(tmp_path, ["computes", "hangs"], look, silence_s=0.05)
+    assert next(found).silent == 1
+    os.write(writer, b"12")
+    assert next(found).runs == 1
+
+
+def test_a_plot_or_page_that_was_changed_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_all([results], results)
+    assert run(["verify", str(results)]) == 0
+    assert "42 files of tables, plots and page made again" in capsys.readouterr().out
+    for name in ("plots/throughput.vl.json", "plots/loss.svg", "report.html"):
+        path = results / name
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"samples", b"sampled", 1))
+        assert path.read_bytes() != content
+        assert run(["verify", str(results)]) == 19
+        assert f"{path}: not what the records give" in capsys.readouterr().out
+        path.write_bytes(content)
 
 
 @pytest.mark.parametrize("name", ["records.parquet", "tables/times.csv", "plots/loss.svg"])
@@ -196,7 +295,7 @@ def test_nothing_is_waited_for_where_a_file_should_lie(results: Path, name: str,
         os.utime(results / "records.parquet", (0, 0))
         assert read_plots(results) is None, "they are made again"
     else:
-        assert [sentence for sentence in stale_files(results) if str(place) in sentence]
+        assert [sentence for sentence in verify_outputs(results).findings if str(place) in sentence]
 
 
 def test_a_run_without_a_record_is_told_and_a_study_that_cannot_be_read_is_wrong(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,9 +348,32 @@ def test_a_record_of_many_processes_is_looked_at_as_fast_as_any(results: Path) -
 def test_tables_without_their_records_and_tables_that_are_gone_are_named(results: Path) -> None:
     write_tables(write_collected([results], results), results)
     (results / "tables" / "times.md").unlink()
-    assert [sentence.partition(";")[0] for sentence in stale_files(results)] == [f"{results / 'tables' / 'times.md'}: it is missing"]
+    assert [sentence.partition(";")[0] for sentence in verify_outputs(results).findings] == [
+        f"{results / 'tables' / 'times.md'}: it is missing"
+    ]
     (results / "records.parquet").unlink()
-    (sentence,) = stale_files(results)
+    (sentence,) = verify_outputs(results).findings
     assert "not verified, since" in sentence
     shutil.rmtree(results / "tables")
-    assert list(stale_files(results)) == []
+    assert list(verify_outputs(results).findings) == []
+
+
+def test_a_directory_that_was_copied_is_verified_by_what_lies_in_it(results: Path, tmp_path: Path) -> None:
+    """Not by what still lies, or lies no more, where its tables were made."""
+    write_tables(write_collected([results], results), results)
+    good, changed = (shutil.copytree(results, tmp_path / name) for name in ("good", "changed"))
+    record = json.loads((changed / "runs" / RUN / "record.json").read_bytes())
+    publish(changed, {**record, "warnings": ["later"]})
+    assert verify_outputs(good).findings == []
+    (sentence,) = verify_outputs(changed).findings
+    assert sentence.startswith(f"{changed / 'records.parquet'}: 1 row not as they say, such as {RUN}")
+    shutil.rmtree(results)
+    assert verify_outputs(good).findings == []
+
+
+@pytest.mark.parametrize("target", ["study.json", "/nowhere/study.json"])
+def test_a_study_that_is_a_link_to_nowhere_is_wrong(results: Path, target: str) -> None:
+    (results / "study.json").unlink(missing_ok=True)
+    (results / "study.json").symlink_to(target)
+    (finding,) = verify_runs(results).findings
+    assert finding.startswith(f"{results / 'study.json'} cannot be read")

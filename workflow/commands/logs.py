@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,9 @@ from base.errors import ConfigError, RecordError
 from base.jsonfile import read_content
 from base.logs import printable
 from base.untrusted import open_file
+from workflow.commands import show
 from workflow.commands.caches import caches_here
+from workflow.commands.state import run_states
 from workflow.report.attempts import MAX_BYTES
 from workflow.report.kinds import NotBelieved
 from workflow.report.reading import read_fields
@@ -27,11 +30,14 @@ MAX_LINE: Final = 1 << 16  # a longer line is shown in parts
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which logs: of one attempt (None: the latest), of one rank (None: all, and nodes and supervisor), the last lines only."""
+    """Which logs: of one attempt (None: the latest), of one rank (None: all, and nodes and supervisor), the last lines only. And how: going
+    on while the run does, or for programs."""
 
     attempt: int | None = None
     rank: int | None = None
     lines: int | None = None
+    follow: bool = False
+    as_json: bool = False
 
 
 def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
@@ -41,13 +47,26 @@ def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
     found = log_files(study, run_id, wanted)
     if not found:
         raise ConfigError(_nothing(study, run_id, wanted))
-    went_on = _went_on(study, run_id, wanted)
-    if went_on is not None:
-        sys.stdout.write(f"{went_on}\n\n")
+    told = _told(study, run_id, wanted)
+    if wanted.as_json:
+        logs = [{"file": str(file), "lines": [printable(text) for text in _last(_lines(file), wanted.lines)]} for file in found]
+        show.json_value({"run": run_id, "told": [printable(line) for line in told], "logs": logs})
+        return
+    if told:
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in told) + "\n")
+    if wanted.follow:
+        from workflow.commands.follow_logs import follow
+
+        follow(partial(log_files, study, run_id, wanted), partial(_runs_now, study, run_id), wanted.lines)
+        return
     for number, file in enumerate(found):
         sys.stdout.write(f"{'' if number == 0 else chr(10)}==> {printable(str(file))} <==\n")
         for text in _last(_lines(file), wanted.lines):
             sys.stdout.write(printable(text) + "\n")
+
+
+def _runs_now(study: Study, run_id: str) -> bool:
+    return any(state.run.run_id == run_id and state.state == "running" for state in run_states(study))
 
 
 def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
@@ -63,16 +82,17 @@ def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
     return [supervisor, *files] if wanted.rank is None and wanted.attempt is None and supervisor is not None else files
 
 
-def _went_on(study: Study, run_id: str, wanted: Wanted) -> str | None:
-    """What an attempt went on from: the logs of the beginning are that one's."""
+def _told(study: Study, run_id: str, wanted: Wanted) -> list[str]:
+    """What an attempt went on from, since the logs of the beginning are that one's; and what else its machines did while it measured."""
     attempts = paths.attempts_dir(study.results_dir, run_id)
     number = wanted.attempt or max(_attempts(attempts), default=None)
     try:
         record = read_fields(read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
     except (RecordError, NotBelieved):
-        return None
+        return []
     earlier, step = record["resumed_attempt"], record["resumed_step"]
-    return None if earlier is None else f"attempt {number} went on from attempt {earlier} at step {step} (see --attempt)"
+    went_on = [] if earlier is None else [f"attempt {number} went on from attempt {earlier} at step {step} (see --attempt)"]
+    return [*went_on, *(f"busy: {words}" for words in record["busy"] or ())]
 
 
 def _attempts(directory: Path) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workflow.commands import show
+from workflow.commands.progress import waiting
 from workflow.commands.results import report_outputs, results_dirs
 from workflow.report.keeping import all_kept
 
@@ -16,6 +17,7 @@ def main(study: Path, site: str | None, directories: Sequence[Path], out: Path |
     results = results_dirs(study, site, directories)
     target = out or results[0]
     outputs = report_outputs()
-    analysis = outputs.write_all(results, target)
+    with waiting("report: tables, plots and page"):
+        analysis = outputs.write_all(results, target)
     show.line(f"{analysis.study}: {analysis.summary.closing_line()}")
     show.line(f"report: {target / outputs.PAGE_FILE}")

@@ -1,13 +1,15 @@
-"""Text for people on standard output: lines and tables, safe for a terminal, never cut when they are not on one."""
+"""Text for people on standard output: lines and tables, safe for a terminal, folded where it is one and never cut."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from base.logs import printable
+from base.tabular import tabulated, wrapped
 
 
 def line(text: str = "") -> None:
@@ -29,29 +31,26 @@ def mapping(value: Mapping[str, Any], indent: str = "  ") -> None:
         line(f"{indent}{part}")
 
 
+def width() -> int | None:
+    """Columns of the terminal; None where standard output is none, and nothing is folded."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def prose(text: str, indent: str = "") -> None:
+    """Sentences, on a terminal folded at blanks, so that no number or path is cut; `indent` stands before the second line and the next."""
+    columns = width()
+    for number, part in enumerate([text] if columns is None else wrapped(text, columns - len(indent))):
+        line(f"{indent if number else ''}{part}")
+
+
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns under headers: a rich table on a terminal, plain aligned text elsewhere. None is shown as `-`."""
+    """Columns under headers, as wide as the terminal. None is shown as `-`."""
     cells = [["-" if value is None else printable(str(value)) for value in row] for row in rows]
-    if sys.stdout.isatty():
-        _rich_table(headers, cells)
-        return
-    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-    for row in [headers, *cells]:
-        sys.stdout.write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
-
-
-def _rich_table(headers: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, header in enumerate(headers):
-        shown.add_column(header, overflow="fold", no_wrap=number == 0)
-    for row in cells:
-        shown.add_row(*map(Text, row))
-    Console().print(shown)
+    head, lines = tabulated(headers, cells, width())
+    for text in head:
+        heading(text)
+    for text in lines:
+        line(text)
 
 
 def styled(first: str, style: str, rest: str) -> None:

@@ -21,23 +21,23 @@ def main(study: Path, site: str | None, directories: Sequence[Path], minutes: fl
     """Print what is wrong, one line each, and what was verified. Raises RecordError unless all was verified and is as it was written."""
     results = results_as_they_are(study, site, directories)
     report_outputs()
-    from workflow.report.sources import check_directory
-    from workflow.report.verify import Verified, summary, verify_runs
-    from workflow.report.verify_tables import stale_files
+    from workflow.report.verified import Verified, summary
+    from workflow.report.verify import verify_runs
+    from workflow.report.verify_outputs import verify_outputs
 
     until = None if minutes is None else time.monotonic() + 60 * minutes
     total = Verified()
     for directory in results:
-        check_directory(directory)
-        with progress(f"verify {directory.name}", "runs") as seen:
+        with progress(f"verify {directory.name}", "runs", forks=True) as seen:
             total.add(verify_runs(directory, until, seen))
-        if until is None or time.monotonic() < until:
-            total.findings += stale_files(directory)
+    for directory in results:  # after all runs, which are looked at in forked children: this starts threads
+        left = total.silent or (until is not None and time.monotonic() >= until)
+        total.add(Verified(left_outputs=1) if left else verify_outputs(directory))
     for sentence in total.findings[:MOST_SHOWN]:
         show.line(sentence)
     if len(total.findings) > MOST_SHOWN:
         show.line(f"and {len(total.findings) - MOST_SHOWN} more")
     said = summary(total, results)
-    if total.findings or total.unread:
+    if not total.is_whole:
         raise RecordError(said)
     show.line(said)

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from workflow.report.cells import END, CellResult, cells_of
+from workflow.report.cells import END, MEASURED, CellResult, cells_of
 from workflow.report.collect import Collection
 from workflow.report.columns import MISSING, PREVENTED, UNREADABLE
 from workflow.report.derive import Comparison, Line, compare, lines_of, regrouped
@@ -91,7 +91,24 @@ class Analysis:
 
     @property
     def study(self) -> str:
-        return self.sources[0].study
+        """The study's name; of several, all names."""
+        return " and ".join(dict.fromkeys(source.study for source in self.sources))
+
+    @cached_property
+    def reasons(self) -> dict[str, str]:
+        """Mark -> what a table says of it beside the mark's own sentence: by how much, in how many runs."""
+        rows = self.frame.filter(MEASURED).select("busy", "busy_cores", "busy_of_cores")
+        marked = rows.filter(pl.col("busy").list.len() > 0)
+        if marked.is_empty():
+            return {}
+        crowded = marked.filter(pl.col("busy_cores").is_not_null()).sort("busy_cores", descending=True)
+        words = []
+        if not crowded.is_empty():
+            cores, of = crowded.select("busy_cores", "busy_of_cores").row(0)
+            words.append(f"others used up to {cores:.2g} of {of} core{'s' * (of > 1)} in the window of {len(crowded)} of {len(rows)} runs")
+        if rest := len(marked) - len(crowded):
+            words.append(f"{rest} of {len(rows)} runs had other reasons")
+        return {"busy": f"{'; '.join(words)}; the runs' warnings name who and why"}
 
     @cached_property
     def process_name(self) -> str:

@@ -8,53 +8,64 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from workflow.report.kinds import NotBelieved
 
 MAX_BYTES: Final = 4 << 20
+ASIDE: Final = re.compile(r"([1-9][0-9]{0,8})\.lost-[^/]+")
+"""The directory of an attempt beside another one that has its number."""
 _FIRST_READ: Final = 1 << 16  # a record is 10 kB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The record that counts: its path below runs/, its bytes (None: there is no record), and how many attempts there are."""
+    """The record that counts: its path below runs/, its bytes (None: there is no record), the attempts' numbers, the newest first, and the
+    directories of attempts that lie beside, since another one had their number when they were delivered."""
 
     run_id: str
     path: str | None = None
     content: bytes | None = None
-    num_attempts: int = 0
+    attempts: tuple[int, ...] = ()
+    aside: tuple[str, ...] = ()
+
+
+class Beside(NamedTuple):
+    """Another attempt than the one that counts: `prevented` or `result`; `aside` where another one has its number."""
+
+    kind: str
+    run_s: float
+    num_gpus: int
 
 
 def find_record(runs_dir: str, run_id: str) -> Found:
     """The record of the attempt that counts; a newest one that is torn counts too, since nobody knows what it said."""
-    numbers = sorted((int(name) for name in names(f"{runs_dir}/{run_id}/attempts") if name.isdecimal()), reverse=True)
+    there = names(f"{runs_dir}/{run_id}/attempts")
+    numbers = sorted((int(name) for name in there if name.isascii() and name.isdecimal()), reverse=True)
+    found = Found(run_id=run_id, attempts=tuple(numbers), aside=tuple(name for name in there if ASIDE.fullmatch(name)))
     published = _Candidate.read(runs_dir, f"{run_id}/record.json")
     simple = published is not None and len(numbers) <= 1
     chosen = published if simple else _latest(runs_dir, run_id, numbers, published)
-    if chosen is None:
-        return Found(run_id=run_id, num_attempts=len(numbers))
-    return Found(run_id=run_id, path=chosen.path, content=chosen.content, num_attempts=len(numbers))
+    return found if chosen is None else replace(found, path=chosen.path, content=chosen.content)
 
 
-def other_attempts(runs_dir: str, run_id: str, counted: int | None) -> list[tuple[str, float]]:
-    """(kind, run_s) of the attempts of a run but for the one that counts; records that are not believed are left out."""
+def beside(runs_dir: str, found: Found, counted: int | None) -> list[Beside]:
+    """The attempts of a run but for the one that counts; records that are not believed are left out."""
     from workflow.report.reading import read_fields
 
-    found = []
-    for name in names(f"{runs_dir}/{run_id}/attempts"):
-        candidate = _Candidate.read(runs_dir, f"{run_id}/attempts/{name}/record.json") if name.isascii() and name.isdecimal() else None
-        if candidate is None or int(name) == counted:
-            continue
+    others = []
+    for name in (*(str(number) for number in found.attempts if number != counted), *found.aside):
+        candidate = _Candidate.read(runs_dir, f"{found.run_id}/attempts/{name}/record.json")
         try:
-            record = read_fields(candidate.content)
+            record = read_fields(candidate.content) if candidate else {}
         except NotBelieved:
             continue
-        if record["run_id"] == run_id:
-            found.append((record["kind"], record["run_s"]))
-    return found
+        if record.get("run_id") == found.run_id and str(record["attempt"]) == name.partition(".")[0]:
+            others.append(Beside("aside" if name in found.aside else record["kind"], record["run_s"], record["num_gpus"] or 0))
+    return others
 
 
 def names(directory: str) -> list[str]:

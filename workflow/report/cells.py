@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import polars as pl
@@ -13,6 +14,7 @@ from workflow.report.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, UNMEASURED
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
+from workflow.study.baseline_keys import NOT_SERIES
 
 # arithmetic means over the measured runs: times add up only so
 MEANS: Final = (
@@ -27,6 +29,7 @@ MEASURED: Final = (pl.col("status") == "ok") & pl.col("samples_per_s").is_not_nu
 CONTAINED: Final = pl.when(pl.col("engine") == "bare").then(pl.lit("no")).when(pl.col("engine").is_not_null()).then(pl.lit("yes"))
 """Whether a run was in a container. Without one it has no image, which differs from any; where no engine is told, nobody knows."""
 ROUNDING: Final = 1e-9
+OF_ONE: Final = tuple(key for key in NOT_SERIES if key != "cell_id")
 END: Final = pl.when((pl.col("status") == "ok") & ~MEASURED).then(pl.lit(UNMEASURED)).otherwise(pl.col("status"))
 """How a row ended, where `ok` is a measurement."""
 
@@ -57,17 +60,17 @@ class CellResult:
     def num_processes(self) -> int:
         return int(self.keys["nodes"] * self.keys["gpus_per_node"])
 
-    @property
+    @cached_property
     def step_s(self) -> Estimate | None:
         """Seconds of a step: the geometric mean of the runs' medians."""
         return geometric_mean(self.step) if self.step else None
 
-    @property
+    @cached_property
     def p95_s(self) -> Estimate | None:
         """Seconds: the geometric mean of the runs' 95th percentiles."""
         return geometric_mean(self.p95) if self.p95 else None
 
-    @property
+    @cached_property
     def samples_per_s(self) -> Estimate | None:
         """All processes together: the geometric mean of the runs' rates, each samples of its window over wall time."""
         return geometric_mean(self.rate) if self.rate else None
@@ -94,7 +97,7 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
     hosts = pl.col("hosts").str.split(",").list.unique().list.sort().list.join(",")
     logs = {name: pl.col(name).filter("measured").log() for name in SAMPLES}
     groups = rows.group_by("source", "cell_id", maintain_order=True).agg(
-        pl.col("series", "cell").first(),
+        pl.col("series", "cell", *OF_ONE).first(),
         pl.len().alias("num_runs"),
         pl.col("measured").sum().alias("num_measured"),
         *[expression.mean().alias(f"{name}.mean") for name, expression in logs.items()],
@@ -109,10 +112,19 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         *drift_sums(pl.col("measured")),
         *[expression.filter("measured").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
     )
-    return tuple(_cell(row) for row in groups.iter_rows(named=True))
+    alike: dict[str, dict[str, Any]] = {}
+    return tuple(_cell(row, _keys(row, alike)) for row in groups.iter_rows(named=True))
 
 
-def _cell(row: Mapping[str, Any]) -> CellResult:
+def _keys(row: Mapping[str, Any], alike: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The cell's keys; what is the same in its whole series is read once, and shared."""
+    if row["series"] not in alike:
+        keys = json.loads(row["cell"])
+        alike[row["series"]] = {key: value for key, value in keys.items() if key not in NOT_SERIES}
+    return {"cell_id": row["cell_id"], **{key: row[key] for key in OF_ONE}, **alike[row["series"]]}
+
+
+def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:
     marks = {name for name in RUN_MARKS if row[f"mark.{name}"]}
     if 0 < row["num_measured"] < row["num_runs"]:
         marks.add("partial")
@@ -123,7 +135,7 @@ def _cell(row: Mapping[str, Any]) -> CellResult:
         source=row["source"],
         cell_id=row["cell_id"],
         series=row["series"],
-        keys=json.loads(row["cell"]),
+        keys=keys,
         num_runs=row["num_runs"],
         num_measured=row["num_measured"],
         num_allocations=row["num_allocations"],

@@ -9,11 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +20,16 @@ from base.errors import RecordError
 from base.jsonfile import canonical_json, read_content
 from base.names import is_name
 from base.publish import publish
-from workflow.report.attempts import Found, find_record, names, other_attempts
+from workflow.report.attempts import names
+from workflow.report.chunks import BESIDE
 from workflow.report.columns import CELL_INTS, CELL_TEXTS, MISSING, RECORD_CELL, UNREADABLE
 from workflow.report.files import RECORDS_FILE
+from workflow.report.readers import read_runs
 from workflow.report.reading import read_value
-from workflow.report.records import SCHEMA, read_rows
+from workflow.report.records import SCHEMA
 from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
 
-READERS = 8
-CHUNK = 4096
 MAX_RECORDS_BYTES = 4 << 30
-FIRST = 16
-FAR_S = 0.0005  # network storage takes longer for a small file, and answers several questions at once; a disk gains nothing from threads
 _META = "slipway"
 _META_COLUMNS = "slipway-columns"
 
@@ -85,63 +80,26 @@ def read_records(path: Path) -> Collection:
 
 def _columns() -> str:
     """Names what records.parquet holds: a table would miss a column that came later."""
-    return hashlib.sha256(",".join((*SCHEMA, *CELL_COLUMNS, "prevented_s", "repeated_s")).encode()).hexdigest()[:12]
+    return hashlib.sha256(",".join((*SCHEMA, *CELL_COLUMNS, *BESIDE)).encode()).hexdigest()[:12]
 
 
 def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
     there = {name for name in names(str(directory / "runs")) if is_name(name)}
     study = read_study(directory)
     runs = sorted(study.runs if study else there)
-    rows = _rows(directory, runs)
+    rows = _in_place(read_runs(directory / "runs", runs))
     resolved, rows = (study, rows) if study else _study_of_records(directory, rows)
     source = Source(
         label=resolved.study,
         path=str(directory),
         study=resolved.study,
         site=resolved.site,
+        site_keys=resolved.site_keys,
         baseline=resolved.baseline,
         has_study=study is not None,
         left_out=len(there - set(runs)),
     )
     return source, _joined(rows, resolved)
-
-
-def _rows(directory: Path, runs: Sequence[str]) -> pl.DataFrame:
-    """The record that counts of every run, in the order of `runs`; runs without one have nulls."""
-    chunks = [runs[start : start + CHUNK] for start in range(0, len(runs), CHUNK)] or [[]]
-    with ThreadPoolExecutor(READERS) as pool:
-        found, frames = zip(*(_read_chunk(str(directory / "runs"), chunk, pool) for chunk in chunks), strict=True)
-    records = [record for part in found for record in part]
-    parsed = (
-        pl.concat(frames)
-        .rename({"run_id": "said_run_id"})
-        .with_columns(pl.Series("run_id", [record.run_id for record in records if record.content is not None], dtype=pl.String))
-    )
-    place = pl.DataFrame(
-        {"run_id": list(runs), "record": [record.path for record in records], "num_attempts": [record.num_attempts for record in records]},
-        schema={"run_id": pl.String, "record": pl.String, "num_attempts": pl.Int64},
-    )
-    return _in_place(place.join(parsed, on="run_id", how="left", maintain_order="left"))
-
-
-def _read_chunk(runs_dir: str, runs: Sequence[str], pool: ThreadPoolExecutor) -> tuple[list[Found], pl.DataFrame]:
-    started = time.perf_counter()
-    found = [find_record(runs_dir, run_id) for run_id in runs[:FIRST]]
-    far = time.perf_counter() - started > FAR_S * FIRST
-    found += (pool.map if far else map)(lambda run_id: find_record(runs_dir, run_id), runs[FIRST:])
-    frame = read_rows([record.content for record in found if record.content is not None])
-    frame = frame.with_columns(*_beside(runs_dir, [record for record in found if record.content is not None], frame["attempt"].to_list()))
-    return [replace(record, content=record.content and b"") for record in found], frame
-
-
-def _beside(runs_dir: str, found: Sequence[Found], attempts: Sequence[int | None]) -> list[pl.Series]:
-    """Seconds of the attempts of each run beside the one that counts: prevented ones, and results that it replaced."""
-    took: dict[str, list[float]] = {"prevented": [], "result": []}
-    for record, attempt in zip(found, attempts, strict=True):
-        others = other_attempts(runs_dir, record.run_id, attempt) if record.num_attempts > 1 else []
-        for kind, seconds in took.items():
-            seconds.append(math.fsum(run_s for ended, run_s in others if ended == kind))
-    return [pl.Series(name, took[kind], dtype=pl.Float64) for name, kind in (("prevented_s", "prevented"), ("repeated_s", "result"))]
 
 
 def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
@@ -175,7 +133,7 @@ def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, p
     named = readable["record_study"].drop_nulls().value_counts(sort=True)["record_study"]
     site = sites.pop() if len(sites) == 1 else None
     problem = pl.coalesce("problem", pl.col("run_id").replace_strict(odd, default=None, return_dtype=pl.String()))
-    study = StudyFile(study=named[0] if len(named) else directory.name, site=site, baseline={}, cells=cells, runs=runs)
+    study = StudyFile(study=named[0] if len(named) else directory.name, site=site, site_keys={}, baseline={}, cells=cells, runs=runs)
     return study, rows.with_columns(problem.alias("problem"))
 
 
@@ -226,6 +184,7 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
         "cell_index",
         "num_processes",
         "cell_device",
+        *BESIDE,
     }
     keep |= set(cell_frame([]).columns)
     measured = [pl.when(~bad).then(pl.col(name)).alias(name) for name in frame.columns if name not in keep]

@@ -19,7 +19,8 @@ UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
 STATUSES: Final = (*RESULTS, *PREVENTED, UNREADABLE, MISSING)
 
 SEVEN_STEPS: Final = ("login", "assign", "stage", "train", "result", "push", "release")
-BESIDE: Final = ("login", "assign")  # told by the scheduler: they stand beside the sum of the other five, which is run_s
+SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # nobody measures login: a study is checked and planned once, before it has runs
+BESIDE: Final = "assign"  # told by the scheduler: it stands beside the sum of the others, which is run_s
 CELL_INTS: Final = ("batch_size", "global_batch_size", "nodes", "gpus_per_node")
 
 # column: (path in the record, type)
@@ -90,9 +91,11 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "training_s": ("training.train_s", REAL),
     "evaluation_s": ("training.eval_s", REAL),
     "peak_memory_bytes": ("training.peak_memory_bytes", WHOLE),
+    "gpu_memory_bytes": ("provenance.gpu_memory_bytes", WHOLE),
     "dataset_digest": ("dataset.digest", TEXT),
     "dataset_samples": ("dataset.samples", WHOLE),
     "dataset_bytes": ("dataset.bytes", WHOLE),
+    "busy": ("busy", TEXTS),
     "warnings": ("warnings", TEXTS),
 }
 
@@ -120,6 +123,8 @@ PROVENANCE: Final = (
 SOFTWARE: Final = ("framework_version", "torch_version", "cuda_version", "cudnn_version", "nccl_version", "driver_version")
 SETTINGS: Final = ("tf32", "cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms")
 FIELDS.update({name: (f"provenance.{name}", TOLD) for name in PROVENANCE})
+PROVENANCE_KINDS: Final = {path.removeprefix("provenance."): kind for path, kind in FIELDS.values() if path.startswith("provenance.")}
+"""What a record may say in each key of its provenance that is a column."""
 
 # of the cell in the record, beside the study's own cell of that run: where they differ, the record is of something else
 CELL_TEXTS: Final = ("framework", "mode", "model", "precision", "layout", "comm_hook", "device")
@@ -134,11 +139,14 @@ RECORD_CELL: Final[dict[str, tuple[str, Kind]]] = {
 MACHINES: Final[dict[str, Kind]] = {
     "hosts": LONG,
     "hardware": LONG,
+    "machine": LONG,
     "mixed_hardware": FLAG,
     "num_gpus": WHOLE,
     "memory_per_node_bytes": WHOLE,
     "staged_bytes": WHOLE,
     "copied_bytes": WHOLE,
+    "busy_cores": REAL,  # used by others, of the node where these were most, while they were more than the limit
+    "busy_of_cores": WHOLE,
 }
 # what every record says; and what it says if the object that it stands in is there
 REQUIRED: Final = frozenset(

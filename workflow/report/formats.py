@@ -6,15 +6,19 @@ import csv
 import functools
 import html
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from workflow.report.digits import NONE
+from workflow.report.lint import MARKS
 from workflow.report.style import STYLE, STYLE_SHA256
 from workflow.report.table import Column, Table, Value, raised
 
 CSP: Final = f"default-src 'none'; style-src 'sha256-{STYLE_SHA256}'; base-uri 'none'; form-action 'none'"
-FORMULA: Final = (*"=+-@\t\r", *"\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
+MOST_ROWS: Final = 1000
+"""Of a table for people: nobody reads more. CSV has all."""
+FORMULA: Final = frozenset("=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
 _LATEX: Final = str.maketrans(
     {character: f"\\{character}" for character in "{}$&#%_"}
     | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}", "\n": " / "}
@@ -34,21 +38,14 @@ def to_csv(table: Table) -> str:
     keys = [column.key for column in table.columns]
     for row in table.rows:
         marks = [f"{key}: {mark}" for key, value in zip(keys, row, strict=True) if value.marks for mark in sorted(value.marks)]
-        writer.writerow([*(_plain(value.raw) for value in row), "; ".join(marks)])
+        raws = [value.raw for value in row]
+        writer.writerow([*["'" + raw if type(raw) is str and raw[:1] in FORMULA else raw for raw in raws], "; ".join(marks)])
     return out.getvalue()
-
-
-def _plain(raw: str | float | int | None) -> str | float | int:
-    if raw is None:
-        return ""
-    if isinstance(raw, str) and raw.startswith(FORMULA):
-        return "'" + raw
-    return raw
 
 
 def to_markdown(table: Table) -> str:
     """A GitHub table with its caption above and its footnotes below."""
-    columns, rows = shown(table)
+    columns, rows, more = shown(table)
     lines = [f"**{_md(table.title)}**", ""]
     if not rows:
         return "\n".join([*lines, _md(table.empty), ""])
@@ -58,12 +55,12 @@ def to_markdown(table: Table) -> str:
     marks = _once(lambda found: raised(_sorted(found, letters)))
     lines += ["| " + " | ".join([_md(value.text) + marks(value.marks) for value in row]) + " |" for row in rows]
     notes = [f"{raised([letter])} {_md(sentence)}  " for letter, sentence in table.footnotes()]
-    return "\n".join([*lines, "", _md(table.caption), "", *notes, ""])
+    return "\n".join([*lines, "", *([_md(more), ""] if more else []), _md(table.caption), "", *notes, ""])
 
 
 def to_latex(table: Table) -> str:
     """A `table` float with booktabs rules; needs \\usepackage{booktabs,textcomp}."""
-    columns, rows = shown(table)
+    columns, rows, more = shown(table)
     letters = table.letters()
     marks = _once(lambda found: _tex_marks(_sorted(found, letters)))
     body = [" & ".join([_tex(value.text) + marks(value.marks) for value in row]) + r" \\" for row in rows]
@@ -85,6 +82,7 @@ def to_latex(table: Table) -> str:
             *body,
             r"\bottomrule",
             r"\end{tabular}",
+            *([rf"\par{{\footnotesize {_tex(more)}\par}}"] if more else []),
             *notes,
             r"\end{table}",
             "",
@@ -101,26 +99,23 @@ def to_html(table: Table) -> str:
     )
 
 
-def html_table(table: Table, most_rows: int | None = None) -> str:
-    """The table alone, at most `most_rows` of it."""
-    columns, rows = shown(table)
+def html_table(table: Table, most_rows: int | None = None, places: Container[str] = ()) -> str:
+    """The table alone, at most `most_rows` of it (MOST_ROWS). What leads to one of `places` is a link to it."""
+    columns, rows, left = shown(table, most_rows)
     title = html.escape(table.title)
     if not rows:
         return f'<p class="empty"><strong>{title}.</strong> {html.escape(table.empty)}</p>'
     letters = table.letters()
     heads = "".join(f'<th scope="col"{_class(column)}>{html.escape(column.title)}</th>' for column in columns)
-    cut = rows if most_rows is None else rows[:most_rows]
     marks = _once(lambda found: _sup(_sorted(found, letters)))
     cells = [(_class(column), _class(column, muted=True)) for column in columns]
+    leads = _linked(table, most_rows, places) if table.leads and places else repeat(repeat(""))
     body = "\n".join(
-        ["<tr>" + "".join([_td(names, value, marks) for names, value in zip(cells, row, strict=True)]) + "</tr>" for row in cut]
+        "<tr>" + "".join([_td(names, value, marks, lead) for names, value, lead in zip(cells, row, row_leads, strict=False)]) + "</tr>"
+        for row, row_leads in zip(rows, leads, strict=False)
     )
-    more = (
-        ""
-        if len(cut) == len(rows)
-        else f'<p class="note">The first {len(cut)} of {len(rows)} rows; all are in tables/{table.name}.csv.</p>'
-    )
-    notes = "".join(f"<li><sup>{letter}</sup> {html.escape(sentence)}</li>" for letter, sentence in table.footnotes())
+    more = f'<p class="note">{html.escape(left)}</p>' if left else ""
+    notes = "".join(_note(mark, letter, places) for mark, letter in letters.items())
     return (
         f'<figure class="table" id="table-{table.name}"><div class="scroll" role="region" tabindex="0" aria-label="{title}">'
         f"<table>\n<caption>{title}</caption>\n"
@@ -129,16 +124,44 @@ def html_table(table: Table, most_rows: int | None = None) -> str:
     )
 
 
-def shown(table: Table) -> tuple[list[Column], list[list[Value]]]:
-    """Columns and rows without the columns that hold nothing; CSV keeps them."""
+def shown(table: Table, most_rows: int | None = None) -> tuple[list[Column], list[list[Value]], str]:
+    """Columns, the first rows without the columns that hold nothing, and in words that there are more of them; CSV keeps all."""
+    rows = table.rows[: MOST_ROWS if most_rows is None else most_rows]
+    keep = _kept(table, rows)
+    more = f"The first {len(rows)} of {len(table.rows)} rows; all are in tables/{table.name}.csv." if len(rows) < len(table.rows) else ""
+    return [table.columns[index] for index in keep], [[row[index] for index in keep] for row in rows], more
+
+
+def _kept(table: Table, rows: Sequence[Sequence[Value]]) -> list[int]:
     nothing = ("", NONE)
-    keep = [index for index in range(len(table.columns)) if any(row[index].text not in nothing for row in table.rows)]
-    return [table.columns[index] for index in keep], [[row[index] for index in keep] for row in table.rows]
+    return [index for index in range(len(table.columns)) if any(row[index].text not in nothing for row in rows)]
 
 
-def _td(names: tuple[str, str], value: Value, marks: Callable[[frozenset[str]], str]) -> str:
-    muted = value.muted and value.text not in ("", NONE)
-    return f"<td{names[muted]}>{_html(value.text)}{marks(value.marks)}</td>"
+def _linked(table: Table, most_rows: int | None, places: Container[str]) -> Iterator[list[str]]:
+    """For each row and column that is shown where its value leads. Of the values of a row that lead to one place, the first is a stop of
+    the tab key; the others are for whoever points at them."""
+    rows = table.rows[: MOST_ROWS if most_rows is None else most_rows]
+    keep = _kept(table, rows)
+    for row, leads in zip(rows, table.leads, strict=False):
+        met: set[str] = set()
+        found = []
+        for lead, said in ((leads[index], row[index].text not in ("", NONE)) for index in keep):
+            linked = said and lead and lead in places
+            found.append(f'<a href="#{html.escape(lead)}"{" tabindex=-1" if lead in met else ""}>' if linked else "")
+            met.update([lead] if linked else [])
+        yield found
+
+
+def _note(mark: str, letter: str, places: Container[str]) -> str:
+    sentence = html.escape(MARKS[mark])
+    return f"<li><sup>{letter}</sup> " + (f'<a href="#mark-{mark}">{sentence}</a>' if f"mark-{mark}" in places else sentence) + "</li>"
+
+
+def _td(names: tuple[str, str], value: Value, marks: Callable[[frozenset[str]], str], lead: str) -> str:
+    text = value.text
+    muted = value.muted and text not in ("", NONE)
+    linked = f"{lead}{_html(text)}</a>" if lead else _html(text)
+    return f"<td{names[muted]}>{linked}{marks(value.marks)}</td>"
 
 
 def _sup(letters: Sequence[str]) -> str:

@@ -12,9 +12,10 @@ from workflow.report.cells import MEASURED, CellResult
 from workflow.report.columns import PREVENTED
 from workflow.report.digits import significant
 from workflow.report.keys import key_columns, key_values, sentence, shared
+from workflow.report.leads import to_cells
 from workflow.report.table import Column, Table, Value, number, text
 
-PARTS: Final = {"measured": "Measured", "failed": "Failed", "prevented": "Prevented", "repeated": "Repeated"}
+PARTS: Final = {"measured": "Measured", "failed": "Failed", "prevented": "Prevented", "repeated": "Repeated", "aside": "Set aside"}
 HOUR_S: Final = 3600.0
 
 
@@ -34,12 +35,14 @@ def hours(analysis: Analysis) -> Table:
         title="What the runs took",
         caption=sentence(
             "Hours of a run (stage to release) times its processes. Failed: results without a measurement. Prevented: attempts that were "
-            "cut off, also where a later one was measured. Repeated: results that a later one replaced. GPU hours: times its GPUs",
+            "cut off, also where a later one was measured. Repeated: results that a later one replaced. Set aside: attempts that were "
+            "delivered when another one had their number. GPU hours: times its GPUs. Attempts without a readable record are in none",
             _in_all(cells),
             shared(analysis),
         ),
         columns=tuple(columns),
         rows=tuple((*key_values(analysis, cell), *_values(cell, row)) for cell, row in cells),
+        leads=to_cells(analysis, columns, [cell for cell, _ in cells]),
         empty="No run has taken any time yet.",
     )
 
@@ -47,17 +50,17 @@ def hours(analysis: Analysis) -> Table:
 def _seconds(frame: pl.DataFrame) -> pl.DataFrame:
     """Per cell the seconds of its attempts by how they ended, and of all of them times their GPUs."""
     run_s = pl.col("run_s").fill_null(0.0)
-    prevented, repeated = pl.col("prevented_s").fill_null(0.0), pl.col("repeated_s").fill_null(0.0)
     cut = pl.col("status").is_in(PREVENTED)
     return (
         frame.filter(pl.col("cell_id").is_not_null())
         .group_by("source", "cell_id", maintain_order=True)
         .agg(
             run_s.filter(MEASURED).sum().alias("measured"),
-            run_s.filter(~MEASURED & ~cut).sum().alias("failed"),
-            (run_s.filter(cut).sum() + prevented.sum()).alias("prevented"),
-            repeated.sum().alias("repeated"),
-            ((run_s + prevented + repeated) * pl.col("num_gpus").fill_null(0)).sum().alias("gpu_s"),
+            (run_s.filter(~MEASURED & ~cut).sum() + pl.col("unmeasured_s").sum()).alias("failed"),
+            (run_s.filter(cut).sum() + pl.col("prevented_s").sum()).alias("prevented"),
+            pl.col("repeated_s").sum().alias("repeated"),
+            pl.col("aside_s").sum().alias("aside"),
+            ((run_s * pl.col("num_gpus").fill_null(0)).sum() + pl.col("beside_gpu_s").sum()).alias("gpu_s"),
         )
     )
 
@@ -71,7 +74,7 @@ def _values(cell: CellResult, row: Mapping[str, Any]) -> list[Value]:
     shown = [*parts, sum(parts), row["gpu_s"] / HOUR_S or None]
     return [
         *[text(cell.keys[key]) for key in ("batch_size", "nodes", "gpus_per_node")],
-        *[number(significant(value), value) for value in shown],
+        *[number(significant, value) for value in shown],
     ]
 
 

@@ -26,7 +26,8 @@ _APART: Final = f"samples/s of at least one run differs by more than {UNEVEN * 1
 MARKS: Final[dict[str, str]] = {
     "short": f"the measured window is shorter than {MIN_STEPS} steps or {MIN_WINDOW_S:.0f} s",
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
-    "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on this machine when it began",
+    "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
+    "busy": "a machine did something else while it measured",
     "partial": "not every run of this cell was measured; the failures table says why",
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
@@ -62,13 +63,14 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "short": (pl.col("num_measured_steps") < MIN_STEPS) | (pl.col("window_s") < MIN_WINDOW_S),
     "oversubscribed": pl.col("oversubscribed"),
     "shared": ~pl.col("exclusive"),
+    "busy": pl.col("busy").list.len() > 0,
     "hardware": pl.col("mixed_hardware"),
     "changed": pl.col("git_dirty") == "true",
     "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)
     & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
     **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},
     "uneven": pl.col("uneven_cause").is_null() & ((pl.col("rate_to_median_ratio") - 1).abs() > UNEVEN),
-    "warned": pl.col("warnings").list.len() > 0,
+    "warned": pl.col("warnings").list.set_difference(pl.col("busy").fill_null([])).list.len() > 0,
     "network": pl.col("network_findings").list.len() > 0,
     "resumed": pl.col("resumed_attempt").is_not_null(),
     "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),

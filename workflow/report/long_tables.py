@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import polars as pl
@@ -18,6 +19,10 @@ from workflow.report.table import Column, Table, Value, number, text
 
 LONGEST: Final = 400
 LAST_LINES: Final = 3
+RUN_AGAIN: Final = (
+    "Results that failed run again with `slipway run STUDY --retry failed`, prevented and missing runs with the same command as before. "
+    "A run that ended ok does not run again."
+)
 KEYS: Final = ("framework", "mode", "model", "dataset", "precision", "layout", "comm_hook", *CELL_INTS)
 SCALING: Final = (
     *(
@@ -64,8 +69,7 @@ def failures(analysis: Analysis) -> Table:
     return Table(
         name="failures",
         title="Runs without a measurement",
-        caption="Results that failed run again with --config retry=failed, prevented and missing runs with the same command. "
-        "A run that ended ok does not run again.",
+        caption=RUN_AGAIN,
         columns=tuple(columns),
         rows=tuple(
             (text(row["source"]), *values) if several else values for row, values in zip(failed.iter_rows(named=True), rows, strict=True)
@@ -74,8 +78,12 @@ def failures(analysis: Analysis) -> Table:
     )
 
 
+def reason_of(row: Mapping[str, Any]) -> str | None:
+    """Why a row of records.parquet is no measurement, in words."""
+    return row["status_reason"] or {MISSING: "not run yet", "ok": "ended ok, but no rate could be measured"}.get(row["status"])
+
+
 def _failure(row: Mapping[str, Any]) -> tuple[Value, ...]:
-    reason = row["status_reason"] or {MISSING: "not run yet", "ok": "ended ok, but no rate could be measured"}.get(row["status"])
     files = (
         f"runs/{row['run_id']}/attempts/{row['attempt']}/"
         if row["attempt"]
@@ -86,28 +94,28 @@ def _failure(row: Mapping[str, Any]) -> tuple[Value, ...]:
     end = row["failed_signal"] or row["failed_exit_code"]
     return (
         text(row["run_id"]),
-        number(str(row["attempt"] or NONE), row["attempt"]),
+        number(_whole, row["attempt"]),
         text(row["status"]),
-        text(_short(reason)),
-        number(NONE if row["failed_rank"] is None else str(row["failed_rank"]), row["failed_rank"]),
-        text(_short(row["failed_host"])),
+        text(short(reason_of(row))),
+        number(_whole, row["failed_rank"]),
+        text(short(row["failed_host"])),
         text("" if end is None else end),
-        text(_short("\n".join(_lines(row["failed_last_lines"])[-LAST_LINES:]))),
+        text(short(last_lines(row))),
         text(files),
     )
 
 
-def _lines(last_lines: str | None) -> list[str]:
-    """Lines of text, which a record may also hold as a JSON list."""
-    if last_lines and last_lines.startswith("["):
-        try:
-            return [str(line) for line in json.loads(last_lines)]
-        except ValueError:
-            return last_lines.splitlines()
-    return (last_lines or "").splitlines()
+def last_lines(row: Mapping[str, Any]) -> str:
+    """The last of what the rank that failed wrote; a record may also hold its lines as a JSON list."""
+    told = row["failed_last_lines"] or ""
+    lines = told.splitlines()
+    if told.startswith("["):
+        with suppress(ValueError):
+            lines = [str(line) for line in json.loads(told)]
+    return "\n".join(lines[-LAST_LINES:])
 
 
-def _short(value: str | None) -> str | None:
+def short(value: str | None) -> str | None:
     """What programs wrote, but not too long; the beginning says what, so it stays."""
     return value if value is None or len(value) <= LONGEST else value[:LONGEST] + "\N{HORIZONTAL ELLIPSIS}"
 
@@ -140,7 +148,7 @@ def _comparison(comparison: Comparison) -> tuple[Value, ...]:
         text(cell.num_node_sets),
         *_three(step, marks=cell.marks - {"partial"}),
         *_three(cell.samples_per_s, marks=cell.marks - {"partial"}),
-        number(significant(cell.means.get("window_s")), cell.means.get("window_s")),
+        number(significant, cell.means.get("window_s")),
         text(partner.cell_id if partner else None),
         *_three(comparison.speedup, marks=comparison.marks),
         *_three(comparison.efficiency, marks=comparison.marks, as_percent=True),
@@ -149,6 +157,14 @@ def _comparison(comparison: Comparison) -> tuple[Value, ...]:
 
 
 def _three(estimate: Estimate | None, marks: frozenset[str] = frozenset(), *, as_percent: bool = False) -> tuple[Value, Value, Value]:
-    show = percent if as_percent else lambda value: significant(value, 4)
+    show = percent if as_percent else _four_digits
     value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
-    return number(show(value), value, marks), number(show(low), low), number(show(high), high)
+    return number(show, value, marks), number(show, low), number(show, high)
+
+
+def _four_digits(value: float | None) -> str:
+    return significant(value, 4)
+
+
+def _whole(value: int | None) -> str:
+    return NONE if value is None else str(value)

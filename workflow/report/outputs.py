@@ -82,5 +82,5 @@ def write_page(analysis: Analysis, out: Path, svgs: dict[str, str]) -> Path:
     """report.html."""
     from workflow.report.page import page
 
-    publish(out / PAGE_FILE, page(analysis, svgs).encode())
+    publish(out / PAGE_FILE, page(analysis, svgs, out).encode())
     return out / PAGE_FILE

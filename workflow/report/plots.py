@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from base.logs import printable
@@ -20,6 +21,8 @@ PANEL_COLUMNS: Final = 2
 SHORT: Final = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"  # 0.5, 200, 1.5k
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 GOOD_EFFICIENCY: Final = 0.75
+APART: Final = 0.06  # doublings: a little more than a point is wide
+MOST_APART: Final = 0.45
 NOTHING: Final = "no run was measured"
 
 
@@ -27,7 +30,7 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
     """Samples per second over processes, both logarithmic, with what would be ideal from the baseline on."""
     import altair as alt
 
-    points = _points(analysis, lambda comparison: comparison.cell.samples_per_s)
+    points = _beside(_points(analysis, lambda comparison: comparison.cell.samples_per_s))
     if not points:
         return nothing("Throughput", NOTHING)
     ideal = _ideal(points)
@@ -45,7 +48,7 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     """Efficiency over processes, with the line below which more processes are seldom worth their price."""
     import altair as alt
 
-    points = _points(analysis, lambda comparison: comparison.efficiency)
+    points = _beside(_points(analysis, lambda comparison: comparison.efficiency))
     if not points:
         return nothing("Efficiency", "no comparison with a baseline")
     top = max(1.05, *(point["high"] or point["value"] for point in points)) * 1.02
@@ -90,6 +93,25 @@ def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None
     ]
 
 
+def _beside(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The points, each with its place `x` beside its number of processes: those of several lines stand beside one another, so that no
+    whisker covers another. All of a line are moved by one factor, and together they take less than half the way to the next number."""
+    counts = sorted({point["processes"] for point in points})
+    gap = min((math.log2(high / low) for low, high in pairwise(counts)), default=1.0)
+    lines = {panel: list(dict.fromkeys(point["line"] for point in points if point["panel"] == panel)) for panel in _panels_of(points)}
+    placed = []
+    for point in points:
+        own = lines[point["panel"]]
+        step = min(APART, MOST_APART * gap / len(own))
+        shift = step * (own.index(point["line"]) - (len(own) - 1) / 2)
+        placed.append({**point, "x": point["processes"] * 2**shift})
+    return placed
+
+
+def _panels_of(points: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(point["panel"] for point in points))
+
+
 def _subtitle(analysis: Analysis, text: str) -> str:
     total = len(analysis.lines)
     return f"{text}; the first {MOST_LINES} of {total} lines" if total > MOST_LINES else text
@@ -109,6 +131,7 @@ def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                         **base,
                         "kind": "ideal",
                         "processes": processes,
+                        "x": base["x"] * processes / base["processes"],
                         "value": base["value"] * processes / base["processes"],
                         "low": None,
                         "high": None,
@@ -127,9 +150,10 @@ def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
     import altair as alt
 
     counts = sorted({point["processes"] for point in points})
-    scale = alt.Scale(type="log", base=2, domain=[counts[0] / 1.12, counts[-1] * 1.12], nice=False)
+    places = [point["x"] for point in points]
+    scale = alt.Scale(type="log", base=2, domain=[min(places) / 1.12, max(places) * 1.12], nice=False)
     word = {"GPU": "GPUs", "process": "processes"}[analysis.process_name]
-    return alt.X("processes:Q", title=word, scale=scale, axis=alt.Axis(values=counts, format="d", grid=False, ticks=True, domain=True))
+    return alt.X("x:Q", title=word, scale=scale, axis=alt.Axis(values=counts, format="d", grid=False, ticks=True, domain=True))
 
 
 def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any) -> list[Any]:
@@ -185,7 +209,7 @@ def _panels(layers: Any, values: list[dict[str, Any]], title: dict[str, Any]) ->
     import altair as alt
 
     data, parameters = alt.InlineData(values=values), alt.TitleParams(**title)
-    panels = list(dict.fromkeys(value["panel"] for value in values if value["kind"] == "measured"))
+    panels = _panels_of([value for value in values if value["kind"] == "measured"])
     if len(panels) == 1:
         return finished(layers.properties(data=data, width=WIDTH, height=HEIGHT, title=parameters))
     small = layers.properties(width=WIDTH // 2, height=HEIGHT * 2 // 3)

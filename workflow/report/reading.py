@@ -6,17 +6,22 @@ nothing behind has to ask whether a number is a number. No polars, since the com
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from base.jsonfile import with_keys_once
 from base.seal import seal_state
 from workflow.report.attempts import MAX_BYTES
 from workflow.report.columns import FIELDS, MACHINES, PREVENTED, RECORD_CELL, REQUIRED, REQUIRED_OBJECTS, RESULTS, SCHEMA_NAME
-from workflow.report.kinds import NAME, WHOLE, NotBelieved, Take, shown, taker
+from workflow.report.kinds import FROM_ONE, NAME, REAL, WHOLE, NotBelieved, Take, shown, taker
 from workflow.report.losses import curve, without_losses
+from workflow.report.machine import in_words
+from workflow.run.busy import beyond
 
+_NESTED: Final = frozenset((dict, list))
 ULPS: Final = 1 + 1e-9  # a mean of equal numbers may differ from them by the last digit
 
 
@@ -52,17 +57,40 @@ def read_value(content: bytes, *, losses: bool = False) -> dict[str, Any]:
 
     if len(content) > MAX_BYTES:
         raise NotBelieved(f"it has more than {MAX_BYTES} bytes: this is no record of ours")
-    if seal_state(content) == "broken":
+    seal = seal_state(content)
+    if seal == "broken":
         raise NotBelieved("it is not what was written: its seal does not fit")
     if not content.strip():
         raise NotBelieved("it is empty")
     try:
-        record = from_json(content if losses else without_losses(content), allow_inf_nan=False)
+        text = content if losses else without_losses(content)
+        record = from_json(text, allow_inf_nan=False)
+        if type(record) is not dict:
+            raise NotBelieved(f"found {shown(record)}, expected an object")
+        if seal == "unsealed" and _num_keys_told(text) != _num_keys(record):  # what is sealed was written from an object
+            json.loads(text, object_pairs_hook=with_keys_once)
+    except NotBelieved:
+        raise
     except ValueError as error:
         raise NotBelieved(f"it is no JSON: {error}") from error
-    if type(record) is not dict:
-        raise NotBelieved(f"found {shown(record)}, expected an object")
     return record
+
+
+def _num_keys_told(text: bytes) -> int:
+    """At least as many as there are in the text, a key that is there twice counted twice; more where a text in it looks like a key."""
+    return text.translate(None, b" \t\r\n").count(b'":')
+
+
+def _num_keys(value: Any) -> int:
+    """In all objects of it: to ask the decoder for each object takes three times as long."""
+    num, left = 0, [value]
+    while left:
+        one = left.pop()
+        if type(one) is dict:
+            num += len(one)
+            one = one.values()
+        left += [inner for inner in one if type(inner) in _NESTED]
+    return num
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,14 +157,17 @@ _HOST = taker("nodes[].hostname", NAME, required=True)
 _CPU, _GPU = taker("nodes[].cpu_model", NAME, required=False), taker("nodes[].gpus[].model", NAME, required=False)
 _MEMORY = taker("nodes[].memory_bytes", WHOLE, required=False)
 _BYTES = taker("nodes[].stage", WHOLE, required=False)
+_SECONDS, _CORES = taker("nodes[].load", REAL, required=True), taker("nodes[].load", REAL, required=False)
+_OF_CORES = taker("nodes[].load.cores", FROM_ONE, required=True)
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def _machines(nodes: Sequence[Any]) -> list[Any]:
     """The values of MACHINES."""
-    hosts, names, memory, staged, copied = [], set(), [], [], []
+    hosts, names, machines, memory, staged, copied = [], set(), set(), [], [], []
     num_gpus, mixed = 0, False
+    busiest: tuple[float | None, int | None] = None, None
     for node in nodes:
         get = _object("nodes[]", node).get
         hosts.append(_HOST(get("hostname")))
@@ -146,18 +177,32 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
         mixed |= len(gpus) > 1
         names.add(", ".join(part for part in (" and ".join(sorted(gpus)), _CPU(get("cpu_model"))) if part))
         memory.append(_MEMORY(get("memory_bytes")))
+        machines.add(in_words(_CPU(get("cpu_model")), get("machine_cores"), memory[-1], tuple(own), get("network")))
         stage = {} if get("stage") is None else _object("nodes[].stage", get("stage"))
         staged.append(_BYTES(stage.get("bytes")))
         copied.append(_BYTES(stage.get("copied_bytes")))
+        if get("load") is not None:
+            busiest = max(busiest, _others(_object("nodes[].load", get("load"))), key=lambda found: found[0] or 0.0)
     names.discard("")
     return [
         ",".join(hosts) or None,
         " + ".join(sorted(names)) or None,
+        " + ".join(sorted(machines - {""})) or None,
         mixed or len(names) > 1,
         num_gpus,
         min((found for found in memory if found is not None), default=None),
         *[sum(values) if values and None not in values else None for values in (staged, copied)],
+        *busiest,
     ]
+
+
+def _others(load: Mapping[str, Any]) -> tuple[float | None, int | None]:
+    """Cores that others used while it measured, and of how many; nothing where that was less than the limit."""
+    if load.get("during") is None:
+        return None, None
+    during, cores = _object("nodes[].load.during", load["during"]), _OF_CORES(load.get("cores"))
+    part = {"seconds": _SECONDS(during.get("seconds")), "others_cores": _CORES(during.get("others_cores"))}
+    return (part["others_cores"], cores) if beyond(cores, part) else (None, None)
 
 
 def _list(path: str, value: Any) -> list[Any]:

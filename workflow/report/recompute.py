@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from workflow.report.watched import Told
 from workflow.run.chain import joined
 from workflow.run.events import read_events
+from workflow.run.machine_load import loads
 from workflow.run.record import measured
 
 RELATIVE: Final = 1e-9  # another version may add in another order
@@ -17,20 +19,27 @@ OF_ANOTHER_RULE: Final = frozenset({"samples_per_s", "samples_per_s_per_gpu", "w
 """What a record without `samples` has by the rules of an earlier version, and nobody can compare."""
 
 
-def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None) -> Iterator[str]:
+def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, told: Told) -> Iterator[str]:
     """One sentence for each number of the record that the events in `attempt` do not give. `earlier`: the record of the attempt that this
-    one went on from. Raises KeyError, TypeError where the record is none."""
+    one went on from. `told` hears what is read. Raises KeyError, TypeError where the record is none."""
     cell = record["cell"]
     world = cell["nodes"] * cell["gpus_per_node"]
-    found = measured(read_events(attempt, world), world, cell["global_batch_size"], cell["mode"])
+    events = read_events(attempt, world, told)
+    told(None)
+    seen = loads(attempt, events, cell, told)
+    told(None)
+    found = measured(events, world, cell["global_batch_size"], cell["mode"])
+    for index, node in enumerate(record["nodes"]):
+        if node.get("load") is not None:
+            yield from _unequal(f"nodes[{index}].load", node["load"], seen.get(index))
     if record["resumed_from"] is not None and earlier is not None:
         found = joined(found, {**earlier, "step": record["resumed_from"]["step"]})
     for part in PARTS:
-        told, again = record[part], found[part]
-        if part == "performance" and told is not None and again is not None and told.get("samples") is None:
-            again = {key: again[key] for key in told.keys() & again.keys() - OF_ANOTHER_RULE}
-            told = {key: told[key] for key in again}
-        yield from _unequal(part, told, again)
+        said, again = record[part], found[part]
+        if part == "performance" and said is not None and again is not None and said.get("samples") is None:
+            again = {key: again[key] for key in said.keys() & again.keys() - OF_ANOTHER_RULE}
+            said = {key: said[key] for key in again}
+        yield from _unequal(part, said, again)
 
 
 def _unequal(path: str, told: Any, again: Any) -> Iterator[str]:

@@ -17,6 +17,7 @@ _LISTS: Final = {"List": pl.List(pl.String()), "Numbers": pl.List(pl.Float64())}
 SCHEMA: Final[dict[str, pl.DataType]] = {
     name: _LISTS.get(_KINDS[name].stored) or getattr(pl, _KINDS[name].stored)() for name in COLUMNS if name != "schema"
 }
+_ROWS: Final = {"row": pl.Int64(), "told": pl.Boolean()}
 _NOTHING: Final = (None,) * len(COLUMNS)
 
 
@@ -30,8 +31,22 @@ def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
         problems: list[str | None] = [None] * len(contents)
     except (NotBelieved, TypeError, AttributeError):
         columns, problems = _one_by_one(contents)
-    series = [pl.Series(name, columns[name], dtype=dtype) for name, dtype in SCHEMA.items()]
+    series = [_series(name, columns[name], dtype) for name, dtype in SCHEMA.items()]
     return pl.DataFrame([*series, pl.Series("problem", problems, dtype=pl.String())])
+
+
+def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
+    """Of lists, all that is in them together and then by rows, since one list after the other takes ten times as long."""
+    if not isinstance(dtype, pl.List):
+        return pl.Series(name, values, dtype=dtype)
+    rows = pl.DataFrame({"row": range(len(values)), "told": [value is not None for value in values]}, schema=_ROWS)
+    at = pl.Series("row", [row for row, value in enumerate(values) if value for _ in value], dtype=pl.Int64())
+    items = pl.Series("items", [item for value in values if value for item in value], dtype=dtype.inner)
+    found = rows.join(
+        pl.DataFrame([at, items]).group_by("row", maintain_order=True).agg("items"), on="row", how="left", maintain_order="left"
+    )
+    lists = pl.when("told").then(pl.col("items").fill_null(pl.lit([], dtype=dtype)))
+    return found.select(lists.alias(name))[name]
 
 
 def _together(contents: Sequence[bytes]) -> dict[str, Sequence[Any]]:

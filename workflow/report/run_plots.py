@@ -1,4 +1,4 @@
-"""Plots of what happened inside the runs: the seven steps, the steps' times, the loss."""
+"""Plots of what happened inside the runs: where a run's time goes, the steps' times, the loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from base.errors import RecordError
 from base.jsonfile import read_content
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
-from workflow.report.columns import SEVEN_STEPS
+from workflow.report.columns import SHOWN_STEPS
 from workflow.report.derive import Comparison
 from workflow.report.kinds import NotBelieved
 from workflow.report.losses import curve
@@ -27,14 +27,14 @@ BAR: Final = 21
 
 
 def budget(analysis: Analysis) -> dict[str, Any]:
-    """The seven steps of a run, stacked, one bar per cell."""
+    """The steps of a run, stacked, one bar per cell."""
     import altair as alt
 
     cells = _measured(analysis)
     values = [
         {"cell": label, "step": step, "order": order, "seconds": seconds}
         for label, comparison in cells[:MOST_BARS]
-        for order, step in enumerate(SEVEN_STEPS)
+        for order, step in enumerate(SHOWN_STEPS)
         if (seconds := comparison.cell.means[f"{step}_s"])
     ]
     if not values:
@@ -42,8 +42,8 @@ def budget(analysis: Analysis) -> dict[str, Any]:
     order = [label for label, _ in cells[:MOST_BARS]]
     colour = alt.Color(
         "step:N",
-        scale=alt.Scale(domain=list(SEVEN_STEPS), range=[STEPS[step] for step in SEVEN_STEPS]),
-        legend=alt.Legend(title=None, orient="bottom", columns=7),
+        scale=alt.Scale(domain=list(SHOWN_STEPS), range=[STEPS[step] for step in SHOWN_STEPS]),
+        legend=alt.Legend(title=None, orient="bottom", columns=6),
     )
     bars = alt.Chart(alt.InlineData(values=values)).mark_bar(height=BAR - 7).encode(
         y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(labelLimit=320)),
@@ -51,9 +51,7 @@ def budget(analysis: Analysis) -> dict[str, Any]:
         color=colour,
         order="order:Q",
     )  # fmt: skip
-    title = titled(
-        "Where the time of a run goes", _of_many("login and assign come from the scheduler; the other five are the run", len(cells))
-    )
+    title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(cells)))
     return finished(bars.properties(width=WIDTH, height=alt.Step(BAR), title=alt.TitleParams(**title)))
 
 

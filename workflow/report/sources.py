@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,6 +28,7 @@ class Source:
     path: str
     study: str
     site: str | None = None
+    site_keys: Mapping[str, Any] = field(default_factory=dict)
     baseline: Mapping[str, Any] = field(default_factory=dict)
     has_study: bool = True
     left_out: int = 0
@@ -41,15 +43,16 @@ class StudyFile:
 
     study: str
     site: str | None
+    site_keys: Mapping[str, Any]
     baseline: Mapping[str, Any]
     cells: Mapping[str, Mapping[str, Any]]
     runs: Mapping[str, tuple[str, int]]
 
 
 def read_study(directory: Path) -> StudyFile | None:
-    """study.json of a results directory, None if there is none. Raises RecordError when it is torn or is no study."""
+    """study.json of a results directory, None if there is none. Raises RecordError when it is torn or is no study, or a link to nowhere."""
     path = directory / "study.json"
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     content = read_json(path)
     try:
@@ -60,7 +63,14 @@ def read_study(directory: Path) -> StudyFile | None:
         if unknown := {cell_id for cell_id, _ in runs.values()} - cells.keys():
             raise RecordError(f"{path}: its runs name cells that it does not hold, such as {min(unknown)!r}")
         site = content.get("site") or {}
-        return StudyFile(study=content["study"], site=site.get("name"), baseline=content.get("baseline") or {}, cells=cells, runs=runs)
+        return StudyFile(
+            study=content["study"],
+            site=site.get("name"),
+            site_keys=dict(site),
+            baseline=content.get("baseline") or {},
+            cells=cells,
+            runs=runs,
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} is no resolved study ({type(error).__name__}: {error}); remove it and plan the study again") from error
 

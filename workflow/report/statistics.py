@@ -59,12 +59,6 @@ class Estimate:
         high = None if self.high is None else self.high * factor
         return replace(self, value=self.value * factor, low=low, high=high)
 
-    def inverse(self) -> Estimate:
-        """The estimate of 1 / the quantity: the interval on the logarithm turns over."""
-        low = None if self.high is None else 1 / self.high
-        high = None if self.low is None else 1 / self.low
-        return replace(self, value=1 / self.value, low=low, high=high)
-
     def among(self, count: int) -> Estimate:
         """With the interval that holds also if this is the one of `count` estimates that was chosen by its value, such as the largest."""
         if self.error is None:

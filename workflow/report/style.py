@@ -13,7 +13,6 @@ IDEAL: Final = "#8c959f"
 # Told apart by people who see colours otherwise, readable on white and on nearly black; shapes say the same a second time.
 SERIES: Final = ("#0f6cbd", "#d9730d", "#11875d", "#b4469b", "#c4a000", "#2aa3a3", "#8250df", "#cf4444", "#6b7f1e", "#8a6552")
 STEPS: Final = {
-    "login": "#c8ccd2",
     "assign": "#a3a9b2",
     "stage": "#2aa3a3",
     "train": "#0f6cbd",
@@ -33,6 +32,7 @@ STYLE: Final = f"""
 body {{ margin: 0; background: var(--paper); color: var(--ink);
   font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", Arial, sans-serif; }}
 main {{ max-width: 1240px; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }}
+h1, h2, h3, p, li, figcaption, caption {{ overflow-wrap: anywhere; }}
 h1 {{ font-size: 1.9rem; line-height: 1.2; margin: .5rem 0 .2rem; letter-spacing: -.01em; }}
 h2 {{ font-size: 1.25rem; margin: 2.6rem 0 .8rem; padding-bottom: .3rem; border-bottom: 1px solid var(--grid); }}
 h3 {{ font-size: 1rem; margin: 1.4rem 0 .4rem; }}
@@ -40,6 +40,7 @@ p {{ margin: .5rem 0; max-width: 80ch; }}
 a {{ color: var(--accent); }}
 nav ul {{ display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; list-style: none; padding: 0; margin: .8rem 0 0; font-size: .93rem; }}
 .lead {{ color: var(--muted); font-size: 1.02rem; }}
+:focus-visible {{ outline: 2px solid var(--accent); outline-offset: 2px; }}
 .skip {{ position: absolute; left: -999px; }}
 .skip:focus {{ position: static; }}
 .tiles {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: .8rem; margin: 1.2rem 0; padding: 0;
@@ -47,11 +48,35 @@ nav ul {{ display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; list-style: none; p
 .tiles li {{ background: var(--raised); border: 1px solid var(--grid); border-radius: 8px; padding: .7rem .9rem; }}
 .tiles b {{ display: block; font-size: 1.5rem; line-height: 1.3; font-weight: 650; font-variant-numeric: tabular-nums; }}
 .tiles span {{ color: var(--muted); font-size: .88rem; }}
-.bad {{ color: var(--bad); }}
-.good {{ color: var(--good); }}
+.tiles a {{ color: inherit; }}
+.tiles a, td a {{ text-decoration-color: var(--muted); text-decoration-thickness: 1px; text-underline-offset: .2em; }}
+td a {{ color: inherit; text-decoration-style: dotted; }}
+td a:hover, td a:focus {{ color: var(--accent); text-decoration-style: solid; }}
+.bad, .tiles .bad {{ color: var(--bad); }}
+.good, .tiles .good {{ color: var(--good); }}
 figure {{ margin: 1.2rem 0; }}
 figcaption, .note {{ color: var(--muted); font-size: .87rem; max-width: 105ch; margin-top: .45rem; }}
 .scroll {{ overflow-x: auto; }}
+.tall {{ max-height: 85vh; overflow-y: auto; }}
+.tall thead th {{ white-space: nowrap; position: sticky; top: 0; background: var(--paper); border-bottom: 0;
+  box-shadow: 0 2px var(--muted); }}
+.tall tbody th {{ font-weight: 400; }}
+.tall :is(:nth-child(4), :nth-child(6), :nth-child(7), :nth-child(8)):is(td, th) {{ text-align: right; }}
+.tall :is(td:nth-child(9), td:nth-child(10)) {{ white-space: normal; min-width: 9rem; }}
+#table-failures td:last-child {{ min-width: 20rem; }}
+tr:has(:target) {{ background: var(--raised); }}
+.tools {{ display: flex; flex-wrap: wrap; gap: .4rem .8rem; align-items: center; margin: .8rem 0; }}
+.tools[hidden] {{ display: none; }}
+.tools input {{ width: min(24rem, 80vw); }}
+.tools output {{ color: var(--muted); }}
+input, button {{ font: inherit; color: inherit; background: var(--raised); border: 1px solid var(--muted); border-radius: 6px;
+  padding: .2rem .6rem; }}
+button {{ cursor: pointer; }}
+th button {{ all: unset; cursor: pointer; }}
+th button:focus-visible {{ outline: 2px solid var(--accent); outline-offset: 2px; }}
+th button::after {{ content: " \u2195"; color: var(--muted); }}
+th[aria-sort=ascending] button::after {{ content: " \u2191"; color: var(--accent); }}
+th[aria-sort=descending] button::after {{ content: " \u2193"; color: var(--accent); }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }}
 caption {{ text-align: left; font-weight: 600; padding: 0 0 .5rem; }}
 th, td {{ padding: .34rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--grid); white-space: nowrap; }}
@@ -79,7 +104,34 @@ dd {{ margin: 0; overflow-wrap: anywhere; }}
 details {{ margin: .8rem 0; }}
 summary {{ cursor: pointer; color: var(--accent); }}
 footer {{ margin-top: 3rem; color: var(--muted); font-size: .87rem; border-top: 1px solid var(--grid); padding-top: .8rem; }}
-@media print {{ main {{ max-width: none; padding: 0; }} .plot, .table {{ break-inside: avoid; }} nav {{ display: none; }} }}
+@media (max-width: 700px) {{
+  main {{ padding: 1rem .8rem 3rem; }}
+  dl {{ grid-template-columns: 1fr; gap: 0; }}
+  dd {{ margin: 0 0 .5rem 1rem; }}
+  .plot {{ padding: .4rem; }}
+}}
+@media print {{
+  :root {{ color-scheme: light; --ink: #000000; --muted: #444c56; --grid: #c4cad1; --paper: #ffffff; --raised: #ffffff; --accent: #0f6cbd;
+    --bad: #b42318; --good: #11734f; }}
+  @page {{ size: landscape; margin: 12mm; }}
+  body {{ font-size: 9.5pt; }}
+  main {{ max-width: none; padding: 0; }}
+  nav, .skip, .tools, .tools[hidden], button#runs-more {{ display: none; }}
+  th button::after {{ content: none; }}
+  .scroll, .tall, pre {{ overflow: visible; max-height: none; }}
+  .tall thead th {{ position: static; box-shadow: none; border-bottom: 2px solid var(--muted); }}
+  table {{ font-size: 7pt; }}
+  :is(table, .tall, #table-failures, #all-runs) :is(th, td):nth-child(n) {{ padding: .15rem .4rem; white-space: normal; min-width: 0;
+    overflow-wrap: anywhere; }}
+  #all-runs thead th:nth-child(n) {{ overflow-wrap: normal; }}
+  table td.wrap {{ white-space: pre-line; }}
+  pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
+  thead {{ display: table-header-group; }}
+  tr, .plot, .tiles li {{ break-inside: avoid; }}
+  h2, h3, caption {{ break-after: avoid; }}
+  .plots {{ grid-template-columns: 1fr 1fr; }}
+  td a, .tiles a {{ text-decoration: none; }}
+}}
 """
 
 STYLE_SHA256: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from base.logs import printable
 from workflow.report.lint import MARKS
 
-LETTERS: Final = "abcdefghijklmnoprstuvwxyz"  # no q: Unicode has no raised one
+LETTERS: Final = "abcdefghijklmnoprstuvwxyzABDEGHIJ"  # no q, C, F: Unicode has no raised ones
+_RAISED: Final = str.maketrans(LETTERS, "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶ")
+NO_MARKS: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,17 +26,24 @@ class Column:
 
 
 class Value(NamedTuple):
-    """`text` as shown; `raw` as CSV has it (None: empty). `muted`: no measurement but the reason why there is none."""
+    """`shown`: its text, or what makes it of a number, since of 10^5 rows few are shown; `raw` as CSV has it (None: empty). `muted`: no
+    measurement but the reason why there is none."""
 
-    text: str
+    shown: str | Callable[[Any], str]
     raw: str | float | int | None = None
-    marks: frozenset[str] = frozenset()
+    marks: frozenset[str] = NO_MARKS
     muted: bool = False
+
+    @property
+    def text(self) -> str:
+        """As shown."""
+        return self.shown if isinstance(self.shown, str) else self.shown(self.raw)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """`name` names the files. Every row has one value per column."""
+    """`name` names the files. Every row has one value per column. `leads`, where it is not empty: for each of them the name of the place in
+    the page that the value leads to, or nothing."""
 
     name: str
     title: str
@@ -42,6 +51,9 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
     empty: str = "No rows."
+    leads: tuple[tuple[str, ...], ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Mark -> what is said of it beside its own sentence, of this study."""
 
     def __post_init__(self) -> None:
         if wrong := [index for index, row in enumerate(self.rows) if len(row) != len(self.columns)]:
@@ -49,7 +61,7 @@ class Table:
 
     def footnotes(self) -> list[tuple[str, str]]:
         """(letter, sentence) of the marks in this table, in the order of MARKS, so that the same table has the same letters."""
-        return [(letter, MARKS[mark]) for mark, letter in self.letters().items()]
+        return [(letter, ": ".join((MARKS[mark], *filter(None, [self.reasons.get(mark)])))) for mark, letter in self.letters().items()]
 
     def letters(self) -> dict[str, str]:
         """Mark -> its letter in this table."""
@@ -63,16 +75,18 @@ class Table:
 
 def text(value: object, *, marks: Iterable[str] = (), muted: bool = False) -> Value:
     """A value that is its own text, with control characters replaced: names and reasons come from studies, programs and archives."""
+    if type(value) is int:
+        return Value(str, value, frozenset(marks), muted)
     shown = "" if value is None else str(value)
     shown = shown if shown.isprintable() else printable(shown)
     return Value(shown, value if isinstance(value, int | float) else shown, frozenset(marks), muted)
 
 
-def number(shown: str, raw: float | int | None, marks: Iterable[str] = ()) -> Value:
-    """A number with its text; without a number there is no mark either."""
-    return Value(shown, raw, frozenset(marks) if raw is not None else frozenset(), raw is None)
+def number(show: Callable[[Any], str], raw: float | int | None, marks: Iterable[str] = ()) -> Value:
+    """A number with what makes its text, also of None; without a number there is no mark either."""
+    return Value(show, raw, frozenset(marks)) if raw is not None else Value(show, muted=True)
 
 
 def raised(letters: Sequence[str]) -> str:
     """The letters as Unicode superscripts, for text without markup."""
-    return "".join("ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ"[LETTERS.index(letter)] for letter in letters)
+    return "".join(letters).translate(_RAISED)

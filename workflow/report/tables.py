@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
-from workflow.report.columns import BESIDE, SEVEN_STEPS
+from workflow.report.columns import BESIDE, SHOWN_STEPS
 from workflow.report.derive import Comparison
 from workflow.report.digits import NONE, joined, percent, significant, time_unit, with_error
 from workflow.report.hours import hours
 from workflow.report.keys import cell_shape, key_columns, key_values, sentence, shape_key, shape_title, shared
+from workflow.report.leads import cell_place, to_cells
 from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
 from workflow.study.baseline_keys import in_words, is_named
 
 MEASURING: Final = (
-    *("short", "oversubscribed", "shared", "partial", "drift", "window", "warned", "network", "resumed"),
+    *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "warned", "network", "resumed"),
     *("stalls", "input", "stragglers", "gaps", "uneven"),
     *("hardware", "software", "image", "threads", "dataset", "settings", "commit", "changed"),
 )
@@ -28,9 +30,9 @@ INTERVAL: Final = (
 )
 
 
-def all_tables(analysis: Analysis) -> tuple[Table, ...]:
-    """Every table, in the order of the report."""
-    return tuple(build(analysis) for build in TABLES.values())
+def all_tables(analysis: Analysis) -> Iterator[Table]:
+    """Every table, in the order of the report, one after the other: those of 10^5 runs do not lie in memory together."""
+    return (build(analysis) for build in TABLES.values())
 
 
 def speedup(analysis: Analysis) -> Table:
@@ -40,11 +42,13 @@ def speedup(analysis: Analysis) -> Table:
     keys = key_columns(analysis)
     columns = [*keys, Column(key="scaling", title="Scaling", number=False), Column(key="batch", title="Batch", number=False)]
     columns += [Column(key=shape_key(shape, shapes), title=shape_title(shape, shapes, analysis)) for shape in shapes]
-    rows = []
+    rows, leads = [], []
     for (_, _, kind, size), line in lines.items():
         first = next(iter(line.values())).cell
         row = [*key_values(analysis, first), text(kind), text(f"{size} {'in all' if kind == 'strong' else 'each'}")]
         rows.append((*row, *[_speedup_value(line[shape]) if shape in line else text("") for shape in shapes]))
+        cells = {shape: cell_place(analysis, one.cell.source, one.cell.cell_id) for shape, one in line.items()}
+        leads.append((*[""] * len(row), *[cells.get(shape, "") for shape in shapes]))
     return Table(
         name="speedup",
         title="Speed-up and efficiency",
@@ -55,13 +59,15 @@ def speedup(analysis: Analysis) -> Table:
         ),
         columns=tuple(columns),
         rows=tuple(rows),
+        leads=tuple(leads),
+        reasons=analysis.reasons,
     )
 
 
 def times(analysis: Analysis) -> Table:
     """Table b: nodes x batch x model -> time, step, rate, speed-up, efficiency."""
     heads = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": "Per node", "runs": "Runs ok"}
-    heads |= {"allocations": "Jobs", "node_sets": "Node sets"}
+    heads |= {"allocations": "Allocations", "node_sets": "Node sets"}
     unit, seconds = time_unit(cell.means["run_s"] for cell in analysis.cells)
     heads |= {"run_s": f"Run [{unit}]", "training_s": f"Training [{unit}]", "step_p50_s": "Step p50 [ms]", "step_p95_s": "p95 [ms]"}
     heads |= {
@@ -83,12 +89,14 @@ def times(analysis: Analysis) -> Table:
             "Batch: of each process. Run: supervisor start to published record, stage to release. Training: the program's steps alone. "
             "Step: the slowest process's, median and 95th percentile of a run. Samples/s: samples of the measured window over its wall "
             "time (mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
-            "Jobs, node sets: how many jobs (or starts) and different sets of hosts the measured runs came from",
+            "Allocations, node sets: how many jobs (on this machine: starts) and different sets of hosts the measured runs came from",
             INTERVAL,
             shared(analysis),
         ),
         columns=tuple(columns),
         rows=tuple((*key_values(analysis, comparison.cell), *_time_values(comparison, seconds)) for comparison in analysis.primary),
+        leads=to_cells(analysis, columns, [comparison.cell for comparison in analysis.primary]),
+        reasons=analysis.reasons,
     )
 
 
@@ -99,10 +107,12 @@ def dlbench(analysis: Analysis) -> Table:
     for cell in analysis.cells:
         lines.setdefault((cell.source, cell.series, cell.keys["nodes"], cell.keys["gpus_per_node"]), {})[cell.keys["batch_size"]] = cell
     columns = [*key_columns(analysis), Column(key="nodes", title="Nodes"), Column(key="gpus_per_node", title="Per node")]
-    rows = []
+    rows, leads = [], []
     for (_, _, nodes, per_node), line in lines.items():
         keys = key_values(analysis, next(iter(line.values())))
         rows.append((*keys, text(nodes), text(per_node), *[_dlbench_value(line[size]) if size in line else text("") for size in batches]))
+        cells = {size: cell_place(analysis, cell.source, cell.cell_id) for size, cell in line.items()}
+        leads.append((*[""] * len(columns), *[cells.get(size, "") for size in batches]))
     return Table(
         name="dlbench",
         title="Batch time and total time",
@@ -112,34 +122,37 @@ def dlbench(analysis: Analysis) -> Table:
         ),
         columns=(*columns, *[Column(key=f"batch_{size}", title=f"batch {size}") for size in batches]),
         rows=tuple(rows),
+        leads=tuple(leads),
     )
 
 
 def budget(analysis: Analysis) -> Table:
-    """Table l: the seven steps of a run, means over the measured runs of a cell."""
+    """Table l: the steps of a run, means over the measured runs of a cell."""
     columns = [
         *key_columns(analysis),
         *[Column(key=key, title=title) for key, title in (("batch_size", "Batch"), ("nodes", "Nodes"), ("gpus_per_node", "Per node"))],
     ]
-    columns += [Column(key=f"{step}_s", title=step.capitalize()) for step in SEVEN_STEPS]
+    columns += [Column(key=f"{step}_s", title=step.capitalize()) for step in SHOWN_STEPS]
     columns += [Column(key="run_s", title="Run"), Column(key="goodput_ratio", title="Training")]
     rows = []
-    for cell in (cell for cell in analysis.cells if cell.num_measured):
+    cells = [cell for cell in analysis.cells if cell.num_measured]
+    for cell in cells:
         row = [*key_values(analysis, cell), *[text(cell.keys[key]) for key in ("batch_size", "nodes", "gpus_per_node")]]
-        row += [number(significant(cell.means[f"{step}_s"]), cell.means[f"{step}_s"]) for step in SEVEN_STEPS]
+        row += [number(significant, cell.means[f"{step}_s"]) for step in SHOWN_STEPS]
         run_s, training_s = cell.means["run_s"], cell.means["training_s"]
         share = training_s / run_s if run_s and training_s is not None else None
-        rows.append((*row, number(significant(run_s), run_s, cell.marks & {"budget", "resumed"}), number(percent(share), share)))
+        rows.append((*row, number(significant, run_s, cell.marks & {"budget", "resumed"}), number(percent, share)))
     return Table(
         name="budget",
         title="Where the time of a run goes",
         caption=sentence(
             "Seconds, mean over the measured runs. Run is the sum of stage to release; "
-            f"{' and '.join(BESIDE)} come from the scheduler and stand beside it. Training: share of the run in which the program trained",
+            f"{BESIDE} comes from the scheduler and stands beside it. Training: share of the run in which the program trained",
             shared(analysis),
         ),
         columns=tuple(columns),
         rows=tuple(rows),
+        leads=to_cells(analysis, columns, cells),
     )
 
 
@@ -187,33 +200,42 @@ def _time_values(comparison: Comparison, unit_s: float) -> list[Value]:
     step, p95, rate = cell.step_s, cell.p95_s, cell.samples_per_s
     measured = cell.marks.intersection(MEASURING) - {"partial"}
     run_times = [cell.means["run_s"], cell.means["training_s"]]
-    shown = [number(significant(None if value is None else value / unit_s), value) for value in run_times]
+    shown = [number(partial(_in_unit, unit_s), value) for value in run_times]
     return [
         *keys,
         runs,
         text(cell.num_allocations),
         text(cell.num_node_sets),
         *shown,
-        number(significant(step.value * 1000) if step else NONE, step.value if step else None, measured),
-        number(significant(p95.value * 1000) if p95 else NONE, p95.value if p95 else None),
-        number(significant(cell.means["window_s"]), cell.means["window_s"]),
-        number(percent(cell.input_wait_ratio), cell.input_wait_ratio),
-        number(joined(with_error(rate)), rate.value if rate else None, measured),
+        number(_milliseconds, step.value if step else None, measured),
+        number(_milliseconds, p95.value if p95 else None),
+        number(significant, cell.means["window_s"]),
+        number(percent, cell.input_wait_ratio),
+        number(lambda _: joined(with_error(rate)), rate.value if rate else None, measured),
         number(
-            "1" if comparison.is_baseline and speedup else joined(with_error(speedup)),
+            lambda _: "1" if comparison.is_baseline and speedup else joined(with_error(speedup)),
             speedup.value if speedup else None,
             comparison.marks - cell.marks,
         ),
-        number(percent(efficiency.value if efficiency else None), efficiency.value if efficiency else None),
+        number(percent, efficiency.value if efficiency else None),
         text("baseline" if comparison.is_baseline else comparison.scaling if comparison.partner else NONE),
-        number(percent(cell.means["eval_accuracy"]), cell.means["eval_accuracy"]),
+        number(percent, cell.means["eval_accuracy"]),
         text(comparison.reason, muted=True),
     ]
 
 
+def _milliseconds(seconds: float | None) -> str:
+    return significant(None if seconds is None else seconds * 1000)
+
+
+def _in_unit(unit_s: float, seconds: float | None) -> str:
+    return significant(None if seconds is None else seconds / unit_s)
+
+
 def _dlbench_value(cell: CellResult) -> Value:
-    if not cell.step_s:
+    step = cell.step_s
+    if not step:
         return text(cell.reason, muted=True)
     wall = cell.means["train_s"]
-    shown = f"{significant(cell.step_s.value)}({significant(wall)})"
-    return text(shown, marks=cell.marks & {"short", "oversubscribed", "partial"})
+    shown = f"{significant(step.value)}({significant(wall)})"
+    return text(shown, marks=cell.marks.intersection(MEASURING))

@@ -1,16 +1,27 @@
 # Records -> one row per run -> tables, plots, page. Commands get the directory, never the list of records: argument lists overflow.
 
 
+# Asked for where the tables are of another version of the study, whoever made them from wherever.
+rule outdated:
+    output:
+        touch(f"{GRAPH.outdated_dir}/{{made}}"),
+    message:
+        "the study has changed since its tables were made"
+
+
 rule collect:
     input:
         GRAPH.records,
         GRAPH.receipts,
+        GRAPH.outdated,
     output:
         f"{RESULTS}/records.parquet",
     log:
         f"{RESULTS}/logs/collect.log",
     params:
         study=GRAPH.digest,
+    message:
+        "the records are collected"
     shell:
         f"{REPORT} collect > {{log:q}} 2>&1"
 
@@ -23,6 +34,8 @@ rule tables:
         GRAPH.other_tables,
     log:
         f"{RESULTS}/logs/tables.log",
+    message:
+        "the tables are made"
     shell:
         f"{REPORT} tables > {{log:q}} 2>&1"
 
@@ -35,6 +48,8 @@ rule plots:
         GRAPH.plot_specs,
     log:
         f"{RESULTS}/logs/plots.log",
+    message:
+        "the plots are drawn"
     shell:
         f"{REPORT} plots > {{log:q}} 2>&1"
 
@@ -47,5 +62,7 @@ rule page:
         report(f"{RESULTS}/report.html", category="Report"),
     log:
         f"{RESULTS}/logs/page.log",
+    message:
+        "the report is written"
     shell:
         f"{REPORT} page > {{log:q}} 2>&1"

@@ -1,0 +1,128 @@
+"""What the page says once of many runs: the same failure, the same warning. Each row leads to its runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import polars as pl
+
+from base.units import some
+from workflow.report.analysis import Analysis
+from workflow.report.cells import END, MEASURED
+from workflow.report.columns import MISSING
+from workflow.report.long_tables import RUN_AGAIN, last_lines, reason_of, short
+from workflow.report.table import Column, Table, Value, text
+
+MOST_NAMES: Final = 6
+MOST_WARNINGS: Final = 100
+RunKey = tuple[str, str]
+"""Label of the source, run."""
+_VARYING: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """A table with a row per group, and for each run the names of the places that lead to it."""
+
+    table: Table
+    places: Mapping[RunKey, tuple[str, ...]]
+
+
+def failures(analysis: Analysis) -> Groups:
+    """The runs without a measurement, those that failed alike in one row. Alike: but for numbers, and the names of run and host."""
+    rows = analysis.frame.filter(~MEASURED).with_columns(END.alias("end_word")).sort(pl.col("status") == MISSING, maintain_order=True)
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows.iter_rows(named=True):
+        end = row["failed_signal"] or row["failed_exit_code"]
+        texts = (_without_names(row, reason_of(row) or ""), _without_names(row, last_lines(row)))
+        alike.setdefault((row["end_word"], end, *texts), []).append(row)
+    heads = {
+        "end": "End",
+        "reason": "Reason",
+        "last_lines": "Last lines",
+        "ranks": "Rank",
+        "hosts": "Host",
+        "exit": "Exit",
+        "which": "Which",
+    }
+    sentences = ("reason", "last_lines", "hosts", "which")
+    columns = [Column(key=key, title=title, number=False, wrap=key in sentences) for key, title in heads.items()]
+    values = []
+    for (end_word, end, *_), group in alike.items():
+        ranks, hosts = (_some(row[name] for row in group) for name in ("failed_rank", "failed_host"))
+        words = (end_word, short(reason_of(group[0])), short(last_lines(group[0])), ranks, short(hosts), end)
+        values.append((_count(group), *map(text, words), _which(group)))
+    return _groups(
+        "failure",
+        list(alike.values()),
+        Table(
+            name="failures",
+            title="Runs without a measurement",
+            caption="Runs that failed alike, but for numbers and the names of runs and hosts, stand in one row, with the words of the "
+            f"first. {RUN_AGAIN}",
+            columns=(Column(key="runs", title="Runs"), *columns),
+            rows=tuple(values),
+            empty="Every run of the study was measured.",
+        ),
+    )
+
+
+def warnings(analysis: Analysis) -> Groups:
+    """What the runs themselves found odd, each thing once: but for numbers, as of steps and nodes, it is the same."""
+    said: dict[str, tuple[str, list[Mapping[str, Any]]]] = {}
+    for row in analysis.frame.select("source", "run_id", "warnings").drop_nulls().iter_rows(named=True):
+        for words in row["warnings"]:
+            _, rows = said.setdefault(_VARYING.sub("0", words), (words, []))
+            if not rows or rows[-1] is not row:
+                rows.append(row)
+    columns = (
+        Column(key="runs", title="Runs"),
+        Column(key="which", title="Which", number=False, wrap=True),
+        Column(key="warning", title="What they noted", number=False, wrap=True),
+    )
+    shown = list(said.values())[:MOST_WARNINGS]
+    more = f"; the first {MOST_WARNINGS} of {len(said)}" if len(said) > MOST_WARNINGS else ""
+    return _groups(
+        "warning",
+        [rows for _, rows in shown],
+        Table(
+            name="warnings",
+            title="What the runs themselves noted",
+            caption=f"Each thing once, but for numbers, in the words of the first, with the runs that said so{more}.",
+            columns=columns,
+            rows=tuple((_count(rows), _which(rows), text(words)) for words, rows in shown),
+            empty="No run noted anything.",
+        ),
+    )
+
+
+def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Table) -> Groups:
+    places: dict[RunKey, list[str]] = {}
+    for index, rows in enumerate(groups, 1):
+        for row in rows:
+            places.setdefault((row["source"], row["run_id"]), []).append(f"{kind}-{index}")
+    nowhere = ("",) * (len(table.columns) - 1)
+    leads = tuple((f"{kind}-{index}", *nowhere) for index in range(1, len(groups) + 1))
+    return Groups(table=replace(table, leads=leads), places={run: tuple(names) for run, names in places.items()})
+
+
+def _count(rows: Sequence[Mapping[str, Any]]) -> Value:
+    return text(len(rows))
+
+
+def _which(rows: Sequence[Mapping[str, Any]]) -> Value:
+    return text(some([row["run_id"] for row in rows], MOST_NAMES, "\n"))
+
+
+def _some(values: Iterable[Any]) -> str:
+    """Each value once, a few of many."""
+    return some(list(dict.fromkeys(str(value) for value in values if value is not None)), MOST_NAMES)
+
+
+def _without_names(row: Mapping[str, Any], words: str) -> str:
+    for name in (row["run_id"], row["cell_id"], row["failed_host"]):
+        words = words.replace(name, "") if name else words
+    return _VARYING.sub("0", words)

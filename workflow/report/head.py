@@ -1,0 +1,152 @@
+"""The head of the page: what was measured, on what, how much of it, and what came out, each as the tables have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from base.logs import printable
+from workflow.report.analysis import Analysis
+from workflow.report.derive import Comparison
+from workflow.report.digits import joined, percent, with_error
+from workflow.report.leads import cell_place
+from workflow.report.plots import line_label
+from workflow.report.statistics import Estimate
+from workflow.report.tables import baseline_text
+
+MOST_KINDS: Final = 3
+
+
+def lead(analysis: Analysis) -> str:
+    """Cells, runs, sites, days and baseline."""
+    starts = [start for start in analysis.frame["start"].drop_nulls().to_list() if start]
+    ends = [end for end in analysis.frame["end"].drop_nulls().to_list() if end]
+    days = sorted({moment[:10] for moment in (min(starts), max(ends))}) if starts and ends else []
+    where = " and ".join(dict.fromkeys(source.site or source.label for source in analysis.sources))
+    when = f", {' to '.join(days)}" if days else ""
+    return printable(
+        f"{many(len(analysis.cells), 'cell')}, {many(analysis.summary.num_runs, 'run')} on {where}{when}. "
+        f"Baseline: {baseline_text(analysis)}."
+    )
+
+
+def hardware(analysis: Analysis) -> str:
+    """On how many machines of which kind, as the records tell."""
+    hosts = {host for hosts in analysis.frame["hosts"].drop_nulls().unique().to_list() for host in hosts.split(",")}
+    kinds = sorted({kind for text in analysis.frame["machine"].drop_nulls().unique().to_list() for kind in text.split(" + ")})
+    if not hosts or not kinds:
+        return ""
+    more = f" and {len(kinds) - MOST_KINDS} more kinds" if len(kinds) > MOST_KINDS else ""
+    each = "each " if len(hosts) > 1 and len(kinds) == 1 else ""
+    return printable(f"Measured on {many(len(hosts), 'host')}: {each}{'; '.join(kinds[:MOST_KINDS])}{more}.")
+
+
+def tiles(analysis: Analysis) -> list[dict[str, str]]:
+    """`to`: the place in the page that the number leads to."""
+    summary = analysis.summary
+    best = _best(analysis)
+    found = [
+        {
+            "value": f"{summary.ok} / {summary.num_runs}",
+            "text": "runs measured",
+            "kind": "good" if summary.ok == summary.num_runs else "",
+            "to": "runs",
+        },
+        {"value": str(summary.failed_rows), "text": "failed rows", "kind": "bad" if summary.failed_rows else "", "to": "failures"},
+    ]
+    if summary.missing:
+        found.append(
+            {
+                "value": str(summary.missing),
+                "text": f"{'run' if summary.missing == 1 else 'runs'} not run yet",
+                "kind": "",
+                "to": "failures",
+            }
+        )
+    if best and best.speedup and best.efficiency:
+        what = f"{_choice(analysis)}, on {_processes(analysis, best)}"
+        to = cell_place(analysis, best.cell.source, best.cell.cell_id)
+        found.append({"value": f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", "text": what, "kind": "", "to": to})
+        found.append({"value": percent(best.efficiency.value, 0), "text": "its efficiency", "kind": "", "to": to})
+    return found
+
+
+def findings(analysis: Analysis) -> list[str]:
+    """The best speed-up with all that speaks against it, and how many runs stand behind a cell."""
+    best = _best(analysis)
+    if best is None or best.speedup is None or best.efficiency is None or best.partner is None:
+        return ["There is no comparison with a baseline yet: a speed-up needs a measured run of the baseline and of another cell."]
+    count = len(_measured(analysis))
+    chosen = best.speedup.among(count)
+    value, error = with_error(chosen)
+    shown, unsure = (value, f"; {error}" if error else "") if chosen.low is None else (joined((value, error)), "")
+    words = [
+        f"{line_label(analysis, best)} on {_processes(analysis, best)}: {shown} times the throughput of {best.partner.num_processes} "
+        f"(efficiency {percent(best.efficiency.value)}, {best.scaling} scaling{unsure})."
+    ]
+    if count > 1:
+        wider = "; its 95 % confidence interval allows for that choice, and is wider than in the tables" if chosen.low is not None else ""
+        words.append(f"This is the largest of {count} measured speed-ups{wider}.")
+    words += _doubt(chosen)
+    if best.marks:
+        words.append("It carries marks: see the footnotes of the table.")
+    return [" ".join(words), _behind(analysis)]
+
+
+def _doubt(speedup: Estimate) -> list[str]:
+    """What the interval says against a speed-up, if it does and there is one."""
+    if speedup.low is None or speedup.high is None or speedup.low > 1:
+        return []
+    if speedup.high < 1:
+        return ["The whole interval is below 1, so this is slower than the baseline."]
+    return ["The interval includes 1, so this is no proof of a speed-up."]
+
+
+def _behind(analysis: Analysis) -> str:
+    """How many runs, jobs and sets of nodes stand behind a number: what all runs had in common is in no interval."""
+    cells = [cell for cell in analysis.cells if cell.num_measured]
+    runs, jobs, nodes = (
+        _span(numbers) for numbers in zip(*((cell.num_measured, cell.num_allocations, cell.num_node_sets) for cell in cells), strict=True)
+    )
+    same = [cell for cell in cells if cell.num_measured > 1 and cell.num_node_sets == 1]
+    where = "In every cell" if len(same) == len(cells) else f"In {len(same):,} of {len(cells):,} cells"
+    doubt = f" {where} all runs were on the same nodes: these intervals say nothing about other nodes." if same else ""
+    stand = ", ".join((_counted(runs, "measured run"), f"from {_counted(jobs, 'allocation')}", f"on {_counted(nodes, 'set')} of nodes"))
+    return f"Behind a cell {'stands' if runs == '1' else 'stand'} {stand}.{doubt}"
+
+
+def _counted(span: str, noun: str) -> str:
+    return f"{span} {noun}" if span == "1" else f"{span} {noun}s"
+
+
+def many(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return _counted(str(number), noun)
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """`3`, or `1 to 3`."""
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _processes(analysis: Analysis, comparison: Comparison) -> str:
+    """`1 process`, `8 GPUs`."""
+    number = comparison.cell.num_processes
+    return f"{number} {analysis.process_name if number == 1 else analysis.processes}"
+
+
+def _choice(analysis: Analysis) -> str:
+    count = len(_measured(analysis))
+    return f"best of {count:,} speed-ups" if count > 1 else "speed-up"
+
+
+def _measured(analysis: Analysis) -> list[Comparison]:
+    """All measured speed-ups that the table and the plots show. A cell with the same partner on a weak and a strong line is one of them."""
+    shown = [one for line in analysis.lines.values() for one in line if one.speedup and not one.is_baseline]
+    return list({(id(one.cell), id(one.partner)): one for one in reversed(shown)}.values())[::-1]
+
+
+def _best(analysis: Analysis) -> Comparison | None:
+    """The largest measured speed-up; its marks are shown beside it. Its own interval says too much: it was chosen by its value."""
+    return max(_measured(analysis), key=lambda comparison: comparison.speedup.value if comparison.speedup else 0.0, default=None)

@@ -1,0 +1,151 @@
+"""How to reproduce a study: its file as it was typed, its site, and commands, which a test takes from a page and runs in a fresh clone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import RecordError
+from base.jsonfile import read_content
+from base.logs import masked, printable
+from workflow.report.analysis import Analysis
+from workflow.report.provenance import Block
+from workflow.report.sources import Source
+from workflow.study.paths import STUDY_SOURCE
+from workflow.study.site import Site
+
+MAX_BYTES: Final = 1 << 20
+END: Final = "END_OF_FILE"
+STORAGE: Final = ".slipway/storage"
+LOCAL: Final = ("name", "storage", "cache", "device")
+_RENAMED: Final = {"memory_per_node_bytes": "memory_per_node", "walltime_s": "walltime", "deadline_margin_s": "deadline_margin"}
+_UNITS: Final = {
+    "memory_per_node_bytes": "B",
+    "walltime_s": "s",
+    "deadline_margin_s": "s",
+    "max_bytes": "B",
+    "check_s": "s",
+    "bytes_per_s": "B",
+}
+_DEFAULTS: Final = {field.name: field.default for field in fields(Site) if field.default is not MISSING}
+HOW: Final = (
+    ("samples/s", "samples of the measured window over its wall time, that of the slowest process; mode infer: the sum of the own"),
+    ("step time", "median over the measured steps of the slowest process's time; warm-up steps are left out"),
+    ("cell", "geometric mean over its runs; interval: Student's t on the logarithms, the run being the unit; none below three"),
+    ("speed-up S", "samples/s over the baseline's; interval by Welch on the logarithms"),
+    ("efficiency E", "S / (N / N0), N and N0 the processes of cell and baseline"),
+    ("weak, strong", "the baseline has the same batch per process, or the same global batch"),
+)
+
+
+def reproduction(analysis: Analysis) -> tuple[Block, ...]:
+    """The study file, and the commands that make its runs and tables anew; those that make the tables from the records."""
+    blocks = [block for source in analysis.sources for block in _of_source(analysis, source)]
+    directories = " ".join(f"--results {shlex.quote(source.path)}" for source in analysis.sources)
+    again = Block(
+        title="Tables, plots and this page, from the records",
+        text="The records say everything that a table says. Where the results were copied, name the copy.",
+        code=printable(f"python -m workflow.report all {directories}"),
+    )
+    return (_checkout(analysis), *blocks, again, Block(title="How the numbers are made", items=HOW))
+
+
+def study_text(source: Source) -> str | None:
+    """The study file as it was typed, stored beside the results; None where an older version left none."""
+    try:
+        return read_content(Path(source.path, STUDY_SOURCE), max_bytes=MAX_BYTES).decode(errors="replace")
+    except RecordError:
+        return None
+
+
+def _checkout(analysis: Analysis) -> Block:
+    commits = [sha for sha in analysis.frame["git_sha"].drop_nulls().unique(maintain_order=True).to_list() if sha]
+    versions = [version for version in analysis.frame["slipway_version"].drop_nulls().unique(maintain_order=True).to_list() if version]
+    dirty = "true" in analysis.frame["git_dirty"].drop_nulls().unique().to_list()
+    words = ["In a fresh clone of Slipway, with Python 3.11 or newer and make."]
+    if len(commits) > 1:
+        words.append(f"The runs came from {len(commits)} commits, of which this is the first: see Provenance.")
+    if not commits:
+        words.append(
+            f"The records name no commit: they came from an installed version {' and '.join(versions) or 'that they do not tell'}."
+        )
+    if dirty:
+        words.append("Some runs came from a checkout with changes that are in no commit; those changes are not known.")
+    code = [f"git checkout --quiet {shlex.quote(commits[0])}"] if commits else []
+    return Block(
+        title="Slipway as it was",
+        text=printable(" ".join(words)),
+        code=printable("\n".join([*code, "make .venv/.run", ". .venv/bin/activate"])),
+    )
+
+
+def _of_source(analysis: Analysis, source: Source) -> tuple[Block, ...]:
+    several = len(analysis.sources) > 1
+    of = f" ({source.label})" if several else ""
+    number = analysis.sources.index(source) + 1 if several else ""
+    study, site = f"study{number}.yaml", f"site{number}.yaml"
+    typed = study_text(source)
+    if typed is None:
+        nothing = "The study file was not stored: the results are of an older version. study.json beside them has all that it came to."
+        return (Block(title=printable(f"The study file{of}"), text=nothing),)
+    own, told = _site_text(source.site_keys)
+    chosen = site if own else "local"
+    scheduled = source.site_keys.get("scheduler", "local") != "local"
+    runs = (
+        f"slipway submit {study} --site {chosen} --wait"
+        if scheduled
+        else f"snakemake --profile profiles/local --configfile {study} --config site={chosen}"
+    )
+    blocks = [
+        Block(
+            title=printable(f"The study file, as it was typed{of}"),
+            text="Relative paths in it are relative to the file.",
+            code=_file(study, typed),
+        )
+    ]
+    if own:
+        blocks.append(Block(title=printable(f"The site{of}"), text=printable(told), code=_file(site, own)))
+    return (
+        *blocks,
+        Block(title=printable(f"Runs, tables and page{of}"), code=f"{runs}\nslipway tables --study {study} --site {chosen} --show"),
+    )
+
+
+def _file(name: str, text: str) -> str:
+    """The command that writes it. What cannot be shown is replaced in it."""
+    shown = printable(text if text.endswith("\n") else f"{text}\n")
+    end = END
+    while end in shown.splitlines():
+        end += "_"
+    return f"cat > {name} <<'{end}'\n{shown}{end}"
+
+
+def _site_text(keys: Mapping[str, Any]) -> tuple[str, str]:
+    """The site file, with storage of its own so that the results that there are do not count as done; and what is to be said of it. Nothing
+    for the built-in site, this machine."""
+    stated = {key: value for key, value in keys.items() if key != "name" and not _is_default(key, value)}
+    if not keys or (keys.get("name") == "local" and stated.keys() <= set(LOCAL)):
+        return "", ""
+    import yaml
+
+    whole = {_RENAMED.get(key, key): _stated(key, value) for key, value in stated.items()}
+    text = yaml.safe_dump({**whole, "storage": STORAGE}, sort_keys=False, allow_unicode=True, width=1000)
+    hidden = masked(text)
+    secrets = " What looked like a secret in it is ***: put it back." if hidden != text else ""
+    return hidden, f"As the runs had it, but with storage of its own; on a cluster clone to storage that all nodes see.{secrets}"
+
+
+def _is_default(key: str, value: Any) -> bool:
+    default = _DEFAULTS.get(key)
+    return value == (list(default) if isinstance(default, tuple) else default) or value in (None, [], {})
+
+
+def _stated(key: str, value: Any) -> Any:
+    """As a site file has it: sizes and times with their units, nothing that was not stated."""
+    if isinstance(value, dict) and key != "images":
+        inner = {"check_s": "check"}
+        return {inner.get(name, name): _stated(name, entry) for name, entry in value.items() if entry is not None}
+    return f"{value:.15g}{_UNITS[key]}" if key in _UNITS and isinstance(value, int | float) else value

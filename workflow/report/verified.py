@@ -1,0 +1,76 @@
+"""What was verified, and how that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from base.units import counted, format_size
+
+
+@dataclass
+class Verified:
+    """What was looked at. `not_sealed`: records of a version that had no seals; `unread`: runs for which there was no time; `silent`: runs
+    of which a file did not come; `without`: runs of the study that have no record, since they were not begun, are not finished, or somebody
+    has removed them; `outputs`: files made of the records that were made again and compared; `left_outputs`: directories where not."""
+
+    runs: int = 0
+    records: int = 0
+    not_sealed: int = 0
+    recomputed: int = 0
+    files: int = 0
+    bytes: int = 0
+    unread: int = 0
+    silent: int = 0
+    without: int = 0
+    outputs: int = 0
+    left_outputs: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    def add(self, other: Verified) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was asked for was looked at, and is as it was written."""
+        return not (self.findings or self.unread or self.silent or self.left_outputs)
+
+
+def to_json(found: Verified) -> dict[str, Any]:
+    """For the way from a child process."""
+    return asdict(found)
+
+
+def from_json(value: Mapping[str, Any]) -> Verified:
+    """What to_json made."""
+    return Verified(**value)
+
+
+def summary(found: Verified, sources: Sequence[Path]) -> str:
+    """What was verified, in one line, and of what was not that it was not."""
+    sealed = f", {found.not_sealed} of them without a seal: of an earlier version" if found.not_sealed else ""
+    where = ", ".join(str(source) for source in sources)
+    parts = [
+        f"{where}: {counted(found.runs, 'run')}, {counted(found.records, 'record')}{sealed}, {counted(found.files, 'file')} "
+        f"({format_size(found.bytes)})",
+        f"numbers of {counted(found.recomputed, 'attempt')} computed again",
+        f"{counted(found.outputs, 'file')} of tables, plots and page made again" if found.outputs else "",
+        f"{counted(found.without, 'run')} of the study without a record" if found.without else "",
+        f"{counted(found.silent, 'run')} not verified: storage did not answer" if found.silent else "",
+        f"{counted(found.unread, 'run')} not verified: {'storage did not answer' if found.silent else 'the time was over'}"
+        if found.unread
+        else "",
+        "tables, plots and page not verified" if found.left_outputs else "",
+    ]
+    return f"{'; '.join(part for part in parts if part)}: {_verdict(found)}"
+
+
+def _verdict(found: Verified) -> str:
+    if found.findings:
+        return counted(len(found.findings), "finding")
+    if not found.runs and not found.records and not found.outputs:
+        return "nothing was looked at"
+    return "all is what was written" if found.is_whole else "what was looked at is what was written"
