@@ -19,6 +19,7 @@ localrules:
     dataset_plan,
     dataset,
     image,
+    outdated,
     collect,
     tables,
     plots,
@@ -29,5 +30,6 @@ rule all:
     default_target: True
     input:
         GRAPH.receipts,
+        GRAPH.outdated,
         rules.tables.output,
         rules.page.output,

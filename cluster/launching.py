@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from base.errors import AllocationError
 from cluster.types import Launch
@@ -70,8 +70,3 @@ class Launched:
                 except BrokenPipeError:
                     continue
         os.close(self.exit_fd)
-
-
-def node_environment(environ: Mapping[str, str], names: Sequence[str], prefixes: Sequence[str]) -> dict[str, str]:
-    """Pure: of `environ`, what is on the allow list: nothing else reaches node programs and what they start."""
-    return {key: value for key, value in environ.items() if key in names or key.startswith(tuple(prefixes))}

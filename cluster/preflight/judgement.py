@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from base.units import some
 from cluster.preflight.rates import EXCESS_S, best_of, judge_rates
 from cluster.preflight.results import Finding, Place, Rates, Reach, told
 
@@ -19,17 +20,14 @@ def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach
     failed = {pair: reach for pair, reach in sorted(reached.items()) if reach.problem is not None}
     if not failed:
         return None
-    shown = [told(places, pair, str(reach.problem)) for pair, reach in list(failed.items())[:MOST_PAIRS]]
-    more = f"; and {len(failed) - MOST_PAIRS} more" if len(failed) > MOST_PAIRS else ""
+    shown = some([told(places, pair, str(reach.problem)) for pair, reach in failed.items()], MOST_PAIRS, "; ")
     accused = _most_accused(failed, len(places))
     blame = ""
     if accused is not None:
         count = sum(accused in pair for pair in failed)
         blame = f". {places[accused].name} is in {count} of these {len(failed)}: look there first (address, interface, firewall, cable)"
     what = "this pair of nodes" if len(failed) == 1 else f"these pairs of nodes ({len(failed)} of {len(reached)})"
-    return Finding(
-        text=f"the network does not connect {what}: {'; '.join(shown)}{more}{blame}", nodes=_involved(failed, accused), fatal=True
-    )
+    return Finding(text=f"the network does not connect {what}: {shown}{blame}", nodes=_involved(failed, accused), fatal=True)
 
 
 def _most_accused(failed: Iterable[tuple[int, int]], nodes: int) -> int | None:

@@ -43,7 +43,9 @@ def plan_allocation(
     hostname, pid = identity
     device = request.device or ("cuda" if gpus else "cpu")
     if device == "cuda" and not gpus:
-        raise AllocationError("device: cuda was asked, and nvidia-smi shows no GPU on this machine; use `device: cpu` in the site file")
+        raise AllocationError(
+            "device: cuda was asked, and nvidia-smi shows no GPU on this machine; use `device: cpu` in the study or the site file"
+        )
     shares = split_gpus(gpus, request.nodes, request.gpus_per_node) if device == "cuda" else ((),) * request.nodes
     sets = core_sets(cores, topology, request.largest_nodes)[: request.nodes]
     nodes = tuple(

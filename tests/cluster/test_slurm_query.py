@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -94,10 +95,12 @@ def test_another_answer_is_an_error(text: str) -> None:
 
 
 def test_columns_of_squeue_are_read() -> None:
-    first = parse_jobs(stdout("squeue-named"))[0]
-    assert first == parse_job(stdout("show-job-requeued"), "7") or first.name == "odd name=1 x"
-    running = [job for job in parse_jobs(stdout("squeue-named")) if job.job_id == "8"]
-    assert running == [parse_job(stdout("show-job-running"), "8")]
+    jobs = {job.job_id: job for job in parse_jobs(stdout("squeue-named"))}
+    assert {job.name for job in jobs.values()} == {"odd name=1 x"}
+    assert jobs["8"] == parse_job(stdout("show-job-running"), "8")
+    assert dataclasses.replace(jobs["7"], batch_host=None) == parse_job(stdout("show-job-requeued"), "7"), (
+        "squeue writes n/a where scontrol is silent"
+    )
 
 
 def test_a_line_that_is_no_job_is_an_error() -> None:

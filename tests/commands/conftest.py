@@ -53,7 +53,7 @@ class House:
         self.capsys.readouterr()
         command = words[0] if words[0] not in ("dataset", "cache") else " ".join(words[:2])
         extra = ["--site", str(self.site)]
-        if command in ("plan", "status"):
+        if command in ("plan", "status", "submit"):
             extra.append(str(self.path))
         elif command not in ("cache ls", "cache rm", "reap"):
             extra += ["--study", str(self.path)]

@@ -30,7 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def noise(house: House, built: Path) -> House:
     """A house whose dataset is built."""
-    house.study(datasets={"digits": None, "noise": NOISE}, base={"dataset": "noise"}, axes={"model": ["resnet18"]})
+    house.study(datasets={"digits": None, "noise": NOISE}, base={"dataset": "noise"}, axes={"model": ["resnet18"], "batch_size": [4]})
     shutil.copytree(built, house.root / "storage")
     return house
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from base import VERSION
 from base.errors import StorageError
 from tests.commands.conftest import House
 from workflow.commands import main
@@ -18,10 +20,16 @@ ROOT = Path(__file__).parents[2]
 def test_help_names_every_command(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out
-    for name in ("plan", "submit", "status", "logs", "dataset", "cache", "tables", "report", "reap", "doctor", "gpus"):
+    for name in ("init", "plan", "submit", "status", "logs", "dataset", "cache", "tables", "report", "reap", "doctor", "gpus"):
         assert f"\n  {name} " in text
     for name in ("session", "compare"):
         assert f"\n  {name} " not in text
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"slipway {VERSION}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
 
 
 @pytest.mark.parametrize(

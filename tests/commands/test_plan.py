@@ -16,6 +16,7 @@ from tests.study.studies import changed, write
 from workflow.commands.study_plan import parse_gpu_memory
 from workflow.study.cost import gpu_hours, process_hours, refuse_over_budget
 from workflow.study.needs import dataset_needs
+from workflow.study.resolved import publish_resolved
 from workflow.study.series import series_of
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,6 @@ def test_a_plan_names_runs_and_writes_nothing(house: House, tree: Tree) -> None:
     assert tree(house.root) == before
     assert "small: 4 cells x 2 repeats = 8 runs" in said.out
     assert "runs: 8 missing; snakemake starts 8" in said.out
-    assert "no GPU hours (limit 10): everything runs on the CPU, 6.0 process hours" in said.out
     assert "digits   1797     " in said.out
     assert "lenet on digits  weak     1, 2       4" in said.out
 
@@ -44,21 +44,33 @@ def test_the_plan_for_programs(house: House) -> None:
     assert plan["runs"]["done"] == plan["runs"]["failed"] == 1
     assert plan["runs"]["to_run"] == [run.run_id for run in study.runs[2:]]
     assert plan["site"]["name"] == "here"
-    assert plan["gpu_hours"] == {"planned": 0.0, "limit": 10.0}
+    assert plan["gpu_hours"] == {"planned": 0.0, "limit": 100.0}
     assert plan["datasets"][0]["bytes_are"] == "estimated"
     assert [cell["fits"] for cell in plan["cells"]] == [True] * 4
     assert plan["notes"] == []
 
 
 def test_too_many_gpu_hours_are_refused(house: House) -> None:
+    house.site.write_text("storage: storage\ncache: {path: cache}\nscheduler: slurm\n")
     house.study(base={"device": "cuda"}, limits={"walltime": "1h", "gpu_hours": 11})
     said = house("plan")
     assert said.code == 10
-    assert "12.0 of 11 GPU hours" in said.out
+    assert "cost, at most: 12.0 GPU hours: 8 runs x walltime 1h00m x processes (limit: 11 GPU hours)" in said.out
     assert "limits.gpu_hours: the 8 missing runs may take 12.0 GPU hours" in said.err
     assert "at most 11" in said.err
     house.record(house.load().runs[0].run_id, "ok")
     assert house("plan").code == 0
+
+
+def test_another_file_of_the_name_is_refused(house: House) -> None:
+    publish_resolved(house.load())
+    (house.root / "other").mkdir()
+    house.path = write(house.root / "other", changed(axes={"batch_size": [16]}))
+    said = house("plan")
+    assert said.code == 10
+    assert "missing; snakemake starts" in said.out
+    assert f"would write into the results of another file: {house.load().results_dir}" in said.err
+    assert f"`slipway run {house.path} --adopt " in said.err
 
 
 def test_hours_are_of_processes_on_the_cpu(house: House) -> None:
@@ -84,9 +96,7 @@ def test_bytes_of_a_dataset_that_is_not_built(house: House) -> None:
     assert needs.train_samples == 3686
     study = house.study(datasets={"digits": {"source": "folder", "path": "photos", "size": 32}})
     assert dataset_needs(study, "digits").bytes_are == "unknown until built"
-    said = house("plan")
-    assert said.code == 0
-    assert "unknown until built" in said.out
+    assert "unknown until built" in house("plan").out
 
 
 def test_hours_that_storage_needs(house: House) -> None:
@@ -105,11 +115,6 @@ def test_one_of_each_has_its_grammar(house: House) -> None:
     assert " to one node\n" in out
 
 
-def test_a_batch_larger_than_the_training_split_is_noted(house: House) -> None:
-    house.study(axes={"batch_size": [900]})
-    assert "a global batch of 1800 is more than the about 1617 training samples of digits" in house("plan").out
-
-
 def test_memory_that_is_not_there_is_noted(house: House) -> None:
     house.site.write_text("storage: s\ncache: {path: c}\nmemory_per_node: 100MB\n")
     house.study(axes={"model": ["lenet", "resnet18"]})
@@ -118,17 +123,16 @@ def test_memory_that_is_not_there_is_noted(house: House) -> None:
     assert "TOO LITTLE" in said.out
 
 
-def test_credentials_that_are_not_there_are_noted_where_runs_are_containers(house: House) -> None:
-    for engine, noted in (("podman", True), ("bare", False)):
+def test_credentials_that_are_not_there_are_refused_where_runs_are_containers(house: House) -> None:
+    for engine, code in (("podman", 10), ("bare", 0)):
         house.site.write_text(f"storage: s\ncache: {{path: c}}\nengine: {engine}\nregistry_credentials: auth.json\n")
-        notes = house.json("plan")["notes"]
-        assert notes == (
-            [
-                f"site here: registry_credentials: {house.root}/auth.json is no file on this machine; `podman login` writes one; "
-                "a relative path begins at the site file; without the key the engine uses what it finds itself"
-            ]
-            if noted
-            else []
+        said = house("plan")
+        assert said.code == code
+        assert said.err == (
+            f"slipway: site here: registry_credentials: {house.root}/auth.json is no file on this machine; `podman login` writes one; "
+            "a relative path begins at the site file; without the key the engine uses what it finds itself\n"
+            if code
+            else ""
         )
 
 
@@ -212,9 +216,8 @@ def test_an_unknown_cell_has_an_answer(house: House) -> None:
     assert "did you mean" in said.err
 
 
-def test_a_scheduler_that_is_not_here_yet(house: House) -> None:
+def test_a_cell_of_a_scheduler_that_is_not_here_yet(house: House) -> None:
     house.site.write_text("storage: s\ncache: {path: c}\nscheduler: lsf\ndevice: cpu\n")
-    assert house("plan").code == 0
     said = house("plan", "--cell", house.load().cells[0].cell_id)
     assert said.code == 11
     assert "scheduler 'lsf' is not here yet; valid: " in said.err
@@ -223,7 +226,8 @@ def test_a_scheduler_that_is_not_here_yet(house: House) -> None:
 @pytest.mark.slow
 def test_ten_thousand_runs(house: House) -> None:
     axes = {"batch_size": list(range(1, 101)), "nodes": list(range(1, 51))}
-    house.path = write(house.root, changed(axes=axes))
+    datasets = {"digits": {"source": "synthetic", "samples": 10_000, "size": 32}}
+    house.path = write(house.root, changed(axes=axes, datasets=datasets))
     said = house("plan")
     assert said.code == 0
     assert "small: 5,000 cells x 2 repeats = 10,000 runs" in said.out
@@ -241,3 +245,15 @@ def test_a_cell_in_a_container_shows_the_whole_command(house: House, engine: str
     said = house("plan", "--cell", cell.cell_id).out
     assert f"\n  {engine} " in said
     assert "SLIPWAY_OUT=/slipway/out" in said
+
+
+def test_commands_to_type_are_quoted_and_keep_the_site(house: House) -> None:
+    folder = house.root / "a b"
+    folder.mkdir()
+    house.path = house.path.rename(folder / "study.yaml")
+    cell = house.load().cells[0].cell_id
+    assert f"\n  slipway plan '{folder}/study.yaml' --cell {cell} --site {house.site}\n" in house("plan").out
+    house.record(house.load().runs[0].run_id, "ok")
+    assert f"logs: slipway logs RUN --study '{folder}/study.yaml' --site {house.site}\n" in house("status").out
+    said = house("submit")
+    assert f"`slipway run '{folder}/study.yaml' --site {house.site}` runs the study" in said.err

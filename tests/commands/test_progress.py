@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import pytest
 
-from workflow.commands.progress import describe, progress
+from workflow.commands import progress as module
+from workflow.commands.progress import describe, progress, waiting
 
 
 class Clock:
@@ -78,3 +80,60 @@ def test_an_error_leaves_the_bar() -> None:
             raise ValueError("x")
     except ValueError:
         assert stream.getvalue()
+
+
+class Watched(io.StringIO):
+    """It tells when a line with `word` has come."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__()
+        self.word, self.there = word, threading.Event()
+
+    def write(self, text: str) -> int:
+        if self.word in text:
+            self.there.set()
+        return super().write(text)
+
+
+def test_work_that_counts_nothing_yet_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY_S", 0.001)
+    stream = Watched("dataset photos: 0 samples")
+    with progress("dataset photos", "samples", stream):
+        assert stream.there.wait(60)
+
+
+def test_waiting_says_what_for_as_long_as_it_lasts() -> None:
+    stream = Watched("tables: reading (")
+    with waiting("tables", stream, every_s=0.001) as now:
+        now("reading")
+        assert stream.there.wait(60)
+    assert stream.getvalue().startswith("tables")
+
+
+def test_short_waiting_leaves_nothing_behind() -> None:
+    stream = io.StringIO()
+    with waiting("tables", stream) as now:
+        now("reading")
+    with waiting("job 7", stream, every_s=None) as now:
+        now("runs")
+    assert stream.getvalue() == ""
+
+
+def test_waiting_on_a_terminal_shows_time_and_words() -> None:
+    stream = Terminal()
+    with waiting("job 7", stream) as now:
+        now("[bold]waits")
+    assert "job 7" in stream.getvalue()
+    assert "[bold]waits" in stream.getvalue()
+    assert "0:00:00" in stream.getvalue()
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_no_thread_runs_beside_work_that_forks(stream: type[io.StringIO]) -> None:
+    before, shown = set(threading.enumerate()), stream()
+    with progress("verify digits", "runs", shown, forks=True) as callback:
+        callback(3, 8)
+        assert set(threading.enumerate()) <= before
+    with progress("verify digits", "runs", shown) as callback:
+        assert set(threading.enumerate()) - before
+    assert "verify digits" in shown.getvalue()

@@ -195,7 +195,7 @@ def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path
         {"what": "the images", "reason": "image 'x:1' is not on this machine", "log": str(log)},
         {"what": f"dataset {name}", "reason": reason, "log": str(plan)},
     ]
-    assert f"waits for the images: image 'x:1' is not on this machine\n  log: {log}" in house("status").out
+    assert f"waits for the images: image 'x:1' is not on this machine\n    log: logs/{log.name}" in house("status").out
     images.write_text("{}")
     (study.build_dir(name) / "dataset.json").write_text("{}")
     assert house.json("status")["hindrances"] == []
@@ -221,3 +221,13 @@ def test_what_a_record_says_of_the_earlier_attempt_is_believed_only_where_it_is_
     write_logs(house.record(name, "ok", attempt=3, resumed_from={"attempt": "\x1b]0;pwned\x07", "step": 130, "used_s": 60.0}))
     assert house("logs", name, "--attempt", "2").out.startswith("attempt 2 went on from attempt 1 at step 130 (see --attempt)\n")
     assert "pwned" not in house("logs", name, "--attempt", "3").out
+
+
+def test_what_else_its_machines_did_while_a_run_measured_is_told(house: House) -> None:
+    name = house.load().runs[0].run_id
+    words = "local-0: others used 1.3 of 2 cores while it measured (\x1b[31mvim of bob)"
+    write_logs(house.record(name, "ok", busy=[words]))
+    shown = words.replace("\x1b", "\ufffd")
+    assert house("logs", name).out.startswith(f"busy: {shown}\n")
+    (run,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
+    assert (run["state"], run["reason"]) == ("done", words)

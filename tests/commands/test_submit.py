@@ -151,7 +151,7 @@ def test_this_machine_has_no_queue(house: House, queue: Queue, submit: Callable[
     house.site.write_text("storage: storage\ncache: {path: cache}\n")
     said = submit()
     assert said.code == 11
-    assert "snakemake --profile profiles/local" in said.err
+    assert f"`slipway run {house.path} --site {house.site}` runs the study" in said.err
 
 
 def test_the_plan_says_what_slurm_would_be_asked(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

@@ -118,11 +118,10 @@ def ended(process: subprocess.Popen[Any], limit_s: float = 240) -> str:
 
 def test_a_job_for_every_run(place: Place) -> None:
     shown = ended(place.snakemake("-n"))
-    assert "nodes=2, gres=gpu:1, mpi=srun, tasks=2" in shown
-    assert "slurm_partition=main, slurm_extra=--exclusive --open-mode=append" in shown
+    assert shown.count("stage, train, push") >= 4, "a line in words for each run"
     said = ended(place.snakemake())
     assert "invalid option" not in said
-    assert "4 of 4 runs have a result" in said
+    assert len(list(place.results.glob("runs/*/record.json"))) == 4
     runs = place.started()
     assert len({run for run, _, _ in runs}) == len(runs) == 4
     assert len({job for _, job, _ in runs}) == 4
@@ -142,7 +141,7 @@ def test_a_silent_controller_loses_no_job_and_starts_none_twice(place: Place) ->
         place.cluster.ctld("cont")
     said = ended(snakemake)
     assert "slurmctld does not answer; the jobs are waited for" in said
-    assert "4 of 4 runs have a result" in said
+    assert len(list(place.results.glob("runs/*/record.json"))) == 4
     runs = [run for run, *_ in place.started()]
     assert len(set(runs)) == len(runs) == 4
 
@@ -166,5 +165,5 @@ def test_one_job_for_the_study(place: Place) -> None:
 def test_a_profile_that_does_not_fit_is_refused(place: Place) -> None:
     local = place.snakemake("-n", profile="local")
     said, _ = local.communicate(timeout=60)
-    assert local.returncode == 1
+    assert local.returncode == 10
     assert "use --profile profiles/slurm for a job per run, or `slipway submit STUDY`" in said

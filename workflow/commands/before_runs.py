@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from base.untrusted import open_plain
+from workflow.commands.log_tail import last_error
 from workflow.study.image_file import images_file
 from workflow.study.study import Study
-
-ERROR: Final = " ERROR "
-TAIL_BYTES: Final = 1 << 20
-"""What is read of a log: the last error is near its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +22,7 @@ class Hindrance:
 
 def hindrances(study: Study) -> tuple[Hindrance, ...]:
     """Pinned images and datasets that are not there and whose last attempt failed. Reads only."""
-    return tuple(Hindrance(what=what, reason=reason, log=str(log)) for what, log in _waited_for(study) if (reason := _last_error(log)))
+    return tuple(Hindrance(what=what, reason=reason, log=str(log)) for what, log in _waited_for(study) if (reason := last_error(log)))
 
 
 def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
@@ -40,14 +34,3 @@ def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
         build = study.build_dir(name)
         if not (build / "dataset.json").exists():
             yield from ((f"dataset {name}", log) for log in sorted((build / "logs").glob("*.log")))
-
-
-def _last_error(log: Path) -> str | None:
-    try:
-        with os.fdopen(open_plain(log), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            lines = file.read(TAIL_BYTES).decode(errors="replace").splitlines()
-    except OSError:
-        return None
-    errors = [line.partition(ERROR)[2] for line in lines if ERROR in line]
-    return errors[-1] if errors else None

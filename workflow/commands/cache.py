@@ -30,9 +30,11 @@ def ls(site_name: str | None, as_json: bool) -> None:
         show.line(f"nothing is cached: {site.cache.path} is empty or not there")
     for cache, rows in found:
         limit = f" of {format_size(site.cache.max_bytes)}" if site.cache.max_bytes else ""
-        show.line(f"{cache}: {format_size(sum(row.bytes for row in rows))}{limit}")
+        show.prose(f"{cache}: {format_size(sum(row.bytes for row in rows))}{limit}", "  ")
         if rows:
-            show.table(("name", "kind", "bytes", "last used", ""), [_cells(row) for row in rows])
+            show.table(("name", "kind", "bytes", "last used", "state"), [_cells(row, site.storage) for row in rows])
+    if any(row.kind == "result" for _, rows in found for row in rows):
+        show.line(f"storage: {site.storage}")
 
 
 def rm(site_name: str | None, names: Sequence[str], force: bool) -> None:
@@ -57,12 +59,12 @@ def _named(caches: Sequence[Path]) -> str:
     return ", ".join(map(str, caches)) or "there is none"
 
 
-def _cells(row: Row) -> Sequence[object]:
+def _cells(row: Row, storage: Path) -> Sequence[object]:
     used = datetime.fromtimestamp(row.last_used).astimezone().isoformat(" ", "minutes")[:16]
     words = [f"in use by {lease}" for lease in row.leases]
     words += [f"DAMAGED: {row.damaged}"] if row.damaged else []
-    words += [f"not delivered to {row.target}; slipway reap --push"] if row.kind == "result" else []
-    return row.name, row.kind, format_size(row.bytes), used, "; ".join(words)
+    words += [f"not delivered to {str(row.target).removeprefix(f'{storage}/')}; slipway reap --push"] if row.kind == "result" else []
+    return row.name, row.kind, format_size(row.bytes), used, "; ".join(words) or None
 
 
 def _json(row: Row) -> dict[str, Any]:

@@ -8,15 +8,32 @@ from pathlib import Path
 
 from base.errors import StagingError
 from base.trusted import is_group_open, why_distrusted
+from base.userpath import expanded_path
 from cluster.schedulers import local
 from workflow.study.site import Site
+
+
+def cache_here(site: Site) -> Path:
+    """`cache.path` of the site as it is called on this machine. Raises StagingError where a variable in it is not set here."""
+    try:
+        return expanded_path(str(site.cache.path), os.environ)
+    except ValueError as error:
+        raise StagingError(f"cache.path of the site {site.name!r}: {error}; look on a node, inside of a job that sets it") from error
+
+
+def cache_or_none(site: Site) -> Path | None:
+    """The same; None where a variable in it is not set here: this machine is no node."""
+    try:
+        return cache_here(site)
+    except StagingError:
+        return None
 
 
 def caches_here(site: Site) -> list[Path]:
     """Those that are there. What somebody else has put beside them is none. Raises StagingError where somebody else could change what is
     in them."""
-    cache, group = site.cache.path, site.shared == "group"
-    if not cache.is_dir():
+    cache, group = cache_or_none(site), site.shared == "group"
+    if cache is None or not cache.is_dir():
         return []
     found = [cache]
     if site.scheduler == local.NAME:

@@ -13,6 +13,7 @@ from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.recheck import CHECK_S
 from workflow.commands import show
+from workflow.commands.caches import cache_here
 from workflow.commands.datasets import dataset_root
 from workflow.commands.progress import progress
 from workflow.study.site_file import load_site
@@ -50,7 +51,7 @@ def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None
         )
     private_umask(group=site.shared == "group")
     root = dataset_root(study, site_name, name)
-    cache = site.cache.path / f"{local.NAME}-{node}" if site.scheduler == "local" else site.cache.path
+    cache = cache_here(site) / f"{local.NAME}-{node}" if site.scheduler == "local" else cache_here(site)
     rate = site.storage_limit.bytes_per_s if site.storage_limit else None
     check_s = CHECK_S if site.cache.check_s is None else site.cache.check_s
     options = StageOptions(copy=CopyOptions(bytes_per_s=rate), check_s=check_s, group=site.shared == "group")

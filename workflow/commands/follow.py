@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
@@ -11,6 +12,8 @@ from base.units import counted
 from cluster.slurm.query import JobInfo, jobs_named
 from cluster.slurm.submissions import ACTIVE, Submission, intervals, plain_reason
 from workflow.commands import show
+from workflow.commands.progress import waiting
+from workflow.study.again import command
 from workflow.study.paths import record_path
 from workflow.study.study import Study
 
@@ -20,25 +23,32 @@ PATIENCE_S = 10.0
 def follow(study: Study, job: Submission) -> None:
     """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that."""
     sys.stdout.flush()
-    said = ""
-    last: JobInfo | None = None
     try:
-        pauses = intervals()
-        while True:
-            time.sleep(next(pauses))
-            info, words = _look(job)
-            last = info or last
-            if info is not None and info.state in ACTIVE:
-                words = f"{_state_words(info)}; {_runs_words(study)}"
-            elif not words:
-                break
-            if words != said:
-                _say(f"{time.strftime('%H:%M:%S')} job {job.job_id}: {words}")
-                said, pauses = words, intervals()
+        with waiting(f"job {job.job_id}", every_s=None) as now:
+            last = _watch(study, job, now)
     except KeyboardInterrupt:
         show.line(f"job {job.job_id} goes on; `scancel {job.job_id}` ends it")
         raise
     _end(study, job, last)
+
+
+def _watch(study: Study, job: Submission, now: Callable[[str], None]) -> JobInfo | None:
+    """What Slurm said of the job last, when it is over; what changes is said in a line, and on a terminal how it stands meanwhile."""
+    said = ""
+    last: JobInfo | None = None
+    pauses = intervals()
+    while True:
+        time.sleep(next(pauses))
+        info, words = _look(job)
+        last = info or last
+        if info is not None and info.state in ACTIVE:
+            words = f"{_state_words(info)}; {_runs_words(study)}"
+        elif not words:
+            return last
+        if words != said:
+            _say(f"{time.strftime('%H:%M:%S')} job {job.job_id}: {words}")
+            now(words)
+            said, pauses = words, intervals()
 
 
 def _say(words: str) -> None:
@@ -62,12 +72,12 @@ def _end(study: Study, job: Submission, last: JobInfo | None) -> None:
     show.line(f"job {job.job_id} has ended ({state.lower()}); {_runs_words(study)}")
     if not left:
         return
-    words = f"{counted(left, 'run has', 'runs have')} no result; `slipway submit {study.path}` goes on with them"
+    words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` goes on with them"
     if state == "CANCELLED":
         raise Cancelled(f"job {job.job_id} was cancelled: {words}")
     if state in ("TIMEOUT", "PREEMPTED", "NODE_FAIL"):
         raise Preempted(f"job {job.job_id} ended with {state}: {words}")
-    raise RecordError(f"job {job.job_id} ended: {words}; `slipway status {study.path}` says why")
+    raise RecordError(f"job {job.job_id} ended: {words}; `{command(study, 'status')}` says why")
 
 
 def num_results(study: Study) -> int:

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from base import VERSION
 from base.errors import SlipwayError, StorageError
 from base.logs import configure, masked, printable, private_umask
 
@@ -17,7 +18,6 @@ DEFAULT_STUDY: Final = Path("config/study.yaml")
 
 app = typer.Typer(
     name="slipway",
-    help="Training studies on your own cluster: one study file in, checked scalability tables out. Runs are started by snakemake.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -28,12 +28,80 @@ cache_app = typer.Typer(help="What lies in this node's cache.", no_args_is_help=
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(cache_app, name="cache")
 
-StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file.", show_default=True)]
-StudyOption = Annotated[Path, typer.Option("--study", "-s", help="The study file.")]
+
+def _studies(incomplete: str) -> list[str]:
+    from workflow.commands import completion
+
+    return completion.studies(incomplete)
+
+
+def _sites(incomplete: str) -> list[str]:
+    from workflow.commands import completion
+
+    return completion.sites(incomplete)
+
+
+def _runs(context: typer.Context, incomplete: str) -> list[str]:
+    from workflow.commands import completion
+
+    return completion.runs(context.params, os.environ, incomplete)
+
+
+StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file.", show_default=True, autocompletion=_studies)]
+StudyOption = Annotated[Path, typer.Option("--study", "-s", help="The study file.", autocompletion=_studies)]
 SiteOption = Annotated[
-    str | None, typer.Option("--site", help="Name or path of a site file; default: $SLIPWAY_SITE, else config/sites/default.yaml.")
+    str | None,
+    typer.Option("--site", help="Name or path of a site file; default: $SLIPWAY_SITE, else the site `default`.", autocompletion=_sites),
+]
+PlacesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[STUDY | DIR...]", help="The study file, or results directories.", autocompletion=_studies),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"slipway {VERSION}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def slipway(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version.")] = False,  # noqa: ARG001
+) -> None:
+    """Training studies on your own cluster: one study file in, checked scalability tables out."""
+
+
+@app.command()
+def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where they go; made where it is not there.")]) -> None:
+    """Write a commented study file and a commented site file to begin with; what is there already is never overwritten."""
+    from workflow.commands import init as command
+
+    command.main(directory)
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True})
+def run_study(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY] [SNAKEMAKE_OPTION]...",
+            help="The study file, then any of Snakemake's options: -n, --cores 8, -k.",
+            autocompletion=_studies,
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="local, slurm, slurm-allocation, or a directory; default: what fits the site.")
+    ] = None,
+    site: SiteOption = None,
+    retry: Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")] = None,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Results of another study file of this name become this file's.")] = False,
+) -> None:
+    """Run a study: what is finished stays, the rest is made. Shows what runs, ends with the speed-up table."""
+    from workflow.commands import run as command
+
+    command.main(words or [], {"site": site, "retry": retry, "adopt": "yes" if adopt else None}, profile, DEFAULT_STUDY)
 
 
 @app.command()
@@ -60,6 +128,7 @@ def submit(  # noqa: PLR0913 - its options
         bool, typer.Option("--spread", help="Repeats of a cell on different nodes; default then: nodes of the largest run x repeats.")
     ] = False,
     retry: Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")] = None,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Results of another study file of this name become this file's.")] = False,
     only_print: Annotated[bool, typer.Option("--print", help="Print the batch script; write and submit nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end; exit 0 when all runs have a result.")] = False,
 ) -> None:
@@ -67,7 +136,7 @@ def submit(  # noqa: PLR0913 - its options
     from workflow.commands import submit as command
 
     width = command.Width(nodes=nodes, spread=spread)
-    command.main(study, site, command.Wanted(width=width, retry=retry, only_print=only_print, wait=wait))
+    command.main(study, site, command.Wanted(width=width, retry=retry, adopt=adopt, only_print=only_print, wait=wait))
 
 
 @app.command()
@@ -79,18 +148,24 @@ def status(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_jso
 
 
 @app.command()
-def logs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, or the beginning of its name that no other run has.")],
+def logs(  # noqa: PLR0913 - its options
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run, or the beginning of its name that no other run has.", autocompletion=_runs)
+    ],
     study: StudyOption = DEFAULT_STUDY,
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Default: the latest.")] = None,
     rank: Annotated[int | None, typer.Option("--rank", min=0, help="Of this rank only.")] = None,
     lines: Annotated[int | None, typer.Option("--lines", "-n", min=1, help="Only the last lines of each log.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written, until the run has ended.")] = False,
     site: SiteOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """The logs of a run: supervisor, nodes and ranks."""
     from workflow.commands import logs as command
 
-    command.main(study, site, run, command.Wanted(attempt=attempt, rank=rank, lines=lines))
+    if follow and as_json:
+        raise typer.BadParameter("--json is one document, which --follow would never end")
+    command.main(study, site, run, command.Wanted(attempt=attempt, rank=rank, lines=lines, follow=follow, as_json=as_json))
 
 
 @dataset_app.command("build")
@@ -171,27 +246,24 @@ def cache_rm(
 
 
 @app.command()
-def tables(
-    directories: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Results directories; default: that of the study.")
-    ] = None,
+def tables(  # noqa: PLR0913 - its options
+    places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: the first directory.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Write nothing; print the speed-up table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same for programs: write nothing, print it as JSON.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
 ) -> None:
     """Make the tables from whatever records there are; with --show, print the speed-up and leave all files alone."""
     from workflow.commands import tables as command
 
-    command.main(study, site, directories or [], command.Wanted(out=out, show=show, strict=strict))
+    command.main(study, site, places or [], command.Wanted(out=out, show=show, strict=strict, as_json=as_json))
 
 
 @app.command()
 def verify(
-    directories: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Results directories; default: that of the study.")
-    ] = None,
+    places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
     minutes: Annotated[
@@ -201,14 +273,12 @@ def verify(
     """Read every record and pushed file back, compute the numbers again from the events, and compare; exit 19 if one differs."""
     from workflow.commands import verify as command
 
-    command.main(study, site, directories or [], minutes)
+    command.main(study, site, places or [], minutes)
 
 
 @app.command()
 def report(
-    directories: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Results directories; default: that of the study.")
-    ] = None,
+    places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where everything goes; default: the first directory.")] = None,
@@ -216,7 +286,7 @@ def report(
     """Tables, plots and the page report.html, which opens without network."""
     from workflow.commands import report as command
 
-    command.main(study, site, directories or [], out)
+    command.main(study, site, places or [], out)
 
 
 @app.command()
@@ -226,7 +296,7 @@ def doctor(
     ] = None,
     site: SiteOption = None,
     write: Annotated[
-        bool, typer.Option("--write-site", help="Write config/sites/NAME.yaml from what is found here, instead of checking.")
+        bool, typer.Option("--write-site", help="Write the site file NAME.yaml from what is found here, instead of checking.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

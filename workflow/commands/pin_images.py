@@ -9,6 +9,7 @@ from pathlib import Path
 from base.errors import ContainerError
 from containers.engines import WITH_STORE, client
 from workflow.commands import show
+from workflow.commands.progress import waiting
 from workflow.study.graph import Graph
 from workflow.study.resolved import publish_resolved
 
@@ -24,9 +25,10 @@ def pin_here(graph: Graph) -> bool:
         return False
     from workflow.run.image import pin_study
 
-    publish_resolved(graph.study)
+    publish_resolved(graph.study, adopt=graph.adopt)
     show.line("pinning the study's images, once; a new one is archived on storage, which takes a while")
-    pin_study(Path(graph.results_dir), Path(file))
+    with waiting("images: pinning and archiving"):
+        pin_study(Path(graph.results_dir), Path(file))
     return True
 
 

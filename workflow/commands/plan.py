@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,22 +15,24 @@ from workflow.commands import show
 from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
 from workflow.study.baseline_keys import NOT_SERIES
-from workflow.study.cost import refuse_over_budget
 from workflow.study.needs import DatasetNeeds
+from workflow.study.origin import refuse_foreign_results
+from workflow.study.refusals import refuse_runs, refuse_site
 from workflow.study.series import Series
 from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.study import load_study
 from workflow.study.ways import SLURM
 
 MAX_ROWS: Final = 60
+INDENT: Final = "  "
 LEAST_SAID_S: Final = 1.0  # reading from storage that takes less is not worth a word
 
 
 def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
-    """Print the plan. Raises ConfigError when it takes more GPU hours than the study allows."""
+    """Print the plan. Raises after it what Snakemake would refuse the study with."""
     study = load_study(path, site)
-    refuse_foreign_scheduler(study.site, os.environ)
     if cell is not None:
+        refuse_foreign_scheduler(study.site, os.environ)
         from workflow.commands import cell_plan
 
         cell_plan.main(study, study.cell(cell), as_json)
@@ -38,7 +42,9 @@ def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
         show.json_value(to_json(plan))
     else:
         _print(plan)
-    refuse_over_budget(study, plan.to_run)
+    refuse_site(study, os.environ)
+    refuse_foreign_results(study)
+    refuse_runs(study, plan.to_run, os.environ)
 
 
 def to_json(plan: StudyPlan) -> dict[str, Any]:
@@ -53,6 +59,7 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
         "runs": {**counts(plan.states), "to_run": [run.run_id for run in plan.to_run]},
         "gpu_hours": {"planned": plan.gpu_hours, "limit": study.limits.gpu_hours},
         "process_hours": plan.process_hours,
+        "estimate": asdict(plan.outlook),
         "datasets": [_dataset_json(plan, needs) for needs in plan.datasets],
         "series": [
             {"cells": [cell.cell_id for cell in one.cells], "scaling": one.scaling, "has_baseline": one.has_baseline} for one in plan.series
@@ -64,6 +71,7 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
                 "memory_bytes": cell.memory_bytes,
                 "available_bytes": cell.available_bytes,
                 "fits": cell.fits,
+                "estimate": None if cell.estimate is None else asdict(cell.estimate),
             }
             for cell in plan.cells
         ],
@@ -104,26 +112,30 @@ def _seconds_to_read(plan: StudyPlan, needs: DatasetNeeds) -> float | None:
 def _print(plan: StudyPlan) -> None:
     study = plan.study
     product = f"{counted(len(study.cells), 'cell')} x {counted(study.repeats, 'repeat')} = {counted(len(study.runs), 'run')}"
-    show.line(f"{study.name}: {product}  ({study.path})")
+    show.prose(f"{study.name}: {product}  ({study.path})", INDENT)
     site = study.site
-    show.line(f"site {site.name}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}; results in {study.results_dir}")
+    show.prose(f"site {site.name}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}", INDENT)
+    show.line(f"results: {study.results_dir}")
     total = ", ".join(f"{count} {state}" for state, count in counts(plan.states).items() if count)
-    show.line(f"runs: {total}; snakemake starts {len(plan.to_run)}")
-    show.line(f"cost: {_cost(plan)}\n")
-    show.table(("dataset", "samples", "bytes", "", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets])
+    show.prose(f"runs: {total}; snakemake starts {len(plan.to_run)}", INDENT)
+    for text in _cost(plan):
+        show.prose(text, INDENT)
+    show.line()
+    show.table(("dataset", "samples", "bytes", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets])
     show.line()
     rows = _series_rows(plan.series)
     show.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
     _more(len(rows), "series")
     show.line()
     show.table(
-        ("cell", "batch", "global", "nodes", "per node", "memory", "of", "runs"), [_cell_row(cell) for cell in plan.cells[:MAX_ROWS]]
+        ("cell", "batch", "global", "nodes", "per node", "memory", "of", "a run", "runs"),
+        [_cell_row(cell) for cell in plan.cells[:MAX_ROWS]],
     )
     _more(len(plan.cells), "cells")
     for note in plan.notes:
-        show.line(f"note: {note}")
+        show.prose(f"note: {note}", INDENT)
     _print_slurm(plan)
-    show.line(f"\none cell in full: slipway plan {study.path} --cell {study.cells[0].cell_id}")
+    show.line(f"\none cell in full:\n  {study.command('plan', str(study.path), '--cell', study.cells[0].cell_id)}")
 
 
 def _print_slurm(plan: StudyPlan) -> None:
@@ -134,7 +146,7 @@ def _print_slurm(plan: StudyPlan) -> None:
     for kind in asked["jobs"][:MAX_ROWS]:
         show.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind['sbatch']}")
     _more(len(asked["jobs"]), "kinds of jobs")
-    show.line(f"slipway submit {plan.study.path} submits one\n  sbatch {' '.join(asked['submit']['sbatch'])}")
+    show.line(f"{plan.study.command('submit', str(plan.study.path))} submits one\n  {shlex.join(['sbatch', *asked['submit']['sbatch']])}")
 
 
 def _more(count: int, what: str) -> None:
@@ -142,12 +154,33 @@ def _more(count: int, what: str) -> None:
         show.line(f"... and {count - MAX_ROWS:,} more {what}; --json lists all")
 
 
-def _cost(plan: StudyPlan) -> str:
-    limits = plan.study.limits
-    each = f"at most {format_duration(limits.walltime_s)} per run"
-    if plan.process_hours and not plan.gpu_hours:
-        return f"no GPU hours (limit {limits.gpu_hours:,g}): everything runs on the CPU, {plan.process_hours:,.1f} process hours, {each}"
-    return f"{plan.gpu_hours:,.1f} of {limits.gpu_hours:,g} GPU hours, {each}"
+def _cost(plan: StudyPlan) -> Iterator[str]:
+    """The bound, which the limit is checked against, and the estimate, which it is not."""
+    if not plan.to_run:
+        yield "cost: nothing is left to run"
+        return
+    limits, outlook = plan.study.limits, plan.outlook
+    most, runs = _hours(plan.gpu_hours, plan.process_hours), counted(len(plan.to_run), "run")
+    walltime = format_duration(limits.walltime_s)
+    yield f"cost, at most: {most}: {runs} x walltime {walltime} x processes (limit: {limits.gpu_hours:,g} GPU hours)"
+    if outlook.own + outlook.scaled == 0:
+        yield f"cost, estimated: not known: no run like these has a result in {plan.study.site.storage} yet"
+        return
+    about = f"about {_hours(outlook.gpu_hours, outlook.process_hours)}, {format_duration(outlook.run_s)} one run after the other"
+    parts = {
+        "by earlier runs of their cells": outlook.own,
+        "by the work of cells of other sizes": outlook.scaled,
+        "not known and not counted": outlook.unknown,
+    }
+    of = ", ".join(f"{counted(count, 'run')} {how}" for how, count in parts.items() if count)
+    yield f"cost, estimated: {about}: {of}"
+
+
+def _hours(gpu: float, process: float) -> str:
+    """Those of GPUs, and of processes on the CPU, which cost none."""
+    parts = [f"{gpu:,.2g} GPU hours" if gpu < 1 else f"{gpu:,.1f} GPU hours"] if gpu or not process else []
+    parts += [f"{process:,.2g} process hours on the CPU" if process < 1 else f"{process:,.1f} process hours on the CPU"] if process else []
+    return " and ".join(parts)
 
 
 def _dataset_row(plan: StudyPlan, needs: DatasetNeeds) -> Sequence[object]:
@@ -159,8 +192,8 @@ def _dataset_row(plan: StudyPlan, needs: DatasetNeeds) -> Sequence[object]:
         staged += f" ({there} {'has' if there == 1 else 'have'} it)"
     if staged and seconds is not None and seconds >= LEAST_SAID_S:
         staged += f", {format_duration(seconds)} from storage"
-    size = None if needs.bytes is None else format_size(needs.bytes)
-    return needs.name, needs.samples, size, needs.bytes_are, staged
+    size = needs.bytes_are if needs.bytes is None else f"{format_size(needs.bytes)}, {needs.bytes_are}"
+    return needs.name, needs.samples, size, staged
 
 
 def _series_rows(series: Sequence[Series]) -> list[Sequence[object]]:
@@ -196,4 +229,5 @@ def _cell_row(plan: CellPlan) -> Sequence[object]:
     states = ", ".join(f"{plan.states[state]} {state}" for state in STATES if plan.states[state])
     need = None if plan.memory_bytes is None else format_size(plan.memory_bytes)
     have = None if plan.available_bytes is None else format_size(plan.available_bytes) + ("" if plan.fits is not False else " TOO LITTLE")
-    return cell.cell_id, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, states
+    takes = None if plan.estimate is None else f"~{format_duration(plan.estimate.seconds)}"
+    return cell.cell_id, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, takes, states

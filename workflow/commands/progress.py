@@ -1,11 +1,13 @@
-"""Long work shows itself: a bar on a terminal, a plain line every few seconds elsewhere (amount, rate, time left), and a last line."""
+"""Long work shows itself, also while nothing can be counted: a bar on a terminal, a plain line every few seconds elsewhere, and a last
+line."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final, TextIO
 
 from base.logs import printable
@@ -18,11 +20,25 @@ Clock = Callable[[], float]
 
 
 @contextmanager
-def progress(title: str, unit: str = "bytes", stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterator[Callback]:
-    """A callback `(done, total)` for the work called `title`; `unit` is `bytes`, or the plural of what is counted, such as `runs`."""
+def progress(
+    title: str, unit: str = "bytes", stream: TextIO | None = None, clock: Clock = time.monotonic, *, forks: bool = False
+) -> Iterator[Callback]:
+    """A callback `(done, total)` for the work called `title`; `unit` is `bytes`, or the plural of what is counted, such as `runs`.
+
+    `forks`: the work does, and no thread may run beside it (base/limited.py); then nothing is shown between two calls.
+    """
     stream = stream or sys.stderr
     shown = _bar if stream.isatty() else _lines
-    with shown(printable(title), unit, stream, clock) as callback:
+    with shown(printable(title), unit, stream, clock, not forks) as callback:
+        yield callback
+
+
+@contextmanager
+def waiting(title: str, stream: TextIO | None = None, every_s: float | None = EVERY_S) -> Iterator[Callable[[str], None]]:
+    """For work that counts nothing: `title` and the time since it began, as long as it lasts; the callback adds words. Elsewhere than on a
+    terminal a line every `every_s` seconds; None: none. Short work leaves nothing behind."""
+    stream = stream or sys.stderr
+    with _clock(printable(title), stream) if stream.isatty() else _told(printable(title), stream, every_s) as callback:
         yield callback
 
 
@@ -45,28 +61,32 @@ def describe(done: int, total: int, seconds: float, unit: str) -> str:
 
 
 @contextmanager
-def _lines(title: str, unit: str, stream: TextIO, clock: Clock) -> Iterator[Callback]:
+def _lines(title: str, unit: str, stream: TextIO, clock: Clock, between: bool) -> Iterator[Callback]:
     started = clock()
     last = started
     seen = (0, 0)
 
-    def callback(done: int, total: int) -> None:
-        nonlocal last, seen
-        seen = (done, total)
-        now = clock()
-        if now - last >= EVERY_S:
-            last = now
-            stream.write(f"{title}: {describe(done, total, now - started, unit)}\n")
-            stream.flush()
+    def say() -> None:
+        nonlocal last
+        last = clock()
+        stream.write(f"{title}: {describe(*seen, last - started, unit)}\n")
+        stream.flush()
 
-    yield callback
+    def callback(done: int, total: int) -> None:
+        nonlocal seen
+        seen = (done, total)
+        if clock() - last >= EVERY_S:
+            say()
+
+    with _every(EVERY_S, lambda: say() if clock() - last >= EVERY_S else None) if between else nullcontext():
+        yield callback
     seconds = clock() - started
     stream.write(f"{title}: {amount(seen[0], unit)} in {format_duration(seconds)}\n")
     stream.flush()
 
 
 @contextmanager
-def _bar(title: str, unit: str, stream: TextIO, clock: Clock) -> Iterator[Callback]:
+def _bar(title: str, unit: str, stream: TextIO, clock: Clock, between: bool) -> Iterator[Callback]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.text import Text
@@ -80,10 +100,62 @@ def _bar(title: str, unit: str, stream: TextIO, clock: Clock) -> Iterator[Callba
 
     counted = [DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit), Rate("")]
     columns = [TextColumn("{task.description}"), BarColumn(), *counted, TimeRemainingColumn()]
-    with Progress(*columns, console=Console(file=stream), get_time=clock) as bar:
+    with Progress(*columns, console=Console(file=stream), get_time=clock, auto_refresh=between) as bar:
         task = bar.add_task(title, total=None)
 
         def callback(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total or None)
+            bar.update(task, completed=done, total=total or None, refresh=not between)
 
         yield callback
+
+
+@contextmanager
+def _every(seconds: float, call: Callable[[], object]) -> Iterator[None]:
+    """Call it again and again, from a thread of its own, which has ended when this has."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(seconds):
+            call()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _told(title: str, stream: TextIO, every_s: float | None) -> Iterator[Callable[[str], None]]:
+    started, words = time.monotonic(), title
+
+    def callback(text: str) -> None:
+        nonlocal words
+        words = f"{title}: {printable(text)}"
+
+    def say() -> None:
+        stream.write(f"{words} ({format_duration(time.monotonic() - started)})\n")
+        stream.flush()
+
+    with nullcontext() if every_s is None else _every(every_s, say):
+        yield callback
+
+
+@contextmanager
+def _clock(title: str, stream: TextIO) -> Iterator[Callable[[str], None]]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class Words(TextColumn):
+        """As they are, whatever rich would read in them."""
+
+        def render(self, task: object) -> Text:
+            return Text(str(getattr(task, "description", "")), overflow="ellipsis", no_wrap=True)
+
+    console, both = Console(file=stream), sys.stdout.isatty()
+    with Progress(SpinnerColumn(), Words(""), TimeElapsedColumn(), console=console, transient=True, redirect_stdout=both) as shown:
+        task = shown.add_task(title, total=None)
+        yield lambda text: shown.update(task, description=f"{title}: {printable(text)}")

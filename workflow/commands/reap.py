@@ -14,7 +14,7 @@ from base.units import counted, format_duration, format_size
 from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap, remove
 from data_prep.cache.entries import ls as list_cache
 from workflow.commands import show
-from workflow.commands.caches import caches_here
+from workflow.commands.caches import cache_here, caches_here
 from workflow.run.delivery import deliver
 from workflow.run.work_locks import sweep
 from workflow.study.site import Site
@@ -63,9 +63,10 @@ def _images(site: Site, act: bool) -> Iterator[ContainerError]:
     from containers.images.apptainer import NAME as APPTAINER
     from containers.images.reaping import UNUSED_S, reap_images, reap_parts
 
+    cache = cache_here(site)
     for engine in (*engines_here(), APPTAINER):
         try:
-            found = reap_images(engine, site.cache.path, act=act)
+            found = reap_images(engine, cache, act=act)
         except ContainerError as error:
             show.line(f"{engine}: {error}")
             if engine == site.engine:
@@ -74,7 +75,7 @@ def _images(site: Site, act: bool) -> Iterator[ContainerError]:
         for image, why in found:
             show.line(_described_image(image, why, act))
         show.line(f"{engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {UNUSED_S / 86400:g} days")
-    for part in reap_parts(site.cache.path, act=act):
+    for part in reap_parts(cache, act=act):
         show.line(f"{part}, half an archive: {'removed' if act else 'would be removed by --remove'}: its load was killed")
 
 

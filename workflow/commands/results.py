@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from base.errors import UnsupportedRequest
+from base.errors import ConfigError, UnsupportedRequest
 from base.logs import private_umask
 from workflow.commands.state import run_states
 from workflow.study.paths import STUDY_FILE
@@ -15,13 +16,25 @@ from workflow.study.site_file import load_site
 from workflow.study.study import Study, load_study
 
 
-def results_as_they_are(study_path: Path, site: str | None, directories: Sequence[Path]) -> list[Path]:
-    """`directories`, else that of the study; nothing is written."""
+def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """What was typed without an option: the study file instead of `study`, or results directories. Raises ConfigError for both at once."""
+    files = [place for place in places if place.suffix in (".yaml", ".yml") and not place.is_dir()]
+    if not files:
+        return study, list(places)
+    if len(places) > 1:
+        raise ConfigError(f"one study file, or results directories; found {' '.join(map(str, places))}")
+    return files[0], []
+
+
+def results_as_they_are(study_path: Path, site: str | None, places: Sequence[Path]) -> list[Path]:
+    """Results directories, else that of the study, which may be among `places`; nothing is written."""
+    study_path, directories = _study_or_directories(study_path, places)
     return list(directories) or [load_study(study_path, site).results_dir]
 
 
-def results_dirs(study_path: Path, site: str | None, directories: Sequence[Path]) -> list[Path]:
+def results_dirs(study_path: Path, site: str | None, places: Sequence[Path]) -> list[Path]:
     """The same, to write tables into: the study's study.json is brought up to date."""
+    study_path, directories = _study_or_directories(study_path, places)
     if directories:
         private_umask(group=load_site(site).shared == "group")
         return list(directories)
@@ -32,11 +45,12 @@ def results_dirs(study_path: Path, site: str | None, directories: Sequence[Path]
 
 
 def refresh(study: Study) -> bool:
-    """Publish study.json as the study file is now; whether it changed. While a run goes on, supervisors read the one that is there."""
+    """Publish study.json as the study file is now; whether it changed. While a run goes on, supervisors read the one that is there.
+    Its owner stays, since nothing runs."""
     there = (study.results_dir / STUDY_FILE).exists()
     if there and any(state.state == "running" for state in run_states(study)):
         return False
-    return publish_resolved(study)
+    return publish_resolved(study, runs=False)
 
 
 def report_outputs() -> ModuleType:
@@ -45,6 +59,7 @@ def report_outputs() -> ModuleType:
         from workflow.report import outputs
     except ModuleNotFoundError as error:
         raise UnsupportedRequest(
-            f"tables and plots need {error.name}, which is not installed here: pip install 'slipway[report]'"
+            f"tables and plots need {error.name}, which is not installed in {sys.prefix}; what they need is the extra `report` of this "
+            f"installation (docs/installing.md): pip install polars pyarrow altair vl-convert-python jinja2 scipy pygments"
         ) from error
     return outputs

@@ -14,9 +14,11 @@ from base.errors import LeaseError, SlipwayError
 from base.jsonfile import read_content
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
+from workflow.commands.log_tail import messages
 from workflow.report.attempts import Found, find_record
 from workflow.report.believing import record_of
 from workflow.report.kinds import NotBelieved
+from workflow.run.asked import parse_asked
 from workflow.study import paths
 from workflow.study.cell import Run
 from workflow.study.study import Study
@@ -46,10 +48,11 @@ class RunState:
 
 
 def run_states(study: Study) -> tuple[RunState, ...]:
-    """The state of every run, in the study's order. One listing for those never started, a few small reads for each of the others."""
-    runs_dir = study.results_dir / "runs"
-    started = _names(runs_dir)
-    return tuple(_state(study.results_dir, run) if run.run_id in started else RunState(run=run, state="missing") for run in study.runs)
+    """The state of every run, in the study's order. Two listings for those never started, a few small reads for each of the others. A run
+    that was refused at its start has a log and nothing else."""
+    logs = {parse_asked(name.removesuffix(".log"))[0] for name in _names(study.results_dir / "logs")}
+    started = _names(study.results_dir / "runs") | logs
+    return tuple(state_of(study.results_dir, run) if run.run_id in started else RunState(run=run, state="missing") for run in study.runs)
 
 
 def counts(states: Iterable[RunState]) -> dict[str, int]:
@@ -58,7 +61,8 @@ def counts(states: Iterable[RunState]) -> dict[str, int]:
     return {state: found[state] for state in STATES}
 
 
-def _state(results: Path, run: Run) -> RunState:
+def state_of(results: Path, run: Run) -> RunState:
+    """The state of one run."""
     run_dir = paths.run_dir(results, run.run_id)
     holder = _holder(run_dir)
     if holder is not None:
@@ -71,7 +75,7 @@ def _state(results: Path, run: Run) -> RunState:
         return RunState(run=run, state="failed", status="unreadable", reason=_short(f"{where}: {problem}"), log=str(run_dir))
     if record is None:
         log = _supervisor_log(results, run.run_id)
-        return RunState(run=run, state="missing", reason="started, and left no record" if log or _names(run_dir) else None, log=log)
+        return RunState(run=run, state="missing", reason=_why_missing(log) if log or _names(run_dir) else None, log=log)
     return _from_record(run, record, run_dir, published)
 
 
@@ -85,7 +89,7 @@ def _believed(found: Found, run: Run) -> tuple[dict[str, Any] | None, str]:
 
 def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: bool) -> RunState:
     status, attempt = record["status"], record["attempt"]
-    reason = record["status_reason"] or _went_on(record)
+    reason = record["status_reason"] or "; ".join(filter(None, [_went_on(record), *(record["busy"] or ())]))
     state = "prevented" if record["kind"] != "result" else "done" if status == "ok" else "failed"
     if state != "prevented" and not published:
         state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
@@ -125,6 +129,15 @@ def _holder(run_dir: Path) -> str | None:
         return None
     words = scheduler.describe_holder(holder) if scheduler else f"job {holder.job_id} of {holder.scheduler}"
     return f"attempt {lease.attempt}: {words}" + ("" if alive else "; whether it lives cannot be seen from here")
+
+
+def _why_missing(log: str | None) -> str | None:
+    """Of a run that was started: why it could not begin, else the last that is known of it."""
+    said = [] if log is None else messages(Path(log))
+    errors = [message for level, message in said if level == "ERROR"]
+    if errors:
+        return _short(errors[-1])
+    return _short("started, and left no record" + (f"; its log ends with: {said[-1][1]}" if said else ""))
 
 
 def _supervisor_log(results: Path, run_id: str) -> str | None:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from base.units import counted
 from workflow.commands import show
 from workflow.commands.before_runs import hindrances
 from workflow.commands.state import RunState, counts, run_states
+from workflow.study.storage_place import refuse_unreadable_storage
 from workflow.study.study import load_study
+
+INDENT: Final = "    "
 
 
 def main(path: Path, site: str | None, as_json: bool) -> None:
-    """Print the states."""
+    """Print the states. Raises StorageError where there can be none."""
     study = load_study(path, site)
+    refuse_unreadable_storage(study)
     states = run_states(study)
     waiting = hindrances(study) if any(state.state == "missing" for state in states) else ()
     if as_json:
         show.json_value(
             {
                 "study": study.name,
+                "site": study.site.name,
                 "results": str(study.results_dir),
                 "runs": [_json(state) for state in states],
                 "hindrances": [asdict(found) for found in waiting],
@@ -29,15 +36,31 @@ def main(path: Path, site: str | None, as_json: bool) -> None:
             }
         )
         return
-    rows = [
-        (state.run.run_id, state.state if state.status in (None, "ok") else f"{state.state} ({state.status})", state.reason, state.log)
-        for state in states
-    ]
-    show.table(("run", "state", "reason", "log"), rows)
+    show.prose(f"{study.name} on site {study.site.name}", INDENT)
+    show.line(f"results: {study.results_dir}\n")
+    _print(states, study.results_dir)
     total = ", ".join(f"{count} {state}" for state, count in counts(states).items() if count)
-    show.line(f"\n{study.name}: {counted(len(states), 'run')}: {total}")
+    show.prose(f"\n{study.name}: {counted(len(states), 'run')}: {total}", INDENT)
+    if any(state.log is not None for state in states):
+        show.line(f"logs: {study.command('logs', 'RUN', '--study', str(study.path))}")
     for found in waiting:
-        show.line(f"waits for {found.what}: {found.reason}\n  log: {found.log}")
+        show.prose(f"waits for {found.what}: {found.reason}", INDENT)
+        show.line(f"{INDENT}log: {os.path.relpath(found.log, study.results_dir)}")
+
+
+def _print(states: Sequence[RunState], results: Path) -> None:
+    """One line a run; under it the reason where it has one. Paths are below the results."""
+    room = max(len(state.run.run_id) for state in states)
+    for state in states:
+        word = state.state if state.status in (None, "ok") else f"{state.state} ({state.status})"
+        show.line(f"{state.run.run_id:{room}}  {word}")
+        if state.reason is not None:
+            show.prose(f"{INDENT}{_below(state.reason, results)}", INDENT)
+
+
+def _below(text: str, results: Path) -> str:
+    """Paths in the results directory, which has been named, as they are below it."""
+    return text.replace(f"{results}/", "")
 
 
 def _json(state: RunState) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,11 +14,11 @@ from cluster.schedulers import local
 from workflow.commands.state import RunState, counts, run_states
 from workflow.study.cell import Cell
 from workflow.study.cost import gpu_hours, process_hours
-from workflow.study.image_file import missing_credentials
+from workflow.study.estimate import Estimate, Outlook, estimate_of, outlook_of
 from workflow.study.needs import DatasetNeeds, dataset_needs, memory_of
+from workflow.study.past_runs import past_runs
 from workflow.study.series import Series, series_of
 from workflow.study.site import device_of
-from workflow.study.source_paths import missing_sources
 from workflow.study.study import Study
 
 GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
@@ -33,6 +32,8 @@ class CellPlan:
     states: Mapping[str, int]
     memory_bytes: int | None
     available_bytes: int | None
+    estimate: Estimate | None
+    """What a run takes, by what runs took before."""
 
     @property
     def fits(self) -> bool | None:
@@ -55,13 +56,18 @@ class StudyPlan:
 
     @property
     def gpu_hours(self) -> float:
-        """At most, of the runs that are still to be made."""
+        """The bound: walltime x GPUs of the runs that are still to be made."""
         return gpu_hours(self.study, self.to_run)
 
     @property
     def process_hours(self) -> float:
         """The same for runs on the CPU."""
         return process_hours(self.study, self.to_run)
+
+    @property
+    def outlook(self) -> Outlook:
+        """What those runs will take, as far as anything is known."""
+        return outlook_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
 
     @property
     def to_run(self) -> list[Any]:
@@ -78,6 +84,7 @@ def plan_study(study: Study) -> StudyPlan:
     names = sorted({cell.dataset for cell in study.cells})
     datasets = {name: dataset_needs(study, name) for name in names}
     device_memory = {device: _memory_of(device, study) for device in {device_of(cell.device, study.site) for cell in study.cells}}
+    pasts = past_runs(study.site.storage, study.cells)
     cells = []
     for cell in study.cells:
         need = memory_of(cell, datasets[cell.dataset])
@@ -87,6 +94,7 @@ def plan_study(study: Study) -> StudyPlan:
                 states=counts(by_cell[cell.cell_id]),
                 memory_bytes=None if need is None else need.total_bytes,
                 available_bytes=_share(device_memory[device_of(cell.device, study.site)], cell, study),
+                estimate=estimate_of(cell, device_of(cell.device, study.site), pasts),
             )
         )
     series = series_of(study.cells, study.baseline)
@@ -98,8 +106,6 @@ def plan_study(study: Study) -> StudyPlan:
         series=series,
         notes=(
             *study.notes,
-            *missing_sources(study, datasets),
-            *missing_credentials(study.site),
             *_memory_notes(cells),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),
@@ -159,16 +165,15 @@ def _memory_notes(cells: Sequence[CellPlan]) -> list[str]:
 
 
 def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetNeeds]) -> list[str]:
-    """Runs whose global batch is larger than the training split end with an error at their first step."""
-    largest: Counter[str] = Counter()
-    for cell in cells:
-        largest[cell.dataset] = max(largest[cell.dataset], cell.global_batch_size)
+    """Batches that the training split may be too small for, which is seen when the dataset is built; what is certain is refused."""
     notes = []
-    for name, batch in largest.items():
-        samples = datasets[name].train_samples
-        if samples is not None and batch > samples:
-            about = "" if datasets[name].manifest else "about "
-            notes.append(f"a global batch of {batch} is more than the {about}{samples} training samples of {name}: such runs fail")
+    for name, needs in datasets.items():
+        batch = max(cell.global_batch_size for cell in cells if cell.dataset == name)
+        expected, most = needs.train_samples, needs.most_train_samples
+        if expected is not None and most is not None and expected < batch <= most:
+            notes.append(
+                f"a global batch of {batch} may be more than the about {expected} training samples of {name}: such runs would fail"
+            )
     return notes
 
 

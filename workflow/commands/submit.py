@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,15 @@ from typing import Any
 from base.errors import SubmitError, UnsupportedRequest
 from base.logs import private_umask
 from base.units import counted
+from cluster.installation import FILES
 from cluster.slurm.batch_script import BatchJob, batch_script, clock
 from cluster.slurm.submissions import Submission, submissions_of
 from cluster.slurm.submit import submit
 from workflow.commands import show
 from workflow.commands.pin_images import pin_here
+from workflow.study.again import command
 from workflow.study.graph import Graph
 from workflow.study.graph_loading import load_graph
-from workflow.study.site import CHECKOUT
 from workflow.study.submission import Width as Width
 from workflow.study.submission import plan_submission
 from workflow.study.ways import SLURM
@@ -31,24 +31,25 @@ class Wanted:
 
     width: Width = Width()
     retry: str | None = None
+    adopt: bool = False
     only_print: bool = False
     wait: bool = False
 
 
 def main(path: Path, site: str | None, how: Wanted) -> None:
     """Submit, or say that nothing is left to do. Raises ConfigError, SubmitError, and with `wait` what `follow` raises."""
-    graph = load_graph(_config(site, how), [path], CHECKOUT, os.environ)
+    graph = load_graph(_config(site, how), [path], FILES, os.environ)
     runs = graph.runs_to_make
     if graph.study.site.scheduler != SLURM:
         raise UnsupportedRequest(
             f"slipway submit writes a job for Slurm, and the site {graph.study.site.name!r} says scheduler: {graph.study.site.scheduler}; "
-            f"there, `snakemake --profile profiles/local --configfile {path}` runs the study, or choose another site with --site"
+            f"there, `{command(graph.study)}` runs the study, or choose another site with --site"
         )
     if not runs:
         show.line(f"nothing is left to do: {graph.closing_line()}")
         return
     token = secrets.token_hex(4)
-    job = plan_submission(graph.study, runs, how.width, token, _options(site, how), built=_built(graph))
+    job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=_built(graph))
     if how.only_print:
         for text in batch_script(job).splitlines():
             show.line(text)
@@ -57,7 +58,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(graph)
-        job = plan_submission(graph.study, runs, how.width, token, _options(site, how), built=_built(graph))
+        job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=_built(graph))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
     job_id = submit(batch_script(job), job.name)
     show.line(_said(graph, job, job_id))
@@ -79,15 +80,16 @@ def _refuse_second(graph: Graph) -> None:
 
 
 def _config(site: str | None, how: Wanted) -> dict[str, Any]:
-    chosen: dict[str, Any] = {} if site is None else {"site": site}
+    chosen: dict[str, Any] = ({} if site is None else {"site": site}) | ({"adopt": "yes"} if how.adopt else {})
     return chosen if how.retry is None else {**chosen, "retry": how.retry}
 
 
-def _options(site: str | None, how: Wanted, environ: Mapping[str, str] = os.environ) -> list[str]:
+def _options(graph: Graph) -> list[str]:
     """Snakemake's --config of the job: the site as it is chosen here, failed runs if asked."""
-    chosen = site or environ.get("SLIPWAY_SITE")
-    pairs = [f"site={Path(chosen).absolute() if Path(chosen).is_file() else chosen}"] if chosen else []
-    pairs += [f"retry={how.retry}"] if how.retry else []
+    chosen = graph.study.chosen_site
+    pairs = [f"site={chosen}"] if chosen else []
+    pairs += ["retry=failed"] if graph.retry_failed else []
+    pairs += ["adopt=yes"] if graph.adopt else []
     return ["--config", *pairs] if pairs else []
 
 
@@ -102,5 +104,5 @@ def _said(graph: Graph, job: BatchJob, job_id: str) -> str:
     words = f"job {job_id} ({job.name}): {counted(len(runs), 'run')} on {counted(job.nodes, 'node')}, at most {clock(job.minutes)}"
     walltime = graph.study.site.walltime_s
     if walltime is not None and job.minutes * 60 >= walltime:
-        words += "; what does not fit is continued by the next `slipway submit`"
-    return f"{words}\nlog: {job.output.replace('%j', job_id)}\nend it: scancel {job_id}; follow it: slipway status {graph.study.path}"
+        words += f"; what does not fit is continued by the next `{command(graph.study, 'submit')}`"
+    return f"{words}\nlog: {job.output.replace('%j', job_id)}\nend it: scancel {job_id}; follow it: {command(graph.study, 'status')}"

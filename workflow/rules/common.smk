@@ -1,3 +1,4 @@
+import atexit
 import gc
 import os
 import shlex
@@ -6,6 +7,7 @@ import sys
 from base.errors import SlipwayError
 from base.logs import private_umask
 from snakemake.exceptions import WorkflowError
+from workflow.commands.ending import Ending
 from workflow.run.asked import SUFFIX as ASKED_SUFFIX
 from workflow.study.graph_loading import load_graph
 from workflow.study.ways import mode_of
@@ -28,10 +30,18 @@ try:
         ),
     )
 except SlipwayError as error:
-    raise WorkflowError(str(error)) from None
+    if not workflow.is_main_process:
+        raise WorkflowError(str(error)) from None
+    # Not by Snakemake, which would exit with 1 and name the line of this file: the same sentence and exit code as `slipway plan`.
+    sys.stderr.write(f"snakemake: {error}\n")
+    sys.exit(error.exit_code)
 
 private_umask(group=GRAPH.shared_by_group)
-os.environ.update(GRAPH.environment(workflow.basedir, os.environ))
+os.environ.update(GRAPH.environment(os.environ))
+ENDING = Ending(GRAPH)
+atexit.register(
+    ENDING.at_exit, workflow
+)  # where there was nothing to do, Snakemake calls none of the hooks below
 DATASETS = GRAPH.datasets_dir
 RESULTS = GRAPH.results_dir
 # Commands are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is gone.
@@ -48,6 +58,7 @@ wildcard_constraints:
     dataset=r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}",
     images=r"[0-9a-f]{12}",
     job=r"\d+-\d+",
+    made=r"\d+",
     shard=r"\d{5}",
     run=rf"[a-z0-9][a-z0-9._-]*-r\d+{ASKED_SUFFIX}",
 
@@ -58,8 +69,8 @@ onstart:
 
 
 onsuccess:
-    print(GRAPH.closing_line())
+    ENDING.tell()
 
 
 onerror:
-    print(GRAPH.after_failure())
+    ENDING.after_failure()

@@ -10,6 +10,8 @@ rule dataset_plan:
     params:
         name=GRAPH.name_of,
         spec=GRAPH.spec_of,
+    message:
+        "dataset {params.name}: its source is listed"
     shell:
         f"{BUILD} plan --name {{params.name}} --spec {{params.spec:q}} {BUILD_DIR} > {{log:q}} 2>&1"
 
@@ -25,6 +27,8 @@ rule dataset_shard:
     threads: GRAPH.shard_threads(workflow.resource_settings.cores)
     resources:
         **GRAPH.shard_resources,
+    message:
+        "dataset {wildcards.dataset}: shard {wildcards.shard} is built"
     shell:
         f"{BUILD} shard --index {{wildcards.shard}} {BUILD_DIR} > {{log:q}} 2>&1"
 
@@ -37,6 +41,8 @@ rule dataset:
     log:
         f"{DATASETS}/.build/{{dataset}}/logs/dataset.log",
     priority: GRAPH.data_priority
+    message:
+        "dataset {wildcards.dataset}: its manifest is written"
     shell:
         f"{BUILD} finish {BUILD_DIR} --datasets-dir {shlex.quote(DATASETS)} > {{log:q}} 2>&1"
 
@@ -52,5 +58,7 @@ rule stage:
     priority: GRAPH.data_priority
     resources:
         **GRAPH.stage_resources,
+    message:
+        "dataset {wildcards.dataset}: staged on all nodes of the job"
     shell:
         f"{STAGE} --dataset {{wildcards.dataset}} --output {{output:q}} 2> {{log:q}}"

@@ -16,6 +16,10 @@ rule stage_train_push:
     threads: GRAPH.run_threads(workflow.resource_settings.cores)
     resources:
         **GRAPH.run_resources,
+    params:
+        words=GRAPH.words_of,
+    message:
+        "run {params.words}: stage, train, push"
     shell:
         f"{RUN} --run {{wildcards.run}} 2> {{log:q}}"
 
@@ -27,5 +31,7 @@ rule image:
     log:
         f"{RESULTS}/logs/images-{{images}}.log",
     priority: GRAPH.data_priority
+    message:
+        "images: pinned and archived on storage"
     shell:
         f"{IMAGE} --output {{output:q}} 2> {{log:q}}"

@@ -13,6 +13,7 @@ from typing import Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.publish import publish
+from base.storage_clock import now_at
 from cluster.slurm.patient import ACCOUNT, MAIN_PID, STATE, job_environ, plain_path
 from cluster.slurm.patient.answers import is_status_query, option, with_ended, with_long_memory
 from cluster.slurm.query import ask
@@ -85,18 +86,19 @@ def _sbatch(argv: Sequence[str], environ: dict[str, str]) -> int:
 
 
 def _scontrol(argv: Sequence[str]) -> int:
-    """`scontrol show config` from a copy, made anew now and then while the controller answers."""
+    """`scontrol show config` from a copy, made anew now and then while the controller answers, and there is room for it."""
     if list(argv[1:]) != ["show", "config"]:
         return _pass_on(argv)
-    copy = _state() / COPY
-    if not copy.exists() or time.time() - copy.stat().st_mtime > COPY_AGE_S:
-        try:
-            publish(copy, ask(argv, 0.0, CONFIG_TIMEOUT_S).encode())
-        except SchedulerOutputError as error:
-            if not copy.exists():
-                sys.stderr.write(f"{error}\n")
-                return 1
-    sys.stdout.write(with_long_memory(copy.read_text()))
+    copy, fresh = _state() / COPY, None
+    try:
+        if not copy.exists() or now_at(copy.parent) - copy.stat().st_mtime > COPY_AGE_S:
+            fresh = ask(argv, 0.0, CONFIG_TIMEOUT_S)
+            publish(copy, fresh.encode())
+    except (SchedulerOutputError, OSError) as error:  # a full quota too: what is known is told nevertheless
+        if fresh is None and not copy.exists():
+            sys.stderr.write(f"{error}\n")
+            return 1
+    sys.stdout.write(with_long_memory(copy.read_text() if fresh is None else fresh))
     return 0
 
 

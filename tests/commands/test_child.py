@@ -1,0 +1,51 @@
+"""The Snakemake below `slipway run`: which signals reach it, and that it is asked before it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from workflow.commands.child import Child
+from workflow.commands.shown import Lines
+
+ASKED = """
+import pathlib, signal, sys, time
+def end(*_):
+    pathlib.Path(sys.argv[1]).write_text("asked")
+    sys.exit(0)
+signal.signal(signal.SIGINT, end)
+pathlib.Path(sys.argv[1] + ".ready").touch()
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Child([sys.executable, "-c", ""], tmp_path / "log", os.environ) as child:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            os.kill(os.getpid(), signal.SIGHUP)
+            while child.wait(1) is None:
+                continue
+        assert child.told == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_who_is_left_early_is_asked_to_end(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with Child([sys.executable, "-c", ASKED, str(mark)], tmp_path / "log", os.environ) as child:
+        while not Path(f"{mark}.ready").exists():
+            assert child.wait(0.05) is None, (tmp_path / "log").read_text()
+    assert mark.read_text() == "asked"
+
+
+def test_lines_that_nobody_reads_end_nothing() -> None:
+    with Path("/dev/full").open("w") as full:
+        lines = Lines(full, lambda: 0.0)
+        lines.say("nobody reads this")
+        lines.say("nor this")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())

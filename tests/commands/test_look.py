@@ -1,0 +1,195 @@
+"""What `slipway run` shows: looks in, lines out; and looks at a results directory as runs leave it."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.commands.conftest import House
+from tests.commands.test_status_logs import hold
+from workflow.commands.look import TABLES, Active, Ended, Look, activity, ended_line, folded, headline, plain_lines
+from workflow.commands.shown import Lines, drawn
+from workflow.commands.watching import Watch, step_of
+from workflow.study.study import Study
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+RUNNING = Active(words="lenet, batch 32, 2 nodes, repeat 1", step="train: step 120 of 200, 1,480 samples/s, 5.1 s left", seconds=12.3)
+LOOK = Look(total=12, done=3, failed=1, prevented=0, active=(RUNNING,), queue="one run at a time measures on this machine", left_s=130.0)
+
+
+def test_a_look_in_plain_lines() -> None:
+    assert plain_lines(LOOK) == [
+        "12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left",
+        "  lenet, batch 32, 2 nodes, repeat 1: train: step 120 of 200, 1,480 samples/s, 5.1 s left (12 s so far)",
+        "  7 runs wait: one run at a time measures on this machine",
+    ]
+
+
+def test_what_is_made_first_and_what_is_made_last() -> None:
+    first = Look(total=2, done=0, failed=0, prevented=0, before=("dataset digits: 3 of 8 shards built",))
+    assert activity(first) == [("dataset digits", "3 of 8 shards built")]
+    assert activity(Look(total=2, done=0, failed=0, prevented=0)) == [("snakemake", "starts the next run")]
+    last = Look(total=2, done=2, failed=0, prevented=0, left_s=0.0)
+    assert headline(last) == "2 runs: 2 done, 0 failed, 0 prevented, 0 running, 0 waiting"
+    assert activity(last) == [("snakemake", TABLES)]
+
+
+def test_an_end_is_one_line_with_reason_log_and_what_to_do() -> None:
+    words = "lenet, batch 32, 1 node"
+    assert ended_line(Ended(words=words, state="done", seconds=65.0)) == f"done: {words}, in 1m05s"
+    failed = Ended(words=words, state="failed", seconds=1.0, reason="oom: 3 GB were asked for", log="/l")
+    assert ended_line(failed) == f"failed: {words}: oom: 3 GB were asked for; log: /l"
+    prevented = Ended(words=words, state="prevented", seconds=1.0, reason="storage: it is full", log="/l")
+    assert ended_line(prevented) == f"prevented: {words}: storage: it is full; it runs again with the same command; log: /l"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 24), (20, 6)])
+def test_the_table_is_never_wider_or_higher_than_the_terminal(width: int, height: int) -> None:
+    many = Look(total=90, done=0, failed=1, prevented=0, active=(RUNNING,) * 40)
+    stream = io.StringIO()
+    Console(file=stream, width=width, height=height).print(drawn(many, 0.0, width, height))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) < height
+    assert all(len(line) <= width for line in lines)
+    assert lines[-1].startswith("and ")
+    if width == 80:
+        assert [line.rstrip() for line in lines[1:3]] == [
+            "lenet, batch 32, 2 nodes, repeat 1",
+            "  train: step 120 of 200, 1,480 samples/s, 5.1 s left (12 s so far)",
+        ]
+    if width == 120:
+        assert lines[1].startswith("lenet, batch 32, 2 nodes, repeat 1  train: step 120 of 200, 1,480 samples/s, 5.1 s left (12 s so far)")
+
+
+def test_rows_that_have_no_room_are_counted() -> None:
+    assert folded([("a", "1"), ("b", "2"), ("c", "3")], 2) == [("a", "1"), ("and 2 more", "")]
+    assert folded([("a", "1")], 1) == [("a", "1")]
+
+
+def test_plain_lines_come_at_least_every_ten_seconds() -> None:
+    clock, stream = Clock(), io.StringIO()
+    lines = Lines(stream, clock)
+    times = []
+    for second in range(60):
+        clock.now = 100.0 + second
+        before = stream.tell()
+        lines.show(LOOK, 0.0)
+        if stream.tell() != before:
+            times.append(second)
+    assert times
+    assert all(later - earlier <= 10 for earlier, later in zip([0, *times], [*times, 59], strict=True))
+    assert "storage has not answered" not in stream.getvalue()
+    clock.now += 100
+    lines.show(LOOK, 61.0)
+    assert "storage has not answered for 61 s" in stream.getvalue()
+
+
+def test_a_step_is_what_the_supervisor_said_last() -> None:
+    assert step_of([], "r") == "starts"
+    assert (
+        step_of(["waiting for this machine: study a of b, r2, process 5"], "r") == "waiting for this machine: study a of b, r2, process 5"
+    )
+    assert step_of(["waiting for this machine: x", "r: attempt 1 on local-1"], "r") == "stage"
+    assert step_of(["r: attempt 1 on local-1", "train: step 3 of 9", "2 cores for 4 ranks"], "r") == "train: step 3 of 9"
+
+
+def write_log(study: Study, name: str, text: str) -> Path:
+    path = study.results_dir / "logs" / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_run_from_its_start_to_its_end(house: House) -> None:
+    study, clock = house.load(), Clock()
+    (study.build_dir("digits")).mkdir(parents=True)
+    names = [run.run_id for run in study.runs]
+    watch = Watch(study=study, asked=names, clock=clock)
+    first = watch.look()
+    assert (first.total, first.waiting, first.active) == (8, 8, ())
+    assert first.before == ("dataset digits: its source is listed",)
+    (study.build_dir("digits") / "dataset.json").write_text("{}")
+
+    write_log(study, names[0], "10:00:00 run INFO waiting for this machine: study other of anna, x-r1, process 522\n")
+    hold(house, names[0])
+    clock.now += 3
+    (waits,) = watch.look().active
+    assert (waits.step, waits.waits) == ("waiting for this machine: study other of anna, x-r1, process 522", True)
+    log = write_log(study, names[0], f"10:00:00 run INFO {names[0]}: attempt 1 on local-0\n10:00:01 run INFO train: step 5 of 60\n")
+    clock.now += 4
+    look = watch.look()
+    assert [(run.step, run.seconds) for run in look.active] == [("train: step 5 of 60", 4.0)]
+    assert (look.waiting, look.left_s) == (7, None)
+
+    house.record(names[0], "ok")
+    (study.results_dir / "runs" / names[0] / "lease.json").unlink()
+    clock.now += 6
+    look = watch.look()
+    assert [(end.state, end.seconds) for end in look.ended] == [("done", 10.0)]
+    assert (look.done, look.waiting, look.active, look.left_s) == (1, 7, (), 70.0)
+    log.write_text(log.read_text() + "10:00:09 run INFO ok in 10 s\n")
+    assert watch.look().ended == ()
+
+
+def test_failed_prevented_refused_and_tried_again(house: House) -> None:
+    study, clock = house.load(), Clock()
+    names = [run.run_id for run in study.runs]
+    house.record(names[0], "error", status_reason="it crashed")
+    write_log(study, names[3], "10:00:00 run ERROR of the last time\n")
+    watch = Watch(study=study, asked=[f"{names[0]}.after-1", *names[1:]], clock=clock)
+    assert watch.look().failed == 0
+
+    write_log(study, names[1], "10:00:00 run ERROR nan: rank 0\n")
+    house.record(names[1], "nan", status_reason="rank 0 met a loss\nand more")
+    write_log(study, names[2], "10:00:00 run ERROR somebody else runs it: process 7\n")
+    look = watch.look()
+    assert {(end.state, end.reason) for end in look.ended} == {
+        ("failed", "nan: rank 0 met a loss"),
+        ("prevented", "somebody else runs it: process 7"),
+    }
+    assert (look.failed, look.prevented) == (1, 1)
+
+    path = write_log(study, names[2], "")
+    os.utime(path, (1, 1))
+    look = watch.look()
+    assert [run.step for run in look.active] == ["starts"]
+    assert look.prevented == 0
+
+    write_log(study, f"{names[0]}.after-1", "10:00:00 run INFO push: the result goes to storage\n")
+    house.record(names[0], "ok", attempt=2, result_number=2)
+    assert [end.state for end in watch.look().ended] == ["done"]
+
+
+def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:
+    study, clock = house.load(), Clock()
+    name = study.runs[0].run_id
+    watch = Watch(study=study, asked=[name], clock=clock)
+    write_log(study, name, "10:00:00 run INFO train: step 5 of 60\n")
+    assert watch.look().ended == ()
+    clock.now += 30
+    (ended,) = watch.look().ended
+    assert ended.reason == "it ended without a record, after: train: step 5 of 60"
+
+
+def test_status_says_why_a_run_was_refused(house: House) -> None:
+    study = house.load()
+    refused, cut_off = (run.run_id for run in study.runs[:2])
+    write_log(study, refused, "10:00:00 run ERROR the image is not there; build it\n")
+    write_log(study, cut_off, "10:00:00 run INFO cancelled: the supervisor got SIGINT\n")
+    found = {run["run_id"]: run for run in house.json("status")["runs"]}
+    assert (found[refused]["state"], found[refused]["reason"]) == ("missing", "the image is not there; build it")
+    assert found[cut_off]["reason"] == "started, and left no record; its log ends with: cancelled: the supervisor got SIGINT"

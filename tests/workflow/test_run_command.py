@@ -1,0 +1,178 @@
+"""`slipway run` with the real Snakemake, in a copy of the checkout whose supervisor only writes a record; typed in any directory."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.test_identity import STUDY, Checkout
+from workflow.report.collect import read_records
+
+pytestmark = pytest.mark.slow
+WAITS = """
+import signal, sys, time
+from pathlib import Path
+print("10:00:00 run INFO train: step 5 of 60", file=sys.stderr, flush=True)
+Path(sys.argv[sys.argv.index("--results") + 1], "waits").touch()
+signal.signal(signal.SIGINT, lambda *_: sys.exit(26))
+while True:
+    time.sleep(1)
+"""
+
+
+class Typed:
+    """`slipway run`, typed in a directory that has nothing to do with the study."""
+
+    def __init__(self, root: Path) -> None:
+        self.checkout = Checkout(root)
+        self.away = root / "away"
+        self.away.mkdir()
+        self.environ = {**os.environ, "PYTHONPATH": str(self.checkout.root)}
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "workflow.commands.main", "run", str(self.checkout.study), *words]
+        return subprocess.Popen(
+            argv, cwd=self.away, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        )
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=300)
+        return process.returncode, out, err
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Typed:
+    return Typed(tmp_path)
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "not within 120 s"
+        time.sleep(0.05)
+
+
+def test_from_the_first_start_to_nothing_to_do(typed: Typed) -> None:
+    code, out, err = typed("-n")
+    assert (code, err) == (0, "")
+    assert "identity: 2 runs of 2 would run" in out
+    assert "  lenet, batch 8, 2 nodes  (" in out
+    assert not typed.checkout.results.exists()
+
+    code, out, err = typed()
+    assert code == 0, out + err
+    assert "identity: 2 runs to do of 2; what snakemake says: " in err
+    assert "done: lenet, batch 8, 1 node, in " in err
+    assert "failed: lenet, batch 8, 2 nodes: error: " in err
+    assert "Error in rule" not in err + out
+    again = f"1 run failed, as the table says; again: slipway run {typed.checkout.study} --retry failed"
+    report = f"report: {typed.checkout.results}/report.html"
+    for words in ("of 2 runs ok, ", report, again):
+        assert words in out
+    assert not list(typed.away.iterdir())
+
+    code, out, err = typed()
+    assert code == 0
+    assert "identity: 0 runs to do of 2" in err
+    for words in ("identity: speed-up", report, again):
+        assert words in out
+    assert len(typed.checkout.started()) == 2
+
+    direct = typed.checkout.typed("--profile", "profiles/local")
+    for words in ("Nothing to be done", "identity: speed-up", report, again):
+        assert words in direct.stdout + direct.stderr
+
+
+def test_an_edited_study_makes_new_tables_whoever_made_the_old_ones(typed: Typed) -> None:
+    def baseline() -> object:
+        collected = read_records(typed.checkout.results / "records.parquet")
+        return collected.sources[0].baseline
+
+    direct = typed.checkout.typed("--profile", "profiles/local")
+    assert baseline() == {"nodes": 1}, direct.stdout + direct.stderr
+    before = typed.checkout.records()
+    typed.checkout.study.write_text(STUDY.replace("baseline: {nodes: 1}", "baseline: {nodes: 2}"))
+    code, out, err = typed()
+    assert (code, baseline()) == (0, {"nodes": 2}), out + err
+    typed.checkout.study.write_text(STUDY)
+    dry = typed.checkout.typed("--profile", "profiles/local", "-n")
+    assert "the study has changed since its tables were made" in dry.stdout + dry.stderr
+    assert baseline() == {"nodes": 2}
+    page = typed.checkout.results / "report.html"
+    made = page.stat().st_mtime_ns
+    typed.checkout.typed("--profile", "profiles/local")
+    assert baseline() == {"nodes": 1}
+    assert page.stat().st_mtime_ns > made
+    again = typed.checkout.typed("--profile", "profiles/local")
+    assert "Nothing to be done" in again.stdout + again.stderr
+    assert (len(typed.checkout.started()), typed.checkout.records()) == (2, before)
+
+
+def test_several_config_lose_nothing_and_retry_is_ours_too(typed: Typed, tmp_path: Path) -> None:
+    site = tmp_path / "my site.yaml"
+    site.write_text("storage: elsewhere\ncache: {path: cache}\n")
+    code, out, err = typed("--config", f"site={site}", "--cores", "2")
+    assert code == 0, out + err
+    results = tmp_path / "elsewhere" / "results" / "identity"
+    assert f"again: slipway run {typed.checkout.study} --retry failed --site '{site}'" in out
+    code, out, err = typed("--config", f"site={site}", "--config", "retry=failed")
+    assert code == 0, out + err
+    assert "identity: 1 run to do of 2" in err
+    assert len((results / "started").read_text().split()) == 3
+    assert not typed.checkout.results.exists()
+
+
+def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(typed: Typed) -> None:
+    (typed.checkout.root / "workflow" / "run" / "supervisor.py").write_text(WAITS)
+    process = typed.start()
+    wait_for((typed.checkout.results / "waits").exists, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 26, out + err
+    assert "SIGINT: the runs are ended" in err
+    assert f"2 runs have no result; `slipway run {typed.checkout.study}` goes on" in err
+    assert "Traceback" not in out + err
+
+
+def test_killed_it_leaves_nothing_running(typed: Typed) -> None:
+    (typed.checkout.root / "workflow" / "run" / "supervisor.py").write_text(WAITS)
+    process = typed.start()
+    wait_for((typed.checkout.results / "waits").exists, process)
+    (child,) = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    snakemake = os.pidfd_open(child)
+    process.kill()
+    process.communicate(timeout=60)
+
+    assert select.select([snakemake], [], [], 60)[0], "Snakemake outlived the command that started it"
+    os.close(snakemake)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and f"--results\0{typed.checkout.results}".encode() in (entry / "cmdline").read_bytes():
+            os.kill(int(entry.name), signal.SIGKILL)  # what stands for a supervisor here watches no parent
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--nosuch",), 2, "snakemake takes this otherwise: unrecognized arguments: --nosuch"),
+        (("nosuchtarget",), 10, "snakemake: MissingRuleException: No rule to produce nosuchtarget"),
+        (("--cores", "x"), 10, "snakemake: Error parsing number of cores"),
+    ],
+    ids=["option", "target", "value"],
+)
+def test_what_snakemake_refuses_is_a_sentence(typed: Typed, words: tuple[str, ...], code: int, said: str) -> None:
+    found, out, err = typed(*words)
+    assert (found, out) == (code, "")
+    assert said in " ".join(err.split())
+    assert "Traceback" not in err
+    log = err.rpartition("all that it says: ")[2].strip()
+    assert Path(log).is_file()

@@ -1,0 +1,62 @@
+"""How a study ends, whoever started Snakemake: the speed-up table, how many runs failed, where the report lies, what to type to go on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from typing import Any, Final
+
+from base.rooms import rooms_environ
+from workflow.commands import show
+from workflow.study.graph import REPORT_TIMEOUT_S, Graph
+
+SHOWN: Final = "SLIPWAY_RUN"
+"""Set for a Snakemake whose end is told by who started it."""
+
+
+class Ending:
+    """Told once: by `tell`, or when Snakemake ends without having had anything to do, where it calls no hook of ours."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._told = SHOWN in os.environ
+
+    def tell(self) -> None:
+        """After success."""
+        if not self._told:
+            self._told = True
+            print_ending(self._graph)
+
+    def after_failure(self) -> None:
+        """Tables are worth most then: as far as storage lets us make them."""
+        problem = self._graph.after_failure()
+        if problem:
+            show.line(problem)
+        self.tell()
+
+    def at_exit(self, workflow: Any) -> None:
+        """`workflow` is Snakemake's: it had been about to start jobs, and there were none."""
+        ran = getattr(workflow, "scheduler", None) is not None and not workflow.dryrun and not workflow.touch
+        if ran and workflow.is_main_process and not len(workflow.dag):
+            self.tell()
+
+
+def print_ending(graph: Graph) -> None:
+    """On standard output, in a child with a time limit, since it reads all records and storage may hang."""
+    study = graph.study
+    site = [] if study.chosen_site is None else ["--site", study.chosen_site]
+    argv = [sys.executable, "-P", "-m", "workflow.commands.main", "tables", "--study", str(study.path.absolute()), *site, "--show"]
+    sys.stdout.flush()
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **rooms_environ(os.environ)})
+    try:
+        code = child.wait(REPORT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        code = -1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+    for line in graph.advice() if code == 0 else graph.closing_line().splitlines():
+        show.line(line)
+    sys.stdout.flush()

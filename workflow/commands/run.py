@@ -1,0 +1,150 @@
+"""`slipway run STUDY`: Snakemake with our Snakefile and profile, from any directory, and what it does in words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from base.errors import Cancelled, ConfigError, Killed, RecordError, StorageError, error_of_exit
+from base.logs import private_umask
+from base.rooms import rooms_environ
+from base.units import counted
+from cluster.installation import FILES
+from workflow.commands import show
+from workflow.commands.child import Child
+from workflow.commands.ending import SHOWN, print_ending
+from workflow.commands.look import Look
+from workflow.commands.looking import Looker
+from workflow.commands.run_words import Words, sort_words
+from workflow.commands.shown import Shown, shown
+from workflow.commands.snakemake_words import failed_rules, is_usage, profile_name, profile_path, snakemake_argv, what_it_said
+from workflow.commands.watching import Watch
+from workflow.study.again import command
+from workflow.study.cell_words import words_of
+from workflow.study.graph import Graph
+from workflow.study.graph_loading import load_graph
+
+DRAW_S: Final = 0.5
+DRY_S: Final = 600.0
+LOG_BYTES: Final = 1 << 20
+
+
+def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | None, default: Path) -> None:
+    """`ours`: our options by the keys of --config that they mean. Raises what the study, or its end, is at fault with."""
+    sorted_words = sort_words(words, ours)
+    study = Path(sorted_words.study) if sorted_words.study is not None else default
+    graph = load_graph(sorted_words.config, [study], FILES, os.environ)
+    site = graph.study.site
+    private_umask(group=graph.shared_by_group)
+    path = profile_path(profile or profile_name(site, os.environ))
+    if graph.study.chosen_site is not None:
+        sorted_words = Words(study=None, config={**sorted_words.config, "site": graph.study.chosen_site}, rest=sorted_words.rest)
+    if sorted_words.dry and not sorted_words.looks:
+        with tempfile.TemporaryDirectory(prefix="slipway-") as place:
+            _dry(graph, snakemake_argv(path, study, Path(place), sorted_words, os.environ), Path(place, "snakemake.log"))
+        return
+    argv = snakemake_argv(path, study, graph.study.results_dir, sorted_words, os.environ)
+    if sorted_words.looks:
+        os.execve(argv[0], argv, {**os.environ, **rooms_environ(os.environ)})
+    _run(graph, argv)
+
+
+def _run(graph: Graph, argv: Sequence[str]) -> None:
+    study = graph.study
+    log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"the results of {study.name} cannot be written: {error.filename}: {error.strerror}; site {study.site.name}"
+        ) from error
+    watch = Watch(study=study, asked=[Path(receipt).name for receipt in graph.receipts])
+    sys.stdout.flush()
+    with shown() as view:
+        view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; what snakemake says: {log}")
+        with Child(argv, log, {**os.environ, **rooms_environ(os.environ), SHOWN: "1"}) as child:
+            code = _follow(child, Looker(watch.look), view)
+            told = list(child.told)
+        view.say("snakemake has ended; the table is made from the records")
+    _end(graph, code, told, log)
+
+
+def _follow(child: Child, looker: Looker, view: Shown) -> int:
+    """Show it until it ends; its exit code."""
+    last: Look | None = None
+    said = 0
+    while (code := child.wait(DRAW_S)) is None:
+        for number in child.told[said:]:
+            view.say(_passed_on(number))
+            said += 1
+        for look in looker.take():
+            view.ended(look)
+            last = look
+        if last is not None:
+            view.show(last, looker.age_s)
+    for look in looker.stop():
+        view.ended(look)
+    return code
+
+
+def _passed_on(number: int) -> str:
+    if number == signal.SIGTERM:
+        return "told to end: what runs is finished, no more is started; Ctrl-C ends the runs too"
+    return f"{signal.Signals(number).name}: the runs are ended, which may take half a minute"
+
+
+def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
+    """What would run, in words, after Snakemake has agreed to it."""
+    with Child(argv, log, {**os.environ, **rooms_environ(os.environ)}) as child:
+        code = child.wait(DRY_S)
+    if code != 0:
+        text = _text(log)
+        _refuse(text, code or 0, what_it_said(text) or f"it did not end within {DRY_S:.0f} s, or not well: exit code {code}", "")
+    study, runs = graph.study, graph.runs_to_make
+    words = words_of(study.cells, study.site, study.repeats)
+    show.line(f"{study.name}: {counted(len(runs), 'run')} of {len(study.runs)} would run")
+    for run in runs:
+        show.line(f"  {words(run)}  ({run.run_id})")
+    show.line(f"{command(study, 'plan')} says what they need and cost")
+
+
+def _end(graph: Graph, code: int, told: Sequence[int], log: Path) -> None:
+    """The table, and an error unless all that was asked for is done."""
+    study = graph.study
+    text = _text(log)
+    if code and not told and not failed_rules(text) and (said := what_it_said(text)):
+        _refuse(text, code, said, f"; all that it says: {log}")
+    print_ending(graph)
+    _, left = graph.counts()
+    without = f"{counted(left, 'run has', 'runs have')} no result"
+    if code and told:
+        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; {without}; `{command(study)}` goes on")
+    if code and left:
+        raise RecordError(f"{without}; `{command(study, 'status')}` says why; what snakemake says: {log}")
+    if code < 0:
+        raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; what it says: {log}")
+    if code:
+        rules = ", ".join(failed_rules(text)) or f"snakemake (exit code {code})"
+        raise RecordError(f"all runs have a result, and the report is not whole: {rules} failed; what snakemake says: {log}")
+
+
+def _refuse(text: str, code: int, said: str, where: str) -> None:
+    """Snakemake did not begin, by its own words. Raises what our Snakefile ended with, else ConfigError; BadParameter for an option that
+    it does not know."""
+    if is_usage(text):
+        raise typer.BadParameter(f"snakemake takes this otherwise: {said}{where}")
+    raise error_of_exit(code, ConfigError)(f"snakemake: {said}{where}")
+
+
+def _text(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
+        return file.read().decode(errors="replace")

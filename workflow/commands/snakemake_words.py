@@ -1,0 +1,116 @@
+"""Snakemake's command line and what it said when it failed. Pure."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from base.errors import ConfigError
+from cluster.installation import PROFILES, SNAKEFILE
+from cluster.jobs import scheduler_of
+from workflow.commands.run_words import Words
+from workflow.study.site import Site
+from workflow.study.ways import NODES, SLURM
+
+ALLOCATION: Final = "slurm-allocation"
+NUM_NODES: Final = "SLURM_JOB_NUM_NODES"
+_OURS: Final = re.compile(r"^snakemake: (?P<message>.+)$")
+_USAGE: Final = re.compile(r"^\S+: error: (?P<message>.+)$")
+_ERROR: Final = re.compile(r"^(?:\w+\.)*(?P<kind>\w*(?:Error|Exception))(?: in (?!rule )[^:]*(?:, line \d+)?)?:(?P<message>.*)$")
+_IN_RULE: Final = re.compile(r"^Error in rule (?P<rule>\w+):$")
+FILES: Final = ("--report", "--report-stylesheet", "--archive", "--export-cwl")
+"""Options of Snakemake whose value is a file."""
+A_JOB_FAILED: Final = "At least one job did not complete successfully."
+
+
+def profile_name(site: Site, environ: Mapping[str, str]) -> str:
+    """The profile that fits the site and the place we are at."""
+    if site.scheduler != SLURM:
+        return site.scheduler
+    return ALLOCATION if scheduler_of(environ) == SLURM else SLURM
+
+
+def profile_path(name: str) -> str:
+    """What Snakemake is told: one of ours by its name, or the user's own as it is. Raises ConfigError."""
+    own = PROFILES / name
+    if "/" not in name and own.is_dir():
+        return str(own)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path.absolute())
+    known = ", ".join(sorted(entry.name for entry in PROFILES.iterdir() if entry.is_dir()))
+    raise ConfigError(
+        f"--profile {name}: no profile of that name, and no directory; valid: {known}, or the path of a directory of your own"
+    )
+
+
+def snakemake_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> list[str]:
+    """All words of the child. It works in `directory`, whatever ours is, and every path of ours is absolute.
+
+    What takes any number of values stands before what takes one, or a target of the user's would be one more of them. `-P`: no module of
+    ours or of Python's comes from the directory where the user is.
+    """
+    argv = [sys.executable, "-P", "-m", "snakemake", "--configfile", str(study.absolute())]
+    if not words.has("--directory", "-d"):
+        argv += ["--directory", str(directory)]
+    if Path(profile).name == ALLOCATION and not words.has("--resources", "--res") and environ.get(NUM_NODES):
+        argv += ["--resources", f"{NODES}={environ[NUM_NODES]}"]
+    argv += ["--snakefile", str(SNAKEFILE), "--profile", profile, *_files_of_the_user(words.rest, directory)]
+    if words.config:
+        argv += ["--config", *(f"{key}={value}" for key, value in words.config.items())]
+    return argv
+
+
+def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:
+    """`rest` with the files that Snakemake is to write relative to where the user is, and not to `directory`. Raises ConfigError for a
+    report of Snakemake's in place of ours."""
+    words = list(rest)
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name not in FILES:
+            continue
+        if not equals and index + 1 < len(words) and not words[index + 1].startswith("-"):
+            value = words[index + 1] = str(Path(words[index + 1]).absolute())
+        elif equals or name == "--report":
+            value = str(Path(value or "report.html").absolute())
+            words[index] = f"{name}={value}"
+        if value and Path(value) == directory.absolute() / "report.html":
+            raise ConfigError(f"{word}: {value} is the report of the study itself, which Snakemake's would replace; name another file")
+    return words
+
+
+def what_it_said(log: str) -> str:
+    """The error in Snakemake's words, as far as it can be told from all else that it prints; "" if there is none."""
+    lines = log.splitlines()
+    for index in reversed(range(len(lines))):
+        told = _OURS.match(lines[index]) or _USAGE.match(lines[index])
+        if told:
+            return told["message"]
+        error = _ERROR.match(lines[index])
+        message = " ".join(filter(None, [error["message"].strip(), *_paragraph(lines[index + 1 :])])) if error else ""
+        if error and message and message != A_JOB_FAILED:
+            return message if error["kind"] in ("Error", "WorkflowError") else f"{error['kind']}: {message}"
+    return ""
+
+
+def is_usage(log: str) -> bool:
+    """Whether it refused an option."""
+    return any(_USAGE.match(line) for line in log.splitlines()[-3:])
+
+
+def failed_rules(log: str) -> list[str]:
+    """The rules of which a job failed, each once."""
+    return list(dict.fromkeys(match["rule"] for line in log.splitlines() if (match := _IN_RULE.match(line))))
+
+
+def _paragraph(lines: Sequence[str]) -> list[str]:
+    """Up to a blank line or a place in a program."""
+    taken = []
+    for line in lines:
+        if not line.strip() or line.startswith(("  File ", "[", "Traceback")):
+            break
+        taken.append(line.strip())
+    return taken
