@@ -1,15 +1,26 @@
 # Needs Python >= 3.11 and make, nothing else: everything is installed into .venv from pinned requirements.
 PYTHON ?= python3
 STUDY ?= config/study.yaml
+SITE ?= local
+# PyTorch: auto = that of PYTHON if it is the tested version, else fetched; system = that of PYTHON; none. docs/installing.md
+TORCH ?= auto
+# Where PyTorch is fetched from instead of where pip looks: the index of its CPU build, for one.
+TORCH_INDEX ?=
 BIN := .venv/bin
 PACKAGES := base cluster containers data_prep workflow
-SOURCES := $(PACKAGES) tests benchmarks
+SOURCES := $(PACKAGES) install setup.py tests benchmarks
+INSTALL = $(BIN)/python -m install
 
-.PHONY: demo image test check lint types slow long schemas requirements clean
+.DEFAULT_GOAL := help
+.PHONY: help demo image test check lint types slow long schemas requirements clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@echo
+	@echo 'make demo PYTHON=/path/to/python3.11 TORCH=system TORCH_INDEX=URL: docs/installing.md'
 
 demo: .venv/.run  ## run the demo study on this machine and print its speed-up table
-	@$(BIN)/snakemake --profile profiles/local --configfile $(STUDY) --quiet rules
-	@$(BIN)/slipway tables --study $(STUDY) --show
+	@$(BIN)/slipway run '$(STUDY)' --site '$(SITE)'
 
 image: .venv/.run  ## build a framework's container image; without a registry: BASE=an image that is here, WHEELS=a directory of wheels
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
@@ -47,14 +58,14 @@ requirements: .venv/.dev  ## pin anew what the .in files ask for
 clean:  ## forget the demo's results, datasets and cache; the installation stays
 	rm -rf .slipway .snakemake
 
-.venv/.run: requirements.txt requirements-torch.txt pyproject.toml
+.venv/.run: requirements.txt requirements-torch.txt pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Slipway needs Python 3.11 or newer, found " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --require-hashes -r requirements.txt
-	$(BIN)/pip install --quiet -r requirements-torch.txt
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+	@$(PYTHON) -m install environment .venv
+	@$(INSTALL) packages --require-hashes -r requirements.txt
+	@$(INSTALL) torch --python $(PYTHON) --use $(TORCH) --index '$(TORCH_INDEX)'
+	@$(INSTALL) packages --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $@
 
 .venv/.dev: .venv/.run requirements-dev.txt
-	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.txt
+	@$(INSTALL) packages --require-hashes -r requirements-dev.txt
 	@touch $@

@@ -3,20 +3,65 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+from base.foreign import printable
+
+_VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
+
+
+def has_variables(text: str) -> bool:
+    """Whether `$NAME` or `${NAME}` is in it."""
+    return _VARIABLE.search(text) is not None
+
+
+def expanded(text: str, environ: Mapping[str, str]) -> str:
+    """`text` with the values of `$NAME` and `${NAME}`. Raises ValueError where one is not set, or is empty."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        found = environ.get(name, "")
+        if not found:
+            raise ValueError(f"{text!r}: ${name} is not set on {os.uname().nodename}")
+        return found
+
+    return _VARIABLE.sub(value, text)
+
+
+def expanded_path(text: str, environ: Mapping[str, str]) -> Path:
+    """The same as an absolute path. Raises ValueError."""
+    path = expanded(text, environ)
+    if not path.startswith("/"):
+        raise ValueError(f"{text!r} is {path!r} on {os.uname().nodename}, which does not begin with a /")
+    return absolute_path(path, Path("/"))
 
 
 def absolute_path(text: str, base: Path) -> Path:
     """`text` as an absolute path: relative to `base`, with `~` and `~user` for a home directory; links are kept.
 
-    Raises ValueError, with the reason, for what can be no path: a user without a home directory, a control character, half a character.
+    Raises ValueError, with the reason, for what can be no path: a user without a home directory, a control character, half a character; or
+    where what `base` adds cannot be written into our files, of which many hold paths.
     """
-    if any(character < " " or character == "\x7f" for character in text):
-        raise ValueError(f"{text!r} is no path: it holds a control character")
     try:
         os.fsencode(text)
-        return Path(os.path.abspath(base / Path(text).expanduser()))
+        path = os.path.abspath(base / Path(text).expanduser())
     except UnicodeEncodeError as error:
         raise ValueError(f"{text!r} is no path: it holds half of a character") from error
     except RuntimeError as error:
         raise ValueError(f"{text!r}: {text.split('/', 1)[0]} has no home directory on this machine; write the path itself") from error
+    if any(character < " " or character == "\x7f" for character in text + path):
+        raise ValueError(f"{path!r} is no path: it holds a control character")
+    if not _is_utf8(path):
+        raise ValueError(f"{printable(path)!r} is no UTF-8, as the names in our files are; choose another path, or link to it")
+    return Path(path)
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from blake3 import blake3
 from pydantic import (
@@ -35,7 +35,6 @@ Resize = Literal["squash", "crop", "fill"]
 Channels = Literal["grey", "rgb"]
 Layout = Literal["hwc", "caffe"]
 
-SOURCE_KINDS: tuple[str, ...] = get_args(SourceKind)
 TRAIN = "train"
 MAX_SIDE = 8192
 MAX_SHARDS = 100_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from base.command import CommandResult, last_lines, run
@@ -40,9 +41,11 @@ def step_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "SLURM_CONF": configuration} if configuration else kept
 
 
-def run_step(job_id: str, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, path: str = "") -> CommandResult:
-    """Run it, with `path` as PYTHONPATH. Raises SlipwayError when it cannot be started or does not end."""
-    env = step_environment(os.environ) | ({"PYTHONPATH": path} if path else {})
+def run_step(
+    job_id: str, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, more: Mapping[str, str] = MappingProxyType({})
+) -> CommandResult:
+    """Run it, with `more` in its environment. Raises SlipwayError when it cannot be started or does not end."""
+    env = {**step_environment(os.environ), **more}
     return run(step_argv(job_id, nodes, argv), timeout_s=timeout_s, env=env)
 
 

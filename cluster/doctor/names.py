@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.finding import Finding
+from base.units import some
 
 SUBJECT: Final = "names"
+MOST_NAMES: Final = 6
 
 
 def resolve(name: str) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ def judge_nodes(forward: Mapping[str, Sequence[str]], backward: Mapping[str, str
     missing = [name for name, addresses in forward.items() if not addresses]
     found = []
     if missing:
-        text = f"{_some(missing)} of {len(forward)} nodes do not resolve from here"
+        text = f"{some(missing, MOST_NAMES)} of {len(forward)} nodes do not resolve from here"
         advice = "on a login node this does no harm; if it is so on the nodes, the launcher and ssh between them fail"
         found.append(Finding(SUBJECT, "note", text, advice))
     shared = {addresses[0] for addresses in forward.values() if addresses}
@@ -69,11 +71,11 @@ def judge_nodes(forward: Mapping[str, Sequence[str]], backward: Mapping[str, str
         if addresses and not _same(name, backward.get(addresses[0]))
     ]
     if other:
-        text = f"back from the address comes another name: {_some(other)}"
+        text = f"back from the address comes another name: {some(other, MOST_NAMES)}"
         advice = "nothing: Slipway uses addresses; programs that compare host names may wait for ever"
         found.append(Finding(SUBJECT, "note", text, advice))
     if forward and not found:
-        found.append(Finding(SUBJECT, "ok", f"{_some(list(forward))} resolve, and back"))
+        found.append(Finding(SUBJECT, "ok", f"{some(list(forward), MOST_NAMES)} resolve, and back"))
     return tuple(found)
 
 
@@ -91,7 +93,3 @@ def check_nodes(names: Sequence[str]) -> tuple[Finding, ...]:
 
 def _same(name: str, other: str | None) -> bool:
     return other is not None and name.partition(".")[0].lower() == other.partition(".")[0].lower()
-
-
-def _some(words: Sequence[str], most: int = 6) -> str:
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

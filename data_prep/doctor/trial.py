@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from base.publish import create_exclusive, publish, remove_tree
+from base.storage_clock import now_at
 
 PREFIX: Final = ".slipway-doctor-"
 BLOCK: Final = 1 << 20
@@ -49,7 +50,7 @@ def own_directory(parent: Path) -> Iterator[Path]:
     for old in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             status = old.lstat()
-            if status.st_uid == os.geteuid() and time.time() - status.st_mtime > STALE_S:
+            if status.st_uid == os.geteuid() and now_at(parent) - status.st_mtime > STALE_S:
                 remove_tree(old)
     path = parent / f"{PREFIX}{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
     path.mkdir(mode=0o700)

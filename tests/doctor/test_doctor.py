@@ -15,6 +15,8 @@ import pytest
 
 from base.command import CommandResult
 from base.finding import Finding, worst
+from base.rooms import ROOMS
+from cluster import installation
 from cluster.doctor.slurm_partitions import parse_nodes
 from tests.commands.conftest import FOREIGN
 from workflow.commands import main
@@ -144,6 +146,17 @@ def test_a_name_stands_for_a_file_of_the_checkout() -> None:
     assert target_of("never-there").parts[-3:] == ("config", "sites", "never-there.yaml")
 
 
+@pytest.mark.slow
+def test_a_name_stands_for_a_file_of_ones_own_where_the_installation_is_anothers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(installation, "own_checkout", lambda: None)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "not-there-yet"))
+    assert main.run(["doctor", "--write-site", "mine"]) == 0
+    assert "next: slipway doctor --site mine\n" in capsys.readouterr().out
+    assert read_site(tmp_path / "not-there-yet" / "slipway" / "sites" / "mine.yaml").name == "mine"
+
+
 PARTITIONS = {
     "cpu": {"PartitionName": "cpu", "State": "UP", "Default": "YES", "MaxTime": "UNLIMITED"},
     "gpu": {"PartitionName": "gpu", "State": "UP", "MaxTime": "1-12:30:00"},
@@ -248,12 +261,14 @@ def test_the_node_program_imports_little() -> None:
 
     heavy = "{'pydantic', 'yaml', 'numpy', 'typer', 'rich'}"
     script = f"import sys, workflow.doctor.node; sys.stderr.write(' '.join({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], cwd=software.CHECKOUT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOMS, capture_output=True, text=True, check=False)
     assert done.stderr == ""
 
 
 def test_versions_and_pins() -> None:
-    wanted = software.pins((software.CHECKOUT / "pyproject.toml").read_text())
+    wanted = software.pins(software.requirements())
+    assert wanted["torch"] == "2.13.0"
+    assert software.pins(["a>=2", "b==1 ; extra == 'c'", "d"]) == {"b": "1"}
     assert wanted["snakemake"] == importlib.metadata.version("snakemake")
     assert worst(software.judge_versions({"a": "1"}, {"a": "1"})) == "ok"
     assert "a not installed (wanted 1)" in next(software.judge_versions({"a": "1"}, {"a": None})).text

@@ -54,7 +54,7 @@ def test_inside_an_allocation(cluster: Cluster) -> None:
     assert said(value, "srun started one task on each of 2 nodes")["level"] == "ok"
     assert said(value, "CUDA_VISIBLE_DEVICES in a task: 0,1")["nodes"] == ["n1", "n2"]
     assert said(value, "the nodes see what is made on storage")["nodes"] == ["n1", "n2"]
-    assert said(value, "the nodes start the checkout's Python")["level"] == "ok"
+    assert said(value, "the nodes start our Python")["level"] == "ok"
     assert said(value, "clocks agree")["level"] == "ok"
     assert said(value, "/local/slipway is local")["nodes"] == ["n1", "n2"]
     assert cluster.exec("n1", ["sh", "-c", "ls -A /local | grep -c doctor"]).stdout.strip() == "0"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from base.errors import ConfigError
 from base.finding import LEVELS, Finding, alike, by_subject
+from base.tabular import wrapped
 from base.units import counted
 from workflow.commands import show
 from workflow.doctor.checks import run_checks
@@ -55,10 +54,10 @@ def main(site_name: str | None, wanted: Wanted) -> None:
 
 
 def _print(site: Site, site_name: str | None, where: Surroundings, findings: Sequence[Finding]) -> None:
-    show.line(f"site {site.name}: storage {site.storage}, cache {site.cache.path}, scheduler {site.scheduler}")
-    show.line(f"checked {where.describe(site)}")
+    show.prose(f"site {site.name}: storage {site.storage}, cache {site.cache.path}, scheduler {site.scheduler}", "  ")
+    show.prose(f"checked {where.describe(site)}", "  ")
     if site.scheduler != "local" and where.job_id is None:
-        show.line("not checked here: cache, GPUs, limits, clocks of the nodes; the launcher; whether nodes see storage. To check them:")
+        show.prose("not checked here: cache, GPUs, limits, clocks of the nodes; the launcher; whether nodes see storage. To check them:")
         show.line(f"  {try_inside(site, site_name or site.name)}")
     for subject, group in by_subject(alike(findings)):
         show.line()
@@ -74,12 +73,12 @@ def _print(site: Site, site_name: str | None, where: Surroundings, findings: Seq
 
 def _line(finding: Finding, num_nodes: int) -> None:
     nodes = "all nodes: " if len(finding.nodes) == num_nodes > 1 else f"{', '.join(finding.nodes)}: " if finding.nodes else ""
-    width = max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 10**6
+    width = max(40, show.width() or 10**6)
     space = " " * INDENT
     harmless = finding.advice.startswith(HARMLESS)
     said = f"{finding.text}; nothing to do: {finding.advice.removeprefix(HARMLESS)}" if harmless else finding.text
-    text = textwrap.wrap(f"{nodes}{said}", width - INDENT - 1, break_long_words=False, break_on_hyphens=False) or [""]
-    advice = textwrap.wrap("" if harmless else finding.advice, width - INDENT - 4, break_long_words=False, break_on_hyphens=False)
+    text = wrapped(f"{nodes}{said}", width - INDENT - 1)
+    advice = wrapped(finding.advice, width - INDENT - 4) if finding.advice and not harmless else []
     show.styled(f"  {finding.level:<{INDENT - 2}}", STYLES[finding.level], text[0])
     for part in text[1:]:
         show.line(space + part)

@@ -14,11 +14,12 @@ from cluster.doctor.slurm import CONFIG, question
 from cluster.doctor.slurm_config import has_accounting, parse_config
 from cluster.doctor.slurm_controller import ASSOCIATIONS, FORMAT, parse_associations
 from cluster.doctor.slurm_partitions import SHOW, SINFO, Nodes, Partition, default_partition, parse_nodes, parse_partitions, parse_time
+from cluster.installation import default_cache, default_storage, own_checkout
 from cluster.machine import memory_bytes, usable_cores
 from data_prep.doctor.places import local_places, shared_places
 from workflow.doctor.nodes import ask_nodes
 from workflow.doctor.surroundings import Surroundings, orders_of
-from workflow.study.site import CHECKOUT, local_site
+from workflow.study.site import local_site
 
 LOOK_S: Final = 20.0
 STEP_S: Final = 60.0
@@ -148,7 +149,7 @@ def _device(found: Draft, facts: Sequence[Mapping[str, Any]], where: Surrounding
 
 def _storage(user: str, where: Surroundings) -> Value:
     if where.scheduler == "local":
-        return Value(value=str(CHECKOUT / ".slipway" / "storage"), why="under the checkout")
+        return Value(value=str(default_storage()), why=_whose())
     try:
         places = call_limited("network storage", _shared, timeout_s=LOOK_S)
     except SlipwayError:
@@ -158,7 +159,11 @@ def _storage(user: str, where: Surroundings) -> Value:
         others = ", ".join(other for other, _ in places[1:6])
         own = "slipway" if why.startswith(("$", "your")) else f"slipway-{user}"
         return Value(value=str(Path(path) / own), why=why + (f"; others: {others}" if others else ""), sure=False)
-    return Value(value=str(CHECKOUT / ".slipway" / "storage"), why="no network storage was found; do all nodes see this?", sure=False)
+    return Value(value=str(default_storage()), why="no network storage was found; do all nodes see this?", sure=False)
+
+
+def _whose() -> str:
+    return "under the checkout" if own_checkout() else "where this platform keeps what is yours"
 
 
 def _shared() -> list[tuple[str, str]]:
@@ -167,7 +172,7 @@ def _shared() -> list[tuple[str, str]]:
 
 def _cache(user: str, where: Surroundings, facts: Sequence[Mapping[str, Any]]) -> Value:
     if where.scheduler == "local":
-        return Value(value=str(CHECKOUT / ".slipway" / "cache"), why="under the checkout")
+        return Value(value=str(default_cache()), why=_whose())
     if facts:
         common = [place for place in facts[0]["places"] if all(place in fact["places"] for fact in facts)]
         said = "a local disk on all nodes of this allocation"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from base.finding import Finding, merged
+from base.userpath import has_variables
 from cluster.doctor.asked import Asked
 from cluster.doctor.gpus import check_gpus
 from cluster.doctor.interfaces import check_interfaces
@@ -88,6 +89,9 @@ def check_nodes_of_job(job_id: str, nodes: tuple[str, ...], site: Site) -> tuple
 
 def check_path_of_cache(path: Path, storage: Path, scheduler: str) -> tuple[Finding, ...]:
     """What can be said of the cache without a compute node."""
+    if has_variables(str(path)):
+        text = f"{path} holds variables, which have their values on the nodes"
+        return (Finding("cache", "note", text, "inside an allocation this command looks at the path that they make"),)
     return check_cache_path(path, storage, scheduler == "slurm" and private_tmp())
 
 

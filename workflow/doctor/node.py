@@ -18,6 +18,7 @@ from typing import Any, Final
 from base.errors import SlipwayError
 from base.finding import Finding
 from base.limited import call_limited
+from base.userpath import expanded_path
 from cluster.doctor.gpus import check_gpus
 from cluster.doctor.interfaces import check_interfaces, read_interfaces, recommended
 from cluster.doctor.limits import check_limits
@@ -55,10 +56,10 @@ class Orders:
 def local_checks(orders: Orders, name: str, alone: bool) -> list[Check]:
     """What is looked at on a machine where runs are started."""
     other = next((node for node in orders.nodes if node != name), None)
-    cache = (Path(orders.cache), orders.max_bytes, alone, orders.private_tmp, orders.group)
+    cache = (orders.cache, orders.max_bytes, alone, orders.private_tmp, orders.group)
     network = (orders.interface, other, not alone, (FIRST_PORT, LAST_PORT))
     checks = [
-        Check(subject="cache", function=check_cache, arguments=cache, timeout_s=30),
+        Check(subject="cache", function=check_own_cache, arguments=cache, timeout_s=30),
         Check(subject="limits", function=check_limits),
         Check(subject="names", function=check_own_name, arguments=(alone,), timeout_s=15),
         Check(subject="network", function=check_interfaces, arguments=network, timeout_s=15),
@@ -70,6 +71,15 @@ def local_checks(orders: Orders, name: str, alone: bool) -> list[Check]:
     if orders.token_file:
         checks.append(Check(subject="storage", function=check_seen, arguments=(orders.token_file, orders.token), timeout_s=SEEN_S + 10))
     return checks
+
+
+def check_own_cache(cache: str, max_bytes: int | None, alone: bool, private_tmp: bool, group: bool) -> tuple[Finding, ...]:
+    """The cache as it is called here: its path may hold variables."""
+    try:
+        return check_cache(expanded_path(cache, os.environ), max_bytes, alone, private_tmp, group)
+    except ValueError as error:
+        advice = "a variable that the scheduler or `setup` of the site file sets on every node, or a path without one"
+        return (Finding("cache", "error", f"cache.path {error}", advice),)
 
 
 def check_seen(path: str, token: str) -> tuple[Finding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import time
@@ -14,12 +15,12 @@ from typing import Any, Final
 from base.command import CommandResult, last_lines
 from base.errors import SlipwayError
 from base.finding import Finding
+from base.rooms import rooms_environ
 from cluster.doctor.launcher import run_step
 from data_prep.doctor.mounts import place_of
 from data_prep.doctor.trial import own_directory
 from workflow.doctor.node import Orders, to_argument
 from workflow.doctor.pieces import from_lines
-from workflow.study.site import CHECKOUT
 
 TIMEOUT_S: Final = 150.0
 CLOCK_S: Final = 1.0
@@ -62,22 +63,22 @@ def judge_clocks(clocks: dict[str, float], before: float, after: float) -> Itera
 
 
 def judge_python(result: CommandResult, answers: Sequence[NodeAnswer], nodes: Sequence[str]) -> Iterator[Finding]:
-    """Pure: whether the checkout's Python started everywhere."""
+    """Pure: whether our Python started everywhere."""
     missing = [node for node in nodes if node not in {answer.node for answer in answers}]
     if missing:
-        text = f"Python of the checkout did not start on {', '.join(missing)}: {last_lines(result.stderr, 2) or 'no word from it'}"
-        advice = f"is {sys.executable} there on the nodes? Checkout and .venv belong on storage that all nodes mount at the same place"
+        text = f"our Python did not start on {', '.join(missing)}: {last_lines(result.stderr, 2) or 'no word from it'}"
+        advice = f"is {sys.executable} there on the nodes? Slipway and its Python belong on storage that all nodes mount at the same place"
         yield Finding("software", "error", text.replace("\n", "; "), advice)
     elif nodes:
-        yield Finding("software", "ok", f"the nodes start the checkout's Python, {sys.executable}")
+        yield Finding("software", "ok", f"the nodes start our Python, {sys.executable}")
 
 
 def ask_nodes(
     job_id: str, nodes: Sequence[str], orders: Orders, timeout_s: float = TIMEOUT_S
 ) -> tuple[CommandResult, tuple[NodeAnswer, ...]]:
     """Run the node program everywhere. Raises SlipwayError when srun does not end."""
-    argv = (sys.executable, "-m", "workflow.doctor.node", to_argument(orders))
-    result = run_step(job_id, nodes, argv, timeout_s, str(CHECKOUT))
+    argv = (sys.executable, "-P", "-m", "workflow.doctor.node", to_argument(orders))
+    result = run_step(job_id, nodes, argv, timeout_s, rooms_environ(os.environ))
     return result, parse_answers(result.stdout)
 
 

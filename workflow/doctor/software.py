@@ -6,30 +6,40 @@ import importlib.util
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from base import VERSION
 from base.finding import Finding
+from base.rooms import ROOMS
+from cluster.installation import DISTRIBUTION, FROM_CHECKOUT, PROFILES
 from data_prep.doctor.mounts import Mount, place_of
-from workflow.study.site import CHECKOUT
 
 SUBJECT: Final = "software"
 SHOWN: Final = ("snakemake", "snakemake-executor-plugin-slurm")
-PROFILE: Final = CHECKOUT / "profiles" / "slurm" / "profile.v9+.yaml"
+PROFILE: Final = PROFILES / "slurm" / "profile.v9+.yaml"
 POLL_S: Final = 40.0
 """The executor plugin's own, where the profile does not say it."""
 _PIN: Final = re.compile(r"([A-Za-z0-9_.-]+)==([\w.]+)")
 
 
-def pins(text: str) -> dict[str, str]:
-    """Pure: the dependencies of a pyproject.toml that ask for one version."""
-    project = tomllib.loads(text).get("project", {})
-    extras = [word for words in project.get("optional-dependencies", {}).values() for word in words]
-    return {match[1]: match[2] for match in map(_PIN.fullmatch, [*project.get("dependencies", []), *extras]) if match}
+def pins(requirements: Iterable[str]) -> dict[str, str]:
+    """Pure: those that ask for one version, whatever extra they belong to."""
+    return {match[1]: match[2] for match in (_PIN.fullmatch(text.partition(";")[0].strip()) for text in requirements) if match}
+
+
+def requirements() -> list[str]:
+    """What this installation asks for, extras too: by the checkout's pyproject.toml, or by what pip was told of the wheel."""
+    if not FROM_CHECKOUT:
+        return metadata.requires(DISTRIBUTION) or []
+    file = ROOMS / "pyproject.toml"
+    project = tomllib.loads(file.read_text())["project"] if file.is_file() else {}
+    extras = [text for texts in project.get("optional-dependencies", {}).values() for text in texts]
+    return [*project.get("dependencies", []), *extras]
 
 
 def judge_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]) -> Iterator[Finding]:
@@ -55,16 +65,15 @@ def judge_place(what: str, path: Path, mount: Mount | None, told: bool) -> Itera
 
 def check_software(told: bool) -> tuple[Finding, ...]:
     """Versions, the place of interpreter and checkout, torch. `told`: other machines need not reach them, or are asked themselves."""
-    project = CHECKOUT / "pyproject.toml"
-    wanted = {name: version for name, version in pins(project.read_text()).items() if name != "torch"} if project.is_file() else {}
+    wanted = {name: version for name, version in pins(requirements()).items() if name != "torch"}
     found = {name: _version(name) for name in dict.fromkeys((*wanted, *SHOWN))}
     python = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
-    findings = [*judge_versions(wanted, found), *judge_place("the checkout", CHECKOUT, place_of(CHECKOUT)[1], told)]
+    findings = [*judge_versions(wanted, found), *judge_place(f"Slipway {VERSION}, in", ROOMS, place_of(ROOMS)[1], told)]
     own = Path(sys.prefix)
     findings += judge_place(f"{python}, in", own, place_of(own)[1], told)
     if importlib.util.find_spec("torch") is None:
         text = "torch is not installed: framework pytorch with engine: bare cannot run"
-        findings.append(Finding(SUBJECT, "note", text, "pip install 'slipway[pytorch]', or an engine with containers"))
+        findings.append(Finding(SUBJECT, "note", text, "install it there (docs/installing.md), or choose an engine with containers"))
     return tuple(findings)
 
 

@@ -14,10 +14,10 @@ from base.errors import ConfigError
 from base.names import is_name, slug
 from base.publish import publish
 from base.userpath import absolute_path
+from cluster.installation import SCHEMAS, own_sites
 from workflow.doctor.candidates import Value, gather
 from workflow.doctor.surroundings import Surroundings
-from workflow.study.site import CHECKOUT
-from workflow.study.site_file import SITES_DIR, read_site
+from workflow.study.site_file import read_site
 
 SCHEMA: Final = "site.schema.json"
 GUESS: Final = "A GUESS: "
@@ -56,21 +56,21 @@ def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
 
 
 def target_of(name: str) -> Path:
-    """Where it goes: a name of config/sites, or a path that ends in .yaml. Raises ConfigError."""
+    """Where it goes: a name of the directory of sites, which may have to be made, or a path that ends in .yaml. Raises ConfigError."""
     if name.endswith((".yaml", ".yml")):
         try:
             target = absolute_path(name, Path())
         except ValueError as error:
             raise ConfigError(f"--write-site: {error}") from error
     elif is_name(name) and name != "local":
-        target = SITES_DIR / f"{name}.yaml"
+        target = own_sites() / f"{name}.yaml"
     else:
         raise ConfigError(
             f"--write-site {name!r}: no name for a site; small letters, digits, . _ - and not `local`, or a path ending in .yaml"
         )
     if target.exists() or target.is_symlink():
         raise ConfigError(f"{target} is there already, and is not overwritten: choose another NAME, or remove it")
-    if not target.parent.is_dir():
+    if target.parent != own_sites() and not target.parent.is_dir():
         raise ConfigError(f"{target} cannot be written: {target.parent} is no directory")
     return target
 
@@ -81,18 +81,20 @@ def write_site(name: str, where: Surroundings, say: Callable[[str], None]) -> No
     user = slug(getpass.getuser()) or "user"
     found = gather(where, user)
     inside = f"inside job {where.job_id} of {where.scheduler}" if where.job_id else f"on {where.hostname}"
-    text = site_text(found, inside, Path("../schemas", SCHEMA) if target.parent == SITES_DIR else CHECKOUT / "config" / "schemas" / SCHEMA)
+    beside = target.parent == SCHEMAS.parent / "sites"
+    text = site_text(found, inside, Path("../schemas" if beside else SCHEMAS, SCHEMA))
     with tempfile.TemporaryDirectory(prefix="slipway-doctor-") as directory:
         draft = Path(directory, target.name)
         draft.write_text(text)
         read_site(draft)
+    target.parent.mkdir(parents=True, exist_ok=True)
     publish(target, text.encode())
     say(text)
     say(f"written to {target}")
     guesses = [key for key, value in found.items() if not value.sure]
     if guesses:
         say(f"guessed, look at them: {', '.join(guesses)}")
-    choice = target.stem if target.parent == SITES_DIR else str(target)
+    choice = target.stem if target.parent == own_sites() else str(target)
     say(f"next: slipway doctor --site {choice}")
 
 

@@ -1,0 +1,154 @@
+"""PyTorch: what is here, else that of another Python, else fetched after it was said how large it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from install.showing import pip, say
+
+PINS: Final = Path(__file__).resolve().parents[1] / "requirements-torch.txt"
+LINKED: Final = "zz-torch-of-another-python.pth"
+"""Read last of all, so that what is installed here goes before what lies beside that PyTorch."""
+HEAD_S: Final = 10.0
+LOOK: Final = """
+import importlib.metadata, importlib.util, os
+print(importlib.metadata.version("torch"))
+print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin)))
+"""
+
+
+class Wheel(NamedTuple):
+    """What pip would fetch; `num_bytes` None: its server does not say."""
+
+    name: str
+    version: str
+    sha256: str
+    num_bytes: int | None
+
+
+def torch(python: str, use: str, index: str | None) -> int:
+    """PyTorch, unless none is wanted: what is here, else that of `python`, else fetched after it was said how large it is."""
+    wanted, hashes = pinned(PINS.read_text())
+    if use == "none":
+        say("no PyTorch is installed, as asked: runs with framework pytorch need an engine with containers")
+        return 0
+    here = _installed()
+    if here is not None:
+        say(f"PyTorch {here} is installed")
+        return 0
+    other = of_python(python)
+    if other is None and use == "system":
+        say(f"TORCH=system: {python} has no PyTorch; PYTHON=/path/to/python names one that has")
+        return 2
+    if other is not None and (use == "system" or other[0].partition("+")[0] == wanted):
+        return link(*other)
+    if other is not None:
+        say(f"PyTorch {other[0]} of {python} is not taken: Slipway was tested with {wanted}. TORCH=system takes it all the same")
+    return fetch(wanted, hashes, index)
+
+
+def pinned(text: str) -> tuple[str, frozenset[str]]:
+    """The version of PyTorch in requirements-torch.txt, and the hashes of its builds."""
+    found = re.search(r"^torch==([\w.]+)((?:[ \\\n]|--hash=sha256:[0-9a-f]{64})*)", text, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"{PINS} pins no torch")
+    return found[1], frozenset(re.findall(r"sha256:([0-9a-f]{64})", found[2]))
+
+
+def _installed() -> str | None:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def of_python(python: str) -> tuple[str, Path] | None:
+    """Version and directory of the PyTorch that another Python has."""
+    done = subprocess.run([python, "-c", LOOK], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    return (lines[0], Path(lines[1])) if done.returncode == 0 and len(lines) == 2 else None
+
+
+def link(version: str, directory: Path) -> int:
+    """Let this environment see it, behind all that is its own."""
+    place = Path(sysconfig.get_path("purelib"), LINKED)
+    place.write_text(f"{directory}\n")
+    done = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        place.unlink()
+        last = done.stderr.strip().splitlines()[-1:] or ["no word from it"]
+        say(f"PyTorch {version} in {directory} cannot be imported here: {last[0]}. TORCH=none installs without PyTorch")
+        return 1
+    say(f"PyTorch {version} in {directory} is used as it is; nothing is fetched ({place} says so)")
+    return 0
+
+
+def fetch(version: str, hashes: frozenset[str], index: str | None) -> int:
+    """Say what and how much, then fetch it: checked against the pinned hashes where it is the build that they are of."""
+    source = ["--index-url", index] if index else []
+    with tempfile.TemporaryDirectory(prefix="slipway-install-") as directory:
+        report = Path(directory, "report.json")
+        say(f"PyTorch {version} is not here; looking what there is to fetch")
+        if code := pip(["--dry-run", "--report", str(report), *source, f"torch=={version}"], f"looking for torch=={version}"):
+            return code
+        found = wheels(json.loads(report.read_text()))
+    say(announcement(found))
+    build = next(wheel for wheel in found if wheel.name == "torch")
+    if build.sha256 in hashes and not index:
+        return pip(
+            ["--require-hashes", *(word for file in (PINS.with_name("requirements.txt"), PINS) for word in ("-r", str(file)))],
+            "fetching PyTorch",
+        )
+    say(f"  torch {build.version} is no build whose hash is pinned in {PINS.name}: it is taken as it comes")
+    return pip([f"torch=={build.version}", *source], "fetching PyTorch")
+
+
+def wheels(report: dict[str, list[dict[str, dict[str, object]]]]) -> list[Wheel]:
+    """What pip's report of a dry run lists, with the size of each, largest first."""
+    found = []
+    for item in report["install"]:
+        archive = item["download_info"].get("archive_info")
+        hashes = archive.get("hashes", {}) if isinstance(archive, dict) else {}
+        size = num_bytes(str(item["download_info"]["url"]))
+        found.append(Wheel(str(item["metadata"]["name"]), str(item["metadata"]["version"]), str(hashes.get("sha256", "")), size))
+    return sorted(found, key=lambda wheel: (-(wheel.num_bytes or 0), wheel.name))
+
+
+def num_bytes(url: str) -> int | None:
+    """Asked of the server, without fetching; None: it does not say."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "file":
+        return Path(urllib.parse.unquote(parts.path)).stat().st_size
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=HEAD_S) as answer:
+            return int(answer.headers["Content-Length"])
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def announcement(found: Sequence[Wheel]) -> str:
+    """What will be fetched, in words, and how to fetch less."""
+    total = sum(wheel.num_bytes or 0 for wheel in found)
+    unknown = sum(wheel.num_bytes is None for wheel in found)
+    size = f"{_size(total)}{f', and {unknown} of unknown size' if unknown else ''}"
+    largest = ", ".join(f"{wheel.name} {wheel.version} {_size(wheel.num_bytes)}" for wheel in found[:3] if wheel.num_bytes)
+    text = f"to fetch: {len(found)} {'package' if len(found) == 1 else 'packages'}, {size} ({largest})"
+    if any(wheel.name.startswith(("nvidia-", "cuda-")) for wheel in found):
+        text += "\n  most of it is CUDA; Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build, far smaller (docs/installing.md)"
+    return text
+
+
+def _size(count: int | None) -> str:
+    value = count or 0
+    return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"

@@ -1,0 +1,106 @@
+"""pip with a word every few seconds: what it does as it goes, what it said when it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Final, TextIO
+
+EVERY_S: Final = 5.0
+
+
+class Shown:
+    """One line that is written over on a terminal; elsewhere one every few seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._started, self._last = stream, time.monotonic(), time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        """If it is time for it."""
+        terminal = self._stream.isatty()
+        if time.monotonic() - self._last < (0.2 if terminal else EVERY_S):
+            return
+        self._last = time.monotonic()
+        line = f"  {text} ({self.seconds:.0f} s)"
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write(f"\r\033[K{line[:width]}" if terminal else f"{line}\n")
+        self._stream.flush()
+
+    def end(self, text: str) -> None:
+        """Whatever the time."""
+        self._stream.write(f"{chr(13)}{chr(27)}[K{text}\n" if self._stream.isatty() else f"{text}\n")
+        self._stream.flush()
+
+
+def doing(line: str, before: str) -> str:
+    """What pip does now, by a line of it; `before`: what it did."""
+    words = line.strip()
+    if progress := re.fullmatch(r"Progress (\d+) of (\d+)", words):
+        done, total = map(int, progress.groups())
+        return f"{before.partition(', ')[0]}, {100 * done // max(total, 1)} %"
+    if words.startswith("Installing collected packages:"):
+        return f"installing {len(words.split(','))} packages"
+    known = {
+        "Collecting": "looking for",
+        "Downloading": "downloading",
+        "Using cached": "taking from pip's cache",
+        "Processing": "unpacking",
+        "Building": "building",
+    }
+    for begin, said in known.items():
+        if words.startswith(begin):
+            return said + words.removeprefix(begin).removesuffix("metadata")
+    return before
+
+
+def pip(words: Sequence[str], what: str, stream: TextIO = sys.stderr) -> int:
+    """`pip install WORDS`: what it does is told as it goes, what it said when it fails. Its exit code."""
+    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *words]
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", **({"PIP_PROGRESS_BAR": "raw"} if _pip_version() >= (24, 1) else {})}
+    return told(argv, environ, what, stream)
+
+
+def told(argv: Sequence[str], environ: Mapping[str, str], what: str, stream: TextIO = sys.stderr) -> int:
+    """Run it, and say all the while what it does: `what`, until a line of it says more. Its exit code."""
+    shown, now, said, rest = Shown(stream), what, deque[str](maxlen=40), b""
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ) as child:
+        assert child.stdout is not None
+        descriptor = child.stdout.fileno()
+        while True:
+            if select.select([descriptor], [], [], 1.0)[0]:
+                chunk = os.read(descriptor, 1 << 16)
+                if not chunk:
+                    break
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in (one.decode(errors="replace") for one in lines):
+                    now = doing(line, now)
+                    said.append(line)
+            shown.say(now)
+    if child.returncode:
+        shown.end("\n".join([*said, f"failed with exit code {child.returncode}: {what}"]))
+    else:
+        shown.end(f"  done in {shown.seconds:.0f} s")
+    return child.returncode
+
+
+def _pip_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in metadata.version("pip").split(".")[:2])
+
+
+def say(text: str) -> None:
+    """A line for people."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

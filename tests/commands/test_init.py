@@ -1,0 +1,48 @@
+"""`slipway init`: what it writes is good as it is, and nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cluster.installation import SCHEMAS
+from tests.commands.conftest import FOREIGN
+from workflow.commands import main
+from workflow.commands.init import text_of
+from workflow.study.site_file import read_site
+from workflow.study.study import load_study
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_both_files_pass_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "new" / "My Study"
+    assert main.run(["init", str(place)]) == 0
+    assert shlex.join(["slipway", "plan", f"{place}/study.yaml", "--site", f"{place}/site.yaml"]) in capsys.readouterr().out
+    assert main.run(["plan", str(place / "study.yaml"), "--site", str(place / "site.yaml")]) == 0
+    said = capsys.readouterr().out
+    assert "my-study" in said
+    assert "sklearn-digits" in (place / "study.yaml").read_text()
+    assert load_study(place / "study.yaml", str(place / "site.yaml"), {}).notes == ()
+    assert read_site(place / "site.yaml").storage == place / "storage"
+
+
+def test_the_study_is_named_by_its_directory() -> None:
+    text = text_of("study.yaml", "photos-2")
+    assert "\nstudy: photos-2 " in text
+    assert "my-study" not in text
+    assert text.startswith(f"# yaml-language-server: $schema={SCHEMAS}/study.schema.json\n")
+
+
+@pytest.mark.parametrize("there", ["study.yaml", "site.yaml"])
+def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path: Path, there: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / there).symlink_to("nowhere")
+    assert main.run(["init", str(tmp_path)]) == 10
+    assert f"{there} is there already, and is not overwritten" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [there]

@@ -1,0 +1,216 @@
+"""What the Makefile installs with: it says what it does while it does it, and where PyTorch comes from, and how large it is."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from install import pins, pytorch, showing
+
+ROOT = Path(__file__).parents[1]
+NVIDIA = {"metadata": {"name": "nvidia-cudnn-cu13", "version": "9"}, "download_info": {"url": "gone://nowhere", "archive_info": {}}}
+
+
+def test_bare_make_says_what_there_is() -> None:
+    alone = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}  # `make test` is a make above ours
+    said = subprocess.run(["make"], cwd=ROOT, env=alone, capture_output=True, text=True, check=True).stdout
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert targets
+    documented = {line.split()[0] for line in said.splitlines() if line and not line.startswith("make ")}
+    assert documented == set(targets[1].split()) - {"lint", "types"}
+    assert subprocess.run(["make", "help"], cwd=ROOT, env=alone, capture_output=True, text=True, check=True).stdout == said
+
+
+def test_what_pip_does_in_words() -> None:
+    assert showing.doing("Collecting numpy==2.4.0 (from -r x)", "") == "looking for numpy==2.4.0 (from -r x)"
+    download = showing.doing("  Downloading torch-2.13.0.whl (915.1 MB)", "")
+    assert download == "downloading torch-2.13.0.whl (915.1 MB)"
+    assert showing.doing("Progress 10 of 40", download) == f"{download}, 25 %"
+    assert showing.doing("Progress 20 of 40", f"{download}, 25 %") == f"{download}, 50 %"
+    assert showing.doing("Processing ./torch.whl", "") == "unpacking ./torch.whl"
+    assert showing.doing("Installing collected packages: a, b, c", download) == "installing 3 packages"
+    assert showing.doing("a word of no meaning", download) == download
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which `pip.py` is what `python -m pip` starts."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+class Watched(io.StringIO):
+    """It lets pip go on when it has read `word`."""
+
+    def __init__(self, word: str, then: Path) -> None:
+        super().__init__()
+        self.word, self.then = word, then
+
+    def write(self, text: str) -> int:
+        if self.word in text:
+            self.then.touch()
+        return super().write(text)
+
+
+def test_a_long_silence_of_pip_is_none_of_ours(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showing, "EVERY_S", 0.0)
+    (stand_in / "pip.py").write_text(
+        "import pathlib, sys\nprint('Installing collected packages: a, b')\n"
+        f"while not pathlib.Path({str(stand_in / 'go-on')!r}).exists(): pass\nprint(sys.argv[1:])"
+    )
+    stream = Watched("installing 2 packages", stand_in / "go-on")
+    assert showing.pip(["-r", "some.txt"], "starting", stream) == 0
+    assert re.search(r"^  installing 2 packages \(\d+ s\)$", stream.getvalue(), re.MULTILINE)
+    assert stream.getvalue().splitlines()[-1].startswith("  done in ")
+
+
+def test_what_pip_said_is_shown_when_it_fails(stand_in: Path) -> None:
+    (stand_in / "pip.py").write_text("import sys\nprint('ERROR: no room', sys.argv[1:], file=sys.stderr)\nsys.exit(3)")
+    stream = io.StringIO()
+    assert showing.pip(["-r", "some.txt"], "starting", stream) == 3
+    assert "ERROR: no room ['--disable-pip-version-check', 'install', '-r', 'some.txt']" in stream.getvalue()
+    assert "failed with exit code 3: starting" in stream.getvalue()
+
+
+def test_the_pin_is_the_one_of_the_project() -> None:
+    version, _ = pytorch.pinned(pytorch.PINS.read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["pytorch"] == [f"torch=={version}"]
+    text = f"# a\ntorch==2.13.0 \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\nother==1 --hash=sha256:{'c' * 64}\n"
+    assert pytorch.pinned(text) == ("2.13.0", {"a" * 64, "b" * 64})
+    with pytest.raises(SystemExit, match="pins no torch"):
+        pytorch.pinned("numpy==2")
+
+
+class Machine:
+    """Where PyTorch is not installed; another Python may have one, and pip can fetch one. `said` and `asked` tell what was done."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place = place
+        monkeypatch.setattr(pytorch, "_installed", lambda: None)
+        monkeypatch.setattr(pytorch.sysconfig, "get_path", lambda _name: str(place))
+        monkeypatch.setattr(pytorch, "PINS", place / "requirements-torch.txt")
+        self.wheel = place / "torch.whl"
+        self.wheel.write_bytes(b"x" * 1_500_000)
+        report = {"url": self.wheel.as_uri(), "archive_info": {"hashes": {"sha256": "a" * 64}}}
+        self.report = {"install": [NVIDIA, {"metadata": {"name": "torch", "version": "2.13.0+cpu"}, "download_info": report}]}
+        (place / "pip.py").write_text(
+            "import json, pathlib, sys\nwords = sys.argv[1:]\n"
+            f"with open({str(place / 'asked')!r}, 'a') as file: print(json.dumps(words[2:]), file=file)\n"
+            f"if '--report' in words: pathlib.Path(words[words.index('--report') + 1]).write_text({json.dumps(self.report)!r})"
+        )
+
+    def pin(self, digest: str) -> None:
+        pytorch.PINS.write_text(f"torch==2.13.0 \\\n    --hash=sha256:{digest * 64}\n")
+
+    def asked(self) -> list[list[str]]:
+        """pip's words, without where the report goes."""
+        file = self.place / "asked"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def python(self, version: str) -> str:
+        """Another Python, whose PyTorch is of that version; none: it has none."""
+        script = self.place / "python"
+        answer = f"print({version!r}); print({str(self.place)!r})" if version else "raise SystemExit(1)"
+        script.write_text(f"#!{sys.executable}\n{answer}\n")
+        script.chmod(0o755)
+        return str(script)
+
+    def linked(self) -> str | None:
+        file = self.place / pytorch.LINKED
+        return file.read_text() if file.exists() else None
+
+
+@pytest.fixture
+def machine(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(stand_in, monkeypatch)
+    made.pin("a")
+    return made
+
+
+def test_the_tested_pytorch_of_another_python_is_taken(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    (machine.place / "torch.py").write_text("")
+    assert pytorch.torch(machine.python("2.13.0+cu130"), "auto", None) == 0
+    assert machine.linked() == f"{machine.place}\n"
+    assert machine.asked() == []
+    assert "is used as it is; nothing is fetched" in capsys.readouterr().err
+
+
+def test_one_that_cannot_be_imported_is_let_go(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    (machine.place / "torch.py").write_text("raise ImportError('made for another Python')")
+    assert pytorch.torch(machine.python("2.13.0"), "auto", None) == 1
+    assert machine.linked() is None
+    assert "cannot be imported here: ImportError: made for another Python" in capsys.readouterr().err
+
+
+def test_another_version_is_taken_when_asked_only(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    (machine.place / "torch.py").write_text("")
+    assert pytorch.torch(machine.python("2.4.1"), "auto", None) == 0
+    assert "is not taken: Slipway was tested with 2.13.0. TORCH=system takes it all the same" in capsys.readouterr().err
+    assert machine.linked() is None
+    assert len(machine.asked()) == 2
+    assert pytorch.torch(machine.python("2.4.1"), "system", None) == 0
+    assert machine.linked() is not None
+    assert len(machine.asked()) == 2
+    assert pytorch.torch(machine.python(""), "system", None) == 2
+
+
+def test_size_and_source_are_told_before_anything_is_fetched(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pytorch.torch(machine.python(""), "auto", None) == 0
+    said = capsys.readouterr().err
+    assert "to fetch: 2 packages, 1.5 MB, and 1 of unknown size (torch 2.13.0+cpu 1.5 MB)" in said
+    assert "make demo TORCH_INDEX=URL" in said
+    looked, fetched = machine.asked()
+    assert "--dry-run" in looked
+    assert fetched == ["--require-hashes", "-r", str(machine.place / "requirements.txt"), "-r", str(pytorch.PINS)]
+
+
+def test_a_build_that_is_not_pinned_is_told_to_be_none(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.pin("b")
+    assert pytorch.torch(machine.python(""), "auto", "cpu-index") == 0
+    assert "torch 2.13.0+cpu is no build whose hash is pinned" in capsys.readouterr().err
+    looked, fetched = machine.asked()
+    assert looked[-3:] == ["--index-url", "cpu-index", "torch==2.13.0"]
+    assert fetched == ["torch==2.13.0+cpu", "--index-url", "cpu-index"]
+
+
+def test_none_is_none(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pytorch.torch(machine.python("2.13.0"), "none", None) == 0
+    assert (machine.linked(), machine.asked()) == (None, [])
+    assert "an engine with containers" in capsys.readouterr().err
+
+
+def report(**packages: str) -> dict[str, Any]:
+    """What pip says: package -> version and the first letter of its hash."""
+    rows = []
+    for name, text in packages.items():
+        version, letter = text.split()
+        archive = {"archive_info": {"hashes": {"sha256": letter * 64}}}
+        rows.append({"metadata": {"name": name, "version": version}, "download_info": archive})
+    return {"install": rows}
+
+
+def test_pins_are_all_builds_of_what_nothing_else_pins() -> None:
+    both = [report(Jinja2="3.1 a", torch="2.13.0 b", triton="3 c"), report(torch="2.13.0 d", triton="3 c")]
+    text = pins.text_of(both, pins.names("jinja2==3.1 \\\n    --hash=sha256:0\n"))
+    hashes = {letter: f"    --hash=sha256:{letter * 64}" for letter in "bcd"}
+    assert text.removeprefix(pins.HEAD) == (
+        f'torch==2.13.0 \\\n{hashes["b"]} \\\n{hashes["d"]}\ntriton==3 ; sys_platform == "linux" \\\n{hashes["c"]}\n'
+    )
+    assert pytorch.pinned(text) == ("2.13.0", {"b" * 64, "d" * 64})
+    with pytest.raises(ValueError, match="triton: 3 in one report, 4 in another"):
+        pins.text_of([*both, report(triton="4 e")], set())
+
+
+def test_nothing_is_pinned_twice() -> None:
+    other = pins.names((ROOT / "requirements.txt").read_text())
+    assert pins.names(pytorch.PINS.read_text()) & other == set()

@@ -1,0 +1,73 @@
+"""What a shell completes: studies, sites, runs. Read from names and two keys, without the checks of a study, which take longer than a
+typist waits; whatever cannot be read completes to nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from base.userpath import absolute_path, expanded
+from cluster.installation import default_storage, site_files
+from workflow.study.paths import results_dir
+
+SUFFIXES: Final = (".yaml", ".yml")
+MAX_BYTES: Final = 1 << 20
+
+
+def studies(incomplete: str) -> list[str]:
+    """YAML files, and directories on the way to them."""
+    directory, name = os.path.split(incomplete)
+    try:
+        entries = [entry for entry in os.scandir(directory or ".") if entry.name.startswith(name) and (name or entry.name[0] != ".")]
+        found = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
+    except OSError:
+        return []
+    return sorted(os.path.join(directory, text) for text in found if text.endswith(("/", *SUFFIXES)))  # noqa: PTH118 - as it was typed
+
+
+def sites(incomplete: str) -> list[str]:
+    """Names of sites, or files where a path was begun."""
+    if os.sep in incomplete or incomplete.startswith("."):
+        return studies(incomplete)
+    return _beginning(incomplete, {*site_files(), "local"})
+
+
+def runs(options: Mapping[str, Any], environ: Mapping[str, str], incomplete: str) -> list[str]:
+    """Runs of the study that was named before, of which there is something to see. `options`: what of the line is known."""
+    name = _keys(Path(options.get("study") or "config/study.yaml")).get("study")
+    storage = _storage(options.get("site") or environ.get("SLIPWAY_SITE"))
+    if not isinstance(name, str) or storage is None:
+        return []
+    try:
+        return _beginning(incomplete, os.listdir(results_dir(storage, name) / "runs"))
+    except (OSError, ValueError):
+        return []
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _storage(site: str | None) -> Path | None:
+    files = site_files()
+    if site in (None, "local") and (site or "default") not in files:
+        return default_storage()
+    file = files.get(site or "default", Path(site or ""))
+    storage = _keys(file).get("storage")
+    try:
+        return absolute_path(expanded(storage, os.environ), file.parent) if isinstance(storage, str) else None
+    except ValueError:
+        return None
+
+
+def _keys(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as content:
+            value = yaml.load(content.read(MAX_BYTES), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, yaml.YAMLError, RecursionError, ValueError, RuntimeError):
+        return {}
+    return value if isinstance(value, dict) else {}

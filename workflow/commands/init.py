@@ -1,0 +1,39 @@
+"""`slipway init DIR`: a study file and a site file to begin with, commented, complete, and good for `slipway plan` as they are."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Final
+
+from base.errors import ConfigError
+from base.names import slug
+from base.publish import publish
+from cluster.installation import SCHEMAS, TEMPLATES
+from workflow.commands import show
+
+STUDY: Final = "study.yaml"
+SITE: Final = "site.yaml"
+NAME: Final = "my-study"
+SCHEMA_MARK: Final = "$schema="
+
+
+def main(directory: Path) -> None:
+    """Write both. Raises ConfigError when one of them is there already: nothing is written then."""
+    targets = [directory / name for name in (STUDY, SITE)]
+    for target in targets:
+        if os.path.lexists(target):
+            raise ConfigError(f"{target} is there already, and is not overwritten: choose another DIR, or remove it")
+    directory.mkdir(parents=True, exist_ok=True)
+    for target in targets:
+        publish(target, text_of(target.name, slug(directory.absolute().name) or NAME).encode())
+        show.line(f"written: {target}")
+    study, site = targets
+    show.line(f"next: read both, then {shlex.join(['slipway', 'plan', str(study), '--site', str(site)])}")
+
+
+def text_of(name: str, study: str) -> str:
+    """The text of a new file: the template's, with the study's name and the place of the schema, which editors read."""
+    text = (TEMPLATES / name).read_text(encoding="utf-8")
+    return text.replace(NAME, study).replace(SCHEMA_MARK, f"{SCHEMA_MARK}{SCHEMAS}/", 1)
