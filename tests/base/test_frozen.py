@@ -47,6 +47,6 @@ def test_the_report_after_a_failure_is_bounded(tmp_path: Path) -> None:
         graph = load_graph({"site": str(site)}, [write(tmp_path, changed())], tmp_path, {})
         graph.storage_s = 0.5
         with still_frozen(disk):
-            said, stand = graph.after_failure(), graph.closing_line()
+            said = graph.after_failure()
+            graph.closing_line()  # what a frozen ext4 can still read, it reads: only that it comes back is sure
     assert said == "study.json of small: no answer within 0.5 s; the storage behind it hangs, or is very slow"
-    assert stand.startswith("small: how its runs stand is not known: ")

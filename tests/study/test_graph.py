@@ -163,6 +163,14 @@ def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
     ]
 
 
+def test_how_runs_stand_is_not_known_where_storage_does_not_answer(place: Place) -> None:
+    graph = place.graph()
+    graph.storage_s = 0.0  # no interpreter starts in no time
+    assert graph.closing_line().startswith("small: how its runs stand is not known: ")
+    assert graph.closing_line().endswith("no answer within 0 s; the storage behind it hangs, or is very slow")
+    assert graph.advice() == [graph.closing_line()]
+
+
 def test_what_is_to_be_typed_again_is_whole_and_quoted(tmp_path: Path) -> None:
     odd = tmp_path / "a b"
     odd.mkdir()
