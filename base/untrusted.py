@@ -12,12 +12,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 MOST_DEPTH: Final = 32
+FED_S: Final = 2.0
+"""Who feeds a pipe that is named in place of a file has begun by then."""
 NEVER_FOLLOW: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS: Final = (
     (stat.S_ISLNK, "a symbolic link"),
@@ -106,6 +109,31 @@ def open_plain(path: Path) -> int:
         os.close(descriptor)
         raise Unusable(errno.EINVAL, f"it is {kind}", str(path))
     return descriptor
+
+
+def read_fed(path: Path, most: int, timeout_s: float = FED_S) -> bytes:
+    """At most so many bytes of what a path of the user's own names: a regular file, or a pipe that somebody feeds, such as /dev/stdin.
+    Raises OSError; Unusable for anything else, and for a pipe that is silent for `timeout_s`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        kind = kind_of(os.fstat(descriptor))
+        if kind == "a pipe":
+            return _read_pipe(descriptor, str(path), most, timeout_s)
+        if kind is not None:
+            raise Unusable(errno.EINVAL, f"it is {kind}", str(path))
+        return file.read(most)
+
+
+def _read_pipe(descriptor: int, path: str, most: int, timeout_s: float) -> bytes:
+    content = b""
+    while len(content) < most:
+        if not select.select([descriptor], [], [], timeout_s)[0]:
+            raise Unusable(errno.EINVAL, f"it is a pipe, and nobody has written into it for {timeout_s:g} s", path)
+        chunk = os.read(descriptor, most - len(content))
+        if not chunk:
+            break
+        content += chunk
+    return content
 
 
 def make_directories(root: int, path: str) -> None:

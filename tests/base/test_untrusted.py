@@ -12,7 +12,7 @@ import pytest
 
 from base.errors import RecordError
 from base.jsonfile import read_json
-from base.untrusted import Unusable, directory, entries, make_directories, open_file, open_plain, open_regular
+from base.untrusted import Unusable, directory, entries, make_directories, open_file, open_plain, open_regular, read_fed
 
 
 def a_socket(path: Path) -> None:
@@ -148,3 +148,25 @@ def test_a_plain_file_is_read_and_written_anew(out: Path) -> None:
         assert os.read(open_regular(root, "a/b/file"), 100) == b"new"
         with pytest.raises(FileNotFoundError):
             open_regular(root, "a/nothing")
+
+
+def test_a_pipe_in_place_of_a_file_is_read_if_somebody_feeds_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "silent")
+    with pytest.raises(Unusable, match=r"it is a pipe, and nobody has written into it for 0\.01 s"):
+        read_fed(tmp_path / "silent", 10, timeout_s=0.01)
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"a: 1")
+        with pytest.raises(Unusable, match="nobody"):  # its writer is there, and does not end
+            read_fed(Path(f"/dev/fd/{reading}"), 10, timeout_s=0.01)
+        os.write(writing, b"b: 22")
+    finally:
+        os.close(writing)
+    assert read_fed(Path(f"/dev/fd/{reading}"), 4) == b"b: 2"
+    assert read_fed(Path(f"/dev/fd/{reading}"), 10) == b"2"
+    os.close(reading)
+    (tmp_path / "plain").write_text("word")
+    (tmp_path / "link").symlink_to("plain")
+    assert read_fed(tmp_path / "link", 10) == b"word"
+    with pytest.raises(Unusable, match="it is a device"):
+        read_fed(Path("/dev/zero"), 10)

@@ -60,6 +60,9 @@ def test_what_cannot_be_read_completes_to_nothing(house: House, text: str) -> No
     house.path.write_text(text)
     assert completion.runs({"study": house.path, "site": str(house.site)}, {}, "") == []
     house.site.unlink()
+    os.mkfifo(house.site)
+    assert completion.runs({"study": house.path, "site": str(house.site)}, {}, "") == []
+    house.site.unlink()
     assert completion.runs({"study": house.path, "site": str(house.site)}, {}, "") == []
 
 

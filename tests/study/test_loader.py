@@ -103,6 +103,9 @@ def test_files(tmp_path: Path) -> None:
         read_document(tmp_path, "study")
     with pytest.raises(ConfigError, match="no path"):
         read_document(Path("a\0b"), "study")
+    for kind in ("study", "site"):
+        with pytest.raises(ConfigError, match=f"the {kind} file /dev/zero cannot be read: it is a device"):
+            read_document(Path("/dev/zero"), kind)
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"a: 1\nb: caf\xe9\n")
     with pytest.raises(ConfigError, match=r"latin\.yaml:2: byte 0xe9 is not UTF-8"):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from base.untrusted import open_plain
 from base.userpath import absolute_path, expanded
 from cluster.installation import default_storage, site_files
 from workflow.study.paths import results_dir
@@ -66,7 +67,7 @@ def _storage(site: str | None) -> Path | None:
 
 def _keys(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as content:
+        with os.fdopen(open_plain(file), "rb") as content:
             value = yaml.load(content.read(MAX_BYTES), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, yaml.YAMLError, RecursionError, ValueError, RuntimeError):
         return {}

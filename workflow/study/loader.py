@@ -14,6 +14,7 @@ import yaml
 
 from base.errors import ConfigError
 from base.logs import printable
+from base.untrusted import read_fed
 from workflow.study.places import Place, kind_of
 from workflow.study.yaml_events import Builder
 
@@ -79,8 +80,7 @@ def _read_text(path: Path, kind: str) -> str:
     try:
         if path.is_dir():
             raise ConfigError(f"{path} is a directory; name the {kind} file in it")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_fed(path, MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror}{_elsewhere(path, kind)}") from error
     except OSError as error:
