@@ -42,7 +42,11 @@ def test_paths() -> None:
     assert path == f"{IN_MAIN}:{IN_JOBS}:/a:/b"
     assert patient_environ({"PATH": path}, Path("/state"), 7, None)["PATH"] == path
     assert plain_path(path) == "/a:/b"
-    assert job_environ({"PATH": path, "HOME": "/me", "SLIPWAY_PATIENT_PID": "7"}) == {"PATH": f"{IN_JOBS}:/a:/b", "HOME": "/me"}
+    assert job_environ({"PATH": path, "HOME": "/me", "SLIPWAY_PATIENT_PID": "7"}) == {
+        "PATH": f"{IN_JOBS}:/a:/b",
+        "HOME": "/me",
+        "PYTHONSAFEPATH": "1",
+    }
 
 
 def test_the_cluster_is_remembered_only_where_it_is_named() -> None:
@@ -102,13 +106,14 @@ def test_the_account_is_not_guessed(run: Run) -> None:
 
 def test_sbatch_marks_its_job_and_leaves_the_job_a_plain_path(run: Run, tmp_path: Path) -> None:
     argv = ("sbatch", "--parsable", "--job-name", "uuid-1", "--comment", "rule_a", "--wrap=true")
-    done = run(argv, 'printf "%s\\n" "$@" "$PATH" > $0.said; echo 8')
+    done = run(argv, 'printf "%s\\n" "$@" "$PATH" "$PYTHONSAFEPATH" > $0.said; echo 8')
     assert (done.returncode, done.stdout) == (0, "8\n")
     said = (tmp_path / "bin" / "sbatch.said").read_text().splitlines()
     assert said[3] == "--comment"
     assert said[4].startswith("rule_a slipway-")
     assert said[6].split(":")[0] == IN_JOBS
     assert IN_MAIN not in said[6].split(":")
+    assert said[7] == "1", "the Snakemake of the job takes no module from the user's directory"
     assert (tmp_path / "state" / "uuid-1.jobs").read_text().startswith("8 ")
     refused = run(argv, "echo 'sbatch: error: invalid qos' >&2; exit 1")
     assert refused.returncode == 1
@@ -124,5 +129,5 @@ def test_in_a_job_slurms_own_command_runs_and_knows_its_cluster(run: Run, comman
 def test_every_stand_in_runs_this_python(tmp_path: Path) -> None:
     for path in Path(IN_MAIN).iterdir():
         assert os.access(path, os.X_OK), path
-        assert path.read_text().endswith(f'-m cluster.slurm.patient {path.name} "$@"\n')
+        assert path.read_text().endswith(f' -P -m cluster.slurm.patient {path.name} "$@"\n')
     assert patient_environ({}, tmp_path, 1, None)["SLIPWAY_PATIENT_PYTHON"] == sys.executable

@@ -180,7 +180,7 @@ def test_one_cell_in_full(house: House, tree: Tree) -> None:
     said = house("plan", "--cell", cell.cell_id[:20])
     assert said.code == 0, said.err
     assert tree(house.root) == before
-    assert plan["supervisor"][1:5] == ["-m", "workflow.run.supervisor", "--results", str(study.results_dir)]
+    assert plan["supervisor"][1:6] == ["-P", "-m", "workflow.run.supervisor", "--results", str(study.results_dir)]
     assert [node["name"] for node in plan["nodes"]] == ["local-0", "local-1"]
     assert [node["cache"] for node in plan["nodes"]] == [f"{house.root}/cache/local-{index}" for index in (0, 1)]
     process = plan["nodes"][1]["container"]["processes"][0]

@@ -10,7 +10,7 @@ import pytest
 from base.errors import ConfigError, StorageError, error_of_exit
 from cluster.installation import PROFILES, SNAKEFILE
 from workflow.commands.run_words import Words, sort_words
-from workflow.commands.snakemake_words import failed_rules, is_usage, profile_name, profile_path, snakemake_argv, what_it_said
+from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.study.site import local_site
 
 NONE: dict[str, str | None] = {}
@@ -93,25 +93,25 @@ def test_a_profile_is_one_of_ours_or_a_directory(tmp_path: Path) -> None:
 def test_every_path_is_absolute_and_config_comes_once(tmp_path: Path) -> None:
     assert SNAKEFILE.is_file()
     words = Words(config={"site": "/s.yaml", "retry": "failed"}, rest=("-k", "target"))
-    argv = snakemake_argv(profile_path("local"), Path("a.yaml"), tmp_path, words, {})
-    assert argv[1:4] == ["-P", "-m", "snakemake"]
+    argv = child_argv(profile_path("local"), Path("a.yaml"), tmp_path, words, {})
+    assert argv[1:4] == ("-P", "-m", "snakemake")
     assert argv[argv.index("--configfile") + 1] == str(Path("a.yaml").absolute())
     assert argv[argv.index("--directory") + 1] == str(tmp_path)
-    assert argv[-5:] == ["-k", "target", "--config", "site=/s.yaml", "retry=failed"]
-    own = snakemake_argv("p", Path("a.yaml"), tmp_path, Words(rest=("-d", "x")), {})
+    assert argv[-5:] == ("-k", "target", "--config", "site=/s.yaml", "retry=failed")
+    own = child_argv("p", Path("a.yaml"), tmp_path, Words(rest=("-d", "x")), {})
     assert "--directory" not in own
 
 
 def test_inside_of_a_job_its_nodes_are_shared_out(tmp_path: Path) -> None:
     path = profile_path("slurm-allocation")
-    argv = snakemake_argv(path, Path("a.yaml"), tmp_path, Words(), {"SLURM_JOB_NUM_NODES": "4"})
+    argv = child_argv(path, Path("a.yaml"), tmp_path, Words(), {"SLURM_JOB_NUM_NODES": "4"})
     assert argv[argv.index("--resources") + 1] == "nodes=4"
     assert argv[argv.index("--resources") + 2].startswith("--"), "a target would be one more of its values"
 
 
 def test_files_that_snakemake_writes_are_the_users(tmp_path: Path) -> None:
     def rest(*words: str) -> list[str]:
-        return snakemake_argv("p", Path("a.yaml"), tmp_path, Words(rest=words), {})[-len(words) :]
+        return list(child_argv("p", Path("a.yaml"), tmp_path, Words(rest=words), {})[-len(words) :])
 
     assert rest("--report", "x.html", "-k") == ["--report", str(Path("x.html").absolute()), "-k"]
     assert rest("--archive=a.tar") == [f"--archive={Path('a.tar').absolute()}"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from base.rooms import rooms_environ
 from workflow.commands import show
+from workflow.study.again import command
 from workflow.study.graph import REPORT_TIMEOUT_S, Graph
 
 SHOWN: Final = "SLIPWAY_RUN"
@@ -37,7 +38,11 @@ class Ending:
         self.tell()
 
     def at_exit(self, workflow: Any) -> None:
-        """`workflow` is Snakemake's: it had been about to start jobs, and there were none."""
+        """`workflow` is Snakemake's: it had been about to start jobs, and there were none; or it has refused to start any."""
+        limits = workflow.resource_settings
+        if limits.cores is None and limits.nodes is None and workflow.is_main_process and not self._told:
+            mend = f"`{command(self._graph.study)}` takes the profile that fits the site"
+            sys.stderr.write(f"snakemake: neither a profile nor --cores was given; {mend}\n")
         ran = getattr(workflow, "scheduler", None) is not None and not workflow.dryrun and not workflow.touch
         if ran and workflow.is_main_process and not len(workflow.dag):
             self.tell()

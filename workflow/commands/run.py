@@ -25,7 +25,7 @@ from workflow.commands.look import Look
 from workflow.commands.looking import Looker
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.shown import Shown, shown
-from workflow.commands.snakemake_words import failed_rules, is_usage, profile_name, profile_path, snakemake_argv, what_it_said
+from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.watching import Watch
 from workflow.study.again import command
 from workflow.study.cell_words import words_of
@@ -49,9 +49,9 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
         sorted_words = Words(study=None, config={**sorted_words.config, "site": graph.study.chosen_site}, rest=sorted_words.rest)
     if sorted_words.dry and not sorted_words.looks:
         with tempfile.TemporaryDirectory(prefix="slipway-") as place:
-            _dry(graph, snakemake_argv(path, study, Path(place), sorted_words, os.environ), Path(place, "snakemake.log"))
+            _dry(graph, child_argv(path, study, Path(place), sorted_words, os.environ), Path(place, "snakemake.log"))
         return
-    argv = snakemake_argv(path, study, graph.study.results_dir, sorted_words, os.environ)
+    argv = child_argv(path, study, graph.study.results_dir, sorted_words, os.environ)
     if sorted_words.looks:
         os.execve(argv[0], argv, {**os.environ, **rooms_environ(os.environ)})
     _run(graph, argv)

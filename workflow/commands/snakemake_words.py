@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
-from cluster.installation import PROFILES, SNAKEFILE
+from cluster.installation import PROFILES
 from cluster.jobs import scheduler_of
 from workflow.commands.run_words import Words
 from workflow.study.site import Site
+from workflow.study.snakemake_call import snakemake_argv
 from workflow.study.ways import NODES, SLURM
 
 ALLOCATION: Final = "slurm-allocation"
@@ -47,21 +47,15 @@ def profile_path(name: str) -> str:
     )
 
 
-def snakemake_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> list[str]:
-    """All words of the child. It works in `directory`, whatever ours is, and every path of ours is absolute.
-
-    What takes any number of values stands before what takes one, or a target of the user's would be one more of them. `-P`: no module of
-    ours or of Python's comes from the directory where the user is.
-    """
-    argv = [sys.executable, "-P", "-m", "snakemake", "--configfile", str(study.absolute())]
-    if not words.has("--directory", "-d"):
-        argv += ["--directory", str(directory)]
+def child_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """All words of the child. It works in `directory`, whatever ours is."""
+    many = [] if words.has("--directory", "-d") else ["--directory", str(directory)]
     if Path(profile).name == ALLOCATION and not words.has("--resources", "--res") and environ.get(NUM_NODES):
-        argv += ["--resources", f"{NODES}={environ[NUM_NODES]}"]
-    argv += ["--snakefile", str(SNAKEFILE), "--profile", profile, *_files_of_the_user(words.rest, directory)]
+        many += ["--resources", f"{NODES}={environ[NUM_NODES]}"]
+    rest = _files_of_the_user(words.rest, directory)
     if words.config:
-        argv += ["--config", *(f"{key}={value}" for key, value in words.config.items())]
-    return argv
+        rest += ["--config", *(f"{key}={value}" for key, value in words.config.items())]
+    return snakemake_argv(profile, study, many, rest)
 
 
 def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:

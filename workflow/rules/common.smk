@@ -45,7 +45,7 @@ atexit.register(
 DATASETS = GRAPH.datasets_dir
 RESULTS = GRAPH.results_dir
 # Commands are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is gone.
-PY = f"exec {shlex.quote(sys.executable)} -m"
+PY = f"exec {shlex.quote(sys.executable)} -P -m"  # -P: see base.rooms
 BUILD = f"{PY} data_prep.build{GRAPH.group_option}"
 BUILD_DIR = f"--build-dir {shlex.quote(DATASETS)}/.build/{{wildcards.dataset}}"
 RUN = f"{PY} workflow.run.supervisor --results {shlex.quote(RESULTS)}{GRAPH.images_option}"

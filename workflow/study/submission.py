@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
-from cluster.installation import PROFILES, SNAKEFILE
+from cluster.installation import PROFILES
 from cluster.slurm.batch_script import BatchJob, job_name
 from workflow.study.cell import Cell, Run
 from workflow.study.job_size import START_S, node_share
+from workflow.study.snakemake_call import snakemake_argv
 from workflow.study.spread import SETS, node_sets
 from workflow.study.study import Study
+from workflow.study.ways import NODES
 
 BETWEEN_S: Final = 15.0
 """Between the end of a run and the start of the next on its nodes, at the most."""
@@ -57,7 +57,7 @@ def plan_submission(
         environ=((SETS, str(sets)),) if sets > 1 else (),
         output=str(study.results_dir / "logs" / f"{name}-%j.log"),
         directory=str(study.results_dir),
-        argv=snakemake_argv(study.path, count, options),
+        argv=snakemake_argv(str(PROFILES / "slurm-allocation"), study.path, (*options, "--resources", f"{NODES}={count}")),
         whole_nodes=not site.share_nodes,
         cores=cores,
         memory_mb=memory,
@@ -82,13 +82,6 @@ def _num_sets(study: Study, largest: int, nodes: int | None) -> int:
             f"from {2 * largest} on, {largest * study.repeats} for all {study.repeats} repeats on nodes of their own"
         )
     return sets
-
-
-def snakemake_argv(study: Path, nodes: int, options: Sequence[str]) -> tuple[str, ...]:
-    """What the job executes: the Snakemake of this installation, which the nodes must see too."""
-    profile = str(PROFILES / "slurm-allocation")
-    argv = (sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--profile", profile, "--configfile", str(study.absolute()))
-    return (*argv, *options, "--resources", f"nodes={nodes}")
 
 
 def minutes_for(study: Study, runs: Iterable[Run], nodes: int, built: bool = True, sets: int = 1) -> int:

@@ -22,6 +22,8 @@ PYTHON: Final = "SLIPWAY_PATIENT_PYTHON"
 MAIN_PID: Final = "SLIPWAY_PATIENT_PID"
 ACCOUNT: Final = "SLIPWAY_PATIENT_ACCOUNT"
 SLURM_CONF: Final = "SLIPWAY_SLURM_CONF"
+SAFE_PATH: Final = "PYTHONSAFEPATH"
+"""What `-P` says to one Python, said to all."""
 
 
 def patient_environ(environ: Mapping[str, str], state: Path, pid: int, account: str | None) -> dict[str, str]:
@@ -42,6 +44,7 @@ def plain_path(path: str, *, keep: str = "") -> str:
 
 
 def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: what a job may inherit: of the stand-ins only those for jobs."""
+    """Pure: what a job may inherit: of the stand-ins only those for jobs. The Snakemake in it is called without `-P`, in the user's
+    directory; the environments of programs that train are lists of what they get, and this is in none."""
     kept = {key: value for key, value in environ.items() if key not in (MAIN_PID, ACCOUNT)}
-    return {**kept, "PATH": plain_path(environ.get("PATH", ""), keep=IN_JOBS)}
+    return {**kept, "PATH": plain_path(environ.get("PATH", ""), keep=IN_JOBS), SAFE_PATH: "1"}
