@@ -44,18 +44,31 @@ def torch(python: str, use: str, index: str | None) -> int:
         say("no PyTorch is installed, as asked: runs with framework pytorch need an engine with containers")
         return 0
     here = _installed()
-    if here is not None:
+    if here is not None and (use == "system" or _is(here, wanted)):
         say(f"PyTorch {here} is installed")
         return 0
+    if here is not None:
+        say(f"PyTorch {here} is installed, and Slipway is tested with {wanted} now, which replaces it. TORCH=system keeps it")
     other = of_python(python)
     if other is None and use == "system":
         say(f"TORCH=system: {python} has no PyTorch; PYTHON=/path/to/python names one that has")
         return 2
-    if other is not None and (use == "system" or other[0].partition("+")[0] == wanted):
+    if other is not None and (use == "system" or _is(other[0], wanted)):
         return link(*other)
     if other is not None:
         say(f"PyTorch {other[0]} of {python} is not taken: Slipway was tested with {wanted}. TORCH=system takes it all the same")
-    return fetch(wanted, hashes, index)
+    return _fetch_instead_of_linked(wanted, hashes, index)
+
+
+def _fetch_instead_of_linked(wanted: str, hashes: frozenset[str], index: str | None) -> int:
+    """What is linked is no part of what pip finds, and is there again if nothing can be fetched."""
+    place = Path(sysconfig.get_path("purelib"), LINKED)
+    linked = place.read_text() if place.exists() else None
+    place.unlink(missing_ok=True)
+    code = fetch(wanted, hashes, index)
+    if code and linked is not None:
+        place.write_text(linked)
+    return code
 
 
 def pinned(text: str) -> tuple[str, frozenset[str]]:
@@ -71,6 +84,11 @@ def _installed() -> str | None:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
+
+
+def _is(version: str, wanted: str) -> bool:
+    """Also as a build of its own, such as 2.13.0+cpu."""
+    return version.partition("+")[0] == wanted
 
 
 def of_python(python: str) -> tuple[str, Path] | None:

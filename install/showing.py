@@ -52,7 +52,8 @@ def doing(line: str, before: str) -> str:
         done, total = map(int, progress.groups())
         return f"{before.partition(', ')[0]}, {100 * done // max(total, 1)} %"
     if words.startswith("Installing collected packages:"):
-        return f"installing {len(words.split(','))} packages"
+        count = len(words.split(","))
+        return f"installing {count} {'package' if count == 1 else 'packages'}"
     known = {
         "Collecting": "looking for",
         "Downloading": "downloading",

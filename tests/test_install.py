@@ -38,6 +38,7 @@ def test_what_pip_does_in_words() -> None:
     assert showing.doing("Progress 20 of 40", f"{download}, 25 %") == f"{download}, 50 %"
     assert showing.doing("Processing ./torch.whl", "") == "unpacking ./torch.whl"
     assert showing.doing("Installing collected packages: a, b, c", download) == "installing 3 packages"
+    assert showing.doing("Installing collected packages: a", download) == "installing 1 package"
     assert showing.doing("a word of no meaning", download) == download
 
 
@@ -181,6 +182,33 @@ def test_a_build_that_is_not_pinned_is_told_to_be_none(machine: Machine, capsys:
     looked, fetched = machine.asked()
     assert looked[-3:] == ["--index-url", "cpu-index", "torch==2.13.0"]
     assert fetched == ["torch==2.13.0+cpu", "--index-url", "cpu-index"]
+
+
+def test_an_older_pytorch_here_is_replaced_unless_it_is_to_stay(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (machine.place / pytorch.LINKED).write_text("/usr/lib/somewhere\n")
+    monkeypatch.setattr(pytorch, "_installed", lambda: "2.12.1+cpu")
+    assert pytorch.torch(machine.python(""), "system", None) == 0
+    assert (machine.linked(), machine.asked()) == ("/usr/lib/somewhere\n", [])
+    assert capsys.readouterr().err == "PyTorch 2.12.1+cpu is installed\n"
+    assert pytorch.torch(machine.python(""), "auto", None) == 0
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "PyTorch 2.12.1+cpu is installed, and Slipway is tested with 2.13.0 now, which replaces it. TORCH=system keeps it\n"
+    )
+    assert (machine.linked(), len(machine.asked())) == (None, 2)
+    monkeypatch.setattr(pytorch, "_installed", lambda: "2.13.0+cpu")
+    assert pytorch.torch(machine.python(""), "auto", None) == 0
+    assert len(machine.asked()) == 2
+
+
+def test_a_linked_pytorch_stays_where_no_other_can_be_fetched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine.place / pytorch.LINKED).write_text("/usr/lib/somewhere\n")
+    (machine.place / "pip.py").write_text("raise SystemExit(1)")
+    monkeypatch.setattr(pytorch, "_installed", lambda: "2.12.1")
+    assert pytorch.torch(machine.python(""), "auto", None) == 1
+    assert machine.linked() == "/usr/lib/somewhere\n"
 
 
 def test_none_is_none(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
