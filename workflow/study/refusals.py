@@ -26,10 +26,6 @@ def refuse_site(study: Study, environ: Mapping[str, str]) -> None:
     get_engine(study.site.engine)
     refuse_foreign_scheduler(study.site, environ)
     refuse_owned_directives(study.site)
-    if set("{}") & set(str(study.site.storage)):
-        raise ConfigError(
-            f"storage {str(study.site.storage)!r}: Snakemake takes braces in a path for wildcards; choose a path without them"
-        )
 
 
 def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:

@@ -83,8 +83,19 @@ class Site:
 
 
 def local_site(has_gpu: bool) -> Site:
-    """The built-in site `local`: this machine, everything under the checkout's `.slipway/`, or where the user keeps such things."""
-    return Site(name="local", storage=default_storage(), cache=Cache(path=default_cache()), device="cuda" if has_gpu else "cpu")
+    """The built-in site `local`: this machine, everything under the checkout's `.slipway/`, or where the user keeps such things. Raises
+    ConfigError."""
+    storage = default_storage()
+    if braces := why_no_storage(storage):
+        raise ConfigError(f"the storage of the site 'local': {braces}")
+    return Site(name="local", storage=storage, cache=Cache(path=default_cache()), device="cuda" if has_gpu else "cpu")
+
+
+def why_no_storage(path: Path) -> str:
+    """Why Snakemake can have no files there; "" where it can."""
+    if not set("{}") & set(str(path)):
+        return ""
+    return f"{str(path)!r} holds a brace, which Snakemake takes for the beginning of a wildcard; choose another path, or link to it"
 
 
 def device_of(device: str, site: Site) -> str:

@@ -18,7 +18,7 @@ from workflow.study.explain import Fault, fault_error, validation_error
 from workflow.study.loader import Document, read_document
 from workflow.study.model import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, wrong
 from workflow.study.places import Place
-from workflow.study.site import DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site
+from workflow.study.site import DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site, why_no_storage
 
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
 HINTS = {
@@ -183,9 +183,8 @@ def _absolute(text: str, document: Document, place: Place) -> Path:
 
 def _storage(text: str, document: Document) -> Path:
     path = _absolute(text, document, ("storage",))
-    if "{" in str(path) or "}" in str(path):
-        words = f"{str(path)!r} holds a brace, which Snakemake takes for the beginning of a wildcard; choose another path, or link to it"
-        raise fault_error(document, [Fault(place=("storage",), message=words)])
+    if braces := why_no_storage(path):
+        raise fault_error(document, [Fault(place=("storage",), message=braces)])
     return path
 
 
