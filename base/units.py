@@ -16,8 +16,12 @@ _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 def some(items: Sequence[str], most: int, between: str = ", ") -> str:
     """At most so many of them, and how many more there are."""
-    more = [f"and {len(items) - most} more"] if len(items) > most else []
-    return between.join([*items[:most], *more])
+    return between.join(filter(None, [*items[:most], and_more(len(items), most)]))
+
+
+def and_more(count: int, shown: int, what: str = "") -> str:
+    """`and 12 more classes` where `count` are more than the `shown`; else nothing."""
+    return f"and {count - shown:,} more{what and ' '}{what}" if count > shown else ""
 
 
 def parse_duration(text: str) -> timedelta:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from base.errors import DatasetError
+from base.units import and_more
 from data_prep.sources.naming import printable
 
 KEPT = 1000
@@ -36,6 +37,6 @@ class Rejections:
 
     def refuse(self, what: str) -> DatasetError:
         """The error for a build that accepts none."""
-        listed = "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in self.to_json()[:_SHOWN])
-        more = f"\n  and {self.count - _SHOWN} more" if self.count > _SHOWN else ""
-        return DatasetError(f"{what}: {self.count} entries of the source cannot be used:\n{listed}{more}")
+        lines = [f"{entry['name']}: {entry['reason']}" for entry in self.to_json()[:_SHOWN]]
+        listed = "".join(f"\n  {line}" for line in filter(None, [*lines, and_more(self.count, _SHOWN)]))
+        return DatasetError(f"{what}: {self.count} entries of the source cannot be used:{listed}")

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from base.units import and_more
 from base.untrusted import MOST_DEPTH, Entry, entries, kind_of, open_regular
 
 MOST_FILES: Final = 10_000
@@ -76,8 +77,8 @@ def refused_text(refused: Iterable[Refusal]) -> bytes:
     """The file that names them, a line each; of very many the first."""
     ordered = sorted(refused, key=lambda entry: entry["path"])
     shown = ordered[:MOST_REFUSED]
-    if len(ordered) > len(shown):
-        shown.append({"path": "", "reason": f"and {len(ordered) - len(shown)} more"})
+    if more := and_more(len(ordered), len(shown)):
+        shown.append({"path": "", "reason": more})
     return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in shown).encode()
 
 

@@ -15,11 +15,17 @@ from base.errors import NodeLost, PushError, RecordError, SlipwayError, error_na
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import _Formatter, masked, printable
 from base.names import choices, closest, is_name, slug
-from base.units import counted, format_duration, format_size, meant_duration, parse_duration, parse_size
+from base.units import and_more, counted, format_duration, format_size, meant_duration, parse_duration, parse_size, some
 
 
 def subclasses(root: type[SlipwayError]) -> list[type[SlipwayError]]:
     return [found for child in root.__subclasses__() for found in [child, *subclasses(child)]]
+
+
+def test_what_is_left_out_of_a_list_is_counted() -> None:
+    assert (and_more(2, 2), and_more(1003, 2), and_more(3, 2, "classes")) == ("", "and 1,001 more", "and 1 more classes")
+    assert some(["a", "b"], 2) == "a, b"
+    assert some(["a", "b", "c"], 2, "; ") == "a; b; and 1 more"
 
 
 def test_every_direct_error_class_has_an_exit_code_of_its_own() -> None:

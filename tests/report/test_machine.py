@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.builder import collected, make_cell, make_record
 from workflow.report.kinds import NotBelieved
-from workflow.report.machine import in_words
+from workflow.report.machine import machine_words
 from workflow.report.page import page
 
 CORES = {"sockets": 2, "cores": 40, "cpus": 80}
@@ -19,7 +19,7 @@ LINKS = [{"name": f"mlx5_{index}:1", "kind": "InfiniBand", "mbit_per_s": 400_000
 def test_a_node_with_everything() -> None:
     gpus = ("NVIDIA H100 80GB HBM3",) * 8
     network = [*LINKS, {"name": "eno1", "kind": "Ethernet", "mbit_per_s": 25_000}]
-    assert in_words("Intel Xeon Gold 6230", CORES, 201_863_462_912, gpus, network) == (
+    assert machine_words("Intel Xeon Gold 6230", CORES, 201_863_462_912, gpus, network) == (
         "2 × Intel Xeon Gold 6230, 40 cores (80 threads), 188 GiB memory, 8 × NVIDIA H100 80GB HBM3, "
         "Ethernet 25 Gbit/s, 8 × InfiniBand 400 Gbit/s"
     )
@@ -36,7 +36,7 @@ def test_a_node_with_everything() -> None:
     ],
 )
 def test_what_is_not_told_is_left_out(cpu: str | None, cores: Any, memory_bytes: int | None, network: Any, words: str) -> None:
-    assert in_words(cpu, cores, memory_bytes, (None,), network) == words
+    assert machine_words(cpu, cores, memory_bytes, (None,), network) == words
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_is_not_told_is_left_out(cpu: str | None, cores: Any, memory_bytes:
 )
 def test_what_cannot_be_is_not_believed(cores: Any, network: Any) -> None:
     with pytest.raises(NotBelieved):
-        in_words("x", cores, 1, (), network)
+        machine_words("x", cores, 1, (), network)
 
 
 def test_the_page_tells_hosts_their_hardware_and_the_memory_of_their_gpus(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workflow.run.in_words import in_words
+from workflow.run.measured_words import measured_words
 
 PERFORMANCE = {"samples_per_s": 1480.4, "num_measured_steps": 200}
 TRAINING = {"first_loss": 2.3026, "final_loss": 0.2134, "eval": {"split": "test", "accuracy": 0.9412}}
@@ -23,4 +23,4 @@ TRAINING = {"first_loss": 2.3026, "final_loss": 0.2134, "eval": {"split": "test"
     ],
 )
 def test_what_was_measured_is_told(found: dict[str, Any], words: str) -> None:
-    assert in_words(found) == words
+    assert measured_words(found) == words

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from base.errors import ConfigError
 from base.logs import private_umask
-from base.units import counted, format_duration, format_size
+from base.units import and_more, counted, format_duration, format_size
 from cluster.schedulers import local
 from data_prep.manifest import Manifest, manifest_digest, read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage
@@ -82,13 +82,13 @@ def _print(root: Path, manifest: Manifest) -> None:
     show.line()
     rows = [(name, *(split.class_counts[index] for _, split in splits)) for index, name in enumerate(manifest.classes)]
     show.table(("class", *(name for name, _ in splits)), rows[:MAX_CLASSES])
-    if len(rows) > MAX_CLASSES:
-        show.line(f"... and {len(rows) - MAX_CLASSES} more classes; --json lists all")
+    if more := and_more(len(rows), MAX_CLASSES, "classes"):
+        show.line(f"... {more}; --json lists all")
     if manifest.left_out_classes:
         show.line(f"\nleft out for want of samples: {', '.join(manifest.left_out_classes)}")
     if manifest.rejected_count:
         show.line(f"\nrejected: {manifest.rejected_count}")
         for entry in manifest.rejected[:MAX_REJECTED]:
             show.line(f"  {entry['name']}: {entry['reason']}")
-        if manifest.rejected_count > MAX_REJECTED:
-            show.line(f"  ... and {manifest.rejected_count - MAX_REJECTED} more; --json lists those in the manifest")
+        if more := and_more(manifest.rejected_count, MAX_REJECTED):
+            show.line(f"  ... {more}; --json lists those in the manifest")

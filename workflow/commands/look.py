@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from base.units import counted, format_duration
+from base.units import and_more, counted, format_duration
 
 ADVICE: Final = {
     "failed": "",
@@ -102,4 +102,4 @@ def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
     if len(rows) <= most:
         return list(rows)
     kept = rows[: max(0, most - 1)]
-    return [*kept, (f"and {len(rows) - len(kept)} more", "")]
+    return [*kept, (and_more(len(rows), len(kept)), "")]

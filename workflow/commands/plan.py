@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from base.units import counted, format_duration, format_size
+from base.units import and_more, counted, format_duration, format_size
 from workflow.commands import show
 from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
@@ -150,8 +150,8 @@ def _print_slurm(plan: StudyPlan) -> None:
 
 
 def _more(count: int, what: str) -> None:
-    if count > MAX_ROWS:
-        show.line(f"... and {count - MAX_ROWS:,} more {what}; --json lists all")
+    if more := and_more(count, MAX_ROWS, what):
+        show.line(f"... {more}; --json lists all")
 
 
 def _cost(plan: StudyPlan) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import RecordError
+from base.units import and_more
 from workflow.commands import show
 from workflow.commands.progress import progress
 from workflow.commands.results import report_outputs, results_as_they_are
@@ -35,8 +36,8 @@ def main(study: Path, site: str | None, directories: Sequence[Path], minutes: fl
         total.add(Verified(left_outputs=1) if left else verify_outputs(directory))
     for sentence in total.findings[:MOST_SHOWN]:
         show.line(sentence)
-    if len(total.findings) > MOST_SHOWN:
-        show.line(f"and {len(total.findings) - MOST_SHOWN} more")
+    if more := and_more(len(total.findings), MOST_SHOWN):
+        show.line(more)
     said = summary(total, results)
     if not total.is_whole:
         raise RecordError(said)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from base.logs import printable
+from base.units import and_more
 from workflow.report.analysis import Analysis
 from workflow.report.derive import Comparison
 from workflow.report.digits import joined, percent, with_error
@@ -36,9 +37,9 @@ def hardware(analysis: Analysis) -> str:
     kinds = sorted({kind for text in analysis.frame["machine"].drop_nulls().unique().to_list() for kind in text.split(" + ")})
     if not hosts or not kinds:
         return ""
-    more = f" and {len(kinds) - MOST_KINDS} more kinds" if len(kinds) > MOST_KINDS else ""
+    shown = f"{'; '.join(kinds[:MOST_KINDS])} {and_more(len(kinds), MOST_KINDS, 'kinds')}".rstrip()
     each = "each " if len(hosts) > 1 and len(kinds) == 1 else ""
-    return printable(f"Measured on {many(len(hosts), 'host')}: {each}{'; '.join(kinds[:MOST_KINDS])}{more}.")
+    return printable(f"Measured on {many(len(hosts), 'host')}: {each}{shown}.")
 
 
 def tiles(analysis: Analysis) -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ _RATE: Final = taker("nodes[].network[].mbit_per_s", WHOLE, required=False)
 Links = tuple[tuple[str, int | None], ...]
 
 
-def in_words(cpu: str | None, cores: Any, memory_bytes: int | None, gpus: tuple[str | None, ...], network: Any) -> str:
+def machine_words(cpu: str | None, cores: Any, memory_bytes: int | None, gpus: tuple[str | None, ...], network: Any) -> str:
     """`2 x Intel Xeon Gold 6230, 40 cores (80 threads), 188 GiB memory, 8 x NVIDIA H100, 2 x InfiniBand 400 Gbit/s`. `cores` and `network`
     are as a record has them. Raises NotBelieved where they are something else."""
     return _words(cpu, _cores(cores), memory_bytes, gpus, _links(network))

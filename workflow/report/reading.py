@@ -18,7 +18,7 @@ from workflow.report.attempts import MAX_BYTES
 from workflow.report.columns import FIELDS, MACHINES, PREVENTED, RECORD_CELL, REQUIRED, REQUIRED_OBJECTS, RESULTS, SCHEMA_NAME
 from workflow.report.kinds import FROM_ONE, NAME, REAL, WHOLE, NotBelieved, Take, shown, taker
 from workflow.report.losses import curve, without_losses
-from workflow.report.machine import in_words
+from workflow.report.machine import machine_words
 from workflow.run.busy import beyond
 
 _NESTED: Final = frozenset((dict, list))
@@ -177,7 +177,7 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
         mixed |= len(gpus) > 1
         names.add(", ".join(part for part in (" and ".join(sorted(gpus)), _CPU(get("cpu_model"))) if part))
         memory.append(_MEMORY(get("memory_bytes")))
-        machines.add(in_words(_CPU(get("cpu_model")), get("machine_cores"), memory[-1], tuple(own), get("network")))
+        machines.add(machine_words(_CPU(get("cpu_model")), get("machine_cores"), memory[-1], tuple(own), get("network")))
         stage = {} if get("stage") is None else _object("nodes[].stage", get("stage"))
         staged.append(_BYTES(stage.get("bytes")))
         copied.append(_BYTES(stage.get("copied_bytes")))

@@ -15,6 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from base.logs import printable
+from base.units import and_more
 from workflow.report.analysis import Analysis
 from workflow.report.cells import END
 from workflow.report.columns import UNREADABLE
@@ -144,8 +145,7 @@ def _files(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) ->
 
 def _hosts(hosts: str | None) -> str:
     names = [name for name in (hosts or "").split(",") if name]
-    more = f" and {len(names) - MOST_HOSTS} more" if len(names) > MOST_HOSTS else ""
-    return _text(", ".join(names[:MOST_HOSTS]) + more)
+    return _text(f"{', '.join(names[:MOST_HOSTS])} {and_more(len(names), MOST_HOSTS)}".rstrip())
 
 
 def _text(value: str) -> str:

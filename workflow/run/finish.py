@@ -19,7 +19,7 @@ from containers.engines.bare import NAME as BARE
 from workflow.run import attempt
 from workflow.run.ended import ended_note
 from workflow.run.facts import run_facts, times_of
-from workflow.run.in_words import in_words
+from workflow.run.measured_words import measured_words
 from workflow.run.nodes import NodeHandle, Nodes
 from workflow.run.outcome import RESULT, Ending
 from workflow.run.record import build_record
@@ -119,7 +119,7 @@ class _Finish:
         if self.ending.requeue:
             self._requeue()
         if self.ending.status == "ok":
-            logger.info("%s: ok in %s%s", self.run.run_id, format_duration(self.clock.run_s()), in_words(self.found))
+            logger.info("%s: ok in %s%s", self.run.run_id, format_duration(self.clock.run_s()), measured_words(self.found))
         return self.ending.exit_code
 
     def _ask(self, do: str, answer: str, limit_s: float) -> None:

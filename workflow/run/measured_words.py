@@ -8,7 +8,7 @@ from typing import Any
 from base.units import counted
 
 
-def in_words(found: Mapping[str, Any]) -> str:
+def measured_words(found: Mapping[str, Any]) -> str:
     """Rate, loss and accuracy of what `record.measured` says, as far as they were measured; with a colon before, or nothing."""
     parts = list(_parts(found.get("performance") or {}, found.get("training") or {}))
     return f": {', '.join(parts)}" if parts else ""

@@ -14,6 +14,7 @@ from base import units
 from base.errors import ConfigError
 from base.logs import printable
 from base.names import choices
+from base.units import and_more
 from workflow.study.loader import Document
 from workflow.study.places import Place, dotted, kind_of
 
@@ -33,7 +34,7 @@ def fault_error(document: Document, faults: Sequence[Fault]) -> ConfigError:
     lines = {f"{document.where(fault.place)}: {_label(fault.place)}{fault.message}": fault for fault in faults}
     ordered = sorted(lines, key=lambda line: _line_number(document, lines[line].place))
     if len(ordered) > MAX_SHOWN:
-        ordered[MAX_SHOWN:] = [f"{document.path}: and {len(ordered) - MAX_SHOWN} more errors"]
+        ordered[MAX_SHOWN:] = [f"{document.path}: {and_more(len(ordered), MAX_SHOWN, 'errors')}"]
     return ConfigError("\n".join(printable(line) for line in ordered))
 
 
