@@ -40,7 +40,7 @@ lint: .venv/.dev
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m workflow.study.schemas --check
-	$(BIN)/python -m workflow.run.record_model --check
+	$(BIN)/python -m workflow.run.record.model --check
 
 types: .venv/.dev
 	$(BIN)/mypy
@@ -49,7 +49,7 @@ check: lint types test slow  ## all that CI checks
 
 schemas: .venv/.dev  ## write config/schemas from the models
 	$(BIN)/python -m workflow.study.schemas
-	$(BIN)/python -m workflow.run.record_model
+	$(BIN)/python -m workflow.run.record.model
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements.txt requirements.in

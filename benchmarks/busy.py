@@ -28,9 +28,9 @@ from cluster.machine import usable_cores
 from cluster.processes import TICKS_PER_S, ProcessState, all_processes
 from cluster.watching.family import KERNEL
 from cluster.watching.readers import Processors
-from workflow.run.busy import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, beyond
-from workflow.run.machine_load import load_of, parse_watched
-from workflow.run.watcher import Watcher, watching_argv
+from workflow.run.node.watch_child import Watcher, watching_argv
+from workflow.run.record.busy import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, beyond
+from workflow.run.record.machine_load import load_of, parse_watched
 
 PERIOD_S: Final = 0.5
 WINDOWS_S: Final = (1.5, 5.0, 15.0, 30.0)

@@ -24,8 +24,8 @@ from tests.report.builder import cell_result, make_cell
 from workflow.report.derive import compare
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.statistics import Estimate, LogSample, geometric_mean, ratio
-from workflow.run.drift import drift
-from workflow.run.quantiles import median
+from workflow.run.record.drift import drift
+from workflow.run.record.quantiles import median
 
 Array = npt.NDArray[np.float64]
 Steps = Callable[[np.random.Generator, int], Array]

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from workflow.run.events import read_events
-from workflow.run.performance import performance
+from workflow.run.record.events import read_events
+from workflow.run.record.performance import performance
 
 BATCH: Final = 4
 """Of each rank."""

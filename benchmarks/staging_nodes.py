@@ -6,8 +6,8 @@
 All nodes read storage over one link, and run on this machine: choose --storage-mbit so low that the link is the bottleneck and not the
 cores (the CPU column: seconds of all cores of this machine). Every contender begins without pages of the dataset on any node (each mount
 has pages of its own; the server's are behind the link and change nothing) and without a copy; they take turns. Slipway is timed from the
-start of `workflow.run.warm` inside the allocation, srun, node programs and hashes included; `in` is the time of the slowest node's staging
-process. Printed: medians, and the medians of the ratios to the plain read of the same turn.
+start of `workflow.run.supervisor.stage_all_nodes` inside the allocation, srun, node programs and hashes included; `in` is the time of
+the slowest node's staging process. Printed: medians, and the medians of the ratios to the plain read of the same turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.stage import make_dataset
 from data_prep.manifest import manifest_digest
 from tests.minicluster.registry import directory_of
 from tests.minicluster.spec import read_state
-from workflow.run.attempt import build_name
+from workflow.run.storage.description import build_name
 from workflow.study.resolved import publish_resolved
 from workflow.study.study import load_study
 
@@ -98,7 +98,8 @@ def plain_read(cluster: Cluster, source: Path) -> dict[str, Any]:
 def slipway(cluster: Cluster, source: Path) -> dict[str, Any]:
     output = cluster.shared / RESULTS / "warm.json"
     results = cluster.shared / RESULTS
-    script = f"cd {CHECKOUT} && {sys.executable} -m workflow.run.warm --results {results} --dataset bench --output {output}"
+    stage = f"{sys.executable} -m workflow.run.supervisor.stage_all_nodes"
+    script = f"cd {CHECKOUT} && {stage} --results {results} --dataset bench --output {output}"
     found = timed(lambda: cluster.allocated(f"date +%s.%N; {script} && date +%s.%N"))
     told = json.loads(output.read_text())
     read = sum(node["storage_bytes"] for node in told["nodes"])

@@ -1,9 +1,10 @@
-"""Imports go one way: base <- cluster <- data_prep, containers <- workflow."""
+"""Imports go one way: base <- cluster <- data_prep, containers <- workflow; and inside of workflow, from SUB_ROOMS down."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,24 @@ ROOMS = {
     "containers": {"base", "cluster", "containers"},
     "workflow": {"base", "cluster", "data_prep", "containers", "workflow"},
 }
-PLANNING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", "docker", "tempfile"}
+SUB_ROOMS = (
+    "commands",
+    "doctor",
+    "dag",
+    "report",
+    "run.supervisor",
+    "run.node",
+    "run.storage",
+    "run.images",
+    "run.link",
+    "run.record",
+    "run.framework",
+    "run.plan",
+    "study",
+)
+"""Of workflow: each imports only what stands after it, also where only types are checked."""
+ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", "docker", "tempfile"}
+"""What no module imports whose docstring says that it is pure."""
 
 
 @functools.cache
@@ -30,6 +48,38 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def sub_room(module: str) -> str:
+    """`workflow.run.node.ranks` -> `run.node`; `workflow.study.cell` -> `study`."""
+    parts = module.split(".")[1:]
+    return ".".join(parts[:2]) if parts[0] == "run" else parts[0]
+
+
+def modules_imported(path: Path) -> set[str]:
+    """Modules of workflow, with the names taken from each: `from workflow.run import plan` is `workflow.run.plan`."""
+    return {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("workflow")
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("room", SUB_ROOMS)
+def test_a_sub_room_imports_only_what_stands_after_it(room: str) -> None:
+    below = SUB_ROOMS[SUB_ROOMS.index(room) :]
+    place = ROOT.joinpath("workflow", *room.split("."))
+    paths = [*place.rglob("*.py")] if place.is_dir() else [place.with_suffix(".py")]
+    assert paths
+    for path in paths:
+        wrong = {name for name in modules_imported(path) if sub_room(name) not in below}
+        assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+def test_every_module_of_workflow_is_in_a_sub_room() -> None:
+    paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "workflow").rglob("*.py") if path.name != "__init__.py"]
+    assert {sub_room(".".join(path.parts)) for path in paths} == set(SUB_ROOMS)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
     paths = [*(ROOT / room).rglob("*.py")]
@@ -37,6 +87,18 @@ def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
     for path in paths:
         wrong = (imported(path) & set(ROOMS)) - ROOMS[room]
         assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
+
+
+def test_what_calls_itself_pure_imports_nothing_that_acts() -> None:
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if calls_itself_pure(path)]
+    assert len(paths) > 40
+    for path in paths:
+        wrong = imported(path) & ACTING
+        assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
+
+
+def calls_itself_pure(path: Path) -> bool:
+    return re.search(r"\bPure\b|: pure\b", ast.get_docstring(ast.parse(path.read_text())) or "") is not None
 
 
 def test_base_is_standard_library_only() -> None:

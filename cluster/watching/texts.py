@@ -1,4 +1,4 @@
-"""The texts of /proc and /sys that tell how loaded a machine is. Pure: text in, numbers out; None for what is no such text."""
+"""The texts of /proc and /sys that tell how loaded a machine is: text in, numbers out; None for what is no such text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What storage and cache have in common when they are judged: room, speed, clock, what the directory can do. Pure."""
+"""What storage and cache have in common when they are judged: room, speed, clock, what the directory can do. Only `room_of` asks
+the file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file system a path lies on, by /proc/self/mountinfo. Pure but for the reading of that file."""
+"""Which file system a path lies on, by /proc/self/mountinfo."""
 
 from __future__ import annotations
 

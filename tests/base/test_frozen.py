@@ -15,7 +15,7 @@ from base.command import run
 from base.errors import SlipwayError
 from tests.staging.disks import Disk, ext4
 from tests.study.studies import changed, write
-from workflow.study.graph_loading import load_graph
+from workflow.dag.loading import load_graph
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0

@@ -9,9 +9,9 @@ import pytest
 
 from base.errors import ConfigError
 from tests.commands.conftest import House
-from workflow.study.cost import refuse_over_budget
-from workflow.study.estimate import estimate_of
-from workflow.study.past_runs import Past, past_runs
+from workflow.dag.cost import refuse_over_budget
+from workflow.dag.estimate import estimate_of
+from workflow.dag.past_runs import Past, past_runs
 from workflow.study.resolved import publish_resolved
 from workflow.study.study import Study
 

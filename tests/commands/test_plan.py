@@ -14,8 +14,8 @@ from base.errors import ConfigError
 from tests.commands.conftest import House
 from tests.study.studies import changed, write
 from workflow.commands.study_plan import parse_gpu_memory
-from workflow.study.cost import gpu_hours, process_hours, refuse_over_budget
-from workflow.study.needs import dataset_needs
+from workflow.dag.cost import gpu_hours, process_hours, refuse_over_budget
+from workflow.dag.requirements import dataset_needs
 from workflow.study.resolved import publish_resolved
 from workflow.study.series import series_of
 

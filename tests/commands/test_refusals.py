@@ -14,8 +14,8 @@ from base.errors import SlipwayError
 from cluster.slurm.environ import JOB_ID
 from data_prep.doctor.mounts import Mount
 from tests.commands.conftest import House
-from workflow.study.graph_loading import load_graph
-from workflow.study.storage_place import why_unusable
+from workflow.dag.loading import load_graph
+from workflow.dag.storage_place import why_unusable
 
 ROOT = Path(__file__).parents[2]
 SITE = "cache: {path: cache}\n"

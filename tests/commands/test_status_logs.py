@@ -12,8 +12,8 @@ import pytest
 
 from cluster.holding import holder_of
 from tests.commands.conftest import House
-from workflow.run.lease import new_lease
-from workflow.study.image_file import images_file
+from workflow.dag.image_file import images_file
+from workflow.run.storage.lease import new_lease
 
 ROOT = Path(__file__).parents[2]
 

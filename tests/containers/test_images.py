@@ -38,7 +38,7 @@ from containers.images.space import free_bytes, require
 from containers.images.streams import feed_decompressed, save_compressed
 from containers.labels import HOLDER
 from containers.reaping import Found, jobs_alive, plan_reap
-from workflow.run.leftovers import is_older
+from workflow.run.node.leftovers import is_older
 
 HERE = MACHINES[platform.machine()]
 ID, OTHER, MANIFEST = (f"sha256:{digit * 64}" for digit in "abc")

@@ -21,7 +21,7 @@ from containers.labels import TAG
 from tests.containers.conftest import Dockerd
 from tests.run.hostile import a_pipe_freezes_nobody, links_lead_nowhere
 from tests.run.world import ROOT, World
-from workflow.run.record_model import validate_record
+from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
 FOREIGN = "slipway-test-foreign"

@@ -19,8 +19,8 @@ from containers.frameworks.spec import FrameworkSpec, Sidecar, Supports
 from data_prep.manifest import Manifest, Shard, Split
 from data_prep.spec import DatasetSpec
 from workflow.commands.main import app
-from workflow.run.outcome import TABLE, Ending
-from workflow.run.record_model import RunRecord
+from workflow.run.record.model import RunRecord
+from workflow.run.record.outcome import TABLE, Ending
 from workflow.study.matrix import EXPRESSION_KEYS
 from workflow.study.model import StudyFile
 from workflow.study.site_file import SiteFile, read_site
@@ -319,3 +319,27 @@ def test_prose_is_readable_and_names_no_machine(document: Path) -> None:
         fenced ^= line.startswith("```")
         assert fenced or line.startswith("|") or len(line) <= 141, f"{document.name}:{number}"
         assert not re.search(r"/work/|/root/|/home/", line), f"{document.name}:{number}"
+
+
+def guide_words() -> set[str]:
+    """What stands in backticks in the two pages that tell a contributor where things are."""
+    return {word for name in ("CONTRIBUTING.md", "docs/structure.md") for word in CODE.findall(without_fences(read(name)))}
+
+
+def test_paths_in_the_guides_exist() -> None:
+    rooms = r"base|cluster|config|containers|data_prep|install|profiles|tests|workflow|benchmarks|docs"
+    paths = {word for word in guide_words() if re.fullmatch(rf"(?:{rooms})/[\w./-]+", word)}
+    assert len(paths) > 15
+    assert not sorted(path for path in paths if not (ROOT / path).exists())
+
+
+def test_constants_and_types_in_the_guides_exist() -> None:
+    named = {word for word in guide_words() if re.fullmatch(r"_?[A-Z][A-Z_]{3,}|(?:[A-Z][a-z]+){1,4}", word)}
+    sources = [
+        path.read_text(encoding="utf-8")
+        for room in ("base", "cluster", "containers", "data_prep", "workflow")
+        for path in (ROOT / room).rglob("*.py")
+    ]
+    defined = {name for source in sources for name in re.findall(r"^(?:class )?(_?[A-Z]\w+)\b", source, re.MULTILINE)}
+    assert len(named) > 20
+    assert not sorted(named - defined - {"Dockerfile", "None"})

@@ -15,7 +15,7 @@ import pytest
 
 from containers.frameworks import FRAMEWORKS
 from data_prep.reader.errors import DatasetChanged
-from workflow.run.steps_asked import steps_asked
+from workflow.run.record.steps_asked import steps_asked
 
 FOLDER = FRAMEWORKS["pytorch"]
 

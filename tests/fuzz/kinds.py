@@ -46,25 +46,25 @@ from data_prep.staging.journal import Journal
 from tests.build.corpus import class_folders
 from tests.fuzz.running import Kind
 from tests.report.builder import make_cell, make_record
-from workflow.report.reading import read_fields
-from workflow.run import lease
-from workflow.run.beats import Beats
-from workflow.run.busy import busy, others_seen
-from workflow.run.chain import joined, resumable
-from workflow.run.deadline import budget_of
-from workflow.run.ended import complete_delivered, ended_note
-from workflow.run.events import read_events
-from workflow.run.image import check_nodes, read_entry
-from workflow.run.image_kept import read_pinned
-from workflow.run.machine_load import load_of, read_watched
-from workflow.run.outcome import Ending, RankEnd
+from workflow.dag.results_seen import result_at
+from workflow.run.images.kept import read_pinned
+from workflow.run.images.pin import check_nodes, read_entry
+from workflow.run.node.beats import Beats
 from workflow.run.plan import allocation_request
-from workflow.run.record import measured
-from workflow.run.record_parts import Load
-from workflow.run.results import published_result, results_of
-from workflow.run.steps_asked import StepsAsked
+from workflow.run.record.busy import busy, others_seen
+from workflow.run.record.continuation import joined, resumable
+from workflow.run.record.deadline import budget_of
+from workflow.run.record.events import read_events
+from workflow.run.record.machine_load import load_of, read_watched
+from workflow.run.record.model_parts import Load
+from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.record.reading import read_fields
+from workflow.run.record.run_record import measured
+from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.storage import lease
+from workflow.run.storage.late_record import complete_delivered, ended_note
+from workflow.run.storage.results import published_result, results_of
 from workflow.study.resolved import find_run, read_resolved
-from workflow.study.results_seen import result_at
 
 FAKE: Final = Path(__file__).parents[1] / "run" / "fake"
 CAPTURED: Final = Path(__file__).parents[1] / "captured"
@@ -129,7 +129,7 @@ def _study_sample(_directory: Path) -> tuple[bytes, ...]:
 
 
 def _read_study(content: bytes, directory: Path) -> None:
-    from workflow.run.image import references
+    from workflow.run.images.pin import references
     from workflow.study.site import Site
 
     _written(content, directory / "study.json")
@@ -385,7 +385,7 @@ LEASE: Final = {
 
 
 def _read_lease(content: bytes, directory: Path) -> None:
-    from workflow.run.prepare import describe_holder, holder_alive
+    from workflow.run.storage.prepare import describe_holder, holder_alive
 
     _written(content, directory / "lease.json")
     found = lease.read_lease(directory)
@@ -559,7 +559,7 @@ def _read_record(content: bytes, directory: Path) -> None:
     published_result(path.parent)
     _written(content, path.parent / "attempts" / "1" / "record.json")
     results_of(path.parent)
-    from workflow.run.results import records
+    from workflow.run.storage.results import records
 
     for offer in resumable(records(path.parent, [1]), make_cell(), budget_of({"deadline_margin_s": 1}, {"walltime_s": 10**6})):
         canonical_json(joined({"performance": None, "training": offer["training"]}, offer))

@@ -13,10 +13,10 @@ from typing import Any, cast
 from base.challenge import new_token
 from cluster.preflight.schedule import exchange_bytes, exchange_s
 from cluster.types import Allocation, Node
-from workflow.run.loop import Loop
-from workflow.run.nodes import Nodes
-from workflow.run.outcome import Ending
-from workflow.run.preflight import Preflight
+from workflow.run.link.event_loop import Loop
+from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.nodes import Nodes
+from workflow.run.supervisor.preflight import Preflight
 
 ROOT = Path(__file__).parents[2]
 ARGV = [sys.executable, "-P", "-m", "cluster.preflight"]

@@ -11,12 +11,12 @@ import pytest
 from base.errors import RecordError
 from tests.report.builder import CPU, GPU, failed, make_cell, make_record, scaling_cells, write_records, write_study
 from workflow.report.analysis import analyse
-from workflow.report.attempts import find_record
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
-from workflow.report.columns import FIELDS, SEVEN_STEPS, STATUSES
 from workflow.report.records import read_rows
-from workflow.run.record_model import validate_record
+from workflow.run.record.attempts import find_record
+from workflow.run.record.columns import FIELDS, SEVEN_STEPS, STATUSES
+from workflow.run.record.model import validate_record
 
 CELL = make_cell()
 RUN = f"{CELL['cell_id']}-r1"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.report.builder import collected, make_cell, make_record
-from workflow.report.kinds import NotBelieved
-from workflow.report.machine import machine_words
 from workflow.report.page import page
+from workflow.run.record.hardware import machine_words
+from workflow.run.record.kinds import NotBelieved
 
 CORES = {"sockets": 2, "cores": 40, "cpus": 80}
 LINKS = [{"name": f"mlx5_{index}:1", "kind": "InfiniBand", "mbit_per_s": 400_000} for index in range(8)]

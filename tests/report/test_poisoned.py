@@ -17,15 +17,15 @@ from tests.report.poison import FORMULAS, LONG, MARKUP, paths, poisoned, with_va
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
-from workflow.report.columns import FIELDS
 from workflow.report.formats import FORMATS
-from workflow.report.kinds import SIGNED, NotBelieved
 from workflow.report.outputs import write_all
 from workflow.report.page import page
-from workflow.report.reading import read_fields
 from workflow.report.run_plots import PLOTS
 from workflow.report.tables import all_tables
-from workflow.run.record_model import validate_record
+from workflow.run.record.columns import FIELDS
+from workflow.run.record.kinds import SIGNED, NotBelieved
+from workflow.run.record.model import validate_record
+from workflow.run.record.reading import read_fields
 
 BASE, CELL = scaling_cells(nodes=[1, 2])
 RECORD = make_record(

@@ -27,11 +27,11 @@ from workflow.report.verified import Verified, summary
 from workflow.report.verify import verify_runs
 from workflow.report.verify_outputs import verify_outputs
 from workflow.report.watched import Told, each_run
-from workflow.run import events as events_module
-from workflow.run import machine_load
-from workflow.run.events import read_events
-from workflow.run.performance import thinned
-from workflow.run.record import measured
+from workflow.run.record import events as events_module
+from workflow.run.record import machine_load
+from workflow.run.record.events import read_events
+from workflow.run.record.performance import thinned
+from workflow.run.record.run_record import measured
 
 CELL = scaling_cells(nodes=[2])[0]
 RUN = f"{CELL['cell_id']}-r1"

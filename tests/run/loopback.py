@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from cluster.schedulers import local
 from cluster.types import Allocation, AllocationRequest
-from workflow.run.supervisor import main
+from workflow.run.supervisor.supervisor import main
 
 granted = local.allocate
 

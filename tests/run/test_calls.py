@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from base.errors import NotEnoughSpace, StorageError
-from workflow.run import node_work
-from workflow.run import training as training_module
-from workflow.run.calls import Call
-from workflow.run.loop import Loop
-from workflow.run.node_work import NodeWork
-from workflow.run.outcome import Ending, RankEnd
-from workflow.run.progress_line import ProgressLine
-from workflow.run.training import Training
+from workflow.run.link.calls import Call
+from workflow.run.link.event_loop import Loop
+from workflow.run.node import orders
+from workflow.run.node.orders import NodeWork
+from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.record.progress_line import ProgressLine
+from workflow.run.supervisor import training as training_module
+from workflow.run.supervisor.training import Training
 
 
 def test_a_call_gives_what_the_function_returned_or_raised() -> None:
@@ -204,7 +204,7 @@ def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
 def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, said = Loop(), list[tuple[str, dict[str, Any]]]()
     work = NodeWork(loop, 0, lambda what, **fields: said.append((what, fields)), lambda: "")
-    monkeypatch.setattr(node_work, "LAST_PUSH_S", 0.05)
+    monkeypatch.setattr(orders, "LAST_PUSH_S", 0.05)
     work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
     work.told_to_end()
     assert work.pushing is not None

@@ -9,11 +9,11 @@ import pytest
 
 from base.errors import Cancelled
 from cluster.types import Node
-from workflow.run.finish import give_up, not_clean
-from workflow.run.job import Job
-from workflow.run.nodes import NodeHandle
-from workflow.run.outcome import Ending
-from workflow.run.supervisor import RunEnded, Supervisor
+from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.finish import give_up, not_clean
+from workflow.run.supervisor.job import Job
+from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.supervisor import RunEnded, Supervisor
 
 KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTERM")
 OOM = Ending(status="oom", reason="rank 0 ran out of memory")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from base.errors import DigestMismatch, StagingError
-from workflow.run.chain import checkpoint_of, joined, pushed_checkpoint, resumable, resumed_from
-from workflow.run.deadline import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
-from workflow.run.events import parse_events
-from workflow.run.outcome import Ending, RankEnd, verdict
-from workflow.run.resume import fetch_checkpoint
+from workflow.run.record.continuation import checkpoint_of, joined, pushed_checkpoint, resumable, resumed_from
+from workflow.run.record.deadline import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
+from workflow.run.record.events import parse_events
+from workflow.run.record.outcome import Ending, RankEnd, verdict
+from workflow.run.storage.checkpoint import fetch_checkpoint
 
 HOUR = 3600.0
 CELL = {"cell_id": "c"}

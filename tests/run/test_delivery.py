@@ -19,13 +19,13 @@ from tests.report.builder import make_record
 from tests.run.test_results import write
 from tests.run.world import World
 from workflow.report.verify import verify_runs
-from workflow.run.delivery import check_target, publish_delivered
-from workflow.run.ended import complete_delivered, ended_note
-from workflow.run.lease import read_lease
-from workflow.run.outcome import Ending, RankEnd
-from workflow.run.prepare import prepare
-from workflow.run.record_model import validate_record
-from workflow.run.steps_asked import StepsAsked
+from workflow.run.node.delivery import check_target, publish_delivered
+from workflow.run.record.model import validate_record
+from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.storage.late_record import complete_delivered, ended_note
+from workflow.run.storage.lease import read_lease
+from workflow.run.storage.prepare import prepare
 
 
 @pytest.mark.parametrize("attempt", ["1", "12", "1.node-1", "3.node-12"])

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from base.jsonfile import canonical_json
-from workflow.report.columns import PROVENANCE_KINDS
-from workflow.report.kinds import taker
-from workflow.run.beats import Beats
-from workflow.run.events import MAX_LINE, MAX_WARNING, bounded_lines, checked_event, parse_events, parse_line, read_events
-from workflow.run.performance import performance
-from workflow.run.record import measured, program_provenance
+from workflow.run.node.beats import Beats
+from workflow.run.record.columns import PROVENANCE_KINDS
+from workflow.run.record.events import MAX_LINE, MAX_WARNING, bounded_lines, checked_event, parse_events, parse_line, read_events
+from workflow.run.record.kinds import taker
+from workflow.run.record.performance import performance
+from workflow.run.record.run_record import measured, program_provenance
 
 HUGE = "1" + "0" * 400
 STEP = '{"event": "step", "step": 0, "seconds": 0.5, "measured": true}'

@@ -19,7 +19,7 @@ from tests.hostile import changed_bytes, lines
 from tests.run.test_messages import ORDERS, SAYS
 from tests.run.test_protocol import TOKEN, House
 from tests.run.world import ROOT
-from workflow.run.protocol import LinkClosed, ProtocolError, check_answer, connect, encode, proof
+from workflow.run.link.protocol import LinkClosed, ProtocolError, check_answer, connect, encode, proof
 
 pytestmark = pytest.mark.slow
 COUNTS = [300, pytest.param(10000, marks=pytest.mark.long)]

@@ -12,8 +12,8 @@ from base.errors import ContainerError, RecordError
 from base.jsonfile import publish_json
 from containers.frameworks import load_framework
 from containers.images.model import manifest_path, read_manifest
-from workflow.run.image import check_nodes, load_argv, prepare, read_entry, references
-from workflow.run.image_kept import keep_archives, pinned_before
+from workflow.run.images.kept import keep_archives, pinned_before
+from workflow.run.images.pin import check_nodes, load_argv, prepare, read_entry, references
 
 CELLS = [{"framework": "pytorch", "device": device, "model": "lenet"} for device in ("site", "cpu")]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cluster import processes
-from workflow.run.image_child import ImageChild
-from workflow.run.loop import Loop
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.image_child import ImageChild
 
 pytestmark = pytest.mark.slow
 END_S = 20.0

@@ -15,8 +15,8 @@ from containers.images.archiving import archive
 from containers.images.loading import load
 from containers.images.pinning import pin
 from containers.images.turns import InTurn
-from workflow.run.image_turns import MOST_READERS, ImageTurns
-from workflow.run.nodes import NodeHandle
+from workflow.run.supervisor.archive_readers import MOST_READERS, ImageTurns
+from workflow.run.supervisor.nodes import NodeHandle
 
 
 class Company:

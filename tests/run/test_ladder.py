@@ -12,9 +12,9 @@ from base.errors import ContainerError
 from containers.engines import Process
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 from tests.containers.specs import spec
-from workflow.run.ladder import Ladder
-from workflow.run.loop import Loop
-from workflow.run.ranks import Ranks
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.ranks import Ranks
+from workflow.run.node.shutdown import Ladder
 
 
 class SlowEngine:

@@ -15,7 +15,7 @@ from base.errors import LeaseError, StorageError
 from cluster.holding import holder_of
 from cluster.types import Holder
 from tests.staging.disks import tmpfs
-from workflow.run.lease import Lease, acquire, holds, new_lease, read_lease, release
+from workflow.run.storage.lease import Lease, acquire, holds, new_lease, read_lease, release
 
 ME = holder_of(os.getpid(), "local", "1", 0)
 
@@ -167,7 +167,7 @@ def test_of_many_takers_of_a_dead_or_free_run_one_gets_it(tmp_path: Path, taken:
 
 
 def test_the_holder_of_a_lease_is_told_by_its_scheduler() -> None:
-    from workflow.run.prepare import describe_holder, holder_alive
+    from workflow.run.storage.prepare import describe_holder, holder_alive
 
     assert holder_alive(ME) is True
     foreign = Holder.from_json({**ME.to_json(), "scheduler": "moab"})

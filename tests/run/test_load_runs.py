@@ -20,8 +20,8 @@ import pytest
 
 from cluster.processes import TICKS_PER_S
 from tests.run.world import World
-from workflow.run.busy import beyond
-from workflow.run.record_model import validate_record
+from workflow.run.record.busy import beyond
+from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from base.typed import Mismatch, reader_of
-from workflow.run.attempt import read_measured
-from workflow.run.busy import busy, others_seen
-from workflow.run.events import RankEvents, Step
-from workflow.run.machine_load import Line, Watched, file_name, load_of, loads, parse_watched, read_line
-from workflow.run.record_parts import Load
+from workflow.run.record.busy import busy, others_seen
+from workflow.run.record.events import RankEvents, Step
+from workflow.run.record.machine_load import Line, Watched, file_name, load_of, loads, parse_watched, read_line
+from workflow.run.record.model_parts import Load
+from workflow.run.storage.attempt import read_measured
 
 CORES = 4
 

@@ -11,10 +11,10 @@ import pytest
 
 from cluster.types import Allocation, Grant, Node
 from tests.hostile import changed
-from workflow.run.messages import ORDERED, SAID, check
-from workflow.run.node import _ORDERS
-from workflow.run.outcome import RankEnd
-from workflow.run.protocol import ProtocolError
+from workflow.run.link.messages import ORDERED, SAID, check
+from workflow.run.link.protocol import ProtocolError
+from workflow.run.node.program import _ORDERS
+from workflow.run.record.outcome import RankEnd
 
 GRANT = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1)).to_json()
 ALLOCATION = Allocation(

@@ -6,9 +6,9 @@ import pytest
 
 from tests.run.test_runs import ended
 from tests.run.world import World
-from workflow.run.events import RankEvents, Step
-from workflow.run.model_check import unchecked_model, wrong_model
-from workflow.run.record import measured
+from workflow.run.record.events import RankEvents, Step
+from workflow.run.record.model_check import unchecked_model, wrong_model
+from workflow.run.record.run_record import measured
 
 
 def told(*counts: int | None) -> dict[int, RankEvents]:

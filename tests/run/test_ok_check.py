@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from workflow.run.events import RankEvents, parse_events
-from workflow.run.ok_check import contradiction, other_device
-from workflow.run.record import measured
+from workflow.run.record.events import RankEvents, parse_events
+from workflow.run.record.ok_check import contradiction, other_device
+from workflow.run.record.run_record import measured
 
 
 def test_every_rank_has_begun_and_ended_in_what_was_pushed() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from base import errors
-from workflow.run.outcome import TABLE, Ending, RankEnd, hang, only_consequences, root_cause, verdict
+from workflow.run.record.outcome import TABLE, Ending, RankEnd, hang, only_consequences, root_cause, verdict
 
 
 def end(rank: int = 0, code: int | None = 0, time: float = 100.0, **fields: Any) -> RankEnd:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.world import PATIENCE_S, ROOT, World
-from workflow.run.record_model import validate_record
+from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
 

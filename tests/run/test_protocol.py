@@ -16,10 +16,10 @@ import pytest
 
 from base import strangers as strangers_module
 from cluster.types import Allocation, Launch, Node
-from workflow.run import door as door_module
-from workflow.run.loop import Loop
-from workflow.run.nodes import NodeHandle, Nodes
-from workflow.run.protocol import MAX_LINE, Decoder, Link, LinkClosed, ProtocolError, check_answer, connect, encode, proof
+from workflow.run.link import listener as door_module
+from workflow.run.link.event_loop import Loop
+from workflow.run.link.protocol import MAX_LINE, Decoder, Link, LinkClosed, ProtocolError, check_answer, connect, encode, proof
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 TOKEN = b"t" * 32
 

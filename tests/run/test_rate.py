@@ -14,10 +14,10 @@ from benchmarks.stragglers import named
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.run.world import ROOT, World
-from workflow.run.events import RankEvents, Step, parse_events
-from workflow.run.performance import performance
-from workflow.run.record import measured
-from workflow.run.stragglers import straggler
+from workflow.run.record.events import RankEvents, Step, parse_events
+from workflow.run.record.performance import performance
+from workflow.run.record.run_record import measured
+from workflow.run.record.stragglers import straggler
 
 SECOND_NS = 10**9
 

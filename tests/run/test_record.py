@@ -13,11 +13,11 @@ import pytest
 
 from base.errors import RecordError
 from tests.run.test_machine_load import node
-from workflow.run.events import RankEvents, Step, parse_events, read_events
-from workflow.run.outcome import Ending, RankEnd
-from workflow.run.performance import performance, summarise, thinned, training
-from workflow.run.record import build_record, disagreements, measured
-from workflow.run.record_model import SCHEMA_FILE, schema_text, validate_record
+from workflow.run.record.events import RankEvents, Step, parse_events, read_events
+from workflow.run.record.model import SCHEMA_FILE, schema_text, validate_record
+from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.record.performance import performance, summarise, thinned, training
+from workflow.run.record.run_record import build_record, disagreements, measured
 
 
 def rank_events(seconds: list[float], warmup: int = 0, **start: Any) -> RankEvents:
@@ -328,4 +328,4 @@ def test_ranks_that_measure_different_steps_are_warned_of() -> None:
 
 
 def test_the_schema_in_config_is_current() -> None:
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "python -m workflow.run.record_model writes it"
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "python -m workflow.run.record.model writes it"

@@ -7,11 +7,11 @@ import json
 from base.jsonfile import json_text
 from base.seal import sealed_text
 from tests.report.builder import make_cell, make_record
-from workflow.report.attempts import MAX_BYTES
-from workflow.report.reading import read_fields
-from workflow.run.events import MAX_LINE, MAX_PROVENANCE, parse_events
-from workflow.run.record import measured
-from workflow.run.record_size import fitting
+from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.events import MAX_LINE, MAX_PROVENANCE, parse_events
+from workflow.run.record.reading import read_fields
+from workflow.run.record.run_record import measured
+from workflow.run.record.size import fitting
 
 
 def test_what_a_program_tells_of_its_libraries_is_bounded_in_all() -> None:

@@ -14,9 +14,9 @@ from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from tests.report.builder import failed, make_cell, make_record
 from tests.run.world import World
-from workflow.run.asked import SUFFIX, asked_of, parse_asked
-from workflow.run.prepare import prepare
-from workflow.run.results import Result, publish_newest, published_result, results_of
+from workflow.run.storage.asked import SUFFIX, asked_of, parse_asked
+from workflow.run.storage.prepare import prepare
+from workflow.run.storage.results import Result, publish_newest, published_result, results_of
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from base.units import format_duration
 from tests.run.test_runs import checked
 from tests.run.world import World
 from workflow.report.verify import verify_runs
-from workflow.run.delivery import deliver
+from workflow.run.node.delivery import deliver
 
 pytestmark = pytest.mark.slow
 STEP_S = 0.01

@@ -19,8 +19,8 @@ from data_prep.push import deliver_pending
 from tests.cluster import smi
 from tests.run.reading import held_up
 from tests.run.world import World
-from workflow.run.delivery import check_target, deliver
-from workflow.run.record_model import validate_record
+from workflow.run.node.delivery import check_target, deliver
+from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
 
@@ -525,7 +525,7 @@ def test_full_storage_is_told_as_such(world: World, tmp_path: Path) -> None:
 
 def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_delivered(world: World) -> None:
     from tests.staging.disks import tmpfs
-    from workflow.run.work_locks import sweep
+    from workflow.run.node.work_locks import sweep
 
     world.limits["push_s"] = 0.5
     run_id = world.cell(last="fill")
@@ -592,7 +592,7 @@ def test_an_attempt_that_was_pushed_before_its_supervisor_was_killed_is_publishe
     record = (run_dir / "record.json").read_bytes()
     (run_dir / "record.json").unlink()
     from tests.cluster.test_local import holder
-    from workflow.run.lease import new_lease
+    from workflow.run.storage.lease import new_lease
 
     lease = new_lease(holder(pid=2**22 + 1), 1)
     (run_dir / "lease.json").write_text(json.dumps(lease.to_json()))

@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from base.errors import NodeLost
-from workflow.run.beats import Beats
-from workflow.run.clock import STEPS, Clock
-from workflow.run.events import read_events
-from workflow.run.loop import Loop
-from workflow.run.provenance import parse_git_status, slipway_provenance
-from workflow.run.rank_log import RankLog
-from workflow.run.rendezvous import FIRST_PORT, LAST_PORT, Reservation, first_port, ports
-from workflow.run.turn import Turn
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.beats import Beats
+from workflow.run.node.rank_log import RankLog
+from workflow.run.node.rendezvous import FIRST_PORT, LAST_PORT, Reservation, first_port, ports
+from workflow.run.record.events import read_events
+from workflow.run.record.step_clock import STEPS, Clock
+from workflow.run.supervisor.node_locks import Turn
+from workflow.run.supervisor.provenance import parse_git_status, slipway_provenance
 
 
 class Time:
@@ -71,7 +71,7 @@ def test_the_loop_calls_in_order_of_time_and_not_what_was_cancelled() -> None:
 def test_the_loop_hears_signals_and_pipes_and_raises_what_a_callback_raises() -> None:
     code = """
 import os, signal
-from workflow.run.loop import Loop
+from workflow.run.link.event_loop import Loop
 loop, heard = Loop(), []
 loop.on_signals(heard.append)
 os.kill(os.getpid(), signal.SIGTERM)
@@ -266,7 +266,7 @@ def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
 
 
 def test_signals_are_those_that_end_jobs() -> None:
-    from workflow.run.loop import SIGNALS
+    from workflow.run.link.event_loop import SIGNALS
 
     assert set(SIGNALS) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 

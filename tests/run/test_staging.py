@@ -10,9 +10,9 @@ import pytest
 
 from cluster.types import Node
 from data_prep.staging.copy import MAX_CHUNK_BYTES
-from workflow.run.nodes import NodeHandle
-from workflow.run.outcome import Ending
-from workflow.run.staging import LARGEST_CHUNK, STALL_S, Staging, stall_s
+from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.staging import LARGEST_CHUNK, STALL_S, Staging, stall_s
 
 FOREVER = 10 * STALL_S
 STEP_S = 1.0
@@ -29,7 +29,7 @@ class World:
         self.now, self.done = 0.0, done
         self.listens_at: dict[int, float] = {}
         self.peers: list[tuple[int, tuple[int, ...], bool]] = []
-        monkeypatch.setattr("workflow.run.staging.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("workflow.run.supervisor.staging.time", SimpleNamespace(monotonic=lambda: self.now))
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
         self.all[0].said["reserved"] = {}
         self.staging = Staging(cast(Any, self), cast(Any, self), self.end)

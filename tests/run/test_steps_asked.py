@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workflow.run.events import MAX_STEPS, RankEvents, Step
-from workflow.run.steps_asked import StepsAsked, steps_asked, too_few_steps
+from workflow.run.record.events import MAX_STEPS, RankEvents, Step
+from workflow.run.record.steps_asked import StepsAsked, steps_asked, too_few_steps
 
 CELLS = [
     {"steps": {"warmup": 10, "measured": 50}, "epochs": None},

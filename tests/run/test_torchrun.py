@@ -15,7 +15,7 @@ from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.run.test_preflight_runs import Loopback
 from tests.run.world import ROOT
-from workflow.run.record_model import validate_record
+from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 240.0

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from base.errors import AllocationError
-from workflow.run.leftovers import is_older
-from workflow.run.loop import Loop
-from workflow.run.turn import Turn
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.leftovers import is_older
+from workflow.run.supervisor.node_locks import Turn
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_what_an_earlier_attempt_left_on_this_node_is_ended() -> None:
     left = subprocess.Popen(["sleep", "60"], env=old)
     current = subprocess.Popen(["sleep", "60"], env={**old, "SLIPWAY_ATTEMPT": f"left-r1-a2-{where}00000000"})
     try:
-        from workflow.run.leftovers import end_older_attempts
+        from workflow.run.node.leftovers import end_older_attempts
 
         end_older_attempts(f"left-r1-a2-{where}11111111")
         assert left.wait(10) == -9

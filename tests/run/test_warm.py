@@ -18,7 +18,17 @@ def warmed(world: World, dataset: str = "tiny") -> tuple[int, dict[str, Any], st
     """Exit code, what the file says, and the log."""
     world.write()
     output = world.results / ".warm" / "1" / "tiny.json"
-    argv = [sys.executable, "-m", "workflow.run.warm", "--results", str(world.results), "--dataset", dataset, "--output", str(output)]
+    argv = [
+        sys.executable,
+        "-m",
+        "workflow.run.supervisor.stage_all_nodes",
+        "--results",
+        str(world.results),
+        "--dataset",
+        dataset,
+        "--output",
+        str(output),
+    ]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
     return done.returncode, json.loads(output.read_text()) if output.exists() else {}, done.stderr
 

@@ -14,13 +14,13 @@ import pytest
 from base.jsonfile import json_text
 from data_prep.push import Naming, deliver_pending
 from tests.run.test_machine_load import node
-from workflow.run.work_locks import hold, let_go, remove_delivered, sweep
-from workflow.run.workdir import WorkDirectory, of_run, room_bytes
+from workflow.run.node.work_locks import hold, let_go, remove_delivered, sweep
+from workflow.run.node.workdir import WorkDirectory, of_run, room_bytes
 
 HOLDER = """
 import signal, sys
 from pathlib import Path
-from workflow.run.workdir import WorkDirectory
+from workflow.run.node.workdir import WorkDirectory
 WorkDirectory(Path(sys.argv[1]), sys.argv[2]).create({}, "/results/runs/one-r1")
 print("held", flush=True)
 signal.pause()

@@ -18,8 +18,8 @@ from base.jsonfile import publish_json
 from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.reader.small import image_dataset
-from workflow.run.asked import parse_asked
-from workflow.run.attempt import build_name
+from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.description import build_name
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).parent / "fake"
@@ -120,7 +120,7 @@ class World:
     def image_argv(self) -> list[str]:
         """The command of the rule `image`; supervisors that start from now on are told of its file."""
         self.images = self.results / "images-0123456789ab.json"
-        return [sys.executable, "-m", "workflow.run.image", "--results", str(self.results), "--output", str(self.images)]
+        return [sys.executable, "-m", "workflow.run.images.pin", "--results", str(self.results), "--output", str(self.images)]
 
     def argv(self, asked: str) -> list[str]:
         """The command of the rule `stage_train_push`: any result of a run, or with `.after-N` a later one."""

@@ -17,7 +17,7 @@ from tests.minicluster import Cluster
 from tests.run.world import ROOT
 from tests.slurm.test_profiles import ROOMS
 from tests.slurm.test_scheduler import ClusterWorld
-from workflow.run.record_model import validate_record
+from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from tests import images, registry
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.slurm.test_images import OURS, ROOT, USER, archived, call, loaded, place, private_registry
-from workflow.run.image import check_nodes
+from workflow.run.images.pin import check_nodes
 
 pytestmark = pytest.mark.slow
 __all__ = ["place"]
@@ -275,7 +275,7 @@ def test_an_archive_that_has_gone_comes_back_from_the_same_image_or_from_its_dig
     file = place / "images-0123456789ab.json"
     entry = {key: made[key] for key in ("archive", "image", "file", "sha256", "bytes", "schema")}
     file.write_text(json.dumps({"engine": "docker", "images": {"pytorch": entry}}))
-    code = "from pathlib import Path; from workflow.run.image_kept import keep_archives; from base.errors import SlipwayError\n"
+    code = "from pathlib import Path; from workflow.run.images.kept import keep_archives; from base.errors import SlipwayError\n"
     code += f"try:\n keep_archives(Path({str(file)!r}), Path({str(place)!r}), Path({str(credentials)!r}))\n"
     code += "except SlipwayError as error:\n print(error)"
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests import images, registry
 from tests.minicluster import Cluster
-from workflow.run.image import check_nodes, load_argv
+from workflow.run.images.pin import check_nodes, load_argv
 
 pytestmark = pytest.mark.slow
 

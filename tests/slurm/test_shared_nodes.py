@@ -21,7 +21,7 @@ from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.run.world import FAKE, ROOT
 from tests.slurm.test_profiles import ROOMS
-from workflow.run.record_model import validate_record
+from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
 

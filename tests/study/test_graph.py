@@ -13,10 +13,10 @@ import pytest
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from tests.report.builder import failed, make_record
 from tests.study.studies import changed, write
-from workflow.study.again import command, retry_command
+from workflow.dag.graph import Graph
+from workflow.dag.loading import load_graph
 from workflow.study.cell_words import words_of
-from workflow.study.graph import Graph
-from workflow.study.graph_loading import load_graph
+from workflow.study.next_command import command, retry_command
 
 SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
 

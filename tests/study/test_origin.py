@@ -12,8 +12,8 @@ from base.errors import ConfigError
 from base.jsonfile import publish_json, read_json
 from tests.study.studies import changed, write
 from workflow.commands.results import refresh
-from workflow.study.graph import Graph
-from workflow.study.graph_loading import load_graph
+from workflow.dag.graph import Graph
+from workflow.dag.loading import load_graph
 from workflow.study.origin import is_same_file
 from workflow.study.resolved import publish_resolved, read_resolved
 

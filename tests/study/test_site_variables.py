@@ -12,7 +12,7 @@ from base.userpath import expanded, expanded_path
 from workflow.commands.caches import cache_here, caches_here
 from workflow.doctor.checks import check_path_of_cache
 from workflow.doctor.node import check_own_cache
-from workflow.run.workdir import with_own_cache
+from workflow.run.node.workdir import with_own_cache
 from workflow.study.site import Site
 from workflow.study.site_file import read_site
 

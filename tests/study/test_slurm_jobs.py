@@ -13,13 +13,13 @@ from base.errors import ConfigError
 from base.rooms import ROOMS
 from cluster.slurm.batch_script import batch_script
 from tests.study.studies import changed, write
-from workflow.study.graph import Graph
-from workflow.study.graph_loading import load_graph
-from workflow.study.job_resources import AllMemory, shard_threads
-from workflow.study.job_size import job_minutes, refuse_owned_directives, run_resources
+from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
+from workflow.dag.graph import Graph
+from workflow.dag.job_resources import AllMemory, shard_threads
+from workflow.dag.job_size import job_minutes, refuse_owned_directives, run_resources
+from workflow.dag.loading import load_graph
+from workflow.dag.submission import Width, minutes_for, num_rounds, plan_submission
 from workflow.study.spread import node_sets
-from workflow.study.submission import Width, minutes_for, num_rounds, plan_submission
-from workflow.study.ways import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
 
 SITE = "storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\nqueue: main\n"
 INSIDE = {"SLURM_JOB_ID": "7"}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.study.studies import changed, write
-from workflow.study.graph import Graph
-from workflow.study.graph_loading import load_graph
-from workflow.study.ways import Mode
+from workflow.dag.execution import Mode
+from workflow.dag.graph import Graph
+from workflow.dag.loading import load_graph
 
 MAIN = Mode()
 MADE_S = 4_000_000_000  # later than any study.json of the test

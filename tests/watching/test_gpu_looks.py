@@ -15,9 +15,9 @@ from cluster.gpus.foreign import App
 from cluster.watching.gpus import MOST_FAILURES, Gpus, parse_looks, query, with_others
 from cluster.watching.readers import Processors
 from tests.cluster.smi import answer, install
-from workflow.run.busy import busy
-from workflow.run.machine_load import load_of, parse_watched
-from workflow.run.record_parts import Load
+from workflow.run.record.busy import busy
+from workflow.run.record.machine_load import load_of, parse_watched
+from workflow.run.record.model_parts import Load
 
 ONE, TWO, THREE = (f"GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e{number}" for number in (1, 2, 3))
 

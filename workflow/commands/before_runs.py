@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workflow.commands.log_tail import last_error
-from workflow.study.image_file import images_file
+from workflow.dag.image_file import images_file
 from workflow.study.study import Study
 
 

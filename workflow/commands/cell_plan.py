@@ -18,8 +18,13 @@ from containers.engines import get_engine
 from containers.engines.bare import NAME as BARE
 from containers.spec import EnginePlan
 from workflow.commands import show
-from workflow.run.attempt import describe_framework
-from workflow.run.in_container import for_this_node
+from workflow.dag.execution import SLURM
+from workflow.dag.image_file import images_file
+from workflow.dag.requirements import DatasetNeeds, dataset_needs, model_of
+from workflow.run.framework import describe_framework
+from workflow.run.node.in_container import for_this_node
+from workflow.run.node.stage_child import Company, check_argv, company_argv, group_argv, stage_argv
+from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import (
     allocation_request,
     at_site,
@@ -30,15 +35,10 @@ from workflow.run.plan import (
     node_argv,
     supervisor_argv,
 )
-from workflow.run.stage_child import Company, check_argv, company_argv, group_argv, stage_argv
-from workflow.run.workdir import WorkDirectory
 from workflow.study import paths
 from workflow.study.cell import Cell
-from workflow.study.image_file import images_file
-from workflow.study.needs import DatasetNeeds, dataset_needs, model_of
 from workflow.study.site import device_of
 from workflow.study.study import Study
-from workflow.study.ways import SLURM
 
 UNKNOWN_PORT: Final = 0
 TOKEN: Final = "<token>"

@@ -7,7 +7,7 @@ from pathlib import Path
 from base.errors import ConfigError, DatasetError
 from base.names import choices
 from data_prep.manifest import FILE_NAME
-from workflow.study.needs import dataset_needs
+from workflow.dag.requirements import dataset_needs
 from workflow.study.study import Study, load_study
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from base.rooms import rooms_environ
 from workflow.commands import show
-from workflow.study.again import command
-from workflow.study.graph import REPORT_TIMEOUT_S, Graph
+from workflow.dag.graph import REPORT_TIMEOUT_S, Graph
+from workflow.study.next_command import command
 
 SHOWN: Final = "SLIPWAY_RUN"
 """Set for a Snakemake whose end is told by who started it."""

@@ -13,7 +13,7 @@ from cluster.slurm.query import JobInfo, jobs_named
 from cluster.slurm.submissions import ACTIVE, Submission, intervals, plain_reason
 from workflow.commands import show
 from workflow.commands.progress import waiting
-from workflow.study.again import command
+from workflow.study.next_command import command
 from workflow.study.paths import record_path
 from workflow.study.study import Study
 

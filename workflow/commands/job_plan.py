@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from cluster.slurm.batch_script import sbatch_options
+from workflow.dag.image_file import images_file
+from workflow.dag.job_resources import with_all_memory
+from workflow.dag.job_size import run_resources
+from workflow.dag.submission import Width, plan_submission
 from workflow.study.cell import Cell, Run
-from workflow.study.image_file import images_file
-from workflow.study.job_resources import with_all_memory
-from workflow.study.job_size import run_resources
 from workflow.study.study import Study
-from workflow.study.submission import Width, plan_submission
 
 TOKEN: Final = "0" * 8
 LOG: Final = ".slipway/slurm-logs/rule_stage_train_push/{run}/%j.log"

@@ -18,10 +18,10 @@ from base.untrusted import open_file
 from workflow.commands import show
 from workflow.commands.caches import caches_here
 from workflow.commands.state import run_states
-from workflow.report.attempts import MAX_BYTES
-from workflow.report.kinds import NotBelieved
-from workflow.report.reading import read_fields
-from workflow.run.workdir import of_run
+from workflow.run.node.workdir import of_run
+from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.reading import read_fields
 from workflow.study import paths
 from workflow.study.study import Study, load_study
 

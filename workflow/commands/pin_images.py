@@ -10,7 +10,7 @@ from base.errors import ContainerError
 from containers.engines import WITH_STORE, client
 from workflow.commands import show
 from workflow.commands.progress import waiting
-from workflow.study.graph import Graph
+from workflow.dag.graph import Graph
 from workflow.study.resolved import publish_resolved
 
 
@@ -23,7 +23,7 @@ def pin_here(graph: Graph) -> bool:
     if why := _silent(engine):
         show.line(f"{why}; the first node of the job pins the images")
         return False
-    from workflow.run.image import pin_study
+    from workflow.run.images.pin import pin_study
 
     publish_resolved(graph.study, adopt=graph.adopt)
     show.line("pinning the study's images, once; a new one is archived on storage, which takes a while")

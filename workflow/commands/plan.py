@@ -14,14 +14,14 @@ from base.units import and_more, counted, format_duration, format_size
 from workflow.commands import show
 from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
+from workflow.dag.execution import SLURM
+from workflow.dag.refusals import refuse_runs, refuse_site
+from workflow.dag.requirements import DatasetNeeds
 from workflow.study.baseline_keys import NOT_SERIES
-from workflow.study.needs import DatasetNeeds
 from workflow.study.origin import refuse_foreign_results
-from workflow.study.refusals import refuse_runs, refuse_site
 from workflow.study.series import Series
 from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.study import load_study
-from workflow.study.ways import SLURM
 
 MAX_ROWS: Final = 60
 INDENT: Final = "  "

@@ -15,8 +15,8 @@ from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_re
 from data_prep.cache.entries import ls as list_cache
 from workflow.commands import show
 from workflow.commands.caches import cache_here, caches_here
-from workflow.run.delivery import deliver
-from workflow.run.work_locks import sweep
+from workflow.run.node.delivery import deliver
+from workflow.run.node.work_locks import sweep
 from workflow.study.site import Site
 from workflow.study.site_file import load_site
 

@@ -27,10 +27,10 @@ from workflow.commands.run_words import Words, sort_words
 from workflow.commands.shown import Shown, shown
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.watching import Watch
-from workflow.study.again import command
+from workflow.dag.graph import Graph
+from workflow.dag.loading import load_graph
 from workflow.study.cell_words import words_of
-from workflow.study.graph import Graph
-from workflow.study.graph_loading import load_graph
+from workflow.study.next_command import command
 
 DRAW_S: Final = 0.5
 DRY_S: Final = 600.0

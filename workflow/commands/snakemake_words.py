@@ -11,9 +11,9 @@ from base.errors import ConfigError
 from cluster.installation import PROFILES
 from cluster.jobs import scheduler_of
 from workflow.commands.run_words import Words
+from workflow.dag.execution import NODES, SLURM
+from workflow.dag.snakemake_call import snakemake_argv
 from workflow.study.site import Site
-from workflow.study.snakemake_call import snakemake_argv
-from workflow.study.ways import NODES, SLURM
 
 ALLOCATION: Final = "slurm-allocation"
 NUM_NODES: Final = "SLURM_JOB_NUM_NODES"

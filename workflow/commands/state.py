@@ -15,10 +15,10 @@ from base.jsonfile import read_content
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
 from workflow.commands.log_tail import messages
-from workflow.report.attempts import Found, find_record
-from workflow.report.believing import record_of
-from workflow.report.kinds import NotBelieved
-from workflow.run.asked import parse_asked
+from workflow.run.record.attempts import Found, find_record
+from workflow.run.record.believing import record_of
+from workflow.run.record.kinds import NotBelieved
+from workflow.run.storage.asked import parse_asked
 from workflow.study import paths
 from workflow.study.cell import Run
 from workflow.study.study import Study
@@ -112,7 +112,7 @@ def _went_on(record: Mapping[str, Any]) -> str | None:
 
 def _holder(run_dir: Path) -> str | None:
     """Who runs it now, in words; None when nobody does. A holder of whom we cannot know counts as alive, as for a supervisor."""
-    from workflow.run.lease import read_lease
+    from workflow.run.storage.lease import read_lease
 
     if _parsed(_content(run_dir / "lease.json")) is None:
         return None  # none, or torn: its writer died in that moment

@@ -12,7 +12,7 @@ from base.units import counted
 from workflow.commands import show
 from workflow.commands.before_runs import hindrances
 from workflow.commands.state import RunState, counts, run_states
-from workflow.study.storage_place import refuse_unreadable_storage
+from workflow.dag.storage_place import refuse_unreadable_storage
 from workflow.study.study import load_study
 
 INDENT: Final = "    "

@@ -12,11 +12,11 @@ from base.units import counted, format_size
 from cluster.machine import memory_bytes
 from cluster.schedulers import local
 from workflow.commands.state import RunState, counts, run_states
+from workflow.dag.cost import gpu_hours, process_hours
+from workflow.dag.estimate import Estimate, Outlook, estimate_of, outlook_of
+from workflow.dag.past_runs import past_runs
+from workflow.dag.requirements import DatasetNeeds, dataset_needs, memory_of
 from workflow.study.cell import Cell
-from workflow.study.cost import gpu_hours, process_hours
-from workflow.study.estimate import Estimate, Outlook, estimate_of, outlook_of
-from workflow.study.needs import DatasetNeeds, dataset_needs, memory_of
-from workflow.study.past_runs import past_runs
 from workflow.study.series import Series, series_of
 from workflow.study.site import device_of
 from workflow.study.study import Study

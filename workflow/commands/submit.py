@@ -17,12 +17,12 @@ from cluster.slurm.submissions import Submission, submissions_of
 from cluster.slurm.submit import submit
 from workflow.commands import show
 from workflow.commands.pin_images import pin_here
-from workflow.study.again import command
-from workflow.study.graph import Graph
-from workflow.study.graph_loading import load_graph
-from workflow.study.submission import Width as Width
-from workflow.study.submission import plan_submission
-from workflow.study.ways import SLURM
+from workflow.dag.execution import SLURM
+from workflow.dag.graph import Graph
+from workflow.dag.loading import load_graph
+from workflow.dag.submission import Width as Width
+from workflow.dag.submission import plan_submission
+from workflow.study.next_command import command
 
 
 @dataclass(frozen=True, kw_only=True)

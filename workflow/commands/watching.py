@@ -17,10 +17,10 @@ from typing import Final
 from workflow.commands.log_tail import SHORT_BYTES, messages
 from workflow.commands.look import Active, Ended, Look
 from workflow.commands.state import RunState, run_states, state_of
-from workflow.run.asked import parse_asked
+from workflow.dag.image_file import images_file
+from workflow.run.storage.asked import parse_asked
 from workflow.study.cell import Run
 from workflow.study.cell_words import words_of
-from workflow.study.image_file import images_file
 from workflow.study.study import Study
 
 STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for")
@@ -44,7 +44,7 @@ class _Seen:
 
 @dataclass
 class Watch:
-    """Looks at the runs `asked` (as their jobs are named: workflow.run.asked) of a study. Made before they are started."""
+    """Looks at the runs `asked` (as their jobs are named: workflow.run.storage.asked) of a study. Made before they are started."""
 
     study: Study
     asked: Sequence[str]

@@ -26,7 +26,7 @@ from workflow.doctor.node import local_checks
 from workflow.doctor.nodes import TIMEOUT_S, check_on_nodes
 from workflow.doctor.software import check_software
 from workflow.doctor.surroundings import Surroundings, asked_of, orders_of
-from workflow.run.rendezvous import FIRST_PORT, LAST_PORT
+from workflow.run.node.rendezvous import FIRST_PORT, LAST_PORT
 from workflow.study.site import Site
 
 MOST_NAMES: Final = 32

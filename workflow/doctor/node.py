@@ -29,7 +29,7 @@ from data_prep.doctor.cache import check_cache
 from data_prep.doctor.places import local_places
 from workflow.doctor.guard import Check, guarded
 from workflow.doctor.pieces import to_lines
-from workflow.run.rendezvous import FIRST_PORT, LAST_PORT
+from workflow.run.node.rendezvous import FIRST_PORT, LAST_PORT
 
 SEEN_S: Final = 15.0
 

@@ -12,10 +12,10 @@ import polars as pl
 
 from workflow.report.cells import END, MEASURED, CellResult, cells_of
 from workflow.report.collect import Collection
-from workflow.report.columns import MISSING, PREVENTED, UNREADABLE
 from workflow.report.derive import Comparison, Line, compare, lines_of, regrouped
 from workflow.report.labels import flat_keys, varying
 from workflow.report.sources import Source
+from workflow.run.record.columns import MISSING, PREVENTED, UNREADABLE
 
 
 @dataclass(frozen=True, kw_only=True)

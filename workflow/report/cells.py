@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from workflow.report.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, UNMEASURED
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
+from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, UNMEASURED
 from workflow.study.baseline_keys import NOT_SERIES
 
 # arithmetic means over the measured runs: times add up only so

@@ -18,8 +18,8 @@ from typing import Final
 
 import polars as pl
 
-from workflow.report.attempts import Found, beside, find_record
 from workflow.report.records import read_rows
+from workflow.run.record.attempts import Found, beside, find_record
 
 THREADS = 8
 FIRST = 16

@@ -20,14 +20,14 @@ from base.errors import RecordError
 from base.jsonfile import canonical_json, read_content
 from base.names import is_name
 from base.publish import publish
-from workflow.report.attempts import names
 from workflow.report.chunks import BESIDE
-from workflow.report.columns import CELL_INTS, CELL_TEXTS, MISSING, RECORD_CELL, UNREADABLE
 from workflow.report.files import RECORDS_FILE
 from workflow.report.readers import read_runs
-from workflow.report.reading import read_value
 from workflow.report.records import SCHEMA
 from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
+from workflow.run.record.attempts import names
+from workflow.run.record.columns import CELL_INTS, CELL_TEXTS, MISSING, RECORD_CELL, UNREADABLE
+from workflow.run.record.reading import read_value
 
 MAX_RECORDS_BYTES = 4 << 30
 _META = "slipway"

@@ -1,10 +1,10 @@
 """Whether the windows of a cell drift: what its runs tell, put together into one test with 5 % false alarms.
 
 A run tells the change of its step time across the window, and as much of OTHERS other slow changes, of which no drift makes any
-(workflow/run/drift.py). Each is averaged over the runs; then the root mean square of the others is the standard error of the first. So what
-is alike in all runs, such as the phase in which bunches of input come, does not look certain because it comes again. Runs of an older
-version tell only the median of the second half of the window over that of the first. How uncertain that is, only other runs say: Student's
-t over at least MIN_RUNS of them. Windows of fewer than MIN_STEPS steps are not tested.
+(workflow/run/record/drift.py). Each is averaged over the runs; then the root mean square of the others is the standard error of the first.
+So what is alike in all runs, such as the phase in which bunches of input come, does not look certain because it comes again. Runs of an
+older version tell only the median of the second half of the window over that of the first. How uncertain that is, only other runs say:
+Student's t over at least MIN_RUNS of them. Windows of fewer than MIN_STEPS steps are not tested.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 
 from workflow.report.statistics import LEVEL, MIN_RUNS, quantile
 
-MIN_STEPS: Final = 100  # as workflow/run/drift.py has it, and OTHERS too
+MIN_STEPS: Final = 100  # as workflow/run/record/drift.py has it, and OTHERS too
 OTHERS: Final = 8
 LEAST_CHANGE: Final = 0.01
 """A change across the window that is smaller is no drift, however certain."""

@@ -12,9 +12,9 @@ import polars as pl
 from base.units import some
 from workflow.report.analysis import Analysis
 from workflow.report.cells import END, MEASURED
-from workflow.report.columns import MISSING
 from workflow.report.long_tables import RUN_AGAIN, last_lines, reason_of, short
 from workflow.report.table import Column, Table, Value, text
+from workflow.run.record.columns import MISSING
 
 MOST_NAMES: Final = 6
 MOST_WARNINGS: Final = 100

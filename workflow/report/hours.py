@@ -9,11 +9,11 @@ import polars as pl
 
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
-from workflow.report.columns import PREVENTED
 from workflow.report.digits import significant
 from workflow.report.keys import key_columns, key_values, sentence, shared
 from workflow.report.leads import to_cells
 from workflow.report.table import Column, Table, Value, number, text
+from workflow.run.record.columns import PREVENTED
 
 PARTS: Final = {"measured": "Measured", "failed": "Failed", "prevented": "Prevented", "repeated": "Repeated", "aside": "Set aside"}
 HOUR_S: Final = 3600.0

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
-from workflow.report.columns import CELL_INTS
 from workflow.report.table import Column
+from workflow.run.record.columns import CELL_INTS
 
 
 def cell_place(analysis: Analysis, source: str, cell_id: str) -> str:

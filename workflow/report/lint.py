@@ -19,7 +19,7 @@ WINDOW_MISMATCH_S: Final = 0.02  # one turn of the kernel's scheduler between tw
 SUPERLINEAR: Final = 1.03
 RISING: Final = 1.03
 BUDGET_MISMATCH: Final = 0.01
-UNEVEN: Final = 0.05  # as workflow/run/rate.py has it
+UNEVEN: Final = 0.05  # as workflow/run/record/rate.py has it
 
 _APART: Final = f"samples/s of at least one run differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
 

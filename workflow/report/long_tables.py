@@ -11,11 +11,11 @@ import polars as pl
 
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED
-from workflow.report.columns import CELL_INTS, MISSING, UNREADABLE
 from workflow.report.derive import Comparison
 from workflow.report.digits import NONE, percent, significant
 from workflow.report.statistics import Estimate
 from workflow.report.table import Column, Table, Value, number, text
+from workflow.run.record.columns import CELL_INTS, MISSING, UNREADABLE
 
 LONGEST: Final = 400
 LAST_LINES: Final = 3

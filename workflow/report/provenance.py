@@ -11,8 +11,8 @@ import polars as pl
 from base.logs import printable
 from base.units import some
 from workflow.report.analysis import Analysis
-from workflow.report.columns import PROVENANCE
 from workflow.report.sources import Source
+from workflow.run.record.columns import PROVENANCE
 
 MOST_HOSTS: Final = 12
 MOST_VALUES: Final = 6

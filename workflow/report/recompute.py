@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from workflow.report.watched import Told
-from workflow.run.chain import joined
-from workflow.run.events import read_events
-from workflow.run.machine_load import loads
-from workflow.run.record import measured
+from workflow.run.record.continuation import joined
+from workflow.run.record.events import read_events
+from workflow.run.record.machine_load import loads
+from workflow.run.record.run_record import measured
 
 RELATIVE: Final = 1e-9  # another version may add in another order
 PARTS: Final = ("performance", "training")

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from workflow.report.columns import FIELDS, MACHINES, RECORD_CELL, REQUIRED
-from workflow.report.kinds import Kind, NotBelieved, taken_together
-from workflow.report.reading import COLUMNS, read_row, read_untyped_row
+from workflow.run.record.columns import FIELDS, MACHINES, RECORD_CELL, REQUIRED
+from workflow.run.record.kinds import Kind, NotBelieved, taken_together
+from workflow.run.record.reading import COLUMNS, read_row, read_untyped_row
 
 _TYPED: Final[dict[str, Kind]] = {name: kind for name, (_, kind) in {**FIELDS, **RECORD_CELL}.items()}
 _KINDS: Final[dict[str, Kind]] = _TYPED | MACHINES

@@ -12,14 +12,14 @@ from base.errors import RecordError
 from base.jsonfile import read_content
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
-from workflow.report.columns import SHOWN_STEPS
 from workflow.report.derive import Comparison
-from workflow.report.kinds import NotBelieved
-from workflow.report.losses import curve
 from workflow.report.plots import NOTHING, efficiency, legend_columns, line_label, log_scale, overview, throughput
-from workflow.report.reading import read_value
 from workflow.report.rendering import HEIGHT, WIDTH, finished, nothing, titled
 from workflow.report.style import MUTED, SERIES, STEPS
+from workflow.run.record.columns import SHOWN_STEPS
+from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.losses import curve
+from workflow.run.record.reading import read_value
 
 MOST_BARS: Final = 40
 MOST_CURVES: Final = len(SERIES)

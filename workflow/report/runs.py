@@ -18,12 +18,12 @@ from base.logs import printable
 from base.units import and_more
 from workflow.report.analysis import Analysis
 from workflow.report.cells import END
-from workflow.report.columns import UNREADABLE
 from workflow.report.digits import NONE, significant
 from workflow.report.groups import RunKey
 from workflow.report.labels import series_words
 from workflow.report.leads import cell_place, links
 from workflow.report.lint import MARKS, RUN_MARKS
+from workflow.run.record.columns import UNREADABLE
 
 MOST_DRAWN: Final = 500
 MOST_HOSTS: Final = 64

@@ -14,7 +14,7 @@ import polars as pl
 
 from base.errors import RecordError
 from base.jsonfile import canonical_json, read_json
-from workflow.report.columns import CELL_INTS
+from workflow.run.record.columns import CELL_INTS
 from workflow.study.baseline_keys import NOT_SERIES
 
 STUDY_SCHEMA = "slipway.study/1"

@@ -9,7 +9,6 @@ from typing import Final
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
-from workflow.report.columns import BESIDE, SHOWN_STEPS
 from workflow.report.derive import Comparison
 from workflow.report.digits import NONE, joined, percent, significant, time_unit, with_error
 from workflow.report.hours import hours
@@ -17,6 +16,7 @@ from workflow.report.keys import cell_shape, key_columns, key_values, sentence, 
 from workflow.report.leads import cell_place, to_cells
 from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
+from workflow.run.record.columns import BESIDE, SHOWN_STEPS
 from workflow.study.baseline_keys import in_words, is_named
 
 MEASURING: Final = (

@@ -16,14 +16,14 @@ from base.jsonfile import read_content
 from base.limited import call_limited
 from base.names import is_name
 from base.seal import seal_state
-from workflow.report.attempts import ASIDE, MAX_BYTES, names
-from workflow.report.believing import record_of
-from workflow.report.kinds import NotBelieved
-from workflow.report.reading import read_value
 from workflow.report.recompute import differences
 from workflow.report.sources import check_directory, read_study
 from workflow.report.verified import Verified, from_json, to_json
 from workflow.report.watched import SILENCE_S, Told, each_run
+from workflow.run.record.attempts import ASIDE, MAX_BYTES, names
+from workflow.run.record.believing import record_of
+from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.reading import read_value
 
 BLOCK: Final = 4 << 20
 MOST_RESULTS: Final = 10_000

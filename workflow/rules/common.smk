@@ -8,9 +8,9 @@ from base.errors import SlipwayError
 from base.logs import private_umask
 from snakemake.exceptions import WorkflowError
 from workflow.commands.ending import Ending
-from workflow.run.asked import SUFFIX as ASKED_SUFFIX
-from workflow.study.graph_loading import load_graph
-from workflow.study.ways import mode_of
+from workflow.run.storage.asked import SUFFIX as ASKED_SUFFIX
+from workflow.dag.loading import load_graph
+from workflow.dag.execution import mode_of
 
 # The graph of a large study is millions of small objects that live to the end: looking for garbage among them is a quarter of
 # `snakemake -n` of 10,000 runs (benchmarks/dry_run.py). The collector is back before the first job starts.
@@ -49,8 +49,8 @@ PY = f"exec {shlex.quote(sys.executable)} -P -m"  # -P: see base.rooms
 BUILD = f"{PY} data_prep.build{GRAPH.group_option}"
 BUILD_DIR = f"--build-dir {shlex.quote(DATASETS)}/.build/{{wildcards.dataset}}"
 RUN = f"{PY} workflow.run.supervisor --results {shlex.quote(RESULTS)}{GRAPH.images_option}"
-IMAGE = f"{PY} workflow.run.image --results {shlex.quote(RESULTS)}"
-STAGE = f"{PY} workflow.run.warm --results {shlex.quote(RESULTS)}"
+IMAGE = f"{PY} workflow.run.images.pin --results {shlex.quote(RESULTS)}"
+STAGE = f"{PY} workflow.run.supervisor.stage_all_nodes --results {shlex.quote(RESULTS)}"
 REPORT = f"{PY} workflow.report --results {shlex.quote(RESULTS)}"
 
 

@@ -1,1 +1,1 @@
-"""One run inside its allocation: supervisor, node programs, lease, outcome, record."""
+"""One run inside its allocation, in rooms: supervisor, node, link, storage, images, record."""

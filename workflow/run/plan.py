@@ -19,7 +19,7 @@ THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_T
 
 
 def supervisor_argv(python: str, results_dir: str, asked: str, images: str | None = None) -> tuple[str, ...]:
-    """The command of the rule: one run, in its allocation. `asked`: of workflow.run.asked. `images`: where runs are containers, the file of
+    """The command of the rule: one run, in its allocation. `asked`: of storage/asked.py. `images`: where runs are containers, the file of
     the rule `image`."""
     argv = (python, "-P", "-m", "workflow.run.supervisor", "--results", results_dir, *(() if images is None else ("--images", images)))
     return (*argv, "--run", asked)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_json
 from base.limited import call_apart
-from workflow.study.again import command
+from workflow.study.next_command import command
 from workflow.study.paths import STUDY_FILE
-from workflow.study.ways import SLURM
 
 if TYPE_CHECKING:
     from workflow.study.study import Study
@@ -30,7 +29,7 @@ STORAGE_S: Final = 300.0
 def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, Any]:
     """KEPT: path and digest of the file, and of the cells that it asks for; `adopt`: whether to take over what is another's, and the
     `commands` that do; `runs`: whether a run starts, which makes the file the owner."""
-    verbs = ("run", "submit") if study.site.scheduler == SLURM else ("run",)
+    verbs = ("run",) if study.site.scheduler == "local" else ("run", "submit")
     cells = sorted(cell.cell_id for cell in study.cells)
     return {
         "path": str(study.path.absolute()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.slurm.campaign.rounds import BIN, ROOT, Round, wait_for
-from workflow.run.record_model import validate_record
+from workflow.run.record.model import validate_record
 
 
 def missing(one: Round) -> list[str]:

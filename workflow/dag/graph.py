@@ -1,0 +1,292 @@
+"""What the Snakefile asks: the files of one study, as lookups that cost next to nothing per job."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from base.command import describe, run
+from base.errors import RecordError, SlipwayError
+from base.jsonfile import canonical_json
+from base.limited import call_apart
+from base.rooms import rooms_environ
+from base.units import counted
+from cluster.machine import usable_cores
+from cluster.slurm.last_call import watch_deadline
+from cluster.slurm.patient import patient_environ
+from data_prep.spec import DatasetSpec
+from workflow.dag.execution import Mode, refuse_wrong_executor
+from workflow.dag.image_file import images_file, keep_images
+from workflow.dag.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
+from workflow.dag.results_seen import result_at, results_in
+from workflow.dag.tables_seen import outdated
+from workflow.report.files import PLOT_FILES, TABLE_FILES
+from workflow.run.record.deadline import LEAST_MARGINS, margin_of
+from workflow.run.storage.asked import asked_of, parse_asked
+from workflow.study.cell import Run
+from workflow.study.cell_words import words_of
+from workflow.study.next_command import command, retry_command
+from workflow.study.origin import STORAGE_S, origin_of
+from workflow.study.resolved import publish_content, resolved_study
+from workflow.study.study import Study
+
+STATE_DIR: Final = Path(".snakemake", "slipway-slurm")
+"""Where Snakemake runs, which jobs see too."""
+RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
+"""What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
+REPORT_TIMEOUT_S: Final = 1800.0
+T = TypeVar("T")
+
+
+class Graph:
+    """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is what is asked of
+    a run (workflow.run.storage.asked), and stays that in the job, whatever happens meanwhile. A finished run is no job at all.
+
+    The Snakemake that decides what to run looks at all runs; those inside of jobs look at theirs only.
+    """
+
+    def __init__(self, study: Study, retry_failed: bool, mode: Mode | None = None, *, adopt: bool = False) -> None:
+        self.study = study
+        self.retry_failed = retry_failed
+        self.adopt = adopt
+        self.mode = mode or Mode()
+        self.storage_s = STORAGE_S
+        self.results_dir = str(study.results_dir)
+        self.datasets_dir = str(study.datasets_dir)
+        self.shared_by_group = study.site.shared == "group"
+        self.group_option = " --group" if self.shared_by_group else ""
+        place = hashlib.sha256(self.results_dir.encode()).hexdigest()[:8]
+        self.receipts_dir = str(RECEIPTS_DIR / f"{study.name}-{place}")
+        self.outdated_dir = f"{self.receipts_dir}.outdated"
+        self.outdated: list[str] = []
+        self._order = {run.run_id: len(study.runs) - index for index, run in enumerate(study.runs)}
+        build_dirs = {name: study.build_dir(name) for name in {cell.dataset for cell in study.cells}}
+        manifests = {name: f"{path}/dataset.json" for name, path in build_dirs.items()}
+        self._manifest_of = {run.run_id: manifests[run.cell.dataset] for run in study.runs}
+        self._datasets: dict[str, tuple[str, DatasetSpec]] = {path.name: (name, study.datasets[name]) for name, path in build_dirs.items()}
+        self.data_priority = len(study.runs) + 1
+        self.dataset_of = _lookup(self._dataset_of)
+        self.priority_of = _lookup(self._priority_of)
+        runs = {run.run_id: run for run in study.runs}
+        words = words_of(study.cells, study.site, study.repeats)
+        self.words_of = _lookup(lambda run_id: words(runs[run_id]))
+        self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
+        self.shard_resources = resources_of_shards(study, self.mode.way)
+        self.stage_resources = resources_of_staging(self.mode)
+        self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))
+        self.other_tables = self._results(name for name in TABLE_FILES if not name.endswith(".html"))
+        self.plots = self._results(name for name in PLOT_FILES if name.endswith(".svg"))
+        self.plot_specs = self._results(name for name in PLOT_FILES if not name.endswith(".svg"))
+
+    def _results(self, names: Iterable[str]) -> list[str]:
+        return [f"{self.results_dir}/{name}" for name in names]
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes when the resolved study does: tables are made anew then, even if no run is."""
+        return hashlib.sha256(canonical_json(resolved_study(self.study))).hexdigest()[:16]
+
+    @cached_property
+    def _finished(self) -> dict[str, dict[str, Any]]:
+        """Of every run with a published record: its status and number. Raises StorageError where storage does not answer."""
+        what, names = f"the records of {self.study.name}", list(self._order)
+        found: dict[str, dict[str, Any]] = call_apart(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
+        return found
+
+    def _dataset_of(self, run_id: str) -> str | list[str]:
+        """The one file of the dataset that a run depends on; nothing for a run that is done, so a deleted dataset repeats none."""
+        return [] if self._is_done(run_id) else self._manifest_of[run_id]
+
+    def _is_done(self, run_id: str) -> bool:
+        end = self._end_of(run_id)
+        return end is not None and not (self.retry_failed and end["status"] != "ok")
+
+    def _end_of(self, run_id: str) -> dict[str, Any] | None:
+        if self.mode.main:
+            return self._finished.get(run_id)
+        path = self.study.record_path(run_id)
+        return result_at(path) if path.exists() else None
+
+    @cached_property
+    def staged(self) -> Any:
+        """Nothing, or the input function of what runs inside of one job wait for: that all its nodes hold all their datasets.
+
+        All of them, because staging takes every node: a dataset that came later would wait for a moment in which no run is there.
+        """
+        if self.mode.way != "allocation" or self.mode.nodes in (None, 1) or not self.mode.main:
+            return []
+        names = sorted({self.study.build_dir(run.cell.dataset).name for run in self.runs_to_make})
+        files = self._results(f"staged/{self.mode.job}/{name}.json" for name in names)
+        return _lookup(lambda run_id: [] if self._is_done(run_id) else files)
+
+    @cached_property
+    def images_file(self) -> str | None:
+        """What the study's images were pinned to; None for the bare engine."""
+        return images_file(self.study)
+
+    @cached_property
+    def images(self) -> Any:
+        """Nothing, or the input function of what runs wait for where they are containers."""
+        file = self.images_file
+        return [] if file is None else _lookup(lambda run_id: [] if self._is_done(run_id) else file)
+
+    @property
+    def images_option(self) -> str:
+        """For the supervisor's command."""
+        return "" if self.images_file is None else f" --images {shlex.quote(self.images_file)}"
+
+    def receipts_of(self, wildcards: Any) -> list[str]:
+        """The receipts of a dataset's shards, whose number the specification tells."""
+        _, spec = self._datasets[wildcards.dataset]
+        return [f"{self.datasets_dir}/.build/{wildcards.dataset}/shard-{index:05d}.json" for index in range(spec.shards)]
+
+    def name_of(self, wildcards: Any) -> str:
+        """The study's own name of a dataset."""
+        return self._datasets[wildcards.dataset][0]
+
+    def spec_of(self, wildcards: Any) -> str:
+        """The dataset's specification as JSON text, for the command that lists the source."""
+        return canonical_json(self._datasets[wildcards.dataset][1].to_json()).decode()
+
+    def _asked_of(self, run_id: str) -> str:
+        """What is asked of a run that is not done: with `retry=failed` a result later than the failed one that we see, else any."""
+        end = self._end_of(run_id)
+        return asked_of(run_id, end["result_number"] if end else 0)
+
+    @cached_property
+    def receipts(self) -> list[str]:
+        """Of the runs to make: what their jobs leave for Snakemake. Targets too, since it makes no missing file for the sake of one that
+        is there, as records.parquet may be."""
+        return [f"{self.receipts_dir}/{self._asked_of(run.run_id)}" for run in self.runs_to_make] if self.mode.main else []
+
+    @cached_property
+    def records(self) -> list[str]:
+        """Of the runs that are done: tables are made anew when one is newer than they are."""
+        missing = {run.run_id for run in self.runs_to_make} if self.mode.main else set(self._order)
+        return [str(self.study.record_path(run.run_id)) for run in self.study.runs if run.run_id not in missing]
+
+    def drop_false_receipts(self) -> None:
+        """Before Snakemake looks: a receipt whose result is not on storage any more, since somebody removed it. Receipts are listed before
+        records are read: whose result came between the two is younger than its record."""
+        directory = Path(self.receipts_dir)
+        for name in os.listdir(directory) if self.mode.main and directory.is_dir() else ():
+            run_id, after = parse_asked(name)
+            end = self._end_of(run_id)
+            if end is None or end["result_number"] <= after:
+                (directory / name).unlink(missing_ok=True)
+
+    def see_tables(self) -> None:
+        """Before Snakemake looks: tables of another version of the study are made anew, since they wait for a receipt then, which is a
+        target too. What Snakemake remembers of the study lies where it works, which is another directory for `slipway run`. The receipt is
+        named by when the tables were made: one that is there already is newer than they are."""
+        what = f"the tables of {self.study.name}"
+        made = call_apart(what, outdated, self.results_dir, self.digest, timeout_s=self.storage_s) if self.mode.main else None
+        self.outdated = [] if made is None else [f"{self.outdated_dir}/{made}"]
+
+    def _priority_of(self, run_id: str) -> int:
+        """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""
+        return self._order[run_id]
+
+    def run_threads(self, cores: int | None) -> int:
+        """On this machine a run takes all cores, because a measurement stands nothing beside it; elsewhere the job has its own nodes."""
+        return (cores or 1) if self.study.site.scheduler == "local" else 1
+
+    def shard_threads(self, cores: int | None) -> int:
+        """As many shards at once as this machine has cores; each is a job of its own where runs are."""
+        return shard_threads(self.mode.way, cores, len(usable_cores()))
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """What Snakemake's environment gains: our modules for the commands; where it submits jobs, Slurm's commands with patience."""
+        ours = rooms_environ(environ)
+        if self.mode.way == "jobs" and self.mode.main:
+            ours.update(patient_environ(environ, STATE_DIR.absolute(), os.getpid(), self.study.site.account))
+        return ours
+
+    def start(self, executor: str) -> None:
+        """Before the first job: refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables
+        read, see that storage has the images that runs load, and look at the clock of the job we are in."""
+        refuse_wrong_executor(self.mode.way, executor)
+        self._publish_study()
+        if self.images_file is not None and self.runs_to_make:
+            keep_images(self.study, self.images_file)
+        if self.mode.way == "allocation":
+            site = self.study.site
+            watch_deadline(os.environ, LEAST_MARGINS * margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s))
+
+    def _publish_study(self) -> None:
+        what, content = f"study.json of {self.study.name}", resolved_study(self.study)
+        arguments = (self.results_dir, content, self.study.text, origin_of(self.study, self.adopt))
+        call_apart(what, publish_content, *arguments, timeout_s=self.storage_s)
+
+    def make_tables(self) -> None:
+        """Tables from whatever records exist: after a failure they are worth most. Raises RecordError, StorageError."""
+        self._publish_study()
+        argv = [sys.executable, "-P", "-m", "workflow.report", "all", "--results", self.results_dir]
+        done = run(argv, timeout_s=REPORT_TIMEOUT_S, env=os.environ | rooms_environ(os.environ))
+        if done.returncode:
+            raise RecordError(f"the tables could not be made: {describe(done)}")
+
+    def after_failure(self) -> str:
+        """Make the tables, as far as storage lets us: in the time limit; what was in the way, in words."""
+        try:
+            self.make_tables()
+        except SlipwayError as error:
+            return str(error)
+        return ""
+
+    @property
+    def runs_to_make(self) -> list[Run]:
+        """The runs that Snakemake would start."""
+        return [run for run in self.study.runs if not self._is_done(run.run_id)]
+
+    def counts(self) -> tuple[Counter[str], int]:
+        """How the runs stand now: how many results of each status, and how many runs have none. Raises StorageError."""
+        self.__dict__.pop("_finished", None)
+        ends = Counter(record["status"] for record in self._finished.values())
+        return ends, len(self.study.runs) - sum(ends.values())
+
+    def closing_line(self) -> str:
+        """How many runs are done, how many of them are failed rows, and how to go on."""
+        try:
+            ends, left = self.counts()
+        except SlipwayError as error:
+            return f"{self.study.name}: how its runs stand is not known: {error}"
+        line = f"{self.study.name}: {len(self.study.runs) - left} of {len(self.study.runs)} runs have a result"
+        failed = {status: count for status, count in sorted(ends.items()) if status != "ok"}
+        if failed:
+            reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
+            line += f", {sum(failed.values())} of them failed ({reasons})"
+        return "\n".join([line, f"report: {self.results_dir}/report.html", *self._advice(ends, left)])
+
+    def advice(self) -> list[str]:
+        """What to type to go on, whole, one line each."""
+        try:
+            return self._advice(*self.counts())
+        except SlipwayError as error:
+            return [f"{self.study.name}: how its runs stand is not known: {error}"]
+
+    def _advice(self, ends: Counter[str], left: int) -> list[str]:
+        verb = "submit" if self.mode.way == "allocation" else "run"
+        failed = sum(count for status, count in ends.items() if status != "ok")
+        found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(self.study, verb)}"]
+        more = [f"{counted(left, 'run has', 'runs have')} no result; go on: {command(self.study, verb)}"]
+        return found * bool(failed) + more * bool(left)
+
+
+def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
+    """`function` of the run's id as one of wildcards, with its signature at hand: Snakemake asks for it several times per job, which costs
+    more than the look-up."""
+
+    def call(wildcards: Any) -> T:
+        return function(parse_asked(wildcards.run)[0])
+
+    call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
+    return call

@@ -1,0 +1,75 @@
+"""What runs took before, by the records of all studies on this storage. Reads only; what cannot be read says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import RecordError
+from base.jsonfile import read_content
+from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.believing import record_of
+from workflow.run.record.kinds import NotBelieved
+from workflow.study.cell import Cell
+from workflow.study.paths import STUDY_FILE, record_path
+from workflow.study.resolved import read_resolved
+
+MAX_PER_CELL: Final = 5
+MAX_RECORDS: Final = 2000
+"""A plan waits for them."""
+ALIKE: Final = ("framework", "mode", "model", "dataset_spec", "precision", "layout")
+"""Runs whose cells agree in these, and which computed on the same kind of device, take times that follow from one another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """One run that ended well, from its start: all of it (`run_s`), and its training alone."""
+
+    cell: Cell
+    device: str
+    run_s: float
+    training_s: float
+
+
+def past_runs(storage: Path, cells: Collection[Cell]) -> list[Past]:
+    """Of cells that are among `cells`, or like one of them."""
+    wanted = [_alike(cell.to_json()) for cell in {str(_alike(cell.to_json())): cell for cell in cells}.values()]
+    found: list[Past] = []
+    for results in sorted(path.parent for path in (storage / "results").glob(f"*/{STUDY_FILE}")):
+        for past in _of_study(results, wanted):
+            found.append(past)
+            if len(found) == MAX_RECORDS:
+                return found
+    return found
+
+
+def _of_study(results: Path, wanted: Collection[Mapping[str, Any]]) -> Iterator[Past]:
+    try:
+        content = read_resolved(results)
+    except RecordError:
+        return
+    cells = {cell["cell_id"]: Cell.from_json(cell) for cell in content["cells"] if _alike(cell) in wanted}
+    read = dict.fromkeys(cells, 0)
+    for run in content["runs"]:
+        cell = cells.get(run["cell_id"])
+        if cell is not None and read[cell.cell_id] < MAX_PER_CELL:
+            past = _past(results, run["run_id"], cell)
+            if past is not None:
+                read[cell.cell_id] += 1
+                yield past
+
+
+def _past(results: Path, run_id: str, cell: Cell) -> Past | None:
+    try:
+        record = record_of(read_content(record_path(results, run_id), max_bytes=MAX_BYTES), run_id)
+    except (RecordError, NotBelieved):
+        return None
+    if record["status"] != "ok" or record["resumed_attempt"] is not None or record["training_s"] is None:
+        return None
+    return Past(cell=cell, device=record["device"], run_s=record["run_s"], training_s=record["training_s"])
+
+
+def _alike(cell: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: cell[key] for key in ALIKE}

@@ -1,0 +1,69 @@
+"""What cannot run is refused once, before anything starts: by `slipway plan` and by Snakemake, with the same error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from base.errors import ConfigError
+from base.units import counted
+from cluster.schedulers import get_scheduler
+from containers.engines import get_engine
+from workflow.dag.cost import refuse_over_budget
+from workflow.dag.image_file import refuse_missing_credentials
+from workflow.dag.job_size import refuse_owned_directives
+from workflow.dag.requirements import dataset_needs
+from workflow.dag.source_paths import refuse_missing_sources
+from workflow.dag.storage_place import refuse_unusable_storage
+from workflow.study.cell import Cell, Run
+from workflow.study.explain import some
+from workflow.study.site import device_of, refuse_foreign_scheduler
+from workflow.study.study import Study
+
+
+def refuse_site(study: Study, environ: Mapping[str, str]) -> None:
+    """Raise UnsupportedRequest or ConfigError for a site on which nothing can run from here."""
+    get_scheduler(study.site.scheduler)
+    get_engine(study.site.engine)
+    refuse_foreign_scheduler(study.site, environ)
+    refuse_owned_directives(study.site)
+
+
+def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
+    """Raise StorageError, ConfigError or AllocationError when `runs`, those still to be made, cannot all be made."""
+    refuse_unusable_storage(study)
+    refuse_over_budget(study, runs)
+    if not runs:
+        return
+    refuse_missing_credentials(study.site)
+    refuse_missing_sources(study, {run.cell.dataset for run in runs})
+    cells = list({run.cell.cell_id: run.cell for run in runs}.values())
+    _refuse_large_batches(study, cells)
+    _refuse_missing_gpus(study, cells, environ)
+
+
+def _refuse_large_batches(study: Study, cells: Sequence[Cell]) -> None:
+    """A global batch that no training split of the dataset can fill: such a run would end at its first step."""
+    for name in sorted({cell.dataset for cell in cells}):
+        needs = dataset_needs(study, name)
+        most = needs.most_train_samples
+        large = [cell for cell in cells if cell.dataset == name and most is not None and cell.global_batch_size > most]
+        if large:
+            about = "" if needs.manifest else "about "
+            batch = max(cell.global_batch_size for cell in large)
+            raise ConfigError(
+                f"{study.path}: {counted(len(large), 'cell')} cannot run: a global batch of {batch} is more than the "
+                f"{about}{needs.train_samples} training samples of {name}; take smaller batches or fewer nodes, exclude these cells "
+                f'(exclude: ["global_batch_size > {needs.train_samples}"]), or give more samples: {some(cell.cell_id for cell in large)}'
+            )
+
+
+def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:
+    """What the largest run with GPUs would be refused with when it starts, where its nodes are known before: on this machine."""
+    on_gpus = [cell for cell in cells if device_of(cell.device, study.site) == "cuda"]
+    if on_gpus:
+        from workflow.run.plan import allocation_request
+
+        largest = max(on_gpus, key=lambda cell: cell.world_size)
+        everyone = [cell.to_json() for cell in study.cells]
+        request = allocation_request(largest.to_json(), everyone, study.site.to_json(), study.limits.walltime_s)
+        get_scheduler(study.site.scheduler).planned(request, environ)

@@ -1,0 +1,31 @@
+"""Which runs of a study have a result: what Snakemake decides by. Light, since it is looked for in a fresh interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from base.errors import RecordError
+from base.jsonfile import read_content
+from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.believing import record_of
+from workflow.run.record.kinds import NotBelieved
+
+
+def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """result_at() of those runs that have a published record. In a child with a time limit."""
+    runs = Path(results_dir, "runs")
+    there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
+    paths = {run_id: runs / run_id / "record.json" for run_id in run_ids if run_id in there}
+    return {run_id: result_at(path) for run_id, path in paths.items() if path.exists()}
+
+
+def result_at(path: Path) -> dict[str, Any]:
+    """Status and number of a published record; one that is not believed stops nobody: the tables show it, and `retry=failed` asks for any
+    result: that of the attempt's own copy, where it can be read, or a new one."""
+    try:
+        record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name)
+        return {"status": record["status"], "result_number": int(record["result_number"])}
+    except (RecordError, NotBelieved, TypeError):  # TypeError: that of a prevented attempt, which has no number
+        return {"status": "unreadable", "result_number": 0}

@@ -1,0 +1,1 @@
+"""The container images of a study: pinned once, kept on storage."""

@@ -1,0 +1,99 @@
+"""Watch one rank by its events: in which phase it is, how fast its steps are, when it last said something."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from pathlib import Path
+
+from base.untrusted import open_file
+from workflow.run.record.events import MAX_LINE, Event, checked_event, parse_line
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 4 << 20
+PARSE_LINES = 200
+RECENT_STEPS = 50
+STEPS_IN_LIMIT = 20
+
+
+class Beats:
+    """The events file of one rank, read as it grows. Times are those of the monotonic clock, given by the caller."""
+
+    def __init__(self, path: Path, now: float) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+        self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
+        self.last = now
+        self.phase: str | None = None
+        self.step: int | None = None
+        self.error: Event | None = None
+        self.checkpoint: int | None = None
+        """The step of the last checkpoint that a run can go on from."""
+        self.problem: str | None = None
+        """Why its events cannot be read."""
+        self.stopped = False
+        """Whether run_stop was seen."""
+
+    def poll(self, now: float) -> None:
+        """Take what was written since; any line is a beat."""
+        data = self._read()
+        if not data:
+            return
+        self._offset += len(data)
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest if len(rest) <= MAX_LINE else rest[: MAX_LINE + 1]  # too long for an event, whatever follows
+        if lines:
+            self.last = now
+        many = len(lines) > PARSE_LINES
+        for index, line in enumerate(lines):
+            if many and index < len(lines) - RECENT_STEPS and b'"seconds"' in line:
+                continue  # one of very many steps: the last ones tell enough
+            event = checked_event(parse_line(line))
+            if event is not None:
+                self._take(event)
+
+    def _read(self) -> bytes:
+        """What has been added; nothing while there is no file, or something that is none: that is said once, and counts as silence."""
+        try:
+            descriptor = open_file(self._path)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            if self.problem is None:
+                self.problem = f"{self._path.name} cannot be read: {error.strerror}"
+                logger.error("%s", self.problem)
+            return b""
+        try:
+            return os.pread(descriptor, READ_BYTES, self._offset)
+        finally:
+            os.close(descriptor)
+
+    def _take(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "step":
+            self._seconds.append(event["seconds"])
+            self.step = event["step"]
+        elif kind == "phase":
+            self.phase = event["phase"]
+        elif kind == "error":
+            self.error = self.error or event
+        elif kind == "checkpoint" and event.get("resumable"):
+            self.checkpoint = event.get("step")
+        elif kind == "run_stop":
+            self.stopped = True
+
+    def limit_s(self, beat_s: float, init_s: float) -> float:
+        """How long this rank may be silent now: in train max(beat_s, 20 median steps), else `init_s`."""
+        if self.phase != "train" or self.stopped:
+            return init_s
+        if not self._seconds:
+            return max(beat_s, init_s)
+        middle = sorted(self._seconds)[len(self._seconds) // 2]
+        return max(beat_s, STEPS_IN_LIMIT * middle)
+
+    def silent_s(self, now: float) -> float:
+        """Seconds since the last line."""
+        return now - self.last

@@ -1,0 +1,86 @@
+"""Results that waited on this node are delivered, and count as done where they are whole."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from base.errors import PushError, SlipwayError
+from base.limited import call_limited
+from base.names import is_name
+from cluster.holding import holder_of
+from cluster.schedulers import local
+from data_prep.push import Delivery, deliver_pending
+from workflow.run.node.work_locks import remove_delivered
+from workflow.run.storage import lease as leases
+from workflow.run.storage.late_record import complete_delivered
+from workflow.run.storage.prepare import describe_holder, holder_alive, sweep_dead
+from workflow.run.storage.results import attempt_numbers, publish_newest, results_of
+
+PUBLISH_S: Final = 600.0
+"""Without a byte that moved."""
+_ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
+
+
+def deliver(cache: Path, storage: Path) -> list[Delivery]:
+    """Everything of ours that waits in `cache` goes to `storage`; the results that are whole then are published."""
+    found = deliver_pending(cache, partial(check_target, storage), remove=remove_delivered)
+    for run_dir in sorted({delivery.target.parents[1] for delivery in found if delivery.delivered}):
+        found = [_told(delivery, run_dir, _published(run_dir)) for delivery in found]
+    return found
+
+
+def check_target(storage: Path, target: Path) -> None:
+    """Raises PushError, RecordError unless `target` is `results/<study>/runs/<run>/attempts/<n>` of `storage`, of a run of a study that is
+    there, and no link leads elsewhere. A note names it, and where a note lies others may write."""
+    from workflow.study.resolved import find_run, read_resolved
+
+    results = storage / "results"
+    parts = target.relative_to(results).parts if target.is_relative_to(results) else ()
+    if len(parts) != 5 or (parts[1], parts[3]) != ("runs", "attempts") or not _ATTEMPT.fullmatch(parts[4]) or not is_name(parts[0]):
+        raise PushError(
+            f"its note names {target}, which is no attempt of a run below {results}: it belongs to another site's storage (--site), "
+            "or somebody else wrote the note"
+        )
+    find_run(read_resolved(results / parts[0]), parts[2])
+    for place in [*reversed(target.parents)][-4:]:
+        if place.is_symlink():
+            raise PushError(f"{place} is a link: results go to their own study only")
+
+
+def publish_delivered(run_dir: Path, pid: int) -> str:
+    """Under the run's lease, held by process `pid`: make results of what was delivered, and record.json that of the newest; what the run's
+    newest result is, or why it has none. Raises LeaseError where somebody runs it."""
+    holder = holder_of(pid, local.NAME, "", 0)
+    numbers = attempt_numbers(run_dir)
+    mine, dead = leases.acquire(
+        run_dir, lambda dead: leases.new_lease(holder, max([0, *numbers, dead.attempt if dead else 0]) + 1), holder_alive, describe_holder
+    )
+    try:
+        if dead is not None:
+            sweep_dead(run_dir, run_dir.name, dead)
+        reasons = complete_delivered(run_dir)
+        found = results_of(run_dir)
+        publish_newest(run_dir, found)
+    finally:
+        leases.release(run_dir, mine.token)
+    if found:
+        return f"the run's result: attempt {found[0].attempt}, status {found[0].status}"
+    return "; ".join(reasons.values()) or "until all nodes have delivered it is no result"
+
+
+def _published(run_dir: Path) -> str:
+    try:
+        said: str = call_limited(f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=PUBLISH_S, renewed=True)
+        return said
+    except SlipwayError as error:
+        return f"its record is left to the next start of the run: {error}"
+
+
+def _told(delivery: Delivery, run_dir: Path, what: str) -> Delivery:
+    if not delivery.delivered or delivery.target.parents[1] != run_dir:
+        return delivery
+    return Delivery(run_dir=delivery.run_dir, target=delivery.target, delivered=True, message=f"{delivery.message}; {what}")

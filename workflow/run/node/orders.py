@@ -1,0 +1,337 @@
+"""What a node program does for the supervisor: one method per order, one answer to each."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from base.challenge import derived
+from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
+from base.logs import private_umask
+from cluster.types import Allocation
+from containers.engines import get_engine
+from containers.engines.bare import NAME as BARE
+from containers.spec import CHECKPOINT, PARAMETERS, STOP
+from workflow.run.link.calls import Call
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.in_container import for_this_node, who_we_are
+from workflow.run.node.preflight_child import PreflightChild
+from workflow.run.node.preparation import Needs, Say
+from workflow.run.node.ranks import Ranks
+from workflow.run.node.rendezvous import Reservation
+from workflow.run.node.shutdown import Ladder
+from workflow.run.node.watch_child import SUPERVISOR, Watcher, pid_here, watching_argv
+from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
+from workflow.run.plan import TAG, container_spec, node_ranks
+from workflow.run.record.outcome import RankEnd
+
+if TYPE_CHECKING:
+    from data_prep.push import Naming
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+MOST_STRANGERS: Final = 20
+LEAST_FILES: Final = 100
+LAST_PUSH_S: Final = 10.0
+"""For a push after a signal: schedulers kill what is left some 30 s after it, and what is kept here has to be noted before that."""
+
+
+class NodeWork:
+    """The state of one node. Methods named `do_...` take an order's message, and raise SlipwayError or OSError when it cannot be done."""
+
+    def __init__(self, loop: Loop, index: int, say: Say, log_text: Callable[[], str]) -> None:
+        self.loop, self.index, self.say, self.log_text = loop, index, say, log_text
+        self.orders: dict[str, Any] = {}
+        self.token = b""
+        """Of this attempt."""
+        self.preflight: PreflightChild | None = None
+        self.needs: Needs | None = None
+        self.reservation: Reservation | None = None
+        self.ranks: Ranks | None = None
+        self.pushing: Call | None = None
+        self.directory: WorkDirectory | None = None
+        self.ladder: Ladder | None = None
+        self.watcher: Watcher | None = None
+        self._said_overdue = self._said_failed = self._said_gpus = False
+
+    def fail(self, during: str, error: str, message: str) -> None:
+        """Tell the supervisor that something it asked for cannot be done."""
+        logger.error("%s: %s", during, message)
+        self.say("failed", during=during, error=error, message=message)
+
+    # -- before the ranks
+
+    def do_preflight(self, message: dict[str, Any]) -> None:
+        """Have a child obey an order of the preflight; None: it is over."""
+        order = message["order"]
+        if order is None:
+            self._end_preflight()
+            return
+        if self.preflight is None:
+            self.preflight = PreflightChild(self.loop, self._probed, lambda why: self.fail("preflight", "NodeLost", why))
+            order = {**order, "token": derived(self.token, "preflight").hex()}
+        self.preflight.send(order)
+
+    def _probed(self, answer: dict[str, Any]) -> None:
+        if answer["say"] == "failed":
+            self._end_preflight()
+            self.fail("preflight", "NodeLost", answer["problem"])
+        else:
+            self.say("preflight", answer=answer)
+
+    def _end_preflight(self) -> None:
+        if self.preflight is not None:
+            self.preflight.close()
+            self.preflight = None
+
+    def do_plan(self, message: dict[str, Any]) -> None:
+        """Take the orders of this attempt; from here on we run on our own cores only."""
+        self.orders = message = with_own_cache(message, os.environ)
+        self.allocation = Allocation.from_json(message["allocation"])
+        if self.index >= len(self.allocation.nodes):
+            raise AllocationError(f"the plan is for {len(self.allocation.nodes)} nodes, and this is node {self.index} of them")
+        self.node = self.allocation.nodes[self.index]
+        private_umask(message["group"])
+        if self.node.cores:
+            os.sched_setaffinity(0, self.node.cores)
+        self.needs = Needs(self.loop, self.index, message, self.token, self.say, self.fail)
+        self.directory = self.needs.directory
+        if "framework" in message:
+            self._watch()
+
+    def _watch(self) -> None:
+        """From here on it is written down what others take of this machine."""
+        cores, mark = os.sched_getaffinity(0), f"{TAG}={self.orders['tag']}"
+        supervisor = pid_here(os.environ.get(SUPERVISOR, ""))
+        ours = [os.getpid(), *([] if supervisor is None else [supervisor])]
+        commands = [watching_argv(sys.executable, cores, mark, ours)]
+        if self.node.gpus:
+            commands.append(watching_argv(sys.executable, cores, mark, ours, self.node.gpus))
+        self.watcher = Watcher(commands)
+
+    def do_reserve(self, _message: dict[str, Any]) -> None:
+        """On the head: bind the rendezvous port before anybody is told of it."""
+        if self.needs is None:
+            raise NodeLost("the order to reserve a port has come before the plan")
+        self.reservation = Reservation(self.node.address, self.orders["tag"])
+        self.say("reserved", address=self.node.address, port=self.reservation.port)
+
+    # -- the ranks
+
+    def do_start(self, message: dict[str, Any]) -> None:
+        """Start the ranks of this node."""
+        needs = self.needs
+        if needs is None or needs.staged is None or "framework" not in self.orders:
+            raise ContainerError("the order to start the ranks has come before the dataset is here")
+        framework, bare = self.orders["framework"], self.orders["engine"] == BARE
+        paths = needs.directory.paths(needs.staged["root"], framework["folder"] if bare else str(needs.directory.program))
+        work = {"tag": self.orders["tag"], "framework": framework, "cell": self.orders["cell_document"], "resumed": needs.resumed}
+        work |= {"deadline": time.time() + message["left_s"], "ends_at": time.monotonic() + message["left_s"]}
+        if not bare:
+            work |= who_we_are(self.allocation)
+        if needs.image is not None:
+            work["image_id"] = needs.image["start"]
+        spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
+        engine = get_engine(self.orders["engine"])
+        spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
+        plan = engine.plan(spec, os.environ)
+        self.ranks = Ranks(self.loop, engine, plan, self._rank_ended, self._container_failed)
+        self.ranks.start(needs.directory.out, needs.directory.logs, self.node.name)
+        logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
+        self.say("started")
+        self.loop.every(min(TICK_S, self.orders["beat_s"] / 4), self._tick)
+
+    def _rank_ended(self, end: RankEnd) -> None:
+        logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
+        self._say_gpus()
+        self.say("exit", end=list(end), now=time.time())
+        if self.watcher is not None and self.ranks is not None and not self.ranks.running():
+            self.watcher.finish()
+        if self.ladder is not None:
+            self.ladder.rank_ended()
+
+    def _container_failed(self, error: SlipwayError) -> None:
+        """Said once: all processes of the node are in it."""
+        self._say_gpus()
+        if not self._said_failed:
+            self._said_failed = True
+            self.fail("start", type(error).__name__, str(error))
+        if self.ladder is not None:
+            self.ladder.rank_ended()
+
+    def _say_gpus(self) -> None:
+        """Once: what the container itself says that it holds."""
+        seen = self.ranks.gpus_seen() if self.ranks is not None and not self._said_gpus else None
+        if seen is not None:
+            self._said_gpus = True
+            self.say("gpus", seen=list(seen))
+
+    def _tick(self) -> None:
+        """Watch the ranks' events, and show that we live."""
+        if self.ranks is None or self.directory is None:
+            return
+        now = time.monotonic()
+        self._beat()
+        self.ranks.poll(now)
+        self._say_gpus()
+        if self.reservation is not None and self.ranks.least_step() is not None:
+            self.reservation.release()
+            self.reservation = None
+        if self._said_overdue or self.ladder is not None:
+            return
+        looks = self._looks()
+        if any(look["silent_s"] > look["limit_s"] for look in looks):
+            self._said_overdue = True
+            self.say("overdue", looks=looks)
+
+    def _beat(self) -> None:
+        """Said once where it cannot be any more: a container's watchdog then ends it, and what ranks write is lost."""
+        assert self.directory is not None
+        try:
+            self.directory.say_alive()
+        except OSError as error:
+            if not self._said_failed:
+                self._said_failed = True
+                self.fail("work directory", "StagingError", cache_failed(error, self.directory.path))
+
+    def _looks(self) -> list[dict[str, Any]]:
+        return self.ranks.looks(time.monotonic(), self.orders["beat_s"], self.orders["init_s"]) if self.ranks else []
+
+    def do_checkpoint(self, _message: dict[str, Any]) -> None:
+        """Ask rank 0 for a checkpoint, unless it has not done a step."""
+        step = self.least_step()
+        if step is not None and self.directory is not None:
+            (self.directory.resume / STOP).touch()
+        self.say("saving", step=step)
+
+    def do_look(self, _message: dict[str, Any]) -> None:
+        """Tell how the ranks are."""
+        self.say("looks", looks=self._looks())
+
+    def least_step(self) -> int | None:
+        """The step that all ranks here have reached."""
+        return self.ranks.least_step() if self.ranks else None
+
+    # -- the end
+
+    def told_to_end(self) -> None:
+        """By a signal. All ends at once, but for a push: nothing else runs any more, and what it saves is the run's result."""
+        if self.pushing is None:
+            self.stop(lambda _clean: None)
+        else:
+            self.loop.after(LAST_PUSH_S, partial(self._give_push_up, self.pushing))
+
+    def _give_push_up(self, pushing: Call) -> None:
+        if self.pushing is pushing:
+            pushing.abandon()
+            self.pushing = None
+            self.fail("push", "PushError", f"this node was told to end, and its push was not done within another {LAST_PUSH_S:g} s")
+
+    def do_stop(self, _message: dict[str, Any]) -> None:
+        """End all that runs here."""
+        self.stop(lambda clean: self.say("stopped", clean=clean))
+
+    def stop(self, then: Callable[[bool], None]) -> None:
+        """Down the ladder; `then(clean)` within 10 s, later only where an engine's daemon is slow."""
+        if self.watcher is not None:
+            self.watcher.close()
+        if self.preflight is not None:
+            self.preflight.kill()
+            self.preflight = None
+        if self.needs is not None:
+            self.needs.stop()
+        if self.pushing is not None:
+            self.pushing.abandon()
+            self.pushing = None
+        if self.reservation is not None:
+            self.reservation.release()
+            self.reservation = None
+        if self.ladder is not None and not self.ladder.finished:
+            self.ladder.also(then)
+            return
+        ranks, self.ladder = self.ranks, None
+        self.ladder = Ladder(self.loop, ranks, lambda clean: self._stopped(then, clean))
+
+    def when_stopped(self, then: Callable[[], None]) -> None:
+        """Now, or when what is being ended has ended: the engine may still be removing a container."""
+        if self.ladder is not None and not self.ladder.finished:
+            self.ladder.also(lambda _clean: then())
+        else:
+            then()
+
+    def _stopped(self, then: Callable[[bool], None], clean: bool) -> None:
+        self.ranks = None
+        then(clean)
+
+    def do_collect(self, _message: dict[str, Any]) -> None:
+        """Complete the directory that is to be pushed."""
+        strangers: list[str] = []
+        if self.directory is not None and self.directory.exists():
+            strangers = self.directory.strangers()
+            for stranger in strangers:
+                logger.error("not ours: %s", stranger)
+            self.directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
+        self.say("collected", strangers=strangers[:MOST_STRANGERS])
+
+    def do_push(self, message: dict[str, Any]) -> None:
+        """Copy what is to be pushed into the directory `part` on storage."""
+        if self.directory is None or not self.directory.exists():
+            self.say("pushed", files=[])
+            return
+        places = (str(self.directory.out), str(self.directory.own), message["part"])
+        self.pushing = Call(self.loop, "push", push, places, self._naming(), len(self.allocation.nodes), timeout_s=message["limit_s"])
+        self.pushing.then = self._pushed
+
+    def _naming(self) -> Naming:
+        return naming(node_ranks(self.orders["cell_document"], self.index), self.index)
+
+    def _pushed(self, call: Call) -> None:
+        self.pushing = None
+        try:
+            self.say("pushed", files=call.result())
+        except SlipwayError as error:
+            self.fail("push", type(error).__name__, str(error))
+
+    def do_release(self, _message: dict[str, Any]) -> None:
+        """Drop the lease of the dataset."""
+        self.release()
+        self.say("released")
+
+    def release(self) -> None:
+        """See Needs.release."""
+        if self.needs is not None:
+            self.needs.release()
+
+    def end(self, pending: dict[str, Any] | None) -> None:
+        """Remove the work directory, or keep it with the note `pending` where its result could not be pushed."""
+        if self.directory is None or not self.directory.exists():
+            return
+        if pending is not None:
+            self.directory.keep(pending, self._naming())
+        else:
+            self.directory.remove()
+
+
+def naming(ranks: Sequence[int], index: int) -> Naming:
+    """Pure: `ranks`: of the node, whose events we read. Rank 0 writes what else we know."""
+    from data_prep.push import Naming
+
+    events = tuple(f"events-{rank}.jsonl" for rank in ranks)
+    return Naming((*events, PARAMETERS, CHECKPOINT), None) if index == 0 else Naming(events, f"of-node-{index}")
+
+
+def push(places: tuple[str, str, str], names: Naming, nodes: int) -> list[dict[str, Any]]:
+    """In a child: copy what the program wrote, and what we wrote, to storage; path, bytes, hash of every file. `places`: both, and the
+    target; `nodes`: how many share the number of files that a record takes."""
+    from data_prep.push import MOST_FILES, push_files
+
+    out, own, part = map(Path, places)
+    most = max(LEAST_FILES, MOST_FILES // nodes)
+    return list(push_files(out, part, own_dir=own, naming=names, most=most))

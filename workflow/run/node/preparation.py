@@ -1,0 +1,223 @@
+"""What the ranks need on their node, brought there in order: the dataset, the programs, a look at the GPUs, the image, a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from base.challenge import derived
+from base.errors import DigestMismatch, SlipwayError
+from cluster import processes
+from cluster.types import Allocation
+from containers.engines.bare import NAME as BARE
+from containers.spec import CHECKPOINT
+from workflow.run.link.calls import Call
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.image_child import Answer, ImageChild
+from workflow.run.node.in_container import PREPARE_S, gpus_to_look_at, image_argv, prepare_node
+from workflow.run.node.stage_child import Company, StageChild, check_argv, group_argv, stage_argv
+from workflow.run.node.workdir import WorkDirectory
+from workflow.run.storage.checkpoint import fetch_checkpoint
+
+logger = logging.getLogger(__name__)
+
+STAGED: Final = (
+    "digest", "bytes", "copied_bytes", "storage_bytes", "peer_bytes", "lost_peers", "resumed_bytes", "checked_bytes", "hit", "seconds",
+)  # fmt: skip
+
+
+class Say(Protocol):
+    """Tells the supervisor something."""
+
+    def __call__(self, what: str, **fields: Any) -> None: ...
+
+
+class Fail(Protocol):
+    """Tells the supervisor that something it asked for cannot be done."""
+
+    def __call__(self, during: str, error: str, message: str) -> None: ...
+
+
+class Needs:
+    """The orders are those of one attempt; `staged` is said once all is here that does not depend on the other nodes."""
+
+    def __init__(self, loop: Loop, index: int, orders: dict[str, Any], token: bytes, say: Say, fail: Fail) -> None:
+        self.loop, self.index, self.orders, self.token, self.say, self.fail = loop, index, orders, token, say, fail
+        self.allocation = Allocation.from_json(orders["allocation"])
+        self.directory = WorkDirectory(Path(orders["cache"]), orders["tag"])
+        self.staged: dict[str, Any] | None = None
+        self.image: Answer | None = None
+        """The pinned image as it is here: image_id, start."""
+        self.cgroup_parent: str | None = None
+        """The job's, where containers may be put into it."""
+        self.cdi = False
+        """Whether docker takes GPUs by CDI."""
+        self.foreign: list[list[str]] = []
+        """UUID and words for each process of others on our GPUs."""
+        self.resumed = False
+        """Whether the checkpoint of an earlier attempt is here."""
+        self._holder: dict[str, Any] | None = None
+        """Of the dataset's lease, from the moment in which a stager may write it."""
+        self._staging: StageChild | None = None
+        self._preparing: Call | None = None
+        self._loading: ImageChild | None = None
+        self._fetching: Call | None = None
+
+    def stage(self) -> None:
+        """Bring the dataset here, under a lease that names this process."""
+        state = processes.state_of(os.getpid())
+        self._holder = {
+            "run_id": self.orders["run_id"],
+            "pid": os.getpid(),
+            "start_time": state.start if state else None,
+            "boot_id": processes.boot_id(),
+            "pid_namespace": processes.pid_namespace(),
+            "uid": os.geteuid(),
+            "job_id": self.allocation.job_id,
+            "scheduler": self.allocation.scheduler,
+        }
+        orders = self.orders
+        limits = (orders["cache_max_bytes"], orders["bytes_per_s"])
+        argv = stage_argv(sys.executable, orders["source"], orders["cache"], self._holder, *limits) + group_argv(orders["group"])
+        argv += check_argv(orders.get("cache_check_s"))
+        nodes = len(self.allocation.nodes)
+        company = None
+        if nodes > 1:
+            company = Company(
+                index=self.index, nodes=nodes, address=self.allocation.nodes[self.index].address, token=derived(self.token, "chunks")
+            )
+        self._staging = StageChild(self.loop, argv, self, company)
+
+    def stage_progress(self, done: int, total: int) -> None:
+        """How far the copy is."""
+        self.say("progress", done=done, total=total)
+
+    def stage_meets(self, what: str, value: Any) -> None:
+        """Where the copy listens for the other nodes, or that it waits for somebody else's."""
+        self.say(what, **(value if isinstance(value, dict) else {}))
+
+    def meet(self, peers: Any) -> None:
+        """Who else stages the dataset, and who reads it from storage."""
+        if self._staging is not None:
+            self._staging.tell(peers=peers)
+
+    def staged_all(self) -> None:
+        """Nobody needs our chunks any more."""
+        if self._staging is not None:
+            self._staging.tell(staged_all=True)
+
+    def stage_ended(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
+        """The dataset is here, or will not be."""
+        if len(self.allocation.nodes) == 1:
+            self._staging = None
+        if result is None:
+            assert error is not None
+            self.fail("stage", *error)
+            return
+        self.staged = result
+        try:
+            self.directory.create(self.orders["cell_document"], self.orders["run_dir"])
+        except OSError as problem:
+            self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
+            return
+        logger.debug("staged %s: %s of %s bytes copied", result["root"], result["copied_bytes"], result["bytes"])
+        self._prepare_node()
+
+    def _prepare_node(self) -> None:
+        """What a container needs here, and a look at the GPUs; then all is here."""
+        gpus = gpus_to_look_at(self.allocation, self.index)
+        if self.orders["engine"] == BARE and not gpus:
+            self._say_staged()
+            return
+        granted = self.allocation.nodes[self.index].gpus
+        directory, job = (self.orders["cache"], self.orders["tag"]), (self.allocation.scheduler, self.allocation.job_id)
+        arguments = (self.orders["engine"], directory, self.orders["framework"]["folder"], job, granted, gpus)
+        self._preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=PREPARE_S)
+        self._preparing.then = self._prepared
+
+    def _prepared(self, call: Call) -> None:
+        self._preparing = None
+        try:
+            found = call.result()
+        except SlipwayError as error:
+            self.fail("stage", type(error).__name__, str(error))
+            return
+        for line in found["removed"]:
+            logger.warning("%s", line)
+        self.cdi, why = found["cdi"]
+        logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
+        self.cgroup_parent, why = found["parent"]
+        logger.debug("cgroup of containers: %s: %s", self.cgroup_parent or "the engine's, with the limits of the job copied", why)
+        self.foreign = found["foreign"]
+        argv = image_argv(sys.executable, self.orders)
+        if argv is None:
+            self._say_staged()
+            return
+        self.say("dataset")
+        try:
+            self._loading = ImageChild(self.loop, argv, self.say, self._loaded)
+        except OSError as problem:
+            self.fail("load the image", "ContainerError", f"{argv[0]} cannot be started: {problem.strerror}")
+
+    def read_image(self, bytes_per_s: float | None) -> None:
+        """It is our turn to read the image's archive."""
+        if self._loading is not None:
+            self._loading.read(bytes_per_s)
+
+    def _loaded(self, answer: Answer | None, error: tuple[str, str] | None) -> None:
+        self._loading = None
+        if error is not None:
+            self.fail("load the image", *error)
+            return
+        self.image = answer
+        self._say_staged()
+
+    def _say_staged(self) -> None:
+        assert self.staged is not None
+        image = {} if self.image is None else {"image_id": self.image["image_id"], "image_s": self.image["seconds"]}
+        self.say("staged", **{key: self.staged[key] for key in STAGED}, **image, foreign=self.foreign)
+
+    def fetch(self, message: dict[str, Any]) -> None:
+        """Bring the checkpoint of an earlier attempt here."""
+        arguments = (message["source"], str(self.directory.resume / CHECKPOINT), message["bytes"], message["blake3"])
+        self._fetching = Call(self.loop, "checkpoint", fetch_checkpoint, *arguments, timeout_s=message["limit_s"])
+        self._fetching.then = self._fetched
+
+    def _fetched(self, call: Call) -> None:
+        self._fetching = None
+        try:
+            call.result()
+        except DigestMismatch as error:
+            self.say("fetched", problem=str(error))
+        except SlipwayError as error:
+            self.fail("fetch", type(error).__name__, str(error))
+        else:
+            self.resumed = True
+            self.say("fetched", problem=None)
+
+    def forget(self) -> None:
+        """The checkpoint is not whole on another node: none is used."""
+        self.resumed = False
+        (self.directory.resume / CHECKPOINT).unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """The dataset may go from here on, as far as we are concerned; leases of the dead go with ours."""
+        if self._holder is not None:
+            from data_prep.cache.lease import release_all
+
+            release_all(Path(self.orders["cache"]), Path(self.orders["source"]).name, self._holder)
+            self._holder = self.staged = None
+
+    def stop(self) -> None:
+        """End what is under way."""
+        if self._staging is not None:
+            self._staging.kill()
+        if self._loading is not None:
+            self._loading.kill()
+        for call in (self._preparing, self._fetching):
+            if call is not None:
+                call.abandon()
+        self._staging, self._loading, self._preparing, self._fetching = None, None, None, None

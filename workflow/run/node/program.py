@@ -1,0 +1,220 @@
+"""The node program: one per node of an allocation, `python -m workflow.run.node --supervisor HOST:PORT [--node INDEX]`.
+
+It does on its node what the supervisor says over the socket: stage, start the ranks, stop them, push, release. It is the parent of all
+that runs there. When the supervisor goes away, or a signal comes, it ends everything by itself. The token comes on standard input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from base.errors import NodeLost, SlipwayError
+from base.logs import configure, private_umask
+from cluster import machine, processes
+from cluster.jobs import scheduler_of
+from cluster.schedulers import SCHEDULERS
+from cluster.types import DEVICES, Grant
+from workflow.run.link.channel import Channel
+from workflow.run.link.event_loop import Loop
+from workflow.run.link.messages import ORDERED, check
+from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
+from workflow.run.node.leftovers import end_older_attempts
+from workflow.run.node.orders import NodeWork
+from workflow.run.node.preparation import Needs
+from workflow.run.plan import TAG
+
+logger = logging.getLogger(__name__)
+
+SILENCE_S: Final = 60.0
+SAY_EVERY_S: Final = 2.0
+LOG_BYTES: Final = 1 << 20
+
+_OF_ORDER: Final = {"preflight": "NodeLost", "plan": "AllocationError", "reserve": "NodeLost", "start": "ContainerError"}
+"""What an error of the operating system means, by the order that met it."""
+
+
+class NodeProgram:
+    """Serves one supervisor: hears its orders, has NodeWork obey them, and ends all when it is gone."""
+
+    def __init__(self, link: Link, index: int, log: _LogLines) -> None:
+        self.loop = Loop()
+        self.work = NodeWork(self.loop, index, self.say, log.text)
+        self.exit_code: int | None = None
+        self.grant: Callable[[], Grant | None] = lambda: None
+        """Finds out what this node was granted."""
+        self._heard = time.monotonic()
+        self._lost_it = False
+        self.channel = Channel(self.loop, link, self._obey_all, self._lost)
+
+    def run(self) -> int:
+        """Serve until told to end, or until the supervisor is gone; the exit code."""
+        self.loop.on_signals(self._signalled)
+        self.loop.every(SAY_EVERY_S, self._say_alive)
+        try:
+            grant = self.grant()
+        except SlipwayError as error:
+            self.work.fail("come up", type(error).__name__, str(error))
+        else:
+            self.say("ready", facts=machine.facts(), grant=grant and grant.to_json(), pid=os.getpid())
+        self.loop.until(lambda: self.exit_code is not None)
+        return self.exit_code or 0
+
+    def say(self, what: str, **fields: Any) -> None:
+        """Tell the supervisor; nothing once it is gone."""
+        self.channel.send({"say": what, **fields})
+
+    def _obey_all(self, messages: list[dict[str, Any]]) -> None:
+        self._heard = time.monotonic()
+        for message in messages:
+            try:
+                check(ORDERED, "do", message)
+            except ProtocolError as error:
+                self.channel.close()
+                self._lost(str(error))
+                return
+            self._obey(message["do"], message)
+
+    def _obey(self, what: str, message: dict[str, Any]) -> None:
+        try:
+            if what == "end":
+                self.work.when_stopped(lambda: self._end(message["pending"]))
+            elif what != "alive":
+                _ORDERS[what](self.work, message)
+        except SlipwayError as error:
+            self.work.fail(what, type(error).__name__, str(error))
+        except OSError as error:
+            place = f": {error.filename}" if error.filename else ""
+            self.work.fail(what, _OF_ORDER.get(what, "StagingError"), f"{error.strerror or error}{place}")
+
+    def _end(self, pending: dict[str, Any] | None) -> None:
+        self.exit_code = 0
+        self.work.end(pending)
+
+    def _say_alive(self) -> None:
+        self.say("alive", step=self.work.least_step())
+        if time.monotonic() - self._heard > SILENCE_S:
+            self.channel.close()
+            self._lost(f"nothing heard from it for {SILENCE_S:g} s")
+
+    def _signalled(self, number: int) -> None:
+        logger.warning("got %s: ending all that runs here", signal.Signals(number).name)
+        self.say("signal", number=number)
+        self.work.told_to_end()
+
+    def _lost(self, why: str) -> None:
+        if self._lost_it:
+            return
+        self._lost_it = True
+        logger.error("the supervisor is gone (%s): ending all that runs here", why)
+        self.work.stop(self._leave)
+
+    def _leave(self, _clean: bool) -> None:
+        self.exit_code = NodeLost.exit_code
+        self.work.release()
+        self.work.end(None)
+
+
+def _of_needs(obey: Callable[[Needs, dict[str, Any]], None]) -> Callable[[NodeWork, dict[str, Any]], None]:
+    """An order for what the ranks need; they are known once there is a plan."""
+
+    def on(work: NodeWork, message: dict[str, Any]) -> None:
+        if work.needs is not None:
+            obey(work.needs, message)
+
+    return on
+
+
+_ORDERS: Final[dict[str, Callable[[NodeWork, dict[str, Any]], None]]] = {
+    "preflight": NodeWork.do_preflight,
+    "plan": NodeWork.do_plan,
+    "stage": _of_needs(lambda needs, _message: needs.stage()),
+    "peers": _of_needs(lambda needs, message: needs.meet(message["peers"])),
+    "staged_all": _of_needs(lambda needs, _message: needs.staged_all()),
+    "read_image": _of_needs(lambda needs, message: needs.read_image(message["bytes_per_s"])),
+    "reserve": NodeWork.do_reserve,
+    "fetch": _of_needs(Needs.fetch),
+    "forget": _of_needs(lambda needs, _message: needs.forget()),
+    "start": NodeWork.do_start,
+    "checkpoint": NodeWork.do_checkpoint,
+    "look": NodeWork.do_look,
+    "stop": NodeWork.do_stop,
+    "collect": NodeWork.do_collect,
+    "push": NodeWork.do_push,
+    "release": NodeWork.do_release,
+}
+
+
+class _LogLines(logging.Handler):
+    """What we log, kept for the attempt's logs/node-<i>.log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[str] = []
+        self._bytes = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        if self._bytes < LOG_BYTES:
+            self._lines.append(line)
+            self._bytes += len(line)
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for line in self._lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="python -m workflow.run.node", description="The node program of one run.")
+    parser.add_argument("--supervisor", required=True, metavar="HOST:PORT")
+    parser.add_argument("--node", type=int, help="position in the allocation; left out where the scheduler tells it")
+    parser.add_argument("--device", choices=DEVICES, help="what the run computes on; GPUs are looked for unless it is the CPU")
+    parser.add_argument("--interface", metavar="NAME", help="network_interface of the site")
+    arguments = parser.parse_args(argv)
+    private_umask()
+    log = _configure_log()
+    token = bytes.fromhex(sys.stdin.readline().strip())
+    host, _, port = arguments.supervisor.rpartition(":")
+    processes.become_subreaper()
+    end_older_attempts(os.environ.get(TAG, ""))
+    try:
+        index = arguments.node if arguments.node is not None else _index_here()
+        link = connect((host, int(port)), token, index)
+    except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
+        logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
+        return NodeLost.exit_code
+    program = NodeProgram(link, index, log)
+    program.work.token = token
+    program.grant = partial(_grant_here, arguments.device, host, arguments.interface)
+    return program.run()
+
+
+def _configure_log() -> _LogLines:
+    """Warnings and worse go to the run's log, everything to that of this node."""
+    configure("node")
+    root, log = logging.getLogger(), _LogLines()
+    root.handlers[0].setLevel(logging.INFO)
+    log.setFormatter(root.handlers[0].formatter)
+    root.addHandler(log)
+    root.setLevel(logging.DEBUG)
+    return log
+
+
+def _grant_here(device: str | None, peer: str, interface: str | None) -> Grant | None:
+    scheduler = SCHEDULERS.get(scheduler_of(os.environ) or "local")
+    return None if scheduler is None else scheduler.here(os.environ, device, peer, interface)
+
+
+def _index_here() -> int:
+    for scheduler in SCHEDULERS.values():
+        index = scheduler.node_index(os.environ)
+        if index is not None:
+            return index
+    raise NodeLost("its position in the allocation is not known: give --node")

@@ -1,0 +1,195 @@
+"""The processes of a run on one node: started through the engine, watched by exit, output and events, ended as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import SlipwayError
+from cluster import processes
+from cluster.machine import oom_kills
+from containers.engines import Engine, Process
+from containers.spec import EnginePlan
+from workflow.run.link.calls import Call
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.beats import Beats
+from workflow.run.node.rank_log import RankLog
+from workflow.run.record.outcome import RankEnd
+
+REMOVE_S: Final = 60.0
+"""More than an engine gives its own daemon."""
+
+
+class Watched:
+    """One started process with its log and the events of its ranks."""
+
+    def __init__(self, process: Process, out: Path, logs: Path, host: str) -> None:
+        now = time.monotonic()
+        self.process = process
+        self.host = host
+        self.log = RankLog(logs / f"{process.plan.name}.log")
+        self.beats = {rank: Beats(out / f"events-{rank}.jsonl", now) for rank in process.plan.ranks}
+        self.ended = False
+
+    def read_output(self) -> bool:
+        """Take what it has printed; False at the end of the stream."""
+        try:
+            data = os.read(self.process.output_fd, 1 << 18)
+        except BlockingIOError:
+            return True
+        self.log.write(data)
+        return bool(data)
+
+    def drain(self) -> None:
+        """Take all that is left in the pipe now: descendants may hold it open for ever."""
+        for _ in range(256):
+            try:
+                data = os.read(self.process.output_fd, 1 << 18)
+            except (BlockingIOError, OSError):
+                return
+            if not data:
+                return
+            self.log.write(data)
+
+    def end(self, oom_kill: bool) -> RankEnd:
+        """What is to be told after the exit."""
+        self.drain()
+        now = time.monotonic()
+        for beats in self.beats.values():
+            beats.poll(now)
+        failed = next((rank for rank, beats in self.beats.items() if beats.error), None)
+        error = self.beats[failed].error if failed is not None else None
+        return RankEnd(
+            ranks=self.process.plan.ranks,
+            host=self.host,
+            exit_code=self.process.exit_code(),
+            time=(error or {}).get("time") or time.time(),
+            error_kind=error.get("kind") if error else None,
+            error_message=error.get("message") or None if error else None,
+            oom_kill=oom_kill,
+            run_stop=all(beats.stopped for beats in self.beats.values()),
+            last_lines=self.log.last_lines(),
+            failed_rank=failed,
+            checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
+        )
+
+    def look(self, now: float, beat_s: float, init_s: float) -> list[dict[str, Any]]:
+        """Per rank: how long it has been silent, what the limit is, and whether its process is stopped."""
+        state = processes.state_of(self.process.pid) if self.process.pid else None
+        return [
+            {
+                "rank": rank,
+                "host": self.host,
+                "phase": beats.phase,
+                "step": beats.step,
+                "silent_s": round(beats.silent_s(now), 3),
+                "limit_s": round(beats.limit_s(beat_s, init_s), 3),
+                "state": state.state if state else "?",
+                "last_lines": self.log.last_lines(),
+            }
+            for rank, beats in self.beats.items()
+        ]
+
+
+class Ranks:
+    """All processes of a plan. `on_exit(RankEnd)` is called in the loop for each that ends, also during `stop`; `on_failure(error)` for
+    each that is over because its container failed."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        engine: Engine,
+        plan: EnginePlan,
+        on_exit: Callable[[RankEnd], None],
+        on_failure: Callable[[SlipwayError], None],
+    ) -> None:
+        self._loop = loop
+        self._engine = engine
+        self.plan = plan
+        self._on_exit, self._on_failure = on_exit, on_failure
+        self._oom_before = oom_kills()
+        self.watched: list[Watched] = []
+
+    def start(self, out: Path, logs: Path, host: str) -> None:
+        """Start every process. `out`: where they write, and their events are read; `logs`: where we write what they print. Raises
+        ContainerError; those started before it are still to be stopped."""
+        for index in range(len(self.plan.processes)):
+            watched = Watched(self._engine.start(self.plan, index), out, logs, host)
+            self.watched.append(watched)
+            self._loop.watch(watched.process.output_fd, partial(self._readable, watched))
+            self._loop.watch(watched.process.exit_fd, partial(self._exited, watched))
+
+    def _readable(self, watched: Watched) -> None:
+        if not watched.read_output():
+            self._loop.unwatch(watched.process.output_fd)
+
+    def _exited(self, watched: Watched) -> None:
+        failure = None
+        try:
+            if watched.process.exit_code() is None:
+                return
+        except SlipwayError as error:
+            failure = error
+        self._loop.unwatch(watched.process.exit_fd)
+        watched.ended = True
+        if failure is not None:
+            watched.drain()
+            self._on_failure(failure)
+        else:
+            self._on_exit(watched.end(watched.process.oom_kill or self._oom_count_rose()))
+
+    def _oom_count_rose(self) -> bool:
+        now = oom_kills()
+        return now is not None and self._oom_before is not None and now > self._oom_before
+
+    def poll(self, now: float) -> None:
+        """Read the events that have come, and give the engine its time."""
+        for watched in self.running():
+            self._exited(watched)
+            for beats in watched.beats.values():
+                beats.poll(now)
+
+    def running(self) -> list[Watched]:
+        """Those that have not ended."""
+        return [watched for watched in self.watched if not watched.ended]
+
+    def looks(self, now: float, beat_s: float, init_s: float) -> list[dict[str, Any]]:
+        """See Watched.look, for all that run."""
+        return [look for watched in self.running() for look in watched.look(now, beat_s, init_s)]
+
+    def least_step(self) -> int | None:
+        """The step that all ranks here have reached."""
+        steps = [beats.step for watched in self.watched for beats in watched.beats.values()]
+        return min((step for step in steps if step is not None), default=None)
+
+    def gpus_seen(self) -> tuple[str, ...] | None:
+        """UUIDs that the container itself lists; None where nobody has asked in it."""
+        return next((watched.process.gpus_seen for watched in self.watched if watched.process.gpus_seen is not None), None)
+
+    def signal(self, number: int) -> None:
+        """To every process that runs; CONT goes along, since a stopped process takes no signal but KILL."""
+        for watched in self.running():
+            watched.process.signal(number)
+            if number != signal.SIGKILL:
+                watched.process.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """After the end of all: finish the logs, give the descriptors back. What the engine made is still to be removed."""
+        for watched in self.watched:
+            watched.drain()
+            self._loop.unwatch(watched.process.output_fd)
+            self._loop.unwatch(watched.process.exit_fd)
+            watched.log.close()
+            watched.process.close()
+        self._engine.close(self.plan)
+        self.watched = []
+
+    def remove(self) -> Call | None:
+        """Take away what the engine made, in a child, since its daemon may be slow; None where this engine makes nothing."""
+        made = self.plan.container is not None and self.plan.container.find
+        return Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=REMOVE_S) if made else None

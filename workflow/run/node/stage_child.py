@@ -1,0 +1,151 @@
+"""`python -m data_prep.staging` as a child of the node program: its JSON lines, its end, its error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cluster.processes import bury, die_with_parent, prepare_prctl
+from workflow.run.link.child_input import Feeder
+from workflow.run.link.child_lines import read_values
+from workflow.run.link.event_loop import Loop
+
+
+@dataclass(frozen=True, kw_only=True)
+class Company:
+    """The node's place among those that stage the same dataset at once, and where it listens for them. `token` proves it."""
+
+    index: int
+    nodes: int
+    address: str
+    token: bytes
+
+
+def stage_argv(
+    python: str, source: str, cache: str, holder: dict[str, Any] | None, max_bytes: int | None, bytes_per_s: float | None
+) -> tuple[str, ...]:
+    """Pure: the command that brings the dataset `source` into `cache`. `bytes_per_s`: for all readers of the storage together."""
+    argv = [python, "-P", "-m", "data_prep.staging", "--source", source, "--cache", cache]
+    if holder is not None:
+        argv += ["--holder", json.dumps(holder, sort_keys=True)]
+    if max_bytes is not None:
+        argv += ["--max-bytes", str(max_bytes)]
+    if bytes_per_s is not None:
+        argv += ["--bytes-per-s", f"{bytes_per_s:g}"]
+    return tuple(argv)
+
+
+def check_argv(check_s: float | None) -> tuple[str, ...]:
+    """Pure: what to add where the site says how long a dataset that is in the cache may be hashed."""
+    return () if check_s is None else ("--check-s", f"{check_s:g}")
+
+
+def group_argv(group: bool) -> tuple[str, ...]:
+    """Pure: what to add where the site says `shared: group`."""
+    return ("--group",) if group else ()
+
+
+def company_argv(company: Company | None) -> tuple[str, ...]:
+    """Pure: what to add for a node that is not alone."""
+    return () if company is None else ("--company", f"{company.index}/{company.nodes}", "--address", company.address)
+
+
+class Hearer(Protocol):
+    """Who is told, in the loop, how staging goes."""
+
+    def stage_progress(self, done: int, total: int) -> None:
+        """Bytes."""
+
+    def stage_meets(self, what: str, value: Any) -> None:
+        """`listening` with address, port and what is here; `waiting` for somebody else on this node."""
+
+    def stage_ended(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
+        """Once. One of them is None; `error` is (class name, message). With a company the process goes on passing chunks to others."""
+
+
+class StageChild:
+    """A running staging process, with the other nodes of its `company` or alone (None)."""
+
+    def __init__(self, loop: Loop, argv: tuple[str, ...], hearer: Hearer, company: Company | None = None) -> None:
+        self._loop, self._hearer = loop, hearer
+        self._rest = b""
+        self._answer: dict[str, Any] = {}
+        self._ended = self._closed = False
+        self._orders: Feeder | None = None
+        parent = os.getpid()
+        prepare_prctl()
+        self._process = subprocess.Popen(
+            (*argv, *company_argv(company)),
+            stdin=subprocess.DEVNULL if company is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=sys.stderr,
+            preexec_fn=lambda: die_with_parent(parent),
+        )
+        if company is not None:
+            assert self._process.stdin is not None
+            self._orders = Feeder(loop, self._process.stdin)
+            self._orders.feed(company.token.hex().encode() + b"\n")
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.fileno()
+        os.set_blocking(self._output, False)
+        loop.watch(self._output, self._readable)
+
+    def _readable(self) -> None:
+        values, self._rest, ended = read_values(self._output, self._rest)
+        for value in values:
+            self._take(value)
+        if ended and not self._closed:
+            self._finish()
+
+    def _take(self, value: Any) -> None:
+        if not isinstance(value, dict):
+            return
+        if "progress" in value:
+            self._hearer.stage_progress(int(value["progress"][0]), int(value["progress"][1]))
+            return
+        for what in ("listening", "waiting"):
+            if what in value:
+                self._hearer.stage_meets(what, value[what])
+        self._answer.update(value)
+        if "result" in value and self._orders is not None:
+            self._end(value["result"], None)
+
+    def tell(self, **order: Any) -> None:
+        """Say something about the others."""
+        if self._orders is not None:
+            self._orders.feed(json.dumps(order, separators=(",", ":")).encode() + b"\n")
+
+    def _finish(self) -> None:
+        self._close()
+        code = self._process.wait()
+        if self._ended:
+            return
+        if "result" in self._answer and code == 0:
+            self._end(self._answer["result"], None)
+        elif "error" in self._answer:
+            self._end(None, (str(self._answer["error"]["class"]), str(self._answer["error"]["message"])))
+        else:
+            self._end(None, ("StagingError", f"the staging process ended with {code} and without an answer; its log is that of the run"))
+
+    def _end(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
+        self._ended = True
+        self._hearer.stage_ended(result, error)
+
+    def _close(self) -> None:
+        self._closed = True
+        self._loop.unwatch(self._output)
+        if self._orders is not None:
+            self._orders.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def kill(self) -> None:
+        """End it now; an unfinished copy stays, and the next stager goes on with it. `stage_ended` is not called."""
+        if not self._closed:
+            self._process.kill()
+            self._close()
+            bury(self._process)

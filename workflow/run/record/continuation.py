@@ -1,0 +1,131 @@
+"""Several attempts that are one training: which checkpoint the next one goes on from, what its record takes from the one before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, NotRequired, TypedDict
+
+from base.errors import RecordError
+from base.typed import Count, Digest, FromOne, Like, Seconds, read_as
+from containers.spec import CHECKPOINT
+from workflow.run.record.deadline import Budget
+from workflow.run.record.events import RankEvents
+from workflow.run.record.performance import thinned
+
+RESUMABLE_RESULT: Final = "timeout"
+"""The one result that is gone on with when it is retried: the training was well, and had too little time."""
+
+
+class _File(TypedDict):
+    path: str
+    bytes: Count
+    blake3: Digest
+
+
+class _Checkpoint(TypedDict):
+    step: Count
+
+
+class _Steps(TypedDict):
+    train: Seconds | None
+
+
+class _Before(TypedDict):
+    used_s: Seconds
+
+
+class _Training(TypedDict):
+    losses: list[tuple[int, float]]
+    first_loss: float | None
+    final_loss: float | None
+
+
+class _Attempt(TypedDict):
+    """What must stand in a record from which another attempt goes on."""
+
+    attempt: FromOne
+    cell: dict[str, Any]
+    files: list[_File]
+    checkpoint: NotRequired[_Checkpoint | None]
+    steps_s: _Steps
+    resumed_from: NotRequired[_Before | None]
+    performance: dict[str, Any] | None
+    training: Annotated[dict[str, Any], Like(_Training)] | None
+
+
+def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], budget: Budget) -> list[dict[str, Any]]:
+    """The attempts to go on from, the best first. `records`: of the run's attempts, the newest first; `budget`: used_s does not count.
+
+    Only attempts since the last result; that one too if it ran into its walltime, and there is more of it now. The retry of any other
+    result begins anew. Each: attempt, step, bytes, blake3, used_s, performance, training.
+    """
+    found = []
+    for record in records:
+        offer = _offer(record, cell)
+        fits = offer is not None and budget.walltime_s - offer["used_s"] >= budget.least_s
+        if isinstance(record, dict) and record.get("kind") == "result" and not (record.get("status") == RESUMABLE_RESULT and fits):
+            break
+        if offer is not None and fits:
+            found.append(offer)
+    return found
+
+
+def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the attempt offers, None: it has no checkpoint that was pushed, or it is no record."""
+    try:
+        found = read_as(_Attempt, record, "a record")
+    except RecordError:
+        return None
+    checkpoint, before = found.get("checkpoint"), found.get("resumed_from")
+    file = next((file for file in found["files"] if file["path"] == CHECKPOINT), None)
+    if found["cell"] != cell or checkpoint is None or file is None:
+        return None
+    return {
+        "attempt": found["attempt"],
+        "step": checkpoint["step"],
+        "bytes": file["bytes"],
+        "blake3": file["blake3"],
+        "used_s": round((before["used_s"] if before else 0.0) + (found["steps_s"]["train"] or 0.0), 6),
+        "performance": found["performance"],
+        "training": found["training"],
+    }
+
+
+def checkpoint_of(events: Mapping[int, RankEvents]) -> dict[str, int] | None:
+    """{step, bytes} of the last checkpoint that rank 0 told of and that a run can go on from."""
+    said = [event for event in (events[0].checkpoints if 0 in events else []) if event.get("resumable") is True]
+    step, size = (said[-1].get(key) for key in ("step", "bytes")) if said else (None, None)
+    return None if step is None or size is None else {"step": step, "bytes": size}
+
+
+def pushed_checkpoint(found: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:
+    """The checkpoint of `checkpoint_of`, where it is among the files that were pushed."""
+    checkpoint: dict[str, int] | None = found.get("checkpoint")
+    there = checkpoint is not None and any(file["path"] == CHECKPOINT and file["bytes"] == checkpoint["bytes"] for file in files)
+    return checkpoint if there else None
+
+
+def resumed_from(earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """As the record has it."""
+    return None if earlier is None else {key: earlier[key] for key in ("attempt", "step", "used_s")}
+
+
+def joined(found: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the events of this attempt say, with what only the attempt it went on from can: `found` and the result have the keys of
+    record.measured. The window is this attempt's; that of the earlier one counts only where this one had no step left to measure."""
+    if earlier is None:
+        return dict(found)
+    return {
+        **found,
+        "performance": found.get("performance") or earlier["performance"],
+        "training": _joined_training(found.get("training"), earlier["training"], earlier["step"]),
+    }
+
+
+def _joined_training(now: Any, before: Any, step: int) -> Any:
+    if now is None or before is None:
+        return now
+    losses = [*(entry for entry in before["losses"] if entry[0] < step), *now["losses"]]
+    final = now["final_loss"] if now["final_loss"] is not None else before["final_loss"]
+    first = before["first_loss"] if before["first_loss"] is not None else now["first_loss"]
+    return {**now, "first_loss": first, "final_loss": final, "losses": thinned(losses)}

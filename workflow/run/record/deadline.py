@@ -1,0 +1,124 @@
+"""When a run must stop, and what that end is called. Pure: times are seconds, counted from whatever moment the caller says.
+
+`limits.walltime` is the run's budget over all its attempts. An attempt ends, a margin before, at the end of its budget or of its job,
+whichever comes first. The margin is for the checkpoint and the push.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from base.units import format_duration
+from workflow.run.record.outcome import Ending
+
+MARGIN_SHARE: Final = 0.2
+LEAST_MARGINS: Final = 2.0
+SAVE_SHARE: Final = 0.5
+"""Of the margin: how long a checkpoint may take. The rest is for stopping and the push."""
+
+
+def margin_of(site_margin_s: float, walltime_s: float, job_s: float | None) -> float:
+    """What is kept for checkpoint and push: the site's `deadline_margin`, at most a fifth of the walltime, or of the job if that is
+    shorter."""
+    return min(site_margin_s, MARGIN_SHARE * min(walltime_s, math.inf if job_s is None else job_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The walltime of the run, what earlier attempts trained of it, the margin."""
+
+    walltime_s: float
+    used_s: float = 0.0
+    margin_s: float
+
+    @property
+    def left_s(self) -> float:
+        """For this attempt."""
+        return self.walltime_s - self.used_s
+
+    @property
+    def least_s(self) -> float:
+        """With less time than this, an attempt comes to nothing and is not begun."""
+        return LEAST_MARGINS * self.margin_s
+
+    def outlives(self, job_s: float | None) -> bool:
+        """Whether enough for another attempt is left when the job ends, `job_s` after this attempt's begin (None: it does not end)."""
+        return job_s is not None and self.left_s - job_s >= self.least_s
+
+
+def budget_of(site: Mapping[str, Any], limits: Mapping[str, Any], used_s: float = 0.0) -> Budget:
+    """Of site and limits as study.json has them."""
+    walltime_s = float(limits["walltime_s"])
+    margin_s = margin_of(float(site["deadline_margin_s"]), walltime_s, limits.get("job_s") or site.get("walltime_s"))
+    return Budget(walltime_s=walltime_s, used_s=used_s, margin_s=margin_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What became of the checkpoint at the deadline: the step it stands at, or why there is none."""
+
+    step: int | None = None
+    why: str | None = None
+    resumed_step: int | None = None
+    """Where this attempt went on from an earlier one."""
+
+    @property
+    def progress(self) -> bool:
+        """Whether another attempt begins further on than this one did."""
+        return self.step is not None and self.step > (self.resumed_step or 0)
+
+
+def at_deadline(budget: Budget, job_s: float | None, saved: Saved) -> Ending:
+    """The end of an attempt whose time is over: `timeout`, a result, where the budget is used up; else `preempted`, to be gone on with."""
+    margin = f"{budget.margin_s:.0f} s"
+    if not budget.outlives(job_s):
+        walltime = format_duration(budget.walltime_s)
+        spent = f" ({format_duration(budget.used_s)} of it in earlier attempts)" if budget.used_s else ""
+        reason = f"the walltime of {walltime}{spent} is over but for {margin}, kept for the push{_of_timeout(saved)}"
+        return Ending(status="timeout", reason=reason, planned=True)
+    left = format_duration(budget.left_s - (job_s or 0.0))
+    reason = f"the job ends in {margin}, and the run has {left} left; {_of_preempted(saved)}"
+    return Ending(status="preempted", reason=reason, planned=True, requeue=saved.progress)
+
+
+def too_late(budget: Budget, job_s: float) -> Ending:
+    """The job has too little time left for an attempt to be worth anything: it is not begun."""
+    reason = (
+        f"the job ends in {max(0.0, job_s):.0f} s, and an attempt needs {budget.least_s:.0f} s at the least "
+        f"(two times the deadline margin of {budget.margin_s:.0f} s): not begun; the next job begins it"
+    )
+    return Ending(status="preempted", reason=reason, planned=True)
+
+
+def by_scheduler(word: str | None, told: str, ours: Ending) -> Ending:
+    """The end that the scheduler says it made, in its words of `Scheduler.ended_by`; `told`: what was seen of it; `ours`: the end that our
+    own clock would make now, for a job that reached its limit before our clock did."""
+    if word == "timeout":
+        reason = f"{told}: the job reached its time limit before our clock did; nothing could be saved"
+        return Ending(status=ours.status, reason=reason)
+    status, what = _BY_SCHEDULER.get(word or "", ("cancelled", ""))
+    return Ending(status=status, reason=f"{told}{what}")
+
+
+_BY_SCHEDULER: Final = {
+    "cancelled": ("cancelled", ": the job was cancelled"),
+    "preempted": ("preempted", ": the scheduler took the nodes back for another job"),
+    "requeued": ("preempted", ": the job was put back into the queue"),
+    "node_lost": ("node_lost", ": the scheduler has lost a node of the job"),
+}
+
+
+def _of_timeout(saved: Saved) -> str:
+    if saved.step is not None:
+        return f"; resumable at step {saved.step} with more walltime (slipway run STUDY --retry failed)"
+    return f"; no checkpoint: {saved.why}" if saved.why else ""
+
+
+def _of_preempted(saved: Saved) -> str:
+    if saved.step is not None:
+        return f"resumable at step {saved.step}: the next attempt goes on there"
+    from_where = "from the beginning" if saved.resumed_step is None else f"at step {saved.resumed_step} once more"
+    return f"no checkpoint ({saved.why}): the next attempt begins {from_where}"

@@ -1,0 +1,62 @@
+"""Whether the files that were pushed bear out an ending `ok`. Pure.
+
+That the ranks ended well was seen while they wrote. Their directory is open to the program, and to whoever else may write there, until it
+is pushed: what makes a row of the tables is what then lies on storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from workflow.run.record.events import RankEvents
+from workflow.run.record.model_check import wrong_model
+from workflow.run.record.steps_asked import StepsAsked, too_few_steps
+
+
+def contradiction(
+    events: Mapping[int, RankEvents], world_size: int, model: tuple[str, int] | None, steps: StepsAsked | None = None
+) -> str | None:
+    """Why a run with these pushed events is none that ended `ok`, None where nothing speaks against it. `model`: name and parameter count
+    of the cell's network; `steps`: what was asked of each rank."""
+    return (
+        unfinished(events, world_size)
+        or elsewhere(events, world_size)
+        or (None if model is None else wrong_model(events, *model))
+        or (None if steps is None else too_few_steps(events, steps))
+    )
+
+
+def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:
+    """The first rank that was not in the run that was asked for: one that worked for itself, where all should work together, has done
+    nothing that a table compares, however well it ended."""
+    for rank, entry in sorted(events.items()):
+        start = entry.start or {}
+        if start.get("world_size") not in (None, world_size):
+            return f"rank {rank} tells of {start['world_size']} ranks in all, and the run has {world_size}: they did not work together"
+        if start.get("rank") not in (None, rank):
+            return f"events-{rank}.jsonl was written by rank {start['rank']}, as that tells"
+    return None
+
+
+def other_device(events: Mapping[int, RankEvents], device: str) -> str | None:
+    """The first rank that computed on something else than the run was granted, cpu or cuda."""
+    for rank, entry in sorted(events.items()):
+        told = (entry.start or {}).get("device")
+        if told is not None and told.partition(":")[0] != device:
+            return f"rank {rank} computed on {told}, as it tells, and the run's device is {device}"
+    return None
+
+
+def unfinished(events: Mapping[int, RankEvents], world_size: int) -> str | None:
+    """The first rank whose events do not go from run_start to run_stop."""
+    for rank in range(world_size):
+        entry = events.get(rank)
+        if entry is None:
+            return f"rank {rank} ended well, and there is no events-{rank}.jsonl among what could be pushed: {_WHY}"
+        missing = [kind for kind, event in (("run_start", entry.start), ("run_stop", entry.stop)) if event is None]
+        if missing:
+            return f"rank {rank} ended well, and its events-{rank}.jsonl was pushed without {' and '.join(missing)}: {_WHY}"
+    return None
+
+
+_WHY = "the program, or another process, has changed its output directory before it was on storage; nothing in it is to be believed"

@@ -1,0 +1,167 @@
+"""How fast a run was: the samples of the measured window over its wall time. Pure.
+
+`train`: ranks go on together, since each waits for all in the exchange of every step. The wall time is the longest of the ranks' own
+windows, each from the begin of its first to the end of its last measured step, by its own clock: clocks of different nodes need not
+agree. Where ranks begin the window together, as ours do behind a barrier, that is the time from the last rank's begin to the last rank's
+end; else it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own, each over the steps that it
+calls measured; who is slower works on alone at the end, and the longest window tells for how long.
+
+The median step is no rate. Where the two differ, `Pace.cause` says what most of the difference is made of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from base.foreign import number
+from workflow.run.record.events import Step
+from workflow.run.record.quantiles import median
+from workflow.run.record.stragglers import own_work
+
+UNEVEN: Final = 0.05
+"""How far the rate may be from what the median step says before a cause is named."""
+
+CLOCK_RATIO: Final = 0.02
+"""How much shorter than the sum of its steps a window is believed to be, as for the mark `window`: the clock of a GPU is another one."""
+
+Ranks = Sequence[Mapping[int, Step]]
+Windows = Sequence[Sequence[int]]
+"""The numbers of the steps of each rank that count, in order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """Of a window. `ratio`: the rate over the one that the median step alone would give; None where that is no number. `cause`:
+    `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN."""
+
+    samples: int
+    window_s: float
+    samples_per_s: float | None
+    ratio: float | None
+    cause: str | None
+
+
+def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked: int, mode: str) -> Pace:
+    """`ranks`: the steps of each; `measured`: of `measured_steps`, at least one; `walls_s`: of `own_window` of each rank; `asked`: samples
+    of a step, all ranks together."""
+    windows = windows_of(ranks, measured, mode)
+    samples = [_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)]
+    total = min(samples_of(ranks, windows, asked), samples_asked(windows, asked))  # a miscount never makes a run faster
+    wall_s = _together(samples, walls_s, mode)
+    rate = total / wall_s if wall_s else None
+    middle = median([max(steps[step].seconds for steps in ranks) for step in measured])
+    scale = len(measured) * len(ranks) / sum(map(len, windows))  # 1, but for ranks that do not wait and measure different steps
+    ratio = rate * middle * len(measured) / (total * scale) if rate and middle else None
+    cause = None
+    if ratio is not None and abs(ratio - 1) > UNEVEN:
+        alone_s = scale * _together(samples, [_sum_s(steps, window) for steps, window in zip(ranks, windows, strict=True)], mode)
+        parts = {**_parts(ranks, measured, alone_s, mode), "gaps": scale * wall_s - alone_s}
+        cause = max(parts, key=lambda name: parts[name] if ratio < 1 else -parts[name])
+    return Pace(samples=total, window_s=max(walls_s), samples_per_s=rate, ratio=ratio, cause=cause)
+
+
+def measured_steps(ranks: Ranks) -> list[int]:
+    """The numbers of the steps that every rank has and calls measured, in order."""
+    common = set(ranks[0]).intersection(*ranks[1:]) if ranks else set()
+    return sorted(step for step in common if all(steps[step].measured for steps in ranks))
+
+
+def own_steps(steps: Mapping[int, Step]) -> list[int]:
+    """The numbers of the steps that a rank calls measured, in order."""
+    return sorted(number for number, step in steps.items() if step.measured)
+
+
+def windows_of(ranks: Ranks, measured: Sequence[int], mode: str) -> Windows:
+    """Of each rank the steps that its rate is made of: those of all ranks in common, and where nobody waits its own."""
+    return [own_steps(steps) if mode == "infer" else measured for steps in ranks]
+
+
+def own_window(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> float:
+    """Seconds from the begin of a rank's first to the end of its last step of `window`, by its own clock: what it told in run_stop, if
+    these are all the steps that it calls measured, or what lies between its lines, whichever is longer (beside a GPU a line may come some
+    steps late). Where that is shorter than the sum of these steps, or not known, it is that sum."""
+    longest, sum_s = _wall(steps, window, stop), _sum_s(steps, window)
+    return longest if longest >= sum_s * (1 - CLOCK_RATIO) else sum_s
+
+
+def tells_wall(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> bool:
+    """Whether the wall time of the window is known: without it, what lies between its steps is in no rate."""
+    return _wall(steps, window, stop) > 0
+
+
+def _wall(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> float:
+    """0 where it is not known."""
+    whole = len(window) == sum(step.measured for step in steps.values())
+    told = (number((stop or {}).get("window_wall_s")) or 0.0) if whole else 0.0
+    return max(told, _by_lines(steps, window))
+
+
+def goes_back(steps: Mapping[int, Step], window: Sequence[int]) -> bool:
+    """Whether a step of `window` ended before an earlier one did, by the rank's own clock: then its lines tell no wall time."""
+    ends_ns = [end_ns for step in window if (end_ns := steps[step].end_ns) is not None]
+    return any(after < before for before, after in pairwise(ends_ns))
+
+
+def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, float] | None:
+    """When a rank's `window` began and ended, in seconds of its own monotonic clock; None where its lines do not tell."""
+    first, last = (steps[window[0]], steps[window[-1]]) if window else (None, None)
+    if first is None or last is None or first.end_ns is None or last.end_ns is None or goes_back(steps, window):
+        return None
+    return first.end_ns / 1e9 - first.seconds, last.end_ns / 1e9
+
+
+def _by_lines(steps: Mapping[int, Step], window: Sequence[int]) -> float:
+    """Seconds of the window by the times of its lines; 0 where they do not tell."""
+    first, last = steps[window[0]], steps[window[-1]]
+    if first.end_ns is None or last.end_ns is None or goes_back(steps, window):
+        return 0.0
+    return (last.end_ns - first.end_ns) / 1e9 + first.seconds
+
+
+def _sum_s(steps: Mapping[int, Step], window: Sequence[int]) -> float:
+    return math.fsum(steps[step].seconds for step in window)
+
+
+def samples_of(ranks: Ranks, windows: Windows, asked: int) -> int:
+    """Samples that all ranks tell of in these steps."""
+    return round(math.fsum(_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)))
+
+
+def samples_asked(windows: Windows, asked: int) -> int:
+    """Samples that the cell asks for in these steps; `asked`: of a step, all ranks together."""
+    return asked * sum(map(len, windows)) // len(windows)
+
+
+def _samples(steps: Mapping[int, Step], measured: Sequence[int], share: float) -> float:
+    """Of one rank; a step that does not tell them has its share of the global batch."""
+    told = [steps[step].samples for step in measured]
+    return math.fsum(share if samples is None else samples for samples in told)
+
+
+def _together(samples: Sequence[float], seconds: Sequence[float], mode: str) -> float:
+    """The time in which all ranks did their samples: the longest, or, where they do not wait, what the sum of their rates needs."""
+    if mode != "infer":
+        return max(seconds)
+    rate = math.fsum(count / took for count, took in zip(samples, seconds, strict=True) if took > 0)
+    return math.fsum(samples) / rate if rate else 0.0
+
+
+def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> dict[str, float]:
+    """Seconds by which the steps last longer than as many as long as the median step, by cause; negative where they are shorter."""
+    slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
+    waits = [max(steps[step].input_s or 0.0 for steps in ranks) for step in measured]
+    work = [own_work(ranks, step, mode) for step in measured]
+    ahead = [0.0 if own is None else max(0.0, max(own) - median(own) - wait) for own, wait in zip(work, waits, strict=True)]
+    parts = {"input": _beyond_median(waits), "stragglers": _beyond_median(ahead)}
+    parts["stalls"] = _beyond_median(slowest) - parts["input"] - parts["stragglers"]
+    parts["stragglers"] += alone_s - math.fsum(slowest)  # ranks that are slow in turn: no window is as long as the slowest of each step
+    return parts
+
+
+def _beyond_median(values: Sequence[float]) -> float:
+    """The sum of the values beyond as many of their median."""
+    return math.fsum(values) - len(values) * median(values)

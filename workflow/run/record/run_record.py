@@ -1,0 +1,252 @@
+"""The record of one attempt, schema `slipway.run/1`: everything measured and everything one must know to believe it. Pure.
+
+A missing number is null, never 0 or -1. The record carries the whole cell: nothing is ever read back from a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from base.foreign import text, whole
+from workflow.run.record.busy import busy, others_seen
+from workflow.run.record.columns import PROVENANCE_KINDS
+from workflow.run.record.continuation import checkpoint_of, joined, pushed_checkpoint, resumed_from
+from workflow.run.record.events import RankEvents
+from workflow.run.record.kinds import TOLD, Kind, NotBelieved, taker
+from workflow.run.record.model_check import unchecked_model
+from workflow.run.record.ok_check import contradiction
+from workflow.run.record.outcome import Ending
+from workflow.run.record.performance import performance, training
+from workflow.run.record.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, tells_wall, windows_of
+from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.record.told_check import clock_warnings, evaluation_warnings
+
+SCHEMA: Final = "slipway.run/1"
+MAX_WARNINGS: Final = 20
+MAX_SAID: Final = 200
+MAX_TOLD: Final = 1000
+"""Characters: as bytes less than a column takes."""
+OURS: Final = frozenset({"slipway_version", "git_sha", "git_dirty", "kernel", "os", "driver_version", "image", "image_digest", "image_id"})
+"""Provenance that we know, and a program cannot."""
+OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
+"""Provenance that may differ between ranks."""
+
+
+def measured(
+    events: Mapping[int, RankEvents],
+    world_size: int,
+    global_batch: int,
+    mode: str = "train",
+    model: tuple[str, int] | None = None,
+    steps: StepsAsked | None = None,
+) -> dict[str, Any]:
+    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, `window`: the numbers of its
+    first and last step, or None, `windows`: what would be wrong with the measured steps of a run that ended well, and `contradiction`: why
+    this was no run that ended `ok`, or None. `model`: name and parameter count of the cell's network; `steps`: what was asked of each
+    rank."""
+    starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
+    unchecked = unchecked_model(events, model[0]) if model is not None else []
+    miscounted = _miscounted(events, world_size, global_batch, mode)
+    window = _common(events, world_size)
+    return {
+        "performance": performance(events, world_size, global_batch, mode),
+        "training": training(events, world_size),
+        "provenance": program_provenance(starts),
+        "checkpoint": checkpoint_of(events),
+        "contradiction": contradiction(events, world_size, model, steps),
+        "window": [window[0], window[-1]] if window else None,
+        "windows": _windows(events),
+        "warnings": [*unchecked, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
+    }
+
+
+def program_provenance(starts: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """What the first rank's run_start says of the framework and its libraries; of OURS it says nothing. What becomes a column of the
+    tables is of the column's kind, or null."""
+    if not starts:
+        return {}
+    start = starts[min(starts)]
+    said = start.get("provenance")
+    kept = {key: value for key, value in (said if isinstance(said, dict) else {}).items() if key not in OURS}
+    told = {**kept, **{key: start.get(key) for key in ("framework", "framework_version")}}
+    return {**told, **{key: _tamed(told[key], PROVENANCE_KINDS[key]) for key in told.keys() & PROVENANCE_KINDS.keys()}}
+
+
+def _tamed(value: Any, kind: Kind) -> Any:
+    """What a program tells, as the readers of records take it: one wrong value makes a whole record unreadable."""
+    if kind is TOLD:
+        return value if isinstance(value, int | float | None) else text(value, MAX_TOLD)
+    number = whole(value)  # also of 85e9
+    try:
+        return taker("", kind, required=False)(value if number is None else number)
+    except NotBelieved:
+        return None
+
+
+def disagreements(starts: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """One warning for each thing that the ranks say differently: then they did not run the same program on the same libraries."""
+    if len(starts) < 2:
+        return []
+    views = {rank: {**_flat(start), "parameters": start.get("parameters")} for rank, start in starts.items()}
+    keys = sorted({key for view in views.values() for key in view})
+    found = []
+    for key in keys:
+        values: dict[str, list[int]] = {}
+        for rank, view in views.items():
+            values.setdefault(text(repr(view.get(key)), MAX_SAID), []).append(rank)
+        if len(values) > 1:
+            said = ", ".join(f"{value} on {_ranks(ranks)}" for value, ranks in sorted(values.items()))
+            found.append(f"ranks disagree on {key}: {said}")
+    return found
+
+
+def _flat(start: Mapping[str, Any]) -> dict[str, Any]:
+    said = start.get("provenance")
+    own = {key: start.get(key) for key in ("framework", "framework_version", "world_size")}
+    return {**{key: value for key, value in (said if isinstance(said, dict) else {}).items() if key not in OF_EACH_RANK}, **own}
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{' ...' if len(ranks) > 8 else ''}"
+
+
+def network_warnings(preflight: Mapping[str, Any] | None) -> list[str]:
+    """What the preflight found."""
+    return [f"network: {text}" for text in (preflight or {}).get("findings", [])]
+
+
+def _said(events: Mapping[int, RankEvents]) -> list[str]:
+    """What the programs warned of, each thing once."""
+    return list(dict.fromkeys(warning for _, entry in sorted(events.items()) for warning in entry.warnings))
+
+
+def _common(events: Mapping[int, RankEvents], world_size: int) -> list[int]:
+    """The measured steps that all ranks have."""
+    ranks = [entry.steps for _, entry in sorted(events.items())]
+    return measured_steps(ranks) if len(ranks) == world_size else []
+
+
+def _miscounted(events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str) -> list[str]:
+    """A warning where the ranks did another number of samples than the cell asks for in their steps; more than that are not counted."""
+    measured = _common(events, world_size)
+    if not measured:
+        return []
+    ranks = [entry.steps for _, entry in sorted(events.items())]
+    windows = windows_of(ranks, measured, mode)
+    told, asked = samples_of(ranks, windows, global_batch), samples_asked(windows, global_batch)
+    where = f"in {len(measured)} measured steps"
+    return [] if told == asked else [f"the ranks tell of {told} samples {where}, and the cell asks for {asked}"]
+
+
+def _windows(events: Mapping[int, RankEvents]) -> list[str]:
+    """A sentence each where ranks measure different steps, or one by a clock that goes back, or tells nothing."""
+    windows = {rank: own_steps(entry.steps) for rank, entry in sorted(events.items())}
+    back = [rank for rank, window in windows.items() if goes_back(events[rank].steps, window)]
+    warnings = [f"the clock of {_ranks(back)} goes back between measured steps: time between its steps is not known"] if back else []
+    silent = [rank for rank, window in windows.items() if window and not tells_wall(events[rank].steps, window, events[rank].stop)]
+    if silent and not back:
+        warnings.append(f"the wall time of the window is not known on {_ranks(silent)}: time between its steps is in no number")
+    said: dict[str, list[int]] = {}
+    for rank, window in windows.items():
+        said.setdefault(f"{len(window)} ({window[0]} to {window[-1]})" if window else "none", []).append(rank)
+    if any(window != windows[min(windows)] for window in windows.values()):
+        shown = ", ".join(f"{steps} on {_ranks(ranks)}" for steps, ranks in said.items())
+        warnings.append(text(f"ranks measure different steps: {shown}"))
+    return warnings
+
+
+def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str, Any], since: int | None) -> list[str]:
+    """Warnings where a run that ended well has no window, or another one than was asked for; `found`: of chain.joined; `since`: the first
+    step after a resume, from which on a shorter window is what is left."""
+    if ending.status != "ok":
+        return []
+    performance, steps = found.get("performance"), cell["steps"] or {}
+    count, asked = performance["num_measured_steps"] if performance else 0, steps.get("measured")
+    if not count:
+        cells = "" if asked is None else f", and the cell asks for {asked}"
+        return [f"no step was told as measured by every rank{cells}: the run has no rate", *found.get("windows", [])]
+    if since is None and asked not in (None, count):
+        return [f"the window has {count} measured steps, and the cell asks for {asked}", *found.get("windows", [])]
+    return [*_misplaced(found.get("window"), count, steps, since or 0), *found.get("windows", [])]
+
+
+def _misplaced(window: Sequence[int] | None, count: int, steps: Mapping[str, Any], since: int) -> list[str]:
+    """Other steps than those after the warm-up, such as the fastest ones, or the first, which compile."""
+    if window is None or "warmup" not in steps:
+        return []
+    begin = since + steps["warmup"]
+    if (window[0], window[1]) == (begin, begin + count - 1):
+        return []
+    return [f"the {count} measured steps are from {window[0]} to {window[1]}, and the cell asks for {begin} to {begin + count - 1}"]
+
+
+def _broken(events: Mapping[int, RankEvents]) -> list[str]:
+    counts = {rank: entry.broken_lines for rank, entry in sorted(events.items()) if entry.broken_lines}
+    return [f"rank {rank} wrote {count} lines that are no events, or tell a step again" for rank, count in counts.items()]
+
+
+def build_record(
+    run: Mapping[str, Any],
+    ending: Ending,
+    times: Mapping[str, Any],
+    found: Mapping[str, Any],
+    files: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The record.
+
+    `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
+    threads_per_rank, preflight, dataset, provenance, `splits`: samples of each of the dataset's, and `earlier`, the attempt it goes on
+    from, of chain.resumable); `times`: start, end, run_s, steps_s; `found`: of attempt.read_measured; `files`: path, bytes, blake3.
+    """
+    allocation, earlier = run["allocation"], run.get("earlier")
+    loads = dict(found.get("loads", []))
+    nodes = [{**node, "load": loads.get(index)} for index, node in enumerate(run["nodes"])]
+    own, found = found, joined(found, earlier)
+    return {
+        "schema": SCHEMA,
+        "run_id": run["run_id"],
+        "study": run["study"],
+        "cell": run["cell"],
+        "repeat": run["repeat"],
+        "attempt": run["attempt"],
+        "result_number": run["result_number"] if ending.kind == "result" else None,
+        "status": ending.status,
+        "kind": ending.kind,
+        "status_reason": ending.reason,
+        "failed_rank": ending.failed_rank(),
+        "time": {"start": times["start"], "end": times["end"]},
+        "run_s": times["run_s"],
+        "steps_s": times["steps_s"],
+        "scheduler": allocation["scheduler"],
+        "scheduler_version": allocation["scheduler_version"],
+        "job_id": allocation["job_id"],
+        "restart_count": allocation["restart_count"],
+        "site": run["site"],
+        "engine": run["engine"],
+        "exclusive": False if others_seen(nodes) else run["exclusive"],
+        "oversubscribed": allocation["oversubscribed"],
+        "nodes": nodes,
+        "world_size": run["cell"]["nodes"] * run["cell"]["gpus_per_node"],
+        "device": allocation["device"],
+        "threads_per_rank": run["threads_per_rank"],
+        "preflight": run["preflight"],
+        "performance": found.get("performance"),
+        "training": found.get("training"),
+        "resumed_from": resumed_from(earlier),
+        "checkpoint": pushed_checkpoint(found, files),
+        "dataset": run["dataset"],
+        "provenance": {**run["provenance"], **found.get("provenance", {})},
+        "busy": busy(nodes),
+        "warnings": [
+            *run.get("warnings", []),
+            *network_warnings(run["preflight"]),
+            *window_warnings(ending, run["cell"], found, None if earlier is None else earlier["step"]),
+            *clock_warnings(own, times["steps_s"]["train"], run["cell"]["mode"]),
+            *evaluation_warnings(own, run.get("splits")),
+            *found.get("warnings", []),
+        ][:MAX_WARNINGS]
+        + busy(nodes),
+        "files": sorted((dict(file) for file in files), key=lambda file: str(file["path"])),
+    }

@@ -1,0 +1,33 @@
+"""A record that its reader takes: at most as many bytes as the reader reads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from base.jsonfile import json_text
+from workflow.run.record.attempts import MAX_BYTES
+
+SEAL_BYTES: Final = 1 << 10
+"""Left for what is added when it is written."""
+MOST_SAID: Final = 2000
+
+
+def fitting(record: Mapping[str, Any], max_bytes: int = MAX_BYTES - SEAL_BYTES) -> Mapping[str, Any]:
+    """The record as it is, where it has at most `max_bytes`. Else without long values of its provenance, and with as many of its files as
+    have room; a warning says so. What a run left is never a reason to have no readable result of it."""
+    if len(json_text(record)) <= max_bytes:
+        return record
+    short = {key: value for key, value in record["provenance"].items() if len(json_text(value)) <= MOST_SAID}
+    warning = f"this record would have more than {max_bytes} bytes: it is without long values of provenance"
+    record = {**record, "provenance": short, "warnings": [warning, *record["warnings"]]}
+    left = max_bytes - len(json_text({**record, "files": []})) - SEAL_BYTES
+    kept = []
+    for file in record["files"]:
+        left -= len(json_text([[file]]))
+        if left >= 0:
+            kept.append(file)
+    if len(kept) == len(record["files"]):
+        return record
+    record["warnings"][0] = f"{warning}, and names {len(kept)} of {len(record['files'])} files"
+    return {**record, "files": kept}

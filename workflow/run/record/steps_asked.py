@@ -1,0 +1,46 @@
+"""How many steps a run was asked for, and whether its ranks told of so many. Pure.
+
+What a run did is what its events tell: a program that ends well without its steps has measured nothing, and is no `ok`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from workflow.run.record.events import MAX_STEPS, RankEvents
+
+MOST_WARMUP_OF_EPOCHS: Final = 10
+
+
+class StepsAsked(NamedTuple):
+    """Of each rank: steps in all, and how many of them in the measured window."""
+
+    total: int
+    measured: int
+
+
+def steps_asked(cell: Mapping[str, Any], train_samples: int, first: int = 0) -> StepsAsked:
+    """What is left from step `first` on, of `steps` {warmup, measured, total?} or of `epochs` of so many samples. After a resume the
+    warm-up comes again, and as much of the window as there is room for. Of more than is kept of a rank's events as much as is kept."""
+    if cell["epochs"] is not None:
+        total = cell["epochs"] * (train_samples // cell["global_batch_size"])
+        warmup = min(MOST_WARMUP_OF_EPOCHS, total // 5)
+        measured = total - warmup
+    else:
+        warmup, measured = cell["steps"]["warmup"], cell["steps"]["measured"]
+        total = cell["steps"].get("total") or warmup + measured
+    left = min(max(0, total - first), MAX_STEPS)
+    return StepsAsked(left, min(measured, max(0, left - warmup)))
+
+
+def too_few_steps(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
+    """The first rank that tells of fewer steps than were asked of it, measured ones first; None where there is none. How many samples they
+    hold, and whether all ranks measure the same steps, are warnings of the record."""
+    for rank, entry in sorted(events.items()):
+        measured = sum(step.measured for step in entry.steps.values())
+        if measured < asked.measured:
+            return f"rank {rank} ended well, and wrote {measured} of the {asked.measured} measured steps that were asked"
+        if len(entry.steps) < asked.total:
+            return f"rank {rank} ended well, and wrote {len(entry.steps)} of the {asked.total} steps that were asked"
+    return None

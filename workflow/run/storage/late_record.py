@@ -1,0 +1,217 @@
+"""What a run ended as whose files storage did not take: a note that is delivered with them, and the record that is made of them.
+
+Until all files of all its nodes are on storage the attempt is `prevented`, since its push was. Then it is the result that it would have
+been: its record is built from the note and the events, as the supervisor would have built it. A file counts only if it is what its node
+delivered. An attempt that was prevented anyway stays so, and its record lists its files. Under the run's lease; in a child with a time
+limit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
+
+from base.errors import PushError, RecordError
+from base.jsonfile import read_json
+from base.publish import remove_tree
+from base.seal import publish_sealed, read_sealed, sealed_text
+from base.typed import Check, Count, Like, read_as
+from workflow.run.record.outcome import RESULT, Ending, RankEnd
+from workflow.run.record.run_record import build_record
+from workflow.run.record.size import fitting
+from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.storage.attempt import read_measured
+from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, results_of
+
+logger = logging.getLogger(__name__)
+
+SCHEMA: Final = "slipway.ended/1"
+MAX_BYTES: Final = 64 << 20
+MOST_SHOWN: Final = 8
+ANY_BYTES: Final = 1 << 62
+"""Logs were cut when they were delivered."""
+LATE: Final = "storage did not take the result when the run ended; it was delivered later (slipway reap --push)"
+
+
+class _RankEnd(TypedDict):
+    ranks: Annotated[list[Count], Check("ranks", bool)]
+    host: str
+    exit_code: int | None
+    time: float
+    error_kind: str | None
+    error_message: str | None
+    oom_kill: bool
+    run_stop: bool
+    last_lines: str
+    failed_rank: Count | None
+    checkpoint: Count | None
+
+
+class _Said(TypedDict):
+    status: str
+    reason: str | None
+    rank_end: _RankEnd | None
+
+
+class _Facts(TypedDict):
+    allocation: dict[str, Any]
+    provenance: dict[str, Any]
+    preflight: dict[str, Any] | None
+    earlier: dict[str, Any] | None
+    nodes: list[dict[str, Any]]
+    warnings: list[str]
+
+
+class _Note(TypedDict):
+    schema: Literal["slipway.ended/1"]
+    facts: Annotated[dict[str, Any], Like(_Facts)]
+    times: dict[str, Any]
+    nodes: Annotated[list[Count], Check("the nodes that deliver", bool)]
+    parameters: Count
+    steps: NotRequired[tuple[Count, Count]]
+    """Of StepsAsked; a note of an earlier version has none."""
+    ending: _Said
+
+
+def ended_note(
+    facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any], nodes: Sequence[int], parameters: int, steps: StepsAsked
+) -> dict[str, Any]:
+    """Pure: what record.build_record needs besides the files. `nodes`: positions of those whose files make the result; `parameters`: of
+    the cell's model; `steps`: what was asked of each rank."""
+    end = ending.rank_end
+    return {
+        "schema": SCHEMA,
+        "facts": dict(facts),
+        "times": dict(times),
+        "nodes": list(nodes),
+        "parameters": parameters,
+        "steps": list(steps),
+        "ending": {"status": ending.status, "reason": ending.reason, "rank_end": None if end is None else end._asdict()},
+    }
+
+
+def complete_delivered(run_dir: Path) -> dict[int, str]:
+    """Make results of the attempts whose files were delivered, all of them; of the others the records that tell which files are there.
+    For each attempt that was looked at and is no result: why. Raises PushError, StorageError where storage does not take it."""
+    said = {}
+    for number in reversed(attempt_numbers(run_dir)):
+        directory = run_dir / "attempts" / str(number)
+        if not (directory / ENDED).is_file():
+            continue
+        if not _is_settled(directory):
+            said[number] = _completed(run_dir, directory)
+        if _is_result(directory):
+            said.pop(number, None)
+            for part in _parts(directory):
+                remove_tree(part)
+    return said
+
+
+def _completed(run_dir: Path, directory: Path) -> str:
+    """A note that is not one of ours makes no result: the attempt stays what its record says. Why it is no result."""
+    try:
+        note = read_as(_Note, read_json(directory / ENDED, max_bytes=MAX_BYTES), directory / ENDED)
+        run = _run_of(run_dir, note["nodes"])
+        delivered, files = _gather(directory, note["nodes"])
+        is_result = Ending(status=note["ending"]["status"]).kind == RESULT
+        missing = sorted(set(note["nodes"]) - delivered) if is_result else []
+        record = _record(directory, note, run, not missing, files)
+    except (RecordError, PushError, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        logger.warning("%s: no record can be made of what was delivered (%s): the attempt stays prevented", directory, error)
+        return f"it makes no result: {error}"
+    publish_sealed(directory / RECORD, record)
+    for part in _parts(directory):
+        if int(part.name.rpartition("-")[2]) in delivered:
+            remove_tree(part)
+    if missing:
+        shown = ", ".join(map(str, missing[:MOST_SHOWN]))
+        return f"files of other nodes are missing (node {shown}): deliver there too; until then it is no result"
+    return f"attempt {directory.name} was prevented ({record['status']}), its files are on storage"
+
+
+def _gather(directory: Path, nodes: Sequence[int]) -> tuple[set[int], list[dict[str, Any]]]:
+    """The files of the nodes that have delivered, together in `directory`, and which nodes these are. Raises RecordError for a node that
+    has no such position, PushError where a file is not what its node delivered."""
+    from data_prep.push import push_files
+    from data_prep.push.delivered import list_name, read_list
+    from data_prep.push.publish import compare_files
+
+    files, delivered = read_list(directory, directory.name), {0}
+    for index in nodes[1:]:
+        part = directory.with_name(f"{directory.name}.node-{index}")
+        if (part / list_name(part.name)).is_file():
+            logger.info("attempt %s: the files that node %d delivered are put beside the others", directory.name, index)
+            compare_files(part, read_list(part, part.name))
+            push_files(part, directory, log_bytes=ANY_BYTES)
+        if (directory / list_name(part.name)).is_file():
+            files += read_list(directory, part.name)
+            delivered.add(index)
+    compare_files(directory, files)
+    return delivered, [file for file in files if file["path"] != RECORD]
+
+
+def _run_of(run_dir: Path, nodes: Sequence[int]) -> dict[str, Any]:
+    """{study, run_id, cell, repeat, result_number} of the run, as the study says. Raises RecordError where `nodes` are not of it."""
+    from workflow.study.resolved import find_run, read_resolved
+
+    content = read_resolved(run_dir.parents[1])
+    run = find_run(content, run_dir.name)
+    cell = run.cell.to_json()
+    if list(nodes) != sorted(set(nodes)) or nodes[0] != 0 or nodes[-1] >= cell["nodes"]:
+        raise RecordError(f"its note names the nodes {list(nodes)[:MOST_SHOWN]}, and the run has {cell['nodes']}, from 0 on")
+    number = max((result.number for result in results_of(run_dir)), default=0) + 1
+    return {"study": content["study"], "run_id": run_dir.name, "cell": cell, "repeat": run.repeat, "result_number": number}
+
+
+def _record(directory: Path, note: _Note, run: Mapping[str, Any], whole: bool, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the attempt is now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
+    from workflow.run.record.model import validate_record
+    from workflow.run.record.reading import read_fields
+
+    facts = {**note["facts"], **run, "attempt": int(directory.name), "warnings": [*note["facts"]["warnings"], LATE]}
+    steps = StepsAsked(*note["steps"]) if "steps" in note else None
+    device, status = note["facts"]["allocation"]["device"], note["ending"]["status"]
+    found = read_measured(str(directory), run["cell"], note["parameters"], steps, device, status)
+    record = dict(
+        fitting(build_record(facts, _ending(directory, note["ending"], whole, found["contradiction"]), note["times"], found, files))
+    )
+    validate_record(record)
+    read_fields(sealed_text(record))
+    return record
+
+
+def _ending(directory: Path, said: _Said, whole: bool, contradiction: str | None) -> Ending:
+    """That of the run; while files are missing what its record says, which is prevented."""
+    end: Any = said["rank_end"]
+    rank_end = None if end is None else RankEnd(**{**end, "ranks": tuple(end["ranks"])})
+    if not whole:
+        record = read_sealed(directory / RECORD)
+        return Ending(status=record["status"], reason=record["status_reason"], rank_end=rank_end)
+    if said["status"] == "ok" and contradiction is not None:
+        return Ending(status="error", reason=contradiction)
+    return Ending(status=said["status"], reason=said["reason"], rank_end=rank_end)
+
+
+def _parts(directory: Path) -> list[Path]:
+    """Those of other nodes, as they were delivered."""
+    return [path for path in directory.parent.glob(f"{directory.name}.node-*") if path.name.rpartition("-")[2].isdecimal()]
+
+
+def _is_result(directory: Path) -> bool:
+    return _said(directory).get("kind") == RESULT
+
+
+def _is_settled(directory: Path) -> bool:
+    """Whether its record needs no other look: a result; prevented, with its files listed, and nothing was delivered since."""
+    record = _said(directory)
+    return record.get("kind") == RESULT or (bool(record.get("files")) and not _parts(directory))
+
+
+def _said(directory: Path) -> dict[str, Any]:
+    try:
+        record = read_sealed(directory / RECORD)
+    except RecordError:
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -1,0 +1,117 @@
+"""The beginning of a run on network storage: its cell, its allocation, its lease. Runs in a short-lived child with a time limit."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from base.logs import private_umask
+from base.publish import remove_tree
+from cluster import processes
+from cluster.holding import holder_of
+from cluster.schedulers import SCHEDULERS, get_scheduler
+from cluster.types import Holder
+from workflow.run.plan import TAG, allocation_request, attempt_tag
+from workflow.run.record.continuation import resumable
+from workflow.run.record.deadline import budget_of
+from workflow.run.storage import lease as leases
+from workflow.run.storage.late_record import complete_delivered
+from workflow.run.storage.results import attempt_numbers, publish_newest, records, results_of
+from workflow.study.spread import SETS, node_sets
+
+
+def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Read study.json, take the allocation and the lease. Raises ConfigError, AllocationError, LeaseError, RecordError, StorageError.
+
+    `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is published, unless it is,
+    the lease is given back, and nothing is to be trained: `done` is {attempt, status}, otherwise None. Whoever comes too late, or twice,
+    or after Snakemake has lost the record, ends here.
+
+    Returns study, run_id, cell, repeat, site, limits, allocation, attempt, token, tag, result_number, run_dir, `resumable` (attempts to go
+    on from, of chain.resumable), `done`.
+    """
+    from workflow.study.resolved import find_run, read_resolved
+
+    content = read_resolved(Path(results))
+    run = find_run(content, run_id)
+    cell, site = run.cell.to_json(), content["site"]
+    private_umask(site["shared"] == "group")
+    scheduler = get_scheduler(site["scheduler"])
+    if not scheduler.detect(environ):
+        from workflow.study.site import Site, refuse_foreign_scheduler
+
+        refuse_foreign_scheduler(Site.from_json(site), environ)
+    limits = content["limits"]
+    request = allocation_request(cell, content["cells"], site, limits["walltime_s"], _node_set(content, run_id, environ))
+    allocation = scheduler.allocate(request, environ, supervisor)
+    run_dir = Path(results, "runs", run_id)
+    holder = holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
+    mine, dead = leases.acquire(run_dir, lambda found: _next_lease(run_dir, holder, found), holder_alive, describe_holder)
+    if dead is not None:
+        sweep_dead(run_dir, run_id, dead)
+    complete_delivered(run_dir)
+    found = results_of(run_dir)
+    publish_newest(run_dir, found)
+    done = found[0] if found and found[0].number > after else None
+    if done is not None:
+        leases.release(run_dir, mine.token)
+    return {
+        "study": content["study"],
+        "run_id": run_id,
+        "cell": cell,
+        "repeat": run.repeat,
+        "site": site,
+        "limits": limits,
+        "allocation": allocation.to_json(),
+        "attempt": mine.attempt,
+        "token": mine.token,
+        "tag": attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
+        "result_number": max((result.number for result in found), default=0) + 1,
+        "run_dir": str(run_dir),
+        "resumable": resumable(records(run_dir, attempt_numbers(run_dir)), cell, budget_of(site, limits)),
+        "done": None if done is None else {"attempt": done.attempt, "status": done.status},
+    }
+
+
+def _node_set(content: Mapping[str, Any], run_id: str, environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Where the job's nodes are divided into sets, so that repeats are on different ones: this run's, and how many there are."""
+    sets = environ.get(SETS, "")
+    if not sets.isdecimal() or int(sets) < 2:
+        return None
+    taken = node_sets((entry["cell_id"] for entry in content["runs"]), int(sets))
+    return next(index for entry, index in zip(content["runs"], taken, strict=True) if entry["run_id"] == run_id), int(sets)
+
+
+def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> leases.Lease:
+    return leases.new_lease(holder, max([0, *attempt_numbers(run_dir), dead.attempt if dead else 0]) + 1)
+
+
+def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
+    """What the dead holder left: half-pushed attempts on storage, processes of its attempt on this machine."""
+    for part in (run_dir / "attempts").glob(".*.part-*"):
+        remove_tree(part)
+    if dead.holder.boot_id == processes.boot_id():
+        theirs = attempt_tag(run_id, dead.attempt, where_and_who(run_dir, dead.token))
+        left = processes.tagged(TAG, lambda tag: tag == theirs)
+        processes.send(left, signal.SIGKILL)
+
+
+def where_and_who(run_dir: Path, token: str) -> str:
+    """Pure: for a tag: 16 letters that are the same in all attempts of this run directory and of no other, and the holding's token. The
+    same cell can run for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
+    return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"
+
+
+def holder_alive(holder: Holder) -> bool | None:
+    """Whether the holder of a lease lives, by its scheduler; None where that scheduler is unknown here."""
+    scheduler = SCHEDULERS.get(holder.scheduler)
+    return None if scheduler is None else scheduler.holder_alive(holder)
+
+
+def describe_holder(holder: Holder) -> str:
+    """For the message that refuses a run."""
+    scheduler = SCHEDULERS.get(holder.scheduler)
+    return f"job {holder.job_id} of {holder.scheduler} on {holder.host}" if scheduler is None else scheduler.describe_holder(holder)

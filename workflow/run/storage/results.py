@@ -1,0 +1,88 @@
+"""Which results a run has on storage, and its record.json, which is that of the newest. The functions are for who holds the run's lease,
+and touch network storage: call them in a child with a time limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from base.errors import RecordError
+from base.jsonfile import read_content
+from base.seal import publish_checked, read_sealed
+from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.believing import record_of
+from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.outcome import RESULT
+
+RECORD: Final = "record.json"
+ENDED: Final = "ended.json"
+"""Of a result that storage did not take when it was made: see ended.py."""
+
+
+class Result(NamedTuple):
+    """A result: its number among the run's results, its attempt, and how it ended."""
+
+    number: int
+    attempt: int
+    status: str
+
+
+def attempt_numbers(run_dir: Path) -> list[int]:
+    """Numbers of the attempts on storage, newest first, those that lost their lease and nodes' late parts included."""
+    directory = run_dir / "attempts"
+    if not directory.is_dir():
+        return []
+    found = [entry.name.split(".")[0] for entry in directory.iterdir() if not entry.name.startswith(".")]
+    return sorted({int(name) for name in found if name.isdecimal() and int(name)}, reverse=True)
+
+
+def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """The records of these attempts; one that is missing, torn or changed is passed over."""
+    for number in numbers:
+        path = run_dir / "attempts" / str(number) / RECORD
+        try:
+            if path.is_file():
+                yield read_sealed(path)
+        except RecordError:
+            continue
+
+
+def results_of(run_dir: Path) -> list[Result]:
+    """All results, newest attempt first; the published one too, whose attempt's directory somebody may have removed. A record that its
+    reader does not believe is none."""
+    own = (_believed(run_dir, attempt)[1] for attempt in attempt_numbers(run_dir))
+    found = {result.attempt: result for result in own if result is not None}
+    published = published_result(run_dir)
+    if published is not None:
+        found.setdefault(published.attempt, published)
+    return [found[attempt] for attempt in sorted(found, reverse=True)]
+
+
+def published_result(run_dir: Path) -> Result | None:
+    """What the run's record.json says; None where it is missing or not believed."""
+    return _believed(run_dir)[1]
+
+
+def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
+    """Make record.json, to the byte, the record of the newest of `results`, unless it is or that attempt's own copy is gone; whether
+    something was written. Raises PushError, StorageError."""
+    content, result = _believed(run_dir, results[0].attempt) if results else (b"", None)
+    if result is None or content == _believed(run_dir)[0]:
+        return False
+    publish_checked(run_dir / RECORD, content)
+    return True
+
+
+def _believed(run_dir: Path, attempt: int | None = None) -> tuple[bytes, Result | None]:
+    """The bytes of an attempt's record, None: of the published one, and the result that it is; None where it is missing, prevented, or
+    not believed by the reader of the tables."""
+    path = run_dir / RECORD if attempt is None else run_dir / "attempts" / str(attempt) / RECORD
+    try:
+        content = read_content(path, max_bytes=MAX_BYTES)
+        record = record_of(content, run_dir.name, attempt)
+    except (RecordError, NotBelieved):
+        return b"", None
+    if record["kind"] != RESULT:
+        return content, None
+    return content, Result(number=record["result_number"], attempt=record["attempt"], status=record["status"])

@@ -1,0 +1,97 @@
+"""What the record says besides the ending and the events: who ran where, when, with what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from base.errors import SlipwayError
+from containers.engines.bare import NAME as BARE
+from workflow.run.link.calls import Call
+from workflow.run.plan import at_site, threads_per_rank
+from workflow.run.record.step_clock import Clock
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
+
+if TYPE_CHECKING:
+    from workflow.run.supervisor.supervisor import Supervisor
+
+STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checked_bytes", "hit", "seconds")
+
+
+def times_of(clock: Clock) -> dict[str, Any]:
+    """`start`, `end`, `run_s`, `steps_s`, as of now."""
+    steps = clock.steps_s()
+    return {
+        "start": clock.start.isoformat(timespec="milliseconds"),
+        "end": clock.end().isoformat(timespec="milliseconds"),
+        "run_s": clock.run_s(),
+        "steps_s": steps,
+    }
+
+
+def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
+    """The first argument of record.build_record."""
+    head = nodes.all[0].said.get("ready", {}).get("facts", {})
+    return {
+        **{key: run.run[key] for key in ("run_id", "study", "cell", "repeat", "attempt", "result_number", "allocation")},
+        "site": run.run["site"]["name"],
+        "engine": run.run["site"]["engine"],
+        "nodes": [_node_record(node) for node in nodes.all],
+        "threads_per_rank": threads_per_rank(run.run["cell"], run.allocation.head),
+        "preflight": run.preflight and run.preflight.record,
+        "earlier": run.resumed,
+        "exclusive": run.allocation.exclusive,
+        "warnings": run.warnings,
+        "dataset": {key: run.work["dataset"][key] for key in ("name", "digest", "samples", "bytes")},
+        "splits": run.work["dataset"]["splits"],
+        "provenance": {
+            **_provenance(run.provenance),
+            **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
+            "driver_version": _driver(nodes) if run.allocation.device == "cuda" else None,
+            **_image_provenance(run),
+        },
+    }
+
+
+def _driver(nodes: Nodes) -> str | None:
+    """Of all nodes; several where they differ."""
+    found = {node.said.get("ready", {}).get("facts", {}).get("driver_version") for node in nodes.all}
+    return " + ".join(sorted(version for version in found if version)) or None
+
+
+def _image_provenance(run: Supervisor) -> dict[str, Any]:
+    """What the containers were started from: as it was named, and what that was pinned to, where it was."""
+    if run.run["site"]["engine"] == BARE:
+        return {}
+    pinned = (run.work["image"] or {}).get("image", {})
+    reference = pinned.get("reference") or at_site(run.work["framework"], run.run["site"])["image"]
+    return {"image": reference, "image_digest": pinned.get("digest"), "image_id": pinned.get("image_id")}
+
+
+def _node_record(node: NodeHandle) -> dict[str, Any]:
+    facts, staged = node.said.get("ready", {}).get("facts", {}), node.said.get("staged")
+    models = node.node.gpu_models or (None,) * len(node.node.gpus)
+    return {
+        "name": node.node.name,
+        "hostname": facts.get("hostname", node.node.hostname),
+        "cores": list(node.node.cores),
+        "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
+        "gpus_seen": node.said.get("gpus", {}).get("seen"),
+        "cpu_model": facts.get("cpu_model"),
+        "machine_cores": facts.get("machine_cores"),
+        "memory_bytes": facts.get("memory_bytes"),
+        "network": facts.get("network"),
+        "driver_version": facts.get("driver_version"),
+        "image_s": (staged or {}).get("image_s"),
+        "stage": staged and {key: staged.get(key) for key in STAGED},
+    }
+
+
+def _provenance(call: Call | None) -> dict[str, Any]:
+    """Of this checkout; null where it was not known in time."""
+    unknown: dict[str, Any] = {key: None for key in ("slipway_version", "git_sha", "git_dirty", "python")}
+    if call is None or not call.finished:
+        return unknown
+    try:
+        return dict(call.result())
+    except SlipwayError:
+        return unknown

@@ -1,0 +1,322 @@
+"""The end of a run, whatever ended it: stop, collect, push, release, publish the record; or give the run back if nothing had begun.
+
+Order: ranks stopped, results pushed, the dataset's lease dropped, the record last. A result that storage does not take stays on its
+nodes, and the attempt counts as prevented.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from base.errors import Cancelled, LeaseError, PushError, SlipwayError, error_named
+from base.units import format_duration, some
+from containers.engines.bare import NAME as BARE
+from workflow.run.record.outcome import RESULT, Ending
+from workflow.run.record.run_record import build_record
+from workflow.run.record.steps_asked import StepsAsked, steps_asked
+from workflow.run.record.summary import measured_words
+from workflow.run.storage import attempt
+from workflow.run.storage.late_record import ended_note
+from workflow.run.supervisor.facts import run_facts, times_of
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
+
+if TYPE_CHECKING:
+    from workflow.run.supervisor.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+STOP_S: Final = 12.0
+SLOW_STOP_S: Final = 70.0
+"""For an engine whose daemon is slow: a container that is not removed is left to others. Who is cancelled has no time for that."""
+COLLECT_S: Final = 30.0
+RELEASE_S: Final = 10.0
+LEAVE_S: Final = 10.0
+GIVE_UP_S: Final = 10.0
+REQUEUE_S: Final = 30.0
+CANCELLED_PUSH_S: Final = 10.0
+LEAST_PUSH_S: Final = 10.0
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
+"""Results that are made of every node's files: measurements, a checkpoint."""
+
+
+def give_up(run: Supervisor, ending: Ending) -> int:
+    """Nothing had begun: end the node programs, give the run back. The exit code."""
+    if ending.reason:
+        logger.info("%s: %s", ending.status, ending.reason)
+    _part(run, pending=None)
+    _wait_for_lease(run)
+    if run.run:
+        _try(run, "release of the run", attempt.give_up, run.run)
+    return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
+
+
+def _wait_for_lease(run: Supervisor) -> None:
+    """Cancelled while the lease was being taken: wait for it, to give it back."""
+    if run.preparing is None or run.run:
+        return
+    run.loop.until(lambda: run.preparing is None or run.preparing.finished, GIVE_UP_S)
+    with contextlib.suppress(SlipwayError):
+        run.run = run.preparing.result() if run.preparing.finished else {}
+
+
+def finish(run: Supervisor) -> int:
+    """The attempt is pushed and its record published. The exit code."""
+    return _Finish(run).main()
+
+
+def _part(run: Supervisor, pending: Any) -> None:
+    """The node programs leave; `pending(node)` is what a node is to keep."""
+    if run.nodes is None:
+        return
+    run.nodes.leave()
+    for node in run.nodes.all:
+        run.nodes.dismiss(node, pending=None if pending is None else pending(node))
+    if not run.nodes.wait_for_end(LEAVE_S):
+        logger.warning("a node program had to be killed")
+    run.nodes.close()
+
+
+def _try(run: Supervisor, what: str, function: Any, *arguments: Any) -> None:
+    try:
+        run.call(what, function, *arguments, timeout_s=GIVE_UP_S)
+    except SlipwayError as error:
+        logger.warning("%s", error)
+
+
+class _Finish:
+    """The steps after training, in order."""
+
+    def __init__(self, run: Supervisor) -> None:
+        assert run.ending is not None
+        assert run.nodes is not None
+        self.run = run
+        self.nodes: Nodes = run.nodes
+        self.loop = run.loop
+        self.clock = run.clock
+        self.ending: Ending = run.ending
+        self.part: str | None = None
+        self.files: dict[int, list[dict[str, Any]]] = {}
+        self.found: dict[str, Any] = {}
+
+    def main(self) -> int:
+        if self.ending.status != "ok":
+            logger.error("%s: %s", self.ending.status, self.ending.reason)
+            if self.ending.rank_end is not None and self.ending.rank_end.last_lines:
+                logger.error("its last lines:\n%s", self.ending.rank_end.last_lines)
+        self.clock.enter("result")
+        self._ask("stop", "stopped", self._stop_limit_s())
+        self._look_at_leftovers()
+        self._ask("collect", "collected", COLLECT_S)
+        self._look_at_owners()
+        self._push_and_publish()
+        if self.ending.requeue:
+            self._requeue()
+        if self.ending.status == "ok":
+            logger.info("%s: ok in %s%s", self.run.run_id, format_duration(self.clock.run_s()), measured_words(self.found))
+        return self.ending.exit_code
+
+    def _ask(self, do: str, answer: str, limit_s: float) -> None:
+        """Tell the nodes that are there, and wait for them, for as long as is reasonable."""
+        self.nodes.forget(answer)
+        self.nodes.tell(do)
+        if not self.loop.until(lambda: all(node.has_said(answer) for node in self.nodes.present()), limit_s):
+            late = ", ".join(node.node.name for node in self.nodes.present() if not node.has_said(answer))
+            logger.warning("%s did not %s within %.0f s", late, do, limit_s)
+
+    def _look_at_leftovers(self) -> None:
+        """What could not be ended is told: whoever measures there next is disturbed by it."""
+        left = not_clean(self.nodes.present())
+        if left:
+            warning = f"not all that this run started could be ended on {', '.join(left)}: see the node's log"
+            self.run.warnings.append(warning)
+            logger.warning("%s", warning)
+
+    def _look_at_owners(self) -> None:
+        """A file that is not the user's: the run was not what it should have been, however it ended."""
+        said = [(node.node.name, path) for node in self.nodes.all for path in node.said.get("collected", {}).get("strangers", [])]
+        if not said:
+            return
+        shown = some([f"{path} on {name}" for name, path in said], 3)
+        reason = f"files of another user are among the run's own: {shown}; whatever made them ran with rights that no program of a run has"
+        self.run.warnings.append(reason)
+        if self.ending.status == "ok":
+            self.ending = Ending(status="error", reason=reason)
+        logger.error("%s", reason)
+
+    def _requeue(self) -> None:
+        """Last of all, since the scheduler then ends this job: put it back into the queue, to go on from the checkpoint."""
+        try:
+            self.run.call("requeue", self.run.scheduler.requeue, self.run.allocation, timeout_s=REQUEUE_S)
+        except SlipwayError as error:
+            logger.info("the job is not put back into the queue (%s): the same command goes on with the run", error)
+        else:
+            logger.info("the job is put back into the queue, and goes on from the checkpoint")
+
+    # -- push and publish
+
+    def _push_and_publish(self) -> None:
+        push_until = time.monotonic() + self._push_limit_s()
+        pending: SlipwayError | None = None
+        try:
+            self.clock.enter("push")
+            logger.info("push: the result goes to storage")
+            self._repeat("push", self._push, push_until)
+            self.clock.enter("release")
+            self._ask("release", "released", RELEASE_S)
+            self._repeat("publish", self._publish, push_until)
+        except LeaseError as error:
+            self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
+            logger.error("%s", error)
+        except SlipwayError as error:
+            pending = error
+            self._keep(error)
+        if pending is None:
+            _part(self.run, pending=None)
+
+    def _in_a_hurry(self) -> bool:
+        """The scheduler kills what is left some 30 s after it has told us to end."""
+        return self.ending.status in ("cancelled", "preempted") and not self.ending.planned
+
+    def _stop_limit_s(self) -> float:
+        if self.run.run["site"]["engine"] == BARE or self._in_a_hurry():
+            return STOP_S
+        return max(STOP_S, min(SLOW_STOP_S, self.run.time.deadline - time.monotonic()))
+
+    def _push_limit_s(self) -> float:
+        if self._in_a_hurry():
+            return CANCELLED_PUSH_S
+        limit = self.run.limits.get("push_s")
+        return float(limit) if limit is not None else max(LEAST_PUSH_S, self.run.time.deadline - time.monotonic())
+
+    def _repeat(self, what: str, step: Any, until: float) -> None:
+        """`step(seconds left)` until it succeeds or time is over. A lost lease is final. Raises the last error."""
+        pause = FIRST_PAUSE_S
+        cancels = self.run.cancels
+        while True:
+            try:
+                step(max(1.0, until - time.monotonic()))
+                return
+            except LeaseError:
+                raise
+            except SlipwayError as error:
+                left = until - time.monotonic()
+                if left < pause or self.run.cancels > cancels:
+                    raise
+                logger.warning("%s failed: %s; again in %.0f s, for %s more", what, error, pause, format_duration(left))
+            self.loop.until(lambda: self.run.cancels > cancels, pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _push(self, left_s: float) -> None:
+        """Every node copies its files into the attempt's part directory; what the events say is read from there."""
+        run = self.run
+        self._judge_lost()
+        if self.part is None:
+            self.part = run.call("push", attempt.make_part, run.run["run_dir"], run.run["attempt"], timeout_s=left_s)
+        self.nodes.forget("pushed", "failed")
+        missing = [node for node in self.nodes.present() if node.index not in self.files]
+        for node in missing:
+            self.nodes.send(node, "push", part=self.part, limit_s=left_s)
+        self.loop.until(lambda: all(_answered(node) for node in missing), left_s + 5)
+        problems = []
+        for node in missing:
+            if node.has_said("pushed"):
+                self.files[node.index] = node.said["pushed"]["files"]
+            elif node.lost:
+                self._begin_again()
+                raise PushError(f"{node.node.name} was lost while it pushed")
+            else:
+                problems.append(_push_error(node))
+        if problems:
+            raise problems[0]
+        arguments = (self.part, run.run["cell"], run.work["model"]["parameters"], self._steps_asked(), run.allocation.device)
+        status = self.ending.status
+        self.found = run.call("push", attempt.read_measured, *arguments, status, timeout_s=left_s)
+        if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
+            self.ending = Ending(status="error", reason=wrong)
+            logger.error("%s", wrong)
+
+    def _steps_asked(self) -> StepsAsked:
+        first = int(self.run.resumed["step"]) if self.run.resumed else 0
+        return steps_asked(self.run.run["cell"], self.run.work["train_samples"], first)
+
+    def _judge_lost(self) -> None:
+        """A node that went after its ranks had ended well, and before its files were on storage, took them along: no result is whole."""
+        gone = [node.node.name for node in self.nodes.all if node.lost and node.index not in self.files]
+        if gone and self.ending.status in NEED_ALL_FILES:
+            reason = f"the run ended {self.ending.status}, and {', '.join(gone)} was lost before its files were on network storage"
+            self.ending = Ending(status="node_lost", reason=reason)
+            logger.error("%s", reason)
+
+    def _begin_again(self) -> None:
+        """Half of a lost node's files are in the part directory: the others push into a new one."""
+        assert self.part is not None
+        _try(self.run, "removal of the half-pushed attempt", attempt.remove_part, self.part)
+        self.part, self.files = None, {}
+
+    def _publish(self, left_s: float) -> None:
+        files = [file for node_files in self.files.values() for file in node_files]
+        arguments = (self.run.run, self.part, files, lambda: self._record(self.ending, files))
+        self.run.call("publish", attempt.publish_attempt, *arguments, timeout_s=left_s)
+
+    def _record(self, ending: Ending, files: list[dict[str, Any]]) -> dict[str, Any]:
+        return build_record(run_facts(self.run, self.nodes), ending, times_of(self.clock), self.found, files)
+
+    # -- what storage did not take
+
+    def _keep(self, error: SlipwayError) -> None:
+        """The result stays on its nodes under pending.json, and the attempt is a prevented one."""
+        was = self.ending
+        reason = f"the run ended {was.status}, and its result could not be pushed: {error}"
+        code = type(error) if was.kind == "result" else None
+        self.ending = Ending(
+            status=was.status if was.kind == "prevented" else "storage",
+            reason=reason if was.kind == "result" else f"{was.reason}; {reason}",
+            rank_end=was.rank_end,
+            error=code or was.error,
+        )
+        logger.error("%s", reason)
+        if self.part is not None:
+            _try(self.run, "removal of the half-pushed attempt", attempt.remove_part, self.part)
+        self.clock.enter("release")
+        self._ask("release", "released", RELEASE_S)
+        record, ended = self._record(self.ending, []), self._ended(was)
+        target = Path(self.run.run["run_dir"], "attempts", str(self.run.run["attempt"]))
+        text = str(error)
+
+        def pending(node: NodeHandle) -> dict[str, Any]:
+            own = target if node.index == 0 else target.with_name(f"{target.name}.node-{node.index}")
+            notes = (record, ended) if node.index == 0 else (None, None)
+            return {"target": str(own), "reason": text, "record": notes[0], "ended": notes[1]}
+
+        _part(self.run, pending)
+
+    def _ended(self, was: Ending) -> dict[str, Any]:
+        """What it will be when it is delivered from all nodes that have files of it: `was`; prevented, where those are not enough."""
+        present = [node.index for node in self.nodes.present()]
+        enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
+        ending = was if enough else self.ending
+        facts, parameters = run_facts(self.run, self.nodes), self.run.work["model"]["parameters"]
+        return ended_note(facts, ending, times_of(self.clock), present, parameters, self._steps_asked())
+
+
+def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
+    """Pure: the names of those that did not say that they have ended all."""
+    return [node.node.name for node in nodes if not node.said.get("stopped", {}).get("clean", False)]
+
+
+def _answered(node: NodeHandle) -> bool:
+    return node.lost or node.has_said("pushed") or node.said.get("failed", {}).get("during") == "push"
+
+
+def _push_error(node: NodeHandle) -> SlipwayError:
+    said = node.said.get("failed")
+    if said is None:
+        return PushError(f"{node.node.name} did not end its push in time")
+    return error_named(said["error"], PushError)(said["message"])

@@ -1,0 +1,246 @@
+"""The node programs as the supervisor sees them: launched, let in, heard, lost."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from base.command import last_lines
+from base.logs import masked, printable
+from base.rooms import rooms_environ
+from cluster.launching import Launched
+from cluster.types import Allocation, Launch, Node
+from workflow.run.link.channel import Channel
+from workflow.run.link.event_loop import Loop
+from workflow.run.link.listener import Door
+from workflow.run.link.messages import SAID, check
+from workflow.run.link.protocol import Link, ProtocolError, new_token
+
+logger = logging.getLogger(__name__)
+
+ALIVE_EVERY_S: Final = 5.0
+AFTER_HANGING_UP_S: Final = 0.1
+SILENCE_S: Final = 30.0
+TOLD_S: Final = 3.0
+PATIENCE_S: Final = 300.0
+"""How long a launch is tried again while the scheduler is silent."""
+PAUSE_S: Final = 5.0
+
+
+class NodeHandle:
+    """One node program. `said` holds its last message of each kind."""
+
+    def __init__(self, index: int, node: Node) -> None:
+        self.index = index
+        self.node = node
+        self.channel: Channel | None = None
+        self.lost = False
+        self.dismissed = False
+        """It was told to end, and does that by itself: its launch, which ends after it, is left alone meanwhile."""
+        self.heard = time.monotonic()
+        self.said: dict[str, dict[str, Any]] = {}
+
+    def has_said(self, what: str) -> bool:
+        """Whether a message of this kind has come since it was last forgotten."""
+        return what in self.said
+
+
+class Nodes:
+    """All node programs of an allocation, which come in at `address`, one of ours. `on_message(node, message)` and `on_lost(node, why)` are
+    called in the loop; a node that says nothing for `silence_s` is lost."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        allocation: Allocation,
+        address: str,
+        on_message: Callable[[NodeHandle, dict[str, Any]], None],
+        on_lost: Callable[[NodeHandle, str], None],
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self._loop, self._on_message, self._on_lost, self._silence_s = loop, on_message, on_lost, silence_s
+        self._token = new_token()
+        self._launched: list[Launched] = []
+        self._leaving = False
+        self.launched = time.monotonic()
+        """When the last launch was started, or will be: node programs are waited for from then on."""
+        self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
+        self._door = Door(loop, address, self._token, self._expects, self._admit, len(self.all))
+        self.address = self._door.address
+        loop.every(min(ALIVE_EVERY_S, silence_s / 4), self._say_alive)
+
+    # -- coming up
+
+    def launch(self, launches: Iterable[Launch], environ: Mapping[str, str], held: tuple[int, ...] = ()) -> None:
+        """Start the commands that bring node programs up; they inherit the descriptors `held`. Raises AllocationError."""
+        env = {**environ, **rooms_environ(environ)}
+        for launch in launches:
+            self._launch(launch, env, held, time.monotonic() + PATIENCE_S)
+
+    def _launch(self, launch: Launch, env: Mapping[str, str], held: tuple[int, ...], give_up: float) -> None:
+        launched = Launched(launch, self._token.hex().encode() + b"\n", env, held)
+        self._launched.append(launched)
+        self.launched = time.monotonic()
+        again = partial(self._launch, launch, env, held, give_up)
+        self._loop.watch(launched.stderr_fd, partial(self._words, launched))
+        self._loop.watch(launched.exit_fd, partial(self._launch_ended, launched, again, give_up))
+
+    def _words(self, launched: Launched) -> None:
+        words = launched.read_stderr()
+        if words:
+            sys.stderr.write(printable(masked(words.decode(errors="replace"))))
+            sys.stderr.flush()
+        else:
+            self._loop.unwatch(launched.stderr_fd)
+
+    def know(self, nodes: Sequence[Node]) -> None:
+        """What the nodes were granted has become known."""
+        for handle, node in zip(self.all, nodes, strict=True):
+            handle.node = node
+
+    def _expects(self, index: int) -> bool:
+        return 0 <= index < len(self.all) and self.all[index].channel is None and not self.all[index].lost
+
+    def _admit(self, index: int, link: Link, messages: list[dict[str, Any]]) -> None:
+        node = self.all[index]
+        node.channel = Channel(self._loop, link, partial(self._hear, node), partial(self._hung_up, node))
+        self._hear(node, messages)
+
+    # -- talking
+
+    def send(self, node: NodeHandle, do: str, **fields: Any) -> None:
+        """Tell one node to do something; nothing if it is lost."""
+        if node.channel is not None:
+            node.channel.send({"do": do, **fields})
+
+    def dismiss(self, node: NodeHandle, **fields: Any) -> None:
+        """Tell one node to end."""
+        node.dismissed = node.channel is not None
+        self.send(node, "end", **fields)
+
+    def tell(self, do: str, **fields: Any) -> None:
+        """Tell all nodes."""
+        for node in self.all:
+            self.send(node, do, **fields)
+
+    def forget(self, *kinds: str) -> None:
+        """Forget what was said of these kinds, to ask again."""
+        for node in self.all:
+            for kind in kinds:
+                node.said.pop(kind, None)
+
+    def present(self) -> list[NodeHandle]:
+        """Those that can be talked to."""
+        return [node for node in self.all if node.channel is not None]
+
+    def _hear(self, node: NodeHandle, messages: list[dict[str, Any]]) -> None:
+        """All is noted before anything is done about it: the first may end the run. A node that says what none of ours says is lost."""
+        node.heard = time.monotonic()
+        try:
+            for message in messages:
+                check(SAID, "say", message)
+        except ProtocolError as error:
+            self._lose(node, str(error))
+            return
+        for message in messages:
+            node.said[message["say"]] = message
+        for message in messages:
+            self._on_message(node, message)
+
+    # -- losing
+
+    def _say_alive(self) -> None:
+        self.tell("alive")
+        now = time.monotonic()
+        for node in self.present():
+            if now - node.heard > self._silence_s:
+                self._lose(node, f"nothing heard from it for {now - node.heard:.0f} s")
+
+    def _hung_up(self, node: NodeHandle, why: str) -> None:
+        """The connection ends a moment before the process does, whose exit code says more."""
+        node.channel = None
+        self._loop.after(AFTER_HANGING_UP_S, partial(self._lose, node, why))
+
+    def _launch_ended(self, launched: Launched, again: Callable[[], None], give_up: float) -> None:
+        code = launched.poll()
+        if code is None:
+            return
+        self._loop.unwatch(launched.exit_fd)
+        self._words(launched)
+        words = last_lines(printable(masked(launched.last_words.decode(errors="replace"))), 5)
+        if self._was_unheard(launched, words) and time.monotonic() < give_up and not self._leaving:
+            logger.warning("the scheduler does not answer; node programs are started again in %.0f s", PAUSE_S)
+            self.launched = time.monotonic() + PAUSE_S
+            self._loop.after(PAUSE_S, lambda: None if self._leaving else again())
+            return
+        for index in launched.launch.nodes:
+            self._lose(self.all[index], f"its program ended with {code}{': ' if words else ''}{words}")
+
+    def _was_unheard(self, launched: Launched, words: str) -> bool:
+        """Whether a launch ended because the scheduler was silent, before anything came of it."""
+        begun = any(self.all[index].said for index in launched.launch.nodes)
+        return not begun and any(silence in words for silence in launched.launch.silence)
+
+    def _lose(self, node: NodeHandle, why: str) -> None:
+        if node.lost:
+            return
+        node.lost = True
+        if node.channel is not None:
+            node.channel.close()
+            node.channel = None
+        self._end_silent_launches()
+        if not self._leaving:
+            self._on_lost(node, why)
+
+    def _end_silent_launches(self) -> None:
+        """Launches none of whose nodes can be talked to, and none of whose nodes was told to end."""
+        for launched in self._launched:
+            nodes = [self.all[index] for index in launched.launch.nodes]
+            if all(node.channel is None and not node.dismissed for node in nodes):
+                self._end_launch(launched)
+
+    def _end_launch(self, launched: Launched) -> None:
+        """TERM, which makes a node program end all it started; CONT, if it was stopped."""
+        if launched.poll() is None:
+            launched.signal(signal.SIGTERM)
+            launched.signal(signal.SIGCONT)
+
+    # -- ending
+
+    def leave(self) -> None:
+        """From now on node programs may go: that is no loss. Those that have not come up yet have started nothing, and are ended."""
+        self._leaving = True
+        self._end_silent_launches()
+
+    def wait_for_end(self, limit_s: float) -> bool:
+        """Until every launch has ended; those that have not are told to shortly before the limit, and killed at it. False if one was."""
+        ended = self._have_ended(limit_s - TOLD_S)
+        if not ended:
+            for launched in self._launched:
+                self._end_launch(launched)
+            ended = self._have_ended(TOLD_S)
+        for launched in self._launched:
+            if launched.poll() is None:
+                launched.signal(signal.SIGKILL)
+            self._words(launched)
+            self._loop.unwatch(launched.stderr_fd)
+            self._loop.unwatch(launched.exit_fd)
+            launched.close()
+        self._launched = []
+        return ended
+
+    def _have_ended(self, limit_s: float) -> bool:
+        return self._loop.until(lambda: all(launched.poll() is not None for launched in self._launched), limit_s)
+
+    def close(self) -> None:
+        """No more connections."""
+        self._door.close()
+        for node in self.present():
+            if node.channel is not None:
+                node.channel.close()
+                node.channel = None

@@ -1,0 +1,168 @@
+"""The preflight as the supervisor sees it: before anything is staged, the nodes of the allocation test the network between them.
+
+A pair that cannot connect ends the run, which would hang on it; a slow node or link is told, and the run goes on. Whoever looks slow is
+measured again, with more bytes, before it is named.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from cluster.preflight.judgement import all_reduced, unreachable, verdict
+from cluster.preflight.rates import best_of, summary
+from cluster.preflight.results import Finding, Place, Reach, Sample
+from cluster.preflight.schedule import REACH_S, exchange_bytes, exchange_s, measure_s
+from cluster.types import Allocation
+from workflow.run.link.event_loop import Loop
+from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.nodes import Nodes
+
+logger = logging.getLogger(__name__)
+
+GRACE_S: Final = 30.0
+"""Beyond the limits that the nodes keep themselves."""
+
+
+def is_needed(allocation: Allocation) -> bool:
+    """Pure: whether there is a network between the nodes: they have different addresses."""
+    return len({node.address for node in allocation.nodes}) > 1
+
+
+class Preflight:
+    """Waits in the loop; `on_end(ending)`, which raises, where the run cannot work. `record`: for the record, as far as known."""
+
+    def __init__(self, loop: Loop, nodes: Nodes, allocation: Allocation, on_end: Callable[[Ending], None]) -> None:
+        self._loop, self._nodes, self._allocation, self._on_end = loop, nodes, allocation, on_end
+        self._begun = time.monotonic()
+        self._places: list[Place] = []
+        self.findings: list[Finding] = []
+        count = len(allocation.nodes)
+        self.record: dict[str, Any] = {
+            "seconds": None,
+            "pairs": count * (count - 1),
+            "connect_ms_max": None,
+            "all_reduce_ms": None,
+            **summary({}),
+            "findings": [],
+        }
+
+    def run(self) -> None:
+        """Connect, then measure until it is clear who is slow."""
+        self._listen()
+        self._reach()
+        attempts: list[dict[tuple[int, int], Sample]] = []
+        rings: list[list[dict[str, Any]]] = []
+        findings: list[Finding] = []
+        clear = False
+        while not clear:
+            answers = self._measure(len(attempts), ring=not any(all_reduced(ring) for ring in rings) and len(rings) < 2)
+            attempts.append(_samples(answers))
+            rings += [ring] if None not in (ring := [answer["all_reduce"] for answer in answers]) else []
+            findings, clear = verdict(self._places, attempts, rings)
+        self._tell([None] * len(self._places))
+        rates = best_of(attempts)
+        slowest = summary(rates)["slowest"]
+        self.record.update(
+            summary(rates),
+            slowest=isinstance(slowest, tuple) and {"from": self._name(slowest[0]), "to": self._name(slowest[1])} or None,
+            all_reduce_ms=min((1e3 * worst for ring in rings if (worst := _longest(ring)) is not None), default=None),
+        )
+        self._found(findings)
+        logger.info("network: %s", self._line())
+        self._end_if_fatal()
+
+    def _listen(self) -> None:
+        nodes = self._allocation.nodes
+        self._tell([{"do": "listen", "index": index, "nodes": len(nodes), "address": node.address} for index, node in enumerate(nodes)])
+        answers = self._answers("listening", GRACE_S)
+        self._places = [
+            Place(node.name, answer["address"], answer["port"], node.interface) for node, answer in zip(nodes, answers, strict=True)
+        ]
+
+    def _reach(self) -> None:
+        answers = self._ask("reached", REACH_S, {"do": "reach", "peers": [[place.address, place.port] for place in self._places]})
+        reached = {
+            (origin, target): Reach(*reach)
+            for origin, answer in enumerate(answers)
+            for target, reach in enumerate(answer["reached"])
+            if reach is not None
+        }
+        times = [reach.seconds for reach in reached.values() if reach.seconds is not None]
+        self.record["connect_ms_max"] = 1e3 * max(times) if times else None
+        problem = unreachable(self._places, reached)
+        self._found([problem] if problem is not None else [])
+        self._end_if_fatal()
+
+    def _measure(self, attempt: int, ring: bool) -> list[dict[str, Any]]:
+        count, again = len(self._places), attempt > 0
+        limit_s = exchange_s(count, again)
+        order = {"do": "measure", "attempt": attempt, "ring": ring, "bytes": exchange_bytes(count, again), "limit_s": limit_s}
+        return self._ask("measured", measure_s(count, limit_s), order)
+
+    # -- asking
+
+    def _tell(self, orders: Sequence[dict[str, Any] | None]) -> None:
+        """Each node its own; None: that was all."""
+        self._nodes.forget("preflight")
+        for node, order in zip(self._nodes.all, orders, strict=True):
+            self._nodes.send(node, "preflight", order=order)
+
+    def _ask(self, kind: str, limit_s: float, order: dict[str, Any]) -> list[dict[str, Any]]:
+        self._tell([order] * len(self._allocation.nodes))
+        return self._answers(kind, limit_s + GRACE_S)
+
+    def _answers(self, kind: str, limit_s: float) -> list[dict[str, Any]]:
+        """One per node, of this kind and about as many nodes as there are."""
+        if not self._loop.until(lambda: all(node.has_said("preflight") for node in self._nodes.all), limit_s):
+            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_said("preflight"))
+            self._end(f"no answer from {silent} within {limit_s:.0f} s")
+        answers = [node.said["preflight"]["answer"] for node in self._nodes.all]
+        for node, answer in zip(self._nodes.all, answers, strict=True):
+            if answer["say"] != kind or any(len(answer[key]) != len(answers) for key in ("reached", "rates") if key in answer):
+                self._end(f"{node.node.name} gives an answer to another question than that for {kind!r}")
+        return answers
+
+    # -- telling
+
+    def _name(self, index: int) -> str:
+        return self._places[index].name
+
+    def _found(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        self.record["findings"] = [finding.text for finding in findings]
+        self.record["seconds"] = time.monotonic() - self._begun
+        for finding in findings:
+            logger.warning("network: %s", finding.text)
+
+    def _end_if_fatal(self) -> None:
+        fatal = [finding.text for finding in self.findings if finding.fatal]
+        if fatal:
+            self._end("; ".join(fatal))
+
+    def _end(self, why: str) -> None:
+        self.record["seconds"] = time.monotonic() - self._begun
+        self._on_end(Ending(status="node_lost", reason=f"preflight: {why}"))
+
+    def _line(self) -> str:
+        record = self.record
+        rates = "" if record["rate_mbit_min"] is None else f", {record['rate_mbit_min']:,.0f} Mbit/s at least"
+        return f"{record['pairs']} pairs connect in {record['connect_ms_max']:.1f} ms at most{rates}; tested in {record['seconds']:.2f} s"
+
+
+def _samples(answers: list[dict[str, Any]]) -> dict[tuple[int, int], Sample]:
+    """(from, to) -> what came, told by the node where it came; how busy it was, by both."""
+    found = {}
+    for target, answer in enumerate(answers):
+        for origin, rate in enumerate(answer["rates"]):
+            if rate is not None:
+                other = answers[origin]["rates"][target]
+                found[origin, target] = Sample(int(rate[0]), float(rate[1]), float(rate[2]) + (float(other[2]) if other else 0.0))
+    return found
+
+
+def _longest(ring: list[dict[str, Any]]) -> float | None:
+    seconds = [answer["seconds"] for answer in ring]
+    return None if None in seconds else max(seconds)

@@ -1,0 +1,52 @@
+"""Before the ranks start: the newest whole checkpoint of the run's earlier attempts is brought to every node."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from base.errors import StorageError
+from base.units import format_duration
+from containers.spec import CHECKPOINT
+from workflow.run.record.outcome import Ending
+
+if TYPE_CHECKING:
+    from workflow.run.supervisor.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+LEAST_S: Final = 120.0
+LEAST_RATE: Final = 5 << 20
+"""Bytes per second that the slowest storage gives."""
+GRACE_S: Final = 5.0
+
+
+def take_up(run: Supervisor) -> dict[str, Any] | None:
+    """The offer of chain.resumable that every node now has, None: the run begins at the start. A damaged one is passed over."""
+    for offer in run.run["resumable"]:
+        problem = _bring(run, offer)
+        if problem is None:
+            before = format_duration(offer["used_s"])
+            logger.info("going on from attempt %d at step %d; %s were trained before", offer["attempt"], offer["step"], before)
+            return dict(offer)
+        run.warnings.append(f"attempt {offer['attempt']} is not gone on from: {problem}")
+        logger.warning("%s", run.warnings[-1])
+        assert run.nodes is not None
+        run.nodes.tell("forget")
+    return None
+
+
+def _bring(run: Supervisor, offer: dict[str, Any]) -> str | None:
+    """To all nodes; what is wrong with it, None: nothing. Ends the run where storage does not give it."""
+    assert run.nodes is not None
+    nodes = run.nodes
+    source = str(Path(run.run["run_dir"], "attempts", str(offer["attempt"]), CHECKPOINT))
+    limit_s = max(LEAST_S, offer["bytes"] / LEAST_RATE)
+    nodes.forget("fetched")
+    nodes.tell("fetch", source=source, bytes=offer["bytes"], blake3=offer["blake3"], limit_s=limit_s)
+    if not run.loop.until(lambda: all(node.has_said("fetched") for node in nodes.all), limit_s + GRACE_S):
+        silent = ", ".join(node.node.name for node in nodes.all if not node.has_said("fetched"))
+        reason = f"the checkpoint {source} did not reach {silent} within {limit_s:.0f} s"
+        run.end(Ending(status="storage", reason=reason, error=StorageError))
+    return next((problem for node in nodes.all if (problem := node.said["fetched"]["problem"]) is not None), None)

@@ -1,0 +1,226 @@
+"""Stage one dataset on all nodes of the allocation at once.
+
+`python -m workflow.run.supervisor.stage_all_nodes --results DIR --dataset NAME --output FILE`, inside the batch job of a study, before its
+runs: runs of few nodes side by side would each read storage. What a node cannot stage is said in FILE, and does not stop the others; a run
+on that node tries again. FILE: {"dataset", "job_id", "seconds", "nodes": [{"name", "bytes", "storage_bytes", "peer_bytes", "seconds",
+"hit"} or {"name", "error"}]}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
+from base.jsonfile import canonical_json
+from base.logs import configure, private_umask
+from base.publish import publish
+from base.units import format_duration, format_size
+from cluster import grants, processes
+from cluster.addresses import listening_address
+from cluster.schedulers import get_scheduler
+from cluster.types import Allocation, Grant
+from containers.engines import bare
+from workflow.run.link.calls import Call
+from workflow.run.link.event_loop import Loop
+from workflow.run.link.protocol import new_token
+from workflow.run.plan import TAG, allocation_request, node_argv
+from workflow.run.record.outcome import Ending
+from workflow.run.storage.description import build_name, describe_dataset
+from workflow.run.supervisor.node_locks import Turn
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.parent import watch_parent
+from workflow.run.supervisor.staging import Staging
+
+logger = logging.getLogger(__name__)
+
+STORAGE_S: Final = 120.0
+LEAVE_S: Final = 12.0
+SAID: Final = ("bytes", "storage_bytes", "peer_bytes", "seconds", "hit")
+
+
+def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
+    """In a child: the site, the published dataset, and the whole allocation, no GPU of which is needed. Raises SlipwayError."""
+    from workflow.study.resolved import read_resolved
+
+    content = read_resolved(Path(results))
+    site, cells = content["site"], content["cells"]
+    private_umask(site["shared"] == "group")
+    found = [cell for cell in cells if dataset in (cell["dataset"], build_name(cell))]
+    if not found:
+        known = ", ".join(sorted({cell["dataset"] for cell in cells}))
+        raise ConfigError(f"--dataset {dataset!r}: the study {content['study']!r} has no such dataset; it has {known}")
+    scheduler = get_scheduler(site["scheduler"])
+    largest = max(cell["nodes"] for cell in cells)
+    request = allocation_request(found[0], cells, site, content["limits"]["walltime_s"])
+    request = dataclasses.replace(
+        request, nodes=largest if site["scheduler"] == "local" else 1, gpus_per_node=1, device="cpu", gres=0, cpus_per_node=None
+    )
+    allocation = scheduler.allocate(request, environ, pid)
+    return {
+        "site": site,
+        "allocation": dataclasses.replace(allocation, own_job=False).to_json(),
+        "dataset": describe_dataset(site["storage"], found[0])[0],
+    }
+
+
+class Warm:
+    """One dataset, all nodes."""
+
+    def __init__(self, results: str, dataset: str) -> None:
+        self.loop = Loop()
+        self.arguments = (results, dataset, os.getpid(), dict(os.environ))
+        self.tag = f"warm-{dataset}-{new_token().hex()[:8]}"
+        self.began = time.monotonic()
+        self.staging: Staging | None = None
+        self.nodes: Nodes | None = None
+        self.turn: Turn | None = None
+
+    def run(self) -> dict[str, Any]:
+        """What FILE is to hold. Raises SlipwayError."""
+        self.loop.on_signals(lambda number: self._cancel(f"got {signal.Signals(number).name}"))
+        watch_parent(self.loop, lambda: self._cancel("the process that started it has ended"))
+        processes.become_subreaper()
+        try:
+            work = Call(self.loop, "prepare", prepare, *self.arguments, timeout_s=STORAGE_S).wait()
+            allocation = Allocation.from_json(work["allocation"])
+            self._stage(work, allocation)
+            return self._found(work, allocation)
+        finally:
+            self._part()
+            processes.kill_descendants(2.0)
+            if self.turn is not None:
+                self.turn.give()
+
+    def _cancel(self, why: str) -> None:
+        raise Cancelled(f"staging {self.arguments[1]} on all nodes: {why}; unfinished copies are kept")
+
+    def _stage(self, work: Mapping[str, Any], allocation: Allocation) -> None:
+        site, scheduler = work["site"], get_scheduler(allocation.scheduler)
+        locks, count = scheduler.turn_locks(allocation, len(allocation.nodes))
+        if locks:
+            self.turn = Turn(self.loop, locks, count)
+            self.turn.take()
+            self.turn.sign(f"{self.tag} (process {os.getpid()})")
+        listen = listening_address((node.address for node in allocation.nodes), site.get("network_interface"))
+        self.nodes = Nodes(self.loop, allocation, listen, self._heard, self._lost)
+        argv = node_argv(sys.executable, self.nodes.address, site["setup"], allocation.device, site.get("network_interface"))
+        environ = {**scheduler.launch_environ(os.environ), TAG: self.tag}
+        self.nodes.launch(scheduler.launches(allocation, argv), environ, () if self.turn is None else self.turn.descriptors)
+        self.staging = Staging(self.loop, self.nodes, self._end)
+        self.staging.wait_for_nodes()
+        told = [node.said["ready"].get("grant") if node.has_said("ready") else None for node in self.nodes.all]
+        found = [Grant.from_json(grant) for grant in told if grant is not None]
+        if len(found) == len(told):
+            allocation = grants.complete(allocation, found, 1)[0]
+            self.nodes.know(allocation.nodes)
+        limit = site.get("storage_limit") or {}
+        orders = {
+            "allocation": allocation.to_json(),
+            "tag": self.tag,
+            "run_id": self.tag,
+            "run_dir": str(Path(self.arguments[0], "staged", self.tag)),  # no run's: it tells whose the work directory is
+            "cell_document": {},
+            "engine": bare.NAME,  # nothing is to run: the dataset alone
+            "group": site["shared"] == "group",
+            "source": work["dataset"]["path"],
+            "cache_max_bytes": site["cache"]["max_bytes"],
+            "cache_check_s": site["cache"].get("check_s"),
+            "bytes_per_s": limit.get("bytes_per_s"),
+        }
+        cache = Path(site["cache"]["path"])
+        self.staging.run(orders, lambda node: str(scheduler.node_cache(cache, node)), limit.get("readers"))
+
+    def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
+        what = message.get("say")
+        if what == "progress" and self.staging is not None:
+            self.staging.progress(node)
+        elif what == "listening" and self.staging is not None:
+            self.staging.listens(node)
+        elif what == "signal":
+            self._cancel(f"the node program of {node.node.name} got {signal.Signals(message['number']).name}")
+        elif what == "failed":
+            logger.error("%s on %s: %s", message["during"], node.node.name, message["message"])
+
+    def _lost(self, node: NodeHandle, why: str) -> None:
+        logger.error("the node program of %s is gone: %s", node.node.name, why)
+        node.said.setdefault("failed", {"error": "NodeLost", "message": why})
+
+    def _end(self, ending: Ending) -> None:
+        raise (ending.error or AllocationError)(ending.reason or ending.status)
+
+    def _found(self, work: Mapping[str, Any], allocation: Allocation) -> dict[str, Any]:
+        """Per node what was done. Raises what stopped the first node, if no node has the dataset."""
+        assert self.nodes is not None
+        rows: list[dict[str, Any]] = []
+        for node in self.nodes.all:
+            staged = node.said.get("staged")
+            row = {key: staged[key] for key in SAID} if staged else {"error": node.said["failed"]["message"]}
+            rows.append({"name": node.node.name, **row})
+        if all("error" in row for row in rows):
+            error = error_named(self.nodes.all[0].said["failed"]["error"])
+            raise error(f"staging {work['dataset']['name']} on {rows[0]['name']}: {rows[0]['error']}")
+        seconds = time.monotonic() - self.began
+        return {"dataset": work["dataset"], "job_id": allocation.job_id, "seconds": seconds, "nodes": rows}
+
+    def _part(self) -> None:
+        """The node programs leave; the dataset stays."""
+        if self.nodes is None:
+            return
+        self.nodes.leave()
+        self.nodes.tell("stop")
+        self.nodes.tell("release")
+        for node in self.nodes.all:
+            self.nodes.dismiss(node, pending=None)
+        if not self.nodes.wait_for_end(LEAVE_S):
+            logger.warning("a node program had to be killed")
+        self.nodes.close()
+
+
+def write(path: str, content: dict[str, Any]) -> None:
+    """In a child: the file that says that it was done."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    publish(Path(path), canonical_json(content) + b"\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workflow.run.supervisor.stage_all_nodes", description="Stage a dataset on all nodes of this allocation."
+    )
+    parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")
+    parser.add_argument("--dataset", required=True, metavar="NAME", help="the study's name of it, or <name>-<spec12> as it is built")
+    parser.add_argument("--output", required=True, metavar="FILE")
+    arguments = parser.parse_args(argv)
+    private_umask()
+    configure("warm")
+    warm = Warm(os.path.abspath(arguments.results), arguments.dataset)
+    try:
+        found = warm.run()
+        Call(warm.loop, "publish", write, os.path.abspath(arguments.output), found, timeout_s=STORAGE_S).wait()
+    except SlipwayError as error:
+        logger.error("%s", error)
+        return error.exit_code
+    read = sum(row.get("storage_bytes", 0) for row in found["nodes"])
+    here = sum("error" not in row for row in found["nodes"])
+    logger.info(
+        "%s is on %d of %d nodes after %s; %s came from storage",
+        found["dataset"]["name"],
+        here,
+        len(found["nodes"]),
+        format_duration(found["seconds"]),
+        format_size(read),
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

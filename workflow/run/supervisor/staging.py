@@ -1,0 +1,163 @@
+"""The stage step as the supervisor sees it: node programs come up, get their orders, and bring the dataset to their nodes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from base.errors import StagingError
+from base.units import format_duration, format_size
+from cluster.types import Node
+from workflow.run.link.event_loop import Loop
+from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.archive_readers import ImageTurns
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S: Final = 60.0
+STALL_S: Final = 300.0
+"""How long no node may get on. Where the site limits the rate of storage, the time that its largest chunk takes comes on top."""
+
+LARGEST_CHUNK: Final = 64 << 20
+"""data_prep.staging.copy.MAX_CHUNK_BYTES: a chunk shows as progress when all of it has come."""
+
+MEET_S: Final = 20.0
+"""How long nodes wait for each other before those that are there begin."""
+
+SHOW_EVERY_S: Final = 5.0
+HEARD_WHILE_STAGING: Final = frozenset({"progress", "listening", "loading", "dataset", "image_wanted", "image_read"})
+"""What nodes say that is told to `Staging.heard`."""
+
+
+class Staging:
+    """Waits in the loop; `on_end(ending)`, which raises, where a node does not come up or nothing moves."""
+
+    def __init__(self, loop: Loop, nodes: Nodes, on_end: Callable[[Ending], None]) -> None:
+        self._loop, self._nodes, self._on_end = loop, nodes, on_end
+        self._begun = self._heard = self._shown = time.monotonic()
+        self._readers: int | None = None
+        self._met: list[dict[str, Any] | None] | None = None
+        """What each node said of where it listens; None before they were told of each other."""
+        self._has_waited = False
+        self._appointed: tuple[int, ...] = ()
+        self._done: dict[int, int] = {}
+        """Per node, the bytes that it had last."""
+        self._turns: ImageTurns | None = None
+
+    def wait_for_nodes(self) -> None:
+        """Until every node program has come up."""
+        while not self._loop.until(lambda: self._everybody("ready"), max(0.0, self._nodes.launched + CONNECT_S - time.monotonic())):
+            if time.monotonic() < self._nodes.launched + CONNECT_S:
+                continue
+            missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said("ready"))
+            self._on_end(Ending(status="node_lost", reason=f"no node program came up on {missing} within {CONNECT_S:.0f} s"))
+
+    def run(self, orders: Mapping[str, Any], cache_of: Callable[[Node], str], readers: int | None) -> None:
+        """Until every node has the dataset, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all may."""
+        self._readers = readers
+        self._turns = ImageTurns(self._nodes.all, self._nodes.send, readers, orders["bytes_per_s"])
+        for node in self._nodes.all:
+            self._nodes.send(node, "plan", **orders, cache=cache_of(node.node))
+            self._nodes.send(node, "stage")
+        head = self._nodes.all[0]
+        self._nodes.send(head, "reserve")
+        self._begun = self._heard = time.monotonic()
+        limit_s = stall_s(orders["bytes_per_s"], len(self._nodes.all), readers)
+        if len(self._nodes.all) > 1:
+            self._loop.until(lambda: self._everybody("listening", "waiting", "failed"), MEET_S)
+            self._has_waited = True
+            if any(node.has_said("listening") for node in self._nodes.present()):
+                self._introduce()
+        while not self._loop.until(lambda: self._everybody("staged", "failed") and (head.lost or head.has_said("reserved")), 1.0):
+            if time.monotonic() - self._heard > limit_s:
+                self._on_end(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
+            self._turns.give()
+        self._nodes.tell("staged_all")
+
+    def _introduce(self) -> None:
+        """Tell those that listen of each other, and who reads from storage."""
+        self._met = [None if node.lost else node.said.get("listening") for node in self._nodes.all]
+        self._appointed = pick_readers([None if said is None else said["have"] == "all" for said in self._met], self._readers)
+        for node, said in zip(self._nodes.all, self._met, strict=True):
+            if said is not None:
+                self._tell_of_others(node, late=False)
+
+    def heard(self, node: NodeHandle, what: str) -> None:
+        """One of HEARD_WHILE_STAGING."""
+        if what == "listening":
+            self.listens(node)
+        elif what == "progress":
+            self.progress(node)
+        else:
+            self.loads(node)
+
+    def listens(self, node: NodeHandle) -> None:
+        """A node has come: to the others, if these had been told already. Without anybody there is nobody to appoint as a reader: the first
+        that comes then is the one, and the others get it from there."""
+        self._heard = time.monotonic()
+        if self._met is None:
+            if self._has_waited:
+                self._introduce()
+        elif self._met[node.index] is None:
+            self._met[node.index] = node.said["listening"]
+            self._tell_of_others(node, late=True)
+
+    def _tell_of_others(self, node: NodeHandle, late: bool) -> None:
+        assert self._met is not None
+        peers = [said and [said["address"], said["port"], said["have"]] for said in self._met]
+        others = {"peers": peers, "readers": self._appointed, "most_readers": self._readers, "late": late}
+        self._nodes.send(node, "peers", peers=others)
+
+    def _everybody(self, *what: str) -> bool:
+        """Whether each of the nodes that are there has said one of these."""
+        return all(node.lost or any(node.has_said(one) for one in what) for node in self._nodes.all)
+
+    def loads(self, node: NodeHandle) -> None:
+        """A node brings the image in, or waits for its turn to read storage. A line for people now and then."""
+        now = time.monotonic()
+        if self._turns is not None:
+            self._turns.give()
+        if self._turns is None or not self._turns.waits(node):
+            self._heard = now
+        if now - self._shown < SHOW_EVERY_S:
+            return
+        self._shown = now
+        loading = [node for node in self._nodes.all if node.has_said("loading") and not node.has_said("staged") and not node.lost]
+        if not loading:
+            return
+        seconds = max(float(node.said["loading"]["seconds"]) for node in loading)
+        names = ", ".join(node.node.name for node in loading[:8]) + (" ..." if len(loading) > 8 else "")
+        logger.info("image: comes to %s, for %s so far", names, format_duration(seconds))
+
+    def progress(self, node: NodeHandle) -> None:
+        """A node has told how far it is, which it does also while it does not get on. A line for people now and then, with rate and time
+        left."""
+        now = time.monotonic()
+        done = node.said["progress"]["done"]
+        if done != self._done.get(node.index):
+            self._done[node.index] = done
+            self._heard = now
+        if now - self._shown < SHOW_EVERY_S:
+            return
+        self._shown = now
+        said = [message for node in self._nodes.all if (message := node.said.get("progress")) is not None]
+        done, total = sum(message["done"] for message in said), sum(message["total"] for message in said)
+        rate = done / (now - self._begun)
+        left = f", {format_duration((total - done) / rate)} left" if rate else ""
+        logger.info("stage: %s of %s, %s/s%s", format_size(done), format_size(total), format_size(rate), left)
+
+
+def pick_readers(complete: Sequence[bool | None], most: int | None) -> tuple[int, ...]:
+    """Pure: the nodes that read from storage. `complete[i]`: whether node i has all chunks, None where it is not there. Those that have all
+    read nothing; of the others at most `most`, the first."""
+    lacking = tuple(index for index, whole in enumerate(complete) if whole is False)
+    return lacking if most is None else lacking[: max(1, most)]
+
+
+def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
+    """Pure: how long no node may get on. `bytes_per_s` is shared by the nodes that read storage, at most `most_readers` (None: all)."""
+    readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
+    return STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)

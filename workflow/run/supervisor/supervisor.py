@@ -1,0 +1,313 @@
+"""The supervisor of one run: `python -m workflow.run.supervisor --results DIR --run RUN_ID`, started with `exec` by the rule.
+
+One job, one allocation, one supervisor, one lease, one clock. It takes the run's lease, starts a node program on every node, has them
+stage, train, push and release, and publishes the record last. Exit code 0 for every result, that of the error's class for an attempt that
+was prevented. It never touches network storage itself: children with time limits do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from base import errors
+from base.errors import SlipwayError, error_named
+from base.logs import configure, private_umask
+from base.units import counted
+from cluster import processes
+from cluster.addresses import listening_address
+from cluster.schedulers import get_scheduler
+from cluster.types import Allocation
+from workflow.run.link.calls import Call
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.watch_child import SUPERVISOR, who_i_am
+from workflow.run.plan import TAG, node_argv
+from workflow.run.record.outcome import Ending, signal_name
+from workflow.run.record.progress_line import ProgressLine
+from workflow.run.record.step_clock import Clock
+from workflow.run.storage import description
+from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.prepare import prepare
+from workflow.run.supervisor import preflight
+from workflow.run.supervisor.finish import finish, give_up
+from workflow.run.supervisor.job import Job, complete, look_at_foreign, take_locks, take_nodes
+from workflow.run.supervisor.node_locks import Turn
+from workflow.run.supervisor.nodes import SILENCE_S, NodeHandle, Nodes
+from workflow.run.supervisor.orders import node_orders
+from workflow.run.supervisor.parent import watch_parent
+from workflow.run.supervisor.provenance import slipway_provenance
+from workflow.run.supervisor.resuming import take_up
+from workflow.run.supervisor.staging import HEARD_WHILE_STAGING, Staging
+from workflow.run.supervisor.stderr_relay import Relay
+from workflow.run.supervisor.time_limit import TimeLimit
+from workflow.run.supervisor.training import Training
+
+logger = logging.getLogger(__name__)
+
+STORAGE_S: Final = 120.0
+OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
+"""Errors of a node program that say that its node is at fault; all others are of storage or staging."""
+AT_A_NODE: Final = frozenset({"come up", "preflight", "start"})
+"""What has nothing to do with storage, whatever the error is."""
+CONSEQUENCES: Final = frozenset({"exit", "overdue", "failed"})
+"""What a node program says when the scheduler ends it; no cause of its own."""
+
+
+class RunEnded(Exception):
+    """The run is over; `Supervisor.ending` says how."""
+
+
+class Supervisor:
+    """The state of one run. Callbacks of the loop raise RunEnded at the first cause of an end; what comes later is noted only."""
+
+    def __init__(self, results: str, asked: str, relay: int, images: str | None = None) -> None:
+        self.results = results
+        self.images = images
+        """The file of the rule `image`, where runs are containers."""
+        self.run_id, self.after = parse_asked(asked)
+        """The run, and the number of the result that the one asked for must be later than."""
+        self.relay = relay
+        """The process that writes our log, which outlives everything else we started."""
+        self.pid = os.getpid()
+        self.clock = Clock(processes.age_s(self.pid))
+        self.loop = Loop()
+        self.run: dict[str, Any] = {}
+        self.work: dict[str, Any] = {}
+        self.preparing: Call | None = None
+        self.provenance: Call | None = None
+        self.nodes: Nodes | None = None
+        self.turn: Turn | None = None
+        self.preflight: preflight.Preflight | None = None
+        self.staging: Staging | None = None
+        self.training: Training | None = None
+        self.ending: Ending | None = None
+        self.began = False
+        """Whether staging has begun: from then on an attempt is recorded."""
+        self.cancels = 0
+        self.resumed: dict[str, Any] | None = None
+        """The earlier attempt that this one goes on from, of chain.resumable."""
+        self.warnings: list[str] = []
+        """For the record."""
+
+    def main(self) -> int:
+        """The whole run; the exit code."""
+        self.loop.on_signals(self._signalled)
+        watch_parent(self.loop, self._orphaned)
+        processes.become_subreaper()
+        try:
+            try:
+                self._prepare()
+                if self.run["done"] is not None:
+                    return self._already_done(**self.run["done"])
+                self._take_turn()
+                self._start()
+                self.job.ask()
+                self.began = True
+                self._stage()
+                self._train()
+                self.ending = Ending(status="ok")
+            except RunEnded:
+                assert self.ending is not None
+            except SlipwayError as error:
+                if not self.began:
+                    return self._refuse(error)
+                self.ending = Ending(status="storage", reason=str(error), error=type(error))
+            return finish(self) if self.began else give_up(self, self.ending)
+        finally:
+            if not processes.kill_descendants(2.0, spare=[self.relay]):
+                logger.error("processes of this run are left in uninterruptible sleep")
+            if self.turn is not None:
+                self.turn.give(inherited=not self.allocation.own_job)
+
+    def _refuse(self, error: SlipwayError) -> int:
+        """What was asked cannot be done, and nothing has begun."""
+        logger.error("%s", error)
+        self.ending = Ending(status="cancelled", reason=str(error), error=type(error))
+        return give_up(self, self.ending)
+
+    # -- causes of an end
+
+    def end(self, ending: Ending) -> None:
+        """The first cause ends the run; later ones are consequences of the end."""
+        if self.ending is None:
+            self.ending = ending
+            raise RunEnded
+        logger.debug("after the end: %s: %s", ending.status, ending.reason)
+
+    def _signalled(self, number: int) -> None:
+        self.cancels += 1
+        told = f"the supervisor got {signal.Signals(number).name}"
+        if self.began and self.cancels == 1:
+            self.job.ended(told)
+        else:
+            self.end(Ending(status="cancelled", reason=told))
+
+    def _orphaned(self) -> None:
+        self.cancels += 1
+        self.end(Ending(status="cancelled", reason="the process that started the supervisor has ended"))
+
+    def _lost(self, node: NodeHandle, why: str) -> None:
+        if not self.job.is_ending:
+            reason = f"the node program of {node.node.name} ({node.node.hostname}) is gone: {why}"
+            refused = any(launch.refusal and launch.refusal in why for launch in self.launches)
+            self.end(Ending(status="node_lost", reason=reason, error=errors.AllocationError if refused else None))
+
+    def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
+        what = message.get("say")
+        if self.job.is_ending and what in CONSEQUENCES:
+            return
+        if what == "exit" and self.training is not None:
+            self.training.rank_ended(message)
+        elif what == "overdue" and self.training is not None:
+            self.training.overdue()
+        elif what == "alive" and self.training is not None:
+            self.training.show(node)
+        elif what == "saving":
+            self.time.heard_saving(message["step"])
+        elif self.staging is not None and what in HEARD_WHILE_STAGING:
+            self.staging.heard(node, what)
+        elif what == "signal":
+            name = signal_name(message["number"])
+            if self.ending is not None:
+                self.cancels += 1  # what fails from here on is not tried again: there is no time
+            self.job.ended(f"the node program of {node.node.name} got {name}")
+        elif what == "failed" and message["during"] != "push":
+            self._failed(node, message)
+
+    def _failed(self, node: NodeHandle, message: dict[str, Any]) -> None:
+        name = str(message["error"])
+        error = error_named(name)
+        status = "node_lost" if name in OF_A_NODE or message["during"] in AT_A_NODE else "storage"
+        self.end(Ending(status=status, reason=f"{message['during']} on {node.node.name}: {message['message']}", error=error))
+
+    def _training_failed(self, ending: Ending) -> None:
+        """What ranks do that the scheduler ends is a consequence, but for memory that ran out: that may be why it ends them."""
+        if not self.job.is_ending or ending.status == "oom":
+            self.end(ending)
+
+    # -- the steps
+
+    def call(self, what: str, function: Any, *arguments: Any, timeout_s: float = STORAGE_S) -> Any:
+        """Do something on network storage, in a child. Raises what it raises, StorageError when it takes too long."""
+        return Call(self.loop, what, function, *arguments, timeout_s=timeout_s).wait()
+
+    def _prepare(self) -> None:
+        arguments = (self.results, self.run_id, self.after, os.getpid(), dict(os.environ))
+        self.preparing = Call(self.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_S, renewed=True)
+        self.run = self.preparing.wait()
+        private_umask(self.run["site"]["shared"] == "group")
+        self.allocation = Allocation.from_json(self.run["allocation"])
+        self.scheduler = get_scheduler(self.allocation.scheduler)
+        self.limits = self.run["limits"]
+        self.time = TimeLimit(self)
+        self.job = Job(self)
+        self.time.goes_on(next(iter(self.run["resumable"]), None))
+
+    def _already_done(self, attempt: int, status: str) -> int:
+        logger.info("%s has the result that was asked for: attempt %d, status %s; nothing is trained", self.run_id, attempt, status)
+        return 0
+
+    def _start(self) -> None:
+        """Node programs come up while framework and dataset are looked at."""
+        site, cell = self.run["site"], self.run["cell"]
+        listen = listening_address((node.address for node in self.allocation.nodes), site.get("network_interface"))
+        silence_s = float(self.limits.get("silence_s", SILENCE_S))
+        self.nodes = Nodes(self.loop, self.allocation, listen, self._heard, self._lost, silence_s)
+        argv = node_argv(sys.executable, self.nodes.address, site["setup"], self.allocation.device, site.get("network_interface"))
+        held = () if self.turn is None or self.allocation.own_job else self.turn.descriptors
+        environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"], SUPERVISOR: who_i_am()}
+        self.launches = self.scheduler.launches(self.allocation, argv)
+        self.nodes.launch(self.launches, environ, held)
+        self.work = self.call("prepare", description.describe_work, site, cell, self.allocation.device, self.images)
+        self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
+
+    def _take_turn(self) -> None:
+        """On a machine that runs would share, wait until no other run measures; in a job that runs share, until enough nodes are free;
+        before anything is started that would disturb them. The walltime begins then."""
+        self.clock.enter("assign")
+        take_nodes(self, take_locks(self, *self.scheduler.turn_locks(self.allocation, self.run["cell"]["nodes"])))
+        logger.info("%s: attempt %d on %s", self.run_id, self.run["attempt"], ", ".join(node.name for node in self.allocation.nodes))
+        self.clock.enter("stage")
+        self.time.begin()
+
+    def _stage(self) -> None:
+        assert self.nodes is not None
+        cache = Path(self.run["site"]["cache"]["path"])
+        self.staging = Staging(self.loop, self.nodes, self.end)
+        self.staging.wait_for_nodes()
+        self.job.wait_if_ending()  # a node program that was told to end before it was up says nothing of itself
+        complete(self)
+        self._test_network()
+        readers = (self.run["site"].get("storage_limit") or {}).get("readers")
+        self.staging.run(node_orders(self), lambda node: str(self.scheduler.node_cache(cache, node)), readers)
+        self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that
+        self._check_images()
+        look_at_foreign(self)
+        self.resumed = take_up(self)
+        self.time.goes_on(self.resumed)
+
+    def _check_images(self) -> None:
+        """Before any rank starts: every node has what the study's image was pinned to."""
+        assert self.nodes is not None
+        if self.work["image"] is None:
+            return
+        from workflow.run.images.pin import check_nodes
+
+        try:
+            check_nodes(
+                self.work["image"], {node.node.name: node.said["staged"].get("image_id", "no image") for node in self.nodes.present()}
+            )
+        except errors.ContainerError as error:
+            self.end(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
+
+    def _test_network(self) -> None:
+        """Before anything is staged: an unreachable node ends the run here, a slow one is told."""
+        assert self.nodes is not None
+        if preflight.is_needed(self.allocation):
+            self.preflight = preflight.Preflight(self.loop, self.nodes, self.allocation, self.end)
+            self.preflight.run()
+
+    def _train(self) -> None:
+        assert self.nodes is not None
+        head = self.nodes.all[0]
+        self.clock.enter("train")
+        cell = self.run["cell"]
+        world_size = cell["nodes"] * cell["gpus_per_node"]
+        steps = cell["steps"]
+        total = None if steps is None else steps.get("total", steps["warmup"] + steps["measured"])
+        progress = ProgressLine(cell["global_batch_size"], total, time.monotonic())
+        training = Training(self.loop, self.nodes, world_size, progress, self._training_failed)
+        logger.info("train: %s %s", counted(world_size, "rank"), "starts" if world_size == 1 else "start")
+        self.training = training
+        master = [head.said["reserved"]["address"], head.said["reserved"]["port"]]
+        self.nodes.tell("start", master=master, left_s=self.time.deadline - time.monotonic())
+        self.loop.until(lambda: training.finished)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="python -m workflow.run.supervisor", description="One run inside its allocation.")
+    parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")
+    parser.add_argument(
+        "--run", required=True, metavar="RUN_ID[.after-N]", help="any result of the run; with N: one that is later than its N-th"
+    )
+    parser.add_argument("--images", metavar="FILE", help="what the study's images were pinned to; without it the image's name stands")
+    arguments = parser.parse_args(argv)
+    private_umask()
+    relay = Relay()
+    configure("run")
+    try:
+        results = os.path.abspath(arguments.results)
+        return Supervisor(results, arguments.run, relay.pid, arguments.images).main()
+    except Exception:
+        logger.exception("a bug in Slipway; the run is ended")
+        return 1
+    finally:
+        relay.close()

@@ -1,0 +1,117 @@
+"""The train step as the supervisor sees it: all ranks end well, or the first failure is found among many and named."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from workflow.run.link.event_loop import Loop
+from workflow.run.record.outcome import CHECKPOINT_EXIT, Ending, RankEnd, hang, only_consequences, root_cause, verdict
+from workflow.run.record.progress_line import ProgressLine
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
+
+logger = logging.getLogger(__name__)
+
+GRACE_S: Final = 0.5
+"""How long after the first failure others are waited for: the message that comes first is not always the cause."""
+
+ECHO_S: Final = 10.0
+"""How long a cause is looked for while there are only echoes of one, such as `connection reset by peer`."""
+
+LOOK_S: Final = 1.5
+
+
+class Training:
+    """Collects how processes end. `on_end(ending)` once, at the first failure; `finished` when every rank has ended well."""
+
+    def __init__(self, loop: Loop, nodes: Nodes, world_size: int, progress: ProgressLine, on_end: Callable[[Ending], None]) -> None:
+        self._loop, self._nodes, self._progress, self._on_end = loop, nodes, progress, on_end
+        self._left = set(range(world_size))
+        self._ends: list[RankEnd] = []
+        self._first_failure: float | None = None
+        self._overdue = False
+        self._on_saved: Callable[[int | None, str | None], None] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every rank has ended well."""
+        return not self._left and self._first_failure is None
+
+    def save(self, on_saved: Callable[[int | None, str | None], None]) -> None:
+        """A checkpoint was asked for: `on_saved(step, None)` when rank 0 has ended with it, `on_saved(None, why)` when a rank fails."""
+        self._on_saved = on_saved
+
+    def _fail(self, ending: Ending) -> None:
+        if self._on_saved is not None:
+            self._on_saved(None, ending.reason)
+        else:
+            self._on_end(ending)
+
+    def rank_ended(self, message: dict[str, Any]) -> None:
+        """A node says that one of its processes has ended."""
+        said = RankEnd(*message["end"])
+        skew_s = time.time() - message["now"]  # clocks of nodes differ; the way of a message is short
+        end = said._replace(ranks=tuple(said.ranks), time=said.time + skew_s)
+        self._ends.append(end)
+        self._left -= set(end.ranks)
+        if end.checkpoint is not None and end.exit_code == CHECKPOINT_EXIT:
+            self._stopped_at_checkpoint(end)
+            return
+        if verdict(end) is None or self._first_failure is not None:
+            return
+        if self._on_saved is not None and 0 in end.ranks:
+            failure = root_cause([end])
+            self._on_saved(None, failure.reason if failure is not None else None)
+        self._first_failure = time.monotonic()
+        self._nodes.forget("looks")
+        self._nodes.tell("look")
+        self._loop.after(GRACE_S, self._judge)
+
+    def _stopped_at_checkpoint(self, end: RankEnd) -> None:
+        if self._on_saved is not None:
+            self._on_saved(end.checkpoint, None)
+            return
+        reason = f"rank {end.rank} on {end.host} stopped at a checkpoint (exit code {CHECKPOINT_EXIT}) that nobody had asked for"
+        self._on_end(Ending(status="error", reason=reason, rank_end=end))
+
+    def _judge(self) -> None:
+        """After the grace: name the cause. While all failures look like echoes, wait for a node that may have gone silently."""
+        assert self._first_failure is not None
+        waited = time.monotonic() - self._first_failure
+        silent = [node for node in self._nodes.present() if not node.has_said("looks")]
+        if only_consequences(self._ends) and waited < ECHO_S and (silent or self._left):
+            self._loop.after(GRACE_S, self._judge)
+            return
+        if only_consequences(self._ends) and silent:
+            names = ", ".join(node.node.name for node in silent)
+            reason = f"{names} did not answer within {ECHO_S:.0f} s after other ranks lost their connections"
+            self._fail(Ending(status="node_lost", reason=reason))
+            return
+        ending = root_cause(self._ends)
+        assert ending is not None
+        self._fail(ending)
+
+    def overdue(self) -> None:
+        """A node says that a rank is silent for too long: look at all ranks, then name the one that hangs."""
+        if self._overdue or self._on_saved is not None:
+            return
+        self._overdue = True
+        self._nodes.forget("looks")
+        self._nodes.tell("look")
+        self._loop.after(LOOK_S, self._name_hanging)
+
+    def _name_hanging(self) -> None:
+        if self._first_failure is not None or self._on_saved is not None:
+            return
+        said = [message for node in self._nodes.all for kind in ("overdue", "looks") if (message := node.said.get(kind)) is not None]
+        looks = [look for message in said for look in message["looks"]]
+        self._on_end(hang([look for look in looks if look["silent_s"] > look["limit_s"] or look["state"] in "Tt"] or looks))
+
+    def show(self, node: NodeHandle) -> None:
+        """A line for people now and then: the step that all ranks have reached, and the rate."""
+        steps = [step for other in self._nodes.all if isinstance(step := other.said.get("alive", {}).get("step"), int)]
+        line = self._progress.due(min(steps), time.monotonic()) if steps and node.index == 0 else None
+        if line is not None:
+            logger.info("%s", line)
