@@ -11,7 +11,7 @@ from cluster.doctor.asked import Asked
 from cluster.doctor.slurm_versions import judge_version, parse_version
 
 SUBJECT: Final = "scheduler"
-LADDER_S: Final = 10.0
+STOP_S: Final = 10.0
 """A node program needs at most this long to stop all that it started."""
 LONGEST_POLL_S: Final = 180.0
 """The executor plugin asks after growing pauses, at most this long."""
@@ -95,8 +95,8 @@ def _polling(config: Config, asked: Asked) -> Iterator[Finding]:
 
 def _end_of_jobs(config: Config) -> Iterator[Finding]:
     wait = seconds(config.get("KillWait"))
-    if wait is not None and wait < LADDER_S:
-        text = f"KillWait {wait:g} s: SIGKILL follows SIGTERM sooner than the stop of what ignores SIGTERM, up to {LADDER_S:g} s"
+    if wait is not None and wait < STOP_S:
+        text = f"KillWait {wait:g} s: SIGKILL follows SIGTERM sooner than the stop of what ignores SIGTERM, up to {STOP_S:g} s"
         yield Finding(SUBJECT, "note", text, "nothing: a container that is left then is ended by its watchdog within 30 s")
     elif wait is not None:
         yield Finding(SUBJECT, "ok", f"KillWait {wait:g} s is enough to stop a run in order")

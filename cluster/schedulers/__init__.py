@@ -45,7 +45,7 @@ class Scheduler(Protocol):
     def node_cache(self, cache: Path, node: Node) -> Path:
         """Pure: the directory of the node-local cache on `node`, where the site says `cache`."""
 
-    def turn_locks(self, allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
+    def run_locks(self, allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
         """Files on this machine, and how many of them a run locks while it has its nodes: of the machine, where runs would share it, or one
         per node of `allocation`, in its order, where runs side by side take `nodes` of them. None where the run's job is its own."""
 

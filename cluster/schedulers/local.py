@@ -104,7 +104,7 @@ def node_cache(cache: Path, node: Node) -> Path:
     return cache / node.name
 
 
-def turn_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:  # noqa: ARG001 - one machine, whatever is asked
+def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:  # noqa: ARG001 - one machine, whatever is asked
     """One measuring run at a time on this machine (of this user): a file in a directory that only we can enter. Raises AllocationError."""
     return (runtime_directory() / "measuring.lock",), 1
 

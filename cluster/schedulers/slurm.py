@@ -173,7 +173,7 @@ def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the
     return cache
 
 
-def turn_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
+def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
     """Where runs share the job: a file per node, on the host where all their supervisors run. Raises AllocationError."""
     if allocation.own_job:
         return (), 0

@@ -17,7 +17,7 @@ from base.errors import AllocationError, ContainerError, SlipwayError
 from base.foreign import text
 from base.typed import json_as
 from cluster.gpus import compare, listed_uuids
-from containers.engines import client, meeting
+from containers.engines import client, watchdog_socket
 from containers.engines.oom import OomCount
 from containers.engines.words import End, Listed, Words
 from containers.spec import EnginePlan, ProcessPlan
@@ -69,13 +69,13 @@ class Container:
         self.gpus_seen: tuple[str, ...] | None = None
         self.ended_because: str | None = None
         """Why its watchdog ends all that is in it, where that was not our order."""
-        self._link: meeting.Link | None = None
+        self._link: watchdog_socket.Link | None = None
         self._given = self._started = self._unwanted = False
         self._memory: OomCount | None = None
         user = plan.spec.user
         owner = (user.uid, user.gid) if user is not None and os.geteuid() == 0 != user.uid else None
-        meeting.prepare(self._directory, control.files, owner)
-        self._listener = meeting.listen(self._directory, owner)
+        watchdog_socket.prepare(self._directory, control.files, owner)
+        self._listener = watchdog_socket.listen(self._directory, owner)
         self._start_by = time.monotonic() + control.start_s
         try:
             with (self._directory / LOG).open("wb") as log:
@@ -109,14 +109,14 @@ class Container:
         elif not self._started and time.monotonic() > self._start_by:
             self._fail(f"did not come up within {self._control.start_s:g} s: {self._control.where} hangs, or is very slow{self._words()}")
 
-    def _hear_all(self, link: meeting.Link) -> None:
+    def _hear_all(self, link: watchdog_socket.Link) -> None:
         try:
             for words in link.read():
                 self._hear(words)
         except ContainerError as error:
             self._fail(str(error))
 
-    def _hung_up(self, link: meeting.Link) -> None:
+    def _hung_up(self, link: watchdog_socket.Link) -> None:
         self.events.unregister(link.fileno())
         if self._client.poll() == -signal.SIGKILL:  # a client whose container was killed ends by itself, with 137
             self._client_ended(-signal.SIGKILL)
@@ -129,7 +129,7 @@ class Container:
             connection, _ = self._listener.accept()
         except BlockingIOError:
             return
-        self._link = meeting.Link(connection)
+        self._link = watchdog_socket.Link(connection)
         self._memory = OomCount(self._link.pid)
         self.events.unregister(self._listener.fileno())
         self.events.register(self._link.fileno(), select.EPOLLIN)
@@ -149,7 +149,7 @@ class Container:
             pids = words.get("pids", [])
             if len(pids) != len(self.processes):
                 raise ContainerError(f"its first process tells of {len(pids)} ranks, and {len(self.processes)} were to be started")
-            for process, pid in zip(self.processes, meeting.host_pids(self._link.pid, pids), strict=True):
+            for process, pid in zip(self.processes, watchdog_socket.host_pids(self._link.pid, pids), strict=True):
                 process.pid = pid
         elif words["say"] == "failed":
             self._fail(text(words.get("text")))

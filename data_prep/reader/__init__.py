@@ -6,7 +6,7 @@ On a program's path this package is `slipway_reader`; it imports nothing else of
 from .dataset import Dataset, Split, open_dataset
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
 from .sampling import batch_indices, order
-from .parent import die_with_parent
+from .parent_process import die_with_parent
 
 __all__ = [
     "DatasetChanged",

@@ -3,7 +3,7 @@
 {"progress": [bytes done, bytes in all]} as it goes, then {"result": {...}} and exit 0, or {"error": {"class", "message"}} and the exit
 code of its class. Ends by itself when its parent has gone.
 
-With --company other nodes stage the same dataset now. Standard input: the token in hex; later {"peers": {...}} (company.Others), and
+With --peer-group other nodes stage the same dataset now. Standard input: the token in hex; later {"peers": {...}} (peer_group.Others), and
 {"staged_all": true} or its end. Standard output besides: {"listening": {"address", "port", "have"}}, or {"waiting": true} while somebody
 else on this node stages; after the result this process goes on passing chunks to the others.
 """
@@ -24,12 +24,12 @@ from typing import Any, NoReturn
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
-from data_prep.staging.company import HANG_S, LATE_S, Company
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.meeting import Meeting
 from data_prep.staging.options import StageOptions
+from data_prep.staging.peer_group import HANG_S, LATE_S, PeerGroup
 from data_prep.staging.recheck import CHECK_S
 from data_prep.staging.stage import stage
+from data_prep.staging.together import GroupStaging
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ def main(argv: list[str] | None = None) -> int:
     configure("stage")
     may_open_many()
     try:
-        with _meeting(arguments) as meeting:
-            _stage(arguments, meeting)
+        with _meeting(arguments) as group_staging:
+            _stage(arguments, group_staging)
     except SlipwayError as error:
         logger.error("%s", error)
         with contextlib.suppress(Cancelled):
@@ -79,17 +79,17 @@ def may_open_many() -> None:
 
 
 @contextlib.contextmanager
-def _meeting(arguments: argparse.Namespace) -> Iterator[Meeting | None]:
+def _meeting(arguments: argparse.Namespace) -> Iterator[GroupStaging | None]:
     """With the other nodes of this run, whose token is the first line on standard input."""
-    if arguments.company is None:
+    if arguments.peer_group is None:
         yield None
         return
     token = bytearray()
     while (byte := os.read(0, 1)) not in (b"", b"\n"):
         token += byte
-    index, _, nodes = arguments.company.partition("/")
+    index, _, nodes = arguments.peer_group.partition("/")
     try:
-        company = Company(
+        peer_group = PeerGroup(
             index=int(index),
             nodes=int(nodes),
             address=arguments.address,
@@ -100,12 +100,14 @@ def _meeting(arguments: argparse.Namespace) -> Iterator[Meeting | None]:
             late_s=arguments.late_s,
         )
     except ValueError as error:
-        raise ConfigError(f"--company {arguments.company} is not INDEX/NODES, or the first line of standard input no token") from error
-    with Meeting(company) as meeting:
-        yield meeting
+        raise ConfigError(
+            f"--peer-group {arguments.peer_group} is not INDEX/NODES, or the first line of standard input no token"
+        ) from error
+    with GroupStaging(peer_group) as group_staging:
+        yield group_staging
 
 
-def _stage(arguments: argparse.Namespace, meeting: Meeting | None) -> None:
+def _stage(arguments: argparse.Namespace, group_staging: GroupStaging | None) -> None:
     staged = stage(
         arguments.source,
         arguments.cache,
@@ -117,14 +119,14 @@ def _stage(arguments: argparse.Namespace, meeting: Meeting | None) -> None:
             patience_s=arguments.patience_s,
             check_s=arguments.check_s,
             group=arguments.group,
-            meeting=meeting,
+            group_staging=group_staging,
             copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
         ),
     )
     say({"result": {**vars(staged), "root": str(staged.root)}})
-    if meeting is not None:
+    if group_staging is not None:
         with contextlib.suppress(Cancelled):
-            meeting.serve()
+            group_staging.serve()
 
 
 def say(value: dict[str, Any]) -> None:
@@ -161,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--stall-s", type=float, default=60.0, help="read around another stager that does not move for so long")
     parser.add_argument("--patience-s", type=float, default=60.0, help="look so long for files that storage does not show yet")
-    parser.add_argument("--company", metavar="INDEX/NODES", help="our place among the nodes that stage this dataset together")
+    parser.add_argument("--peer-group", metavar="INDEX/NODES", help="our place among the nodes that stage this dataset together")
     parser.add_argument("--address", default="127.0.0.1", help="where this node listens for the others")
     parser.add_argument("--hang-s", type=float, default=HANG_S, help="give up another node from which nothing has come for so long")
     parser.add_argument("--late-s", type=float, default=LATE_S, help="read the share of another node that has brought nothing for so long")

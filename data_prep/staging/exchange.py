@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from base.errors import StagingError
-from data_prep.staging.company import Company, Orders, Others
 from data_prep.staging.connection import Connection, Piece
-from data_prep.staging.door import Door
+from data_prep.staging.peer_group import Orders, Others, PeerGroup
+from data_prep.staging.peer_listener import PeerListener
 from data_prep.staging.swarm import Swarm
 from data_prep.staging.table import ChunkTable
 from data_prep.staging.wire import BEAT, PeerError, frame, have_text, parse_have, parse_have_text
@@ -38,9 +38,9 @@ class Exchange:
     """`open_shard(number)` opens our file of a shard, for sending. `lost` says why a node was given up, `slow` why its share is
     read by others. Raises StagingError where this node cannot listen: that says nothing of the cache's disk."""
 
-    def __init__(self, company: Company, digest: str, table: ChunkTable, have: bytearray, open_shard: Callable[[int], int]) -> None:
-        self.company, self.table = company, table
-        self.swarm = Swarm(have, company.index)
+    def __init__(self, peer_group: PeerGroup, digest: str, table: ChunkTable, have: bytearray, open_shard: Callable[[int], int]) -> None:
+        self.peer_group, self.table = peer_group, table
+        self.swarm = Swarm(have, peer_group.index)
         self.others: Others | None = None
         self.held: dict[int, bytearray] = {}
         self.lost: dict[int, str] = {}
@@ -57,28 +57,28 @@ class Exchange:
         self._open_shard = open_shard
         self._peers: dict[int, Connection] = {}
         try:
-            self._door = self._set_up(digest)
+            self._peers_listener = self._set_up(digest)
         except OSError as error:
             raise StagingError(
-                f"this node cannot listen on {company.address} for those that stage the same dataset: {error.strerror}; an unfinished copy "
-                "is kept; see this node's address (ip address) and its limit of open files (ulimit -n)"
+                f"this node cannot listen on {peer_group.address} for those that stage the same dataset: {error.strerror}; an unfinished "
+                "copy is kept; see this node's address (ip address) and its limit of open files (ulimit -n)"
             ) from error
         self._next_beat = self._last_beat = time.monotonic()
 
-    def _set_up(self, digest: str) -> Door:
+    def _set_up(self, digest: str) -> PeerListener:
         self._selector = selectors.DefaultSelector()
-        self._orders = Orders(self.company.orders)
-        self._selector.register(self.company.orders, selectors.EVENT_READ, self._take_orders)
+        self._orders = Orders(self.peer_group.orders)
+        self._selector.register(self.peer_group.orders, selectors.EVENT_READ, self._take_orders)
         self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._woken)
-        return Door(self.company, digest, self._selector, self)
+        return PeerListener(self.peer_group, digest, self._selector, self)
 
     # -- one turn
 
     def announce(self) -> None:
         """Tell who started us where we listen and what we have."""
         have = have_text(self.swarm.have) if self.swarm.missing else "all"
-        self.company.say({"listening": {"address": self.company.address, "port": self._door.port, "have": have}})
+        self.peer_group.say({"listening": {"address": self.peer_group.address, "port": self._peers_listener.port, "have": have}})
 
     def turn(self, limit_s: float) -> None:
         """Wait for something to happen, `limit_s` at most, and do all that can be done then. Raises Cancelled, StagingError."""
@@ -117,7 +117,7 @@ class Exchange:
 
     def _beat(self, now: float) -> None:
         """Show the others that we live, and give up those that do not. After a stop of our own, they get their time again."""
-        hang_s = self.company.hang_s
+        hang_s = self.peer_group.hang_s
         stopped = now - self._last_beat > hang_s / 2
         limp_s = max(16 * hang_s, 8 * self.longest_s)  # for one whose bytes trickle: it would set everybody's pace
         for index, peer in list(self._peers.items()):
@@ -135,7 +135,7 @@ class Exchange:
                 self.lose(index, f"a chunk that it was asked for has not come whole within {limp_s:g} s")
             elif not peer.wants_to_send:
                 peer.say(frame(BEAT))
-        self._door.expire(now)
+        self._peers_listener.expire(now)
         self._last_beat, self._next_beat = now, now + min(BEAT_S, hang_s / 4)
 
     # -- orders
@@ -158,17 +158,17 @@ class Exchange:
                 continue
             self.held[index] = parse_have_text(peer[2], self.table.num_chunks)
             self.news_at[index] = now
-            if index != self.company.index:
-                self._door.expect(index, peer[:2] if others.late or self.company.index < index else None)
+            if index != self.peer_group.index:
+                self._peers_listener.expect(index, peer[:2] if others.late or self.peer_group.index < index else None)
 
     # -- who is there
 
     def may_come(self, index: int) -> bool:
-        """For the door: whether this node may connect now."""
-        return index != self.company.index and index < self.company.nodes and index not in self._peers and index not in self.lost
+        """For the listener: whether this node may connect now."""
+        return index != self.peer_group.index and index < self.peer_group.nodes and index not in self._peers and index not in self.lost
 
     def came(self, peer: Connection) -> None:
-        """For the door: it has proved who it is."""
+        """For the listener: it has proved who it is."""
         self.swarm.join(peer.index)
         self._peers[peer.index] = peer
         self.news_at[peer.index] = time.monotonic()
@@ -197,7 +197,7 @@ class Exchange:
 
     def is_there(self, index: int) -> bool:
         """Whether this node is one of us still, as far as we know."""
-        return index == self.company.index or (index in self.news_at and index not in self.lost)
+        return index == self.peer_group.index or (index in self.news_at and index not in self.lost)
 
     def ask(self, index: int, chunk: int) -> None:
         """Ask for a chunk."""
@@ -266,7 +266,7 @@ class Exchange:
         self.everybody_has_it = True
         for index in list(self._peers):
             self.lose(index, "we are done")
-        self._door.close()
+        self._peers_listener.close()
         self._selector.close()
         for descriptor in self._wakeup:
             os.close(descriptor)

@@ -124,7 +124,7 @@ class Gather:
 
     @property
     def _patience_s(self) -> float:
-        return max(self._exchange.company.late_s, 4 * self._exchange.longest_s)
+        return max(self._exchange.peer_group.late_s, 4 * self._exchange.longest_s)
 
     def _read_more(self) -> None:
         while len(self._swarm.reading) < self._options.threads + 1:

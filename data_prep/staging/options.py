@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from data_prep.cache.holder import JobAlive
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.meeting import Meeting
 from data_prep.staging.recheck import CHECK_S
+from data_prep.staging.together import GroupStaging
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -19,7 +19,7 @@ class StageOptions:
 
     `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`: how long a file that storage
     does not show yet is looked for; `check_s`: how long a dataset that is here already may be hashed, None: all of it; `job_alive`:
-    judges leases that name a job and no process; `meeting`: the nodes that stage the same dataset at the same time, None for this one
+    judges leases that name a job and no process; `group_staging`: the nodes that stage the same dataset at the same time, None for this one
     alone; the caller serves them afterwards; `group`: see open_cache.
     """
 
@@ -28,5 +28,5 @@ class StageOptions:
     check_s: float | None = CHECK_S
     group: bool = False
     job_alive: JobAlive | None = None
-    meeting: Meeting | None = None
+    group_staging: GroupStaging | None = None
     copy: CopyOptions = field(default_factory=CopyOptions)

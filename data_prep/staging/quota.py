@@ -21,7 +21,7 @@ class Quota:
     def __init__(self, exchange: Exchange) -> None:
         others = exchange.others
         assert others is not None
-        self._exchange, self._others, self._me = exchange, others, exchange.company.index
+        self._exchange, self._others, self._me = exchange, others, exchange.peer_group.index
         self._swarm = exchange.swarm
         self._owners = owners_of(exchange.table.num_chunks, exchange.held, others.readers)
         self._whole = {index for index, marks in exchange.held.items() if all(marks)}

@@ -16,11 +16,11 @@ from data_prep.cache.lease import refuse_if_removing, write_lease
 from data_prep.cache.lock import Lock
 from data_prep.cache.stored import touch_used
 from data_prep.staging.hit import find_hit
-from data_prep.staging.meeting import Meeting
 from data_prep.staging.options import Progress, StageOptions
 from data_prep.staging.recheck import Entry, recheck
 from data_prep.staging.source import Source
 from data_prep.staging.stager import Copied, Stager
+from data_prep.staging.together import GroupStaging
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def stage(
     cache = open_cache(cache_dir, group=options.group)
     show = progress or _silent
     with usable(cache.root), Lock(cache.locks / f"{name}.lock", "stage", cache.file_mode) as lock:
-        if not lock.acquire(options.stall_s, lambda other: _wait(other, show, options.meeting)):
+        if not lock.acquire(options.stall_s, lambda other: _wait(other, show, options.group_staging)):
             refuse_if_removing(lock, name)
             logger.warning("%s has not moved for %g s while staging %s: reading around it", describe(lock.holder()), options.stall_s, name)
         found = _hit(cache, name, lock, options, show, int(started * 1e9))
@@ -78,13 +78,13 @@ def stage(
         lease = write_lease(cache, name, holder) if holder is not None else None
     show(found.bytes, found.bytes)
     seconds = time.monotonic() - started
-    exchange = options.meeting.exchange if options.meeting is not None else None
+    exchange = options.group_staging.exchange if options.group_staging is not None else None
     lost = {**exchange.slow, **exchange.lost} if exchange is not None else {}
     return StagedDataset(root=cache.datasets / name, seconds=seconds, lease=lease, lost_peers=lost, **vars(found))
 
 
 def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progress, asked_ns: int) -> Copied | None:
-    meeting = options.meeting
+    group_staging = options.group_staging
 
     def check(entry: Entry) -> int:
         checked = 0
@@ -95,23 +95,23 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
             lock.beat(checked, entry.manifest.bytes)
             show(checked, entry.manifest.bytes)
 
-        if meeting is None:
+        if group_staging is None:
             return recheck(entry, options.check_s, asked_ns, on_bytes)
-        meeting.open(entry.root, entry.manifest, entry.digest, None).announce()  # the others check what they get themselves
-        return meeting.during(lambda: recheck(entry, options.check_s, asked_ns, on_bytes))
+        group_staging.open(entry.root, entry.manifest, entry.digest, None).announce()  # the others check what they get themselves
+        return group_staging.during(lambda: recheck(entry, options.check_s, asked_ns, on_bytes))
 
     hit = find_hit(cache, name, lock, check)
     if hit is None:
-        if meeting is not None:
-            meeting.leave()
+        if group_staging is not None:
+            group_staging.leave()
         return None
     return Copied(digest=hit[0].digest, bytes=hit[0].manifest.bytes, checked_bytes=hit[1], hit=True)
 
 
-def _wait(other: Mapping[str, Any], show: Progress, meeting: Meeting | None) -> None:
+def _wait(other: Mapping[str, Any], show: Progress, group_staging: GroupStaging | None) -> None:
     show(other.get("done", 0), other.get("total", 0))
-    if meeting is not None:
-        meeting.waits()
+    if group_staging is not None:
+        group_staging.waits()
 
 
 def _silent(_done: int, _total: int) -> None:

@@ -13,12 +13,12 @@ from data_prep.cache.space import Need, free_bytes, make_room, not_enough
 from data_prep.staging.copy import MAX_CHUNK_BYTES, ChunkCopy
 from data_prep.staging.gather import Gather, Gathered
 from data_prep.staging.journal import Chunk
-from data_prep.staging.meeting import Meeting
 from data_prep.staging.options import Progress, StageOptions
 from data_prep.staging.part import Part
 from data_prep.staging.recheck import Entry, note_checked
 from data_prep.staging.source import Source
 from data_prep.staging.table import ChunkTable
+from data_prep.staging.together import GroupStaging
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Stager:
     def __init__(self, cache: Cache, source: Source, lock: Lock, max_bytes: int | None, options: StageOptions, progress: Progress) -> None:
         self.cache, self.source, self.lock, self.max_bytes, self.options, self.progress = cache, source, lock, max_bytes, options, progress
         self.target = cache.datasets / source.name
-        self.meeting = options.meeting if options.meeting is not None and not options.meeting.has_left else None
+        self.group_staging = options.group_staging if options.group_staging is not None and not options.group_staging.has_left else None
         self.done = self.resumed = 0
         self.came = Gathered(storage_bytes=0, peer_bytes=0)
 
@@ -62,7 +62,7 @@ class Stager:
         except OSError as error:
             raise self._disk_failed(error) from error
         try:
-            came = self._alone(part) if self.meeting is None else self._together(part, self.meeting)
+            came = self._alone(part) if self.group_staging is None else self._together(part, self.group_staging)
         except OSError as error:
             if error.errno in _NO_DESCRIPTORS:  # says nothing of the disk
                 raise StagingError(
@@ -93,17 +93,17 @@ class Stager:
         self._publish(part)
         return Gathered(storage_bytes=copied, peer_bytes=0)
 
-    def _together(self, part: Part, meeting: Meeting) -> Gathered:
+    def _together(self, part: Part, group_staging: GroupStaging) -> Gathered:
         """The missing chunks, from storage or from the others, who are served from the first moment on, whatever the disk has to do."""
         table = ChunkTable(self.source.manifest.shards)
-        exchange = meeting.open(part.path, self.source.manifest, self.source.digest, table.marks(part.journal.done))
+        exchange = group_staging.open(part.path, self.source.manifest, self.source.digest, table.marks(part.journal.done))
         exchange.announce()
-        for chunk in meeting.during(lambda: self._prepare(part)):
+        for chunk in group_staging.during(lambda: self._prepare(part)):
             exchange.swarm.drop(table.number(chunk))
         gather = Gather(self.source, part.path, part.journal, exchange, self.options.copy)
         try:
             gather.run(self._advance)
-            meeting.during(lambda: self._publish(part))
+            group_staging.during(lambda: self._publish(part))
         finally:
             self.came = gather.came
         return self.came

@@ -134,7 +134,7 @@ def test_a_plan_outside_of_a_job_has_nodes_without_names() -> None:
 
 
 def test_a_shared_job_has_a_lock_per_node_and_an_own_job_none() -> None:
-    assert slurm.turn_locks(allocation(), 2) == ((), 0)
+    assert slurm.run_locks(allocation(), 2) == ((), 0)
 
 
 def test_a_shared_job_is_never_requeued() -> None:

@@ -24,7 +24,7 @@ from cluster.types import Allocation, Grant
 from cluster.watching.gpus import parse_looks
 from containers import reaping
 from containers.engines.cdi import _device_names
-from containers.engines.meeting import Link
+from containers.engines.watchdog_socket import Link
 from containers.engines.words import End
 from containers.frameworks import check_supports, program_argv, read_framework
 from containers.images import commands, marks, model

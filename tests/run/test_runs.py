@@ -302,7 +302,7 @@ def test_a_second_supervisor_of_a_living_run_is_refused(world: World) -> None:
     assert world.left() == []
 
 
-def test_two_runs_take_turns_on_this_machine(world: World) -> None:
+def test_two_runs_take_nodess_on_this_machine(world: World) -> None:
     one, two = world.cell(step_s=0.02, measured=60), world.cell(measured=5)
     first = world.start(one)
     world.wait_for(lambda: world.steps(one) > 1)

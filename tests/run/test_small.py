@@ -23,7 +23,7 @@ from workflow.run.node.rank_log import RankLog
 from workflow.run.node.rendezvous import FIRST_PORT, LAST_PORT, Reservation, first_port, ports
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock
-from workflow.run.supervisor.node_locks import Turn
+from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.provenance import parse_git_status, slipway_provenance
 
 
@@ -230,7 +230,7 @@ def test_a_name_is_no_address_for_a_rendezvous() -> None:
 
 def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
     path = tmp_path / "measuring.lock"
-    first, second = Turn(loop := Loop(), [path], 1), Turn(loop, [path], 1)
+    first, second = NodeLocks(loop := Loop(), [path], 1), NodeLocks(loop, [path], 1)
     assert first.try_take()
     first.sign("run a")
     assert not second.try_take()
@@ -244,7 +244,7 @@ def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
 
 def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "measuring.lock"
-    turn = Turn(Loop(), [path], 1)
+    turn = NodeLocks(Loop(), [path], 1)
     path.unlink()
     assert not turn.try_take()
     assert turn.try_take()

@@ -14,7 +14,7 @@ import pytest
 from base.errors import AllocationError
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.leftovers import is_older
-from workflow.run.supervisor.node_locks import Turn
+from workflow.run.supervisor.node_locks import NodeLocks
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def free(path: Path) -> bool:
 
 
 def test_runs_side_by_side_hold_different_nodes(paths: list[Path]) -> None:
-    first, second, third = Turn(Loop(), paths, 2), Turn(Loop(), paths, 2), Turn(Loop(), paths, 1)
+    first, second, third = NodeLocks(Loop(), paths, 2), NodeLocks(Loop(), paths, 2), NodeLocks(Loop(), paths, 1)
     assert first.try_take()
     assert second.try_take()
     assert (first.taken, second.taken) == ((0, 1), (2, 3))
@@ -68,7 +68,7 @@ def test_runs_side_by_side_hold_different_nodes(paths: list[Path]) -> None:
 
 def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[Path]) -> None:
     holders = take_apart(paths[1:])
-    turn = Turn(loop := Loop(), paths, 3)
+    turn = NodeLocks(loop := Loop(), paths, 3)
     assert not turn.try_take()
     loop.after(0.01, lambda: end(holders[0]))
     loop.after(0.05, lambda: end(holders[2]))
@@ -82,7 +82,7 @@ def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[P
 
 def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
     holders = take_apart(paths)
-    wide, narrow = Turn(loop := Loop(), paths, 4), Turn(Loop(), paths, 1)
+    wide, narrow = NodeLocks(loop := Loop(), paths, 4), NodeLocks(Loop(), paths, 1)
     tried: list[bool] = []
 
     def free_one() -> None:
@@ -102,7 +102,7 @@ def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
 def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) -> None:
     """Sets of nodes have queues of their own: a run that waits for the first set is not in the way of one of the second."""
     holders = take_apart(paths[:2])
-    waiting, other = Turn(loop := Loop(), paths[:2], 2), Turn(Loop(), paths[2:], 2)
+    waiting, other = NodeLocks(loop := Loop(), paths[:2], 2), NodeLocks(Loop(), paths[2:], 2)
     tried: list[bool] = []
 
     def take_the_others() -> None:
@@ -118,7 +118,7 @@ def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) ->
 
 
 def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Path]) -> None:
-    turn = Turn(Loop(), paths, 1)
+    turn = NodeLocks(Loop(), paths, 1)
     assert turn.try_take()
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=turn.descriptors)
     turn.give(inherited=True)
@@ -130,7 +130,7 @@ def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Pat
 def test_a_lock_in_whose_place_is_something_else_is_said(tmp_path: Path) -> None:
     (tmp_path / "measuring.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(AllocationError, match=r"the lock .*measuring.lock cannot be opened: Too many levels of symbolic links"):
-        Turn(Loop(), [tmp_path / "measuring.lock"], 1)
+        NodeLocks(Loop(), [tmp_path / "measuring.lock"], 1)
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -28,7 +28,7 @@ class Stager:
         argv = [*wrap, sys.executable, "-m", "data_prep.staging", "--source", str(source), "--cache", str(cache), "--patience-s", "0"]
         parent = os.getpid()
         self.process = subprocess.Popen(
-            [*argv, "--company", f"{index}/{nodes}", *options],
+            [*argv, "--peer-group", f"{index}/{nodes}", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -21,16 +21,16 @@ from data_prep.cache.layout import open_cache, part_of
 from data_prep.manifest import DATA_NAME
 from data_prep.staging import stage
 from data_prep.staging.__main__ import may_open_many
-from data_prep.staging.company import HANG_S, Company, Others
 from data_prep.staging.connection import Connection
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.gather import Gather
-from data_prep.staging.meeting import Meeting
 from data_prep.staging.part import Part
+from data_prep.staging.peer_group import HANG_S, Others, PeerGroup
 from data_prep.staging.quota import Quota
 from data_prep.staging.source import Source
 from data_prep.staging.table import ChunkTable
+from data_prep.staging.together import GroupStaging
 from tests.reader.small import random_dataset
 from tests.staging.test_stage import QUICK, Stopped, stop_after
 
@@ -38,10 +38,10 @@ CHUNK = 4096
 
 
 @contextmanager
-def company(address: str = "127.0.0.1") -> Iterator[Company]:
+def peer_group(address: str = "127.0.0.1") -> Iterator[PeerGroup]:
     orders, writer = os.pipe()
     try:
-        yield Company(index=0, nodes=3, address=address, token=bytes(32), orders=orders, say=lambda _value: None)
+        yield PeerGroup(index=0, nodes=3, address=address, token=bytes(32), orders=orders, say=lambda _value: None)
     finally:
         os.close(orders)
         os.close(writer)
@@ -50,7 +50,7 @@ def company(address: str = "127.0.0.1") -> Iterator[Company]:
 class Rig:
     """`jobs` are what the copy's threads would do, and what is to follow."""
 
-    def __init__(self, root: Path, us: Company) -> None:
+    def __init__(self, root: Path, us: PeerGroup) -> None:
         self.source = Source(random_dataset(root / "storage", [3 * CHUNK], chunk_bytes=CHUNK), 0)
         self.part = Part(open_cache(root / "cache"), self.source, True)
         self.part.allocate()
@@ -82,7 +82,7 @@ class Rig:
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Rig]:
-    with company() as us:
+    with peer_group() as us:
         rig = Rig(tmp_path, us)
         yield rig
         rig.gather._close()
@@ -169,8 +169,12 @@ def test_an_address_that_is_not_ours_costs_no_copy(tmp_path: Path) -> None:
         stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
     part = part_of(open_cache(tmp_path / "cache"), root.name)
     assert part.is_dir()
-    with company("192.0.2.1") as us, Meeting(us) as meeting, pytest.raises(StagingError, match=r"192\.0\.2\.1.*: Cannot assign"):
-        stage(root, tmp_path / "cache", options=replace(QUICK, meeting=meeting))
+    with (
+        peer_group("192.0.2.1") as us,
+        GroupStaging(us) as group_staging,
+        pytest.raises(StagingError, match=r"192\.0\.2\.1.*: Cannot assign"),
+    ):
+        stage(root, tmp_path / "cache", options=replace(QUICK, group_staging=group_staging))
     assert part.is_dir()
     assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
 
@@ -179,8 +183,8 @@ def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pyte
     def none_left(*_: object) -> socket.socket:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("data_prep.staging.door.socket.socket", none_left)
-    alone.exchange._door.expect(1, ("127.0.0.1", 9))
+    monkeypatch.setattr("data_prep.staging.peer_listener.socket.socket", none_left)
+    alone.exchange._peers_listener.expect(1, ("127.0.0.1", 9))
     monkeypatch.undo()
     assert "Too many open files" in alone.exchange.lost[1]
 
@@ -193,10 +197,10 @@ def test_too_many_open_files_cost_no_copy(tmp_path: Path, monkeypatch: pytest.Mo
     def none_left(*_: object) -> Part:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with monkeypatch.context() as patch, company() as us, Meeting(us) as meeting:
-        patch.setattr(Meeting, "open", none_left)
+    with monkeypatch.context() as patch, peer_group() as us, GroupStaging(us) as group_staging:
+        patch.setattr(GroupStaging, "open", none_left)
         with pytest.raises(StagingError, match="the unfinished copy is kept"):
-            stage(root, tmp_path / "cache", options=replace(QUICK, meeting=meeting))
+            stage(root, tmp_path / "cache", options=replace(QUICK, group_staging=group_staging))
     assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
 
 
@@ -212,8 +216,8 @@ def test_a_stager_may_open_as_many_files_as_its_hard_limit_says() -> None:
 
 def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     exchange = alone.exchange
-    door, wake = exchange._door, exchange.wake
-    listener = door._listener
+    listener, wake = exchange._peers_listener, exchange.wake
+    listener = listener._listener
     knocks: list[int] = []
 
     class Full:
@@ -224,8 +228,8 @@ def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: R
         def fileno(self) -> int:
             return listener.fileno()
 
-    monkeypatch.setattr(door, "_listener", Full())
-    with socket.create_connection(("127.0.0.1", door.port)):
+    monkeypatch.setattr(listener, "_listener", Full())
+    with socket.create_connection(("127.0.0.1", listener.port)):
         for _ in range(5):
             exchange._next_beat = time.monotonic() + 60
             wake()
@@ -234,7 +238,7 @@ def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: R
         monkeypatch.undo()
         exchange._beat(time.monotonic())
         exchange.turn(10)
-        assert len(door._strangers) == 1
+        assert len(listener._strangers) == 1
 
 
 def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

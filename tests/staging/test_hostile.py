@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from data_prep.manifest import Shard, parse_manifest
-from data_prep.staging.company import Company, Others
 from data_prep.staging.exchange import Exchange
+from data_prep.staging.peer_group import Others, PeerGroup
 from data_prep.staging.table import ChunkTable
 from data_prep.staging.wire import ANSWER_BYTES, BEAT, CHUNK, GREETING_BYTES, HAVE, KINDS, MISS, WANT, Handshake, frame, have_frames
 from tests.hostile import changed_bytes
@@ -34,14 +34,14 @@ class Node:
         self.shards: tuple[Shard, ...] = parse_manifest((source / "manifest.json").read_bytes()).shards
         self.source = source
         self.orders, self.ours = os.pipe()
-        company = Company(index=0, nodes=NODES, address="127.0.0.1", token=TOKEN, orders=self.orders, say=lambda _words: None)
+        peer_group = PeerGroup(index=0, nodes=NODES, address="127.0.0.1", token=TOKEN, orders=self.orders, say=lambda _words: None)
         table = ChunkTable(self.shards)
         self.num_chunks = table.num_chunks
         marks = bytearray(b"\1") * table.num_chunks
         marks[1] = 0
-        self.exchange = Exchange(company, "digest", table, marks, self.open_shard)
+        self.exchange = Exchange(peer_group, "digest", table, marks, self.open_shard)
         self.exchange.taker = self
-        self.address = ("127.0.0.1", self.exchange._door.port)
+        self.address = ("127.0.0.1", self.exchange._peers_listener.port)
 
     def open_shard(self, number: int) -> int:
         return os.open(self.source / self.shards[number].name / "data.mdb", os.O_RDONLY | os.O_CLOEXEC)

@@ -15,8 +15,8 @@ from typing import Any
 
 from base.errors import SlipwayError
 from data_prep.staging import StagedDataset, StageOptions, stage
-from data_prep.staging.company import Company
-from data_prep.staging.meeting import Meeting
+from data_prep.staging.peer_group import PeerGroup
+from data_prep.staging.together import GroupStaging
 
 Flip = tuple[int, int, int]
 """Direction (0: what node 0 says), byte, bit."""
@@ -30,7 +30,7 @@ class _Node:
 
     def __init__(self, index: int, source: Path, cache: Path, options: StageOptions, said: queue.Queue[tuple[int, dict[str, Any]]]) -> None:
         self._orders = os.pipe()
-        self.company = Company(
+        self.peer_group = PeerGroup(
             index=index, nodes=2, address="127.0.0.1", token=bytes(32), orders=self._orders[0], hang_s=_HANG_S, late_s=0.5,
             say=lambda value: said.put((index, value)),
         )  # fmt: skip
@@ -41,10 +41,10 @@ class _Node:
 
     def _work(self, source: Path, cache: Path, options: StageOptions) -> None:
         try:
-            with Meeting(self.company) as meeting:
-                self.result = stage(source, cache, options=replace(options, meeting=meeting))
+            with GroupStaging(self.peer_group) as group_staging:
+                self.result = stage(source, cache, options=replace(options, group_staging=group_staging))
                 self.ended.set()
-                meeting.serve()
+                group_staging.serve()
         except SlipwayError as error:
             self.result = self.result or error
         finally:

@@ -20,10 +20,10 @@ from containers.spec import EnginePlan
 from workflow.commands import show
 from workflow.dag.execution import SLURM
 from workflow.dag.image_file import images_file
-from workflow.dag.requirements import DatasetNeeds, dataset_needs, model_of
+from workflow.dag.requirements import DatasetRequirements, dataset_needs, model_of
 from workflow.run.framework import describe_framework
 from workflow.run.node.in_container import for_this_node
-from workflow.run.node.stage_child import Company, check_argv, company_argv, group_argv, stage_argv
+from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, peer_group_argv, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import (
     allocation_request,
@@ -105,13 +105,13 @@ def _slurm(study: Study, cell: Cell, run_id: str) -> dict[str, Any] | None:
     return {"sbatch": job_of_run(study, cell, run_id)}
 
 
-def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, Any], needs: DatasetNeeds) -> dict[str, Any]:
+def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, Any], needs: DatasetRequirements) -> dict[str, Any]:
     """What the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
     cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
     name = needs.root.name if needs.root else f"{needs.name}-<digest>"
     rate = site.storage_limit.bytes_per_s if site.storage_limit else None
-    company = Company(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
+    peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
     stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
     stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s)
     directory = WorkDirectory(cache, work["tag"])
@@ -125,7 +125,7 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
         "gpus": list(node.gpus),
         "cache": str(cache),
         "work_directory": str(directory.path),
-        "stage": [*stage, *company_argv(company)],
+        "stage": [*stage, *peer_group_argv(peer_group)],
         "container": _container(
             get_engine(site.engine).plan(for_this_node(site.engine, spec, allocation.memory_per_node_bytes), os.environ)
         ),
@@ -143,7 +143,7 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
     return {**found, **engine, "talks_to": plan.container.where}
 
 
-def _document(cell: Cell, run: Mapping[str, Any], allocation: Allocation, needs: DatasetNeeds) -> dict[str, Any]:
+def _document(cell: Cell, run: Mapping[str, Any], allocation: Allocation, needs: DatasetRequirements) -> dict[str, Any]:
     """cell.json; without the layers while the classes or the size of the images are not known."""
     model = model_of(cell, needs)
     described: dict[str, Any] = {"layers": None, "parameters": None, "variant": None}

@@ -16,7 +16,7 @@ from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
 from workflow.dag.execution import SLURM
 from workflow.dag.refusals import refuse_runs, refuse_site
-from workflow.dag.requirements import DatasetNeeds
+from workflow.dag.requirements import DatasetRequirements
 from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.origin import refuse_foreign_results
 from workflow.study.series import Series
@@ -89,7 +89,7 @@ def _slurm(plan: StudyPlan) -> dict[str, Any] | None:
     return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
 
 
-def _dataset_json(plan: StudyPlan, needs: DatasetNeeds) -> dict[str, Any]:
+def _dataset_json(plan: StudyPlan, needs: DatasetRequirements) -> dict[str, Any]:
     return {
         "name": needs.name,
         "root": str(needs.root) if needs.root else None,
@@ -102,7 +102,7 @@ def _dataset_json(plan: StudyPlan, needs: DatasetNeeds) -> dict[str, Any]:
     }
 
 
-def _seconds_to_read(plan: StudyPlan, needs: DatasetNeeds) -> float | None:
+def _seconds_to_read(plan: StudyPlan, needs: DatasetRequirements) -> float | None:
     """How long network storage needs to give the dataset once, where the site says how fast it may be read."""
     limit = plan.study.site.storage_limit
     rate = limit.bytes_per_s if limit else None
@@ -183,7 +183,7 @@ def _hours(gpu: float, process: float) -> str:
     return " and ".join(parts)
 
 
-def _dataset_row(plan: StudyPlan, needs: DatasetNeeds) -> Sequence[object]:
+def _dataset_row(plan: StudyPlan, needs: DatasetRequirements) -> Sequence[object]:
     nodes = nodes_of(plan, needs.name)
     seconds = _seconds_to_read(plan, needs)
     staged = None if needs.bytes is None else f"{format_size(needs.bytes)} to {f'each of {nodes} nodes' if nodes > 1 else 'one node'}"

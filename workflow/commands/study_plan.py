@@ -15,7 +15,7 @@ from workflow.commands.state import RunState, counts, run_states
 from workflow.dag.cost import gpu_hours, process_hours
 from workflow.dag.estimate import Estimate, Outlook, estimate_of, outlook_of
 from workflow.dag.past_runs import past_runs
-from workflow.dag.requirements import DatasetNeeds, dataset_needs, memory_of
+from workflow.dag.requirements import DatasetRequirements, dataset_needs, memory_of
 from workflow.study.cell import Cell
 from workflow.study.series import Series, series_of
 from workflow.study.site import device_of
@@ -50,7 +50,7 @@ class StudyPlan:
     study: Study
     states: tuple[RunState, ...]
     cells: tuple[CellPlan, ...]
-    datasets: tuple[DatasetNeeds, ...]
+    datasets: tuple[DatasetRequirements, ...]
     series: tuple[Series, ...]
     notes: tuple[str, ...]
 
@@ -118,7 +118,7 @@ def nodes_of(plan: StudyPlan, dataset: str) -> int:
     return max(cell.cell.nodes for cell in plan.cells if cell.cell.dataset == dataset)
 
 
-def nodes_staged(plan: StudyPlan, needs: DatasetNeeds) -> int | None:
+def nodes_staged(plan: StudyPlan, needs: DatasetRequirements) -> int | None:
     """How many of those nodes have it in their cache already; None where the nodes are other machines."""
     if plan.study.site.scheduler != local.NAME or needs.root is None:
         return None
@@ -164,7 +164,7 @@ def _memory_notes(cells: Sequence[CellPlan]) -> list[str]:
     return [f"{who} more memory than a process has, at the most {worst.cell.cell_id}: {need} of {have}; such runs end as `oom`"]
 
 
-def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetNeeds]) -> list[str]:
+def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequirements]) -> list[str]:
     """Batches that the training split may be too small for, which is seen when the dataset is built; what is certain is refused."""
     notes = []
     for name, needs in datasets.items():

@@ -27,7 +27,7 @@ CHANNELS: Final = {"grey": 1, "rgb": 3}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetNeeds:
+class DatasetRequirements:
     """One dataset of a study. `root` is where it is published, None until it is built; numbers are None where nothing tells them.
 
     `bytes_are`: `built`, `estimated`, or `unknown until built`.
@@ -67,14 +67,14 @@ class DatasetNeeds:
         return 1 - sum(self.spec.fractions(source_has_splits=False).values())
 
 
-def dataset_needs(study: Study, name: str) -> DatasetNeeds:
+def dataset_needs(study: Study, name: str) -> DatasetRequirements:
     """What is known of the dataset `name` now. A torn receipt or manifest counts as not built: the build says what is wrong with it."""
     spec = study.datasets[name]
     channels, size, classes = CHANNELS.get(spec.channels or ""), spec.known_size, spec.classes or CLASSES.get(spec.source)
     built = _built(study, name)
     if built is not None:
         root, manifest = built
-        return DatasetNeeds(
+        return DatasetRequirements(
             name=name,
             spec=spec,
             root=root,
@@ -90,7 +90,7 @@ def dataset_needs(study: Study, name: str) -> DatasetNeeds:
 
     plan = _plan(study.build_dir(name))
     guess = estimate_of(spec, plan["samples"]) if plan else estimate(spec)
-    return DatasetNeeds(
+    return DatasetRequirements(
         name=name,
         spec=spec,
         root=None,
@@ -104,14 +104,14 @@ def dataset_needs(study: Study, name: str) -> DatasetNeeds:
     )
 
 
-def model_of(cell: Cell, needs: DatasetNeeds) -> Model | None:
+def model_of(cell: Cell, needs: DatasetRequirements) -> Model | None:
     """The cell's network for the images and classes of its dataset; None while those are not known."""
     if needs.channels is None or needs.size is None or needs.num_classes is None:
         return None
     return _model(cell.model, needs.channels, needs.size, needs.num_classes)
 
 
-def memory_of(cell: Cell, needs: DatasetNeeds) -> MemoryEstimate | None:
+def memory_of(cell: Cell, needs: DatasetRequirements) -> MemoryEstimate | None:
     """What one process of the cell needs on its device, at the least; None while the dataset is not known."""
     if needs.channels is None or needs.size is None or needs.num_classes is None:
         return None

@@ -8,7 +8,7 @@ from typing import IO
 from workflow.run.link.event_loop import Loop
 
 
-class Feeder:
+class ChildInput:
     """Owns the writing end `pipe`. A child that reads no more is left alone: its end is noticed elsewhere."""
 
     def __init__(self, loop: Loop, pipe: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Where node programs come in: who connects has a few seconds to prove that he knows the run's token."""
+"""The supervisor's listener for node programs: who connects has a few seconds to prove that it knows the run's token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Stranger:
         self.challenge = new_challenge()
 
 
-class Door:
+class Listener:
     """Listens on `address` while anybody is expected. `expects(index)` says whether that node, below `most`, may come in now;
     `admit(index, link, messages)` gets its link and what it has said already."""
 

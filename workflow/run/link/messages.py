@@ -1,7 +1,7 @@
 """What node programs say and what supervisors order: every message between the two is one of these, with these fields.
 
-The proof at the door says that the other side knows the run's token, not that it is sane: a node may have other code or bad memory. So a
-message is checked when it comes, here alone, and one that is none of ours ends the connection with a sentence.
+The proof at the start of a connection says that the other side knows the token, not that it is sane: it may have other code or bad
+memory. So a message is checked when it comes, here alone, and one that is none of ours ends the connection with a sentence.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Measure(TypedDict):
 
 
 class Others(TypedDict):
-    """For the staging: see data_prep.staging.company.Others."""
+    """For the staging: see data_prep.staging.peer_group.Others."""
 
     peers: list[tuple[str, Port, str] | None]
     readers: list[Count]

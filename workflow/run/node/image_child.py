@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from base.units import format_duration
 from cluster.processes import bury, die_with_parent, prepare_prctl
-from workflow.run.link.child_input import Feeder
+from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
 
@@ -64,7 +64,7 @@ class ImageChild:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._orders = Feeder(loop, self._process.stdin)
+        self._orders = ChildInput(loop, self._process.stdin)
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
         loop.watch(self._output, self._readable)

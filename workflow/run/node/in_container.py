@@ -35,7 +35,7 @@ def prepare_node(
     cdi: tuple[bool, str] = (False, "bare")
     if engine != BARE:
         from containers.engines.cdi import find_cdi
-        from containers.engines.parent import find_parent
+        from containers.engines.parent_cgroup import find_parent
 
         found = find_parent(engine, *job)
         parent = (found.path, found.reason)

@@ -22,10 +22,10 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.in_container import for_this_node, who_we_are
 from workflow.run.node.preflight_child import PreflightChild
-from workflow.run.node.preparation import Needs, Say
+from workflow.run.node.preparation import Preparation, Say
 from workflow.run.node.ranks import Ranks
 from workflow.run.node.rendezvous import Reservation
-from workflow.run.node.shutdown import Ladder
+from workflow.run.node.shutdown import Shutdown
 from workflow.run.node.watch_child import SUPERVISOR, Watcher, pid_here, watching_argv
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
 from workflow.run.plan import TAG, container_spec, node_ranks
@@ -52,12 +52,12 @@ class NodeWork:
         self.token = b""
         """Of this attempt."""
         self.preflight: PreflightChild | None = None
-        self.needs: Needs | None = None
+        self.preparation: Preparation | None = None
         self.reservation: Reservation | None = None
         self.ranks: Ranks | None = None
         self.pushing: Call | None = None
         self.directory: WorkDirectory | None = None
-        self.ladder: Ladder | None = None
+        self.shutdown: Shutdown | None = None
         self.watcher: Watcher | None = None
         self._said_overdue = self._said_failed = self._said_gpus = False
 
@@ -101,8 +101,8 @@ class NodeWork:
         private_umask(message["group"])
         if self.node.cores:
             os.sched_setaffinity(0, self.node.cores)
-        self.needs = Needs(self.loop, self.index, message, self.token, self.say, self.fail)
-        self.directory = self.needs.directory
+        self.preparation = Preparation(self.loop, self.index, message, self.token, self.say, self.fail)
+        self.directory = self.preparation.directory
         if "framework" in message:
             self._watch()
 
@@ -118,7 +118,7 @@ class NodeWork:
 
     def do_reserve(self, _message: dict[str, Any]) -> None:
         """On the head: bind the rendezvous port before anybody is told of it."""
-        if self.needs is None:
+        if self.preparation is None:
             raise NodeLost("the order to reserve a port has come before the plan")
         self.reservation = Reservation(self.node.address, self.orders["tag"])
         self.say("reserved", address=self.node.address, port=self.reservation.port)
@@ -127,7 +127,7 @@ class NodeWork:
 
     def do_start(self, message: dict[str, Any]) -> None:
         """Start the ranks of this node."""
-        needs = self.needs
+        needs = self.preparation
         if needs is None or needs.staged is None or "framework" not in self.orders:
             raise ContainerError("the order to start the ranks has come before the dataset is here")
         framework, bare = self.orders["framework"], self.orders["engine"] == BARE
@@ -154,8 +154,8 @@ class NodeWork:
         self.say("exit", end=list(end), now=time.time())
         if self.watcher is not None and self.ranks is not None and not self.ranks.running():
             self.watcher.finish()
-        if self.ladder is not None:
-            self.ladder.rank_ended()
+        if self.shutdown is not None:
+            self.shutdown.rank_ended()
 
     def _container_failed(self, error: SlipwayError) -> None:
         """Said once: all processes of the node are in it."""
@@ -163,8 +163,8 @@ class NodeWork:
         if not self._said_failed:
             self._said_failed = True
             self.fail("start", type(error).__name__, str(error))
-        if self.ladder is not None:
-            self.ladder.rank_ended()
+        if self.shutdown is not None:
+            self.shutdown.rank_ended()
 
     def _say_gpus(self) -> None:
         """Once: what the container itself says that it holds."""
@@ -184,7 +184,7 @@ class NodeWork:
         if self.reservation is not None and self.ranks.least_step() is not None:
             self.reservation.release()
             self.reservation = None
-        if self._said_overdue or self.ladder is not None:
+        if self._said_overdue or self.shutdown is not None:
             return
         looks = self._looks()
         if any(look["silent_s"] > look["limit_s"] for look in looks):
@@ -239,30 +239,30 @@ class NodeWork:
         self.stop(lambda clean: self.say("stopped", clean=clean))
 
     def stop(self, then: Callable[[bool], None]) -> None:
-        """Down the ladder; `then(clean)` within 10 s, later only where an engine's daemon is slow."""
+        """Stop the ranks, and all that this program started; `then(clean)` within 10 s, later only where an engine's daemon is slow."""
         if self.watcher is not None:
             self.watcher.close()
         if self.preflight is not None:
             self.preflight.kill()
             self.preflight = None
-        if self.needs is not None:
-            self.needs.stop()
+        if self.preparation is not None:
+            self.preparation.stop()
         if self.pushing is not None:
             self.pushing.abandon()
             self.pushing = None
         if self.reservation is not None:
             self.reservation.release()
             self.reservation = None
-        if self.ladder is not None and not self.ladder.finished:
-            self.ladder.also(then)
+        if self.shutdown is not None and not self.shutdown.finished:
+            self.shutdown.also(then)
             return
-        ranks, self.ladder = self.ranks, None
-        self.ladder = Ladder(self.loop, ranks, lambda clean: self._stopped(then, clean))
+        ranks, self.shutdown = self.ranks, None
+        self.shutdown = Shutdown(self.loop, ranks, lambda clean: self._stopped(then, clean))
 
     def when_stopped(self, then: Callable[[], None]) -> None:
         """Now, or when what is being ended has ended: the engine may still be removing a container."""
-        if self.ladder is not None and not self.ladder.finished:
-            self.ladder.also(lambda _clean: then())
+        if self.shutdown is not None and not self.shutdown.finished:
+            self.shutdown.also(lambda _clean: then())
         else:
             then()
 
@@ -305,9 +305,9 @@ class NodeWork:
         self.say("released")
 
     def release(self) -> None:
-        """See Needs.release."""
-        if self.needs is not None:
-            self.needs.release()
+        """See Preparation.release."""
+        if self.preparation is not None:
+            self.preparation.release()
 
     def end(self, pending: dict[str, Any] | None) -> None:
         """Remove the work directory, or keep it with the note `pending` where its result could not be pushed."""

@@ -18,7 +18,7 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.image_child import Answer, ImageChild
 from workflow.run.node.in_container import PREPARE_S, gpus_to_look_at, image_argv, prepare_node
-from workflow.run.node.stage_child import Company, StageChild, check_argv, group_argv, stage_argv
+from workflow.run.node.stage_child import PeerGroup, StageChild, check_argv, group_argv, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.storage.checkpoint import fetch_checkpoint
 
@@ -41,7 +41,7 @@ class Fail(Protocol):
     def __call__(self, during: str, error: str, message: str) -> None: ...
 
 
-class Needs:
+class Preparation:
     """The orders are those of one attempt; `staged` is said once all is here that does not depend on the other nodes."""
 
     def __init__(self, loop: Loop, index: int, orders: dict[str, Any], token: bytes, say: Say, fail: Fail) -> None:
@@ -84,12 +84,12 @@ class Needs:
         argv = stage_argv(sys.executable, orders["source"], orders["cache"], self._holder, *limits) + group_argv(orders["group"])
         argv += check_argv(orders.get("cache_check_s"))
         nodes = len(self.allocation.nodes)
-        company = None
+        peer_group = None
         if nodes > 1:
-            company = Company(
+            peer_group = PeerGroup(
                 index=self.index, nodes=nodes, address=self.allocation.nodes[self.index].address, token=derived(self.token, "chunks")
             )
-        self._staging = StageChild(self.loop, argv, self, company)
+        self._staging = StageChild(self.loop, argv, self, peer_group)
 
     def stage_progress(self, done: int, total: int) -> None:
         """How far the copy is."""

@@ -28,7 +28,7 @@ from workflow.run.link.messages import ORDERED, check
 from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
 from workflow.run.node.leftovers import end_older_attempts
 from workflow.run.node.orders import NodeWork
-from workflow.run.node.preparation import Needs
+from workflow.run.node.preparation import Preparation
 from workflow.run.plan import TAG
 
 logger = logging.getLogger(__name__)
@@ -122,12 +122,12 @@ class NodeProgram:
         self.work.end(None)
 
 
-def _of_needs(obey: Callable[[Needs, dict[str, Any]], None]) -> Callable[[NodeWork, dict[str, Any]], None]:
+def _of_preparation(obey: Callable[[Preparation, dict[str, Any]], None]) -> Callable[[NodeWork, dict[str, Any]], None]:
     """An order for what the ranks need; they are known once there is a plan."""
 
     def on(work: NodeWork, message: dict[str, Any]) -> None:
-        if work.needs is not None:
-            obey(work.needs, message)
+        if work.preparation is not None:
+            obey(work.preparation, message)
 
     return on
 
@@ -135,13 +135,13 @@ def _of_needs(obey: Callable[[Needs, dict[str, Any]], None]) -> Callable[[NodeWo
 _ORDERS: Final[dict[str, Callable[[NodeWork, dict[str, Any]], None]]] = {
     "preflight": NodeWork.do_preflight,
     "plan": NodeWork.do_plan,
-    "stage": _of_needs(lambda needs, _message: needs.stage()),
-    "peers": _of_needs(lambda needs, message: needs.meet(message["peers"])),
-    "staged_all": _of_needs(lambda needs, _message: needs.staged_all()),
-    "read_image": _of_needs(lambda needs, message: needs.read_image(message["bytes_per_s"])),
+    "stage": _of_preparation(lambda needs, _message: needs.stage()),
+    "peers": _of_preparation(lambda needs, message: needs.meet(message["peers"])),
+    "staged_all": _of_preparation(lambda needs, _message: needs.staged_all()),
+    "read_image": _of_preparation(lambda needs, message: needs.read_image(message["bytes_per_s"])),
     "reserve": NodeWork.do_reserve,
-    "fetch": _of_needs(Needs.fetch),
-    "forget": _of_needs(lambda needs, _message: needs.forget()),
+    "fetch": _of_preparation(Preparation.fetch),
+    "forget": _of_preparation(lambda needs, _message: needs.forget()),
     "start": NodeWork.do_start,
     "checkpoint": NodeWork.do_checkpoint,
     "look": NodeWork.do_look,

@@ -1,4 +1,5 @@
-"""The way down: TERM, after 5 s KILL, what the engine made, then all that descends from us; within 10 s, if the engine answers at once."""
+"""Shutdown of the ranks on a node: TERM, after 5 s KILL, then what the engine made, then all that descends from this process. It takes at
+most 10 s if the engine answers at once."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ END_S: Final = 9.0
 DESCENDANTS_S: Final = 1.0
 
 
-class Ladder:
+class Shutdown:
     """Ends the ranks (None: there are none), then every descendant of this process; `then(clean)` once, in the loop or at once."""
 
     def __init__(self, loop: Loop, ranks: Ranks | None, then: Callable[[bool], None]) -> None:

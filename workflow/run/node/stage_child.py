@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cluster.processes import bury, die_with_parent, prepare_prctl
-from workflow.run.link.child_input import Feeder
+from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
 
 
 @dataclass(frozen=True, kw_only=True)
-class Company:
+class PeerGroup:
     """The node's place among those that stage the same dataset at once, and where it listens for them. `token` proves it."""
 
     index: int
@@ -49,9 +49,9 @@ def group_argv(group: bool) -> tuple[str, ...]:
     return ("--group",) if group else ()
 
 
-def company_argv(company: Company | None) -> tuple[str, ...]:
+def peer_group_argv(peer_group: PeerGroup | None) -> tuple[str, ...]:
     """Pure: what to add for a node that is not alone."""
-    return () if company is None else ("--company", f"{company.index}/{company.nodes}", "--address", company.address)
+    return () if peer_group is None else ("--peer-group", f"{peer_group.index}/{peer_group.nodes}", "--address", peer_group.address)
 
 
 class Hearer(Protocol):
@@ -64,31 +64,31 @@ class Hearer(Protocol):
         """`listening` with address, port and what is here; `waiting` for somebody else on this node."""
 
     def stage_ended(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
-        """Once. One of them is None; `error` is (class name, message). With a company the process goes on passing chunks to others."""
+        """Once. One of them is None; `error` is (class name, message). In a group the process goes on passing chunks to others."""
 
 
 class StageChild:
-    """A running staging process, with the other nodes of its `company` or alone (None)."""
+    """A running staging process, with the other nodes of its `peer_group` or alone (None)."""
 
-    def __init__(self, loop: Loop, argv: tuple[str, ...], hearer: Hearer, company: Company | None = None) -> None:
+    def __init__(self, loop: Loop, argv: tuple[str, ...], hearer: Hearer, peer_group: PeerGroup | None = None) -> None:
         self._loop, self._hearer = loop, hearer
         self._rest = b""
         self._answer: dict[str, Any] = {}
         self._ended = self._closed = False
-        self._orders: Feeder | None = None
+        self._orders: ChildInput | None = None
         parent = os.getpid()
         prepare_prctl()
         self._process = subprocess.Popen(
-            (*argv, *company_argv(company)),
-            stdin=subprocess.DEVNULL if company is None else subprocess.PIPE,
+            (*argv, *peer_group_argv(peer_group)),
+            stdin=subprocess.DEVNULL if peer_group is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=sys.stderr,
             preexec_fn=lambda: die_with_parent(parent),
         )
-        if company is not None:
+        if peer_group is not None:
             assert self._process.stdin is not None
-            self._orders = Feeder(loop, self._process.stdin)
-            self._orders.feed(company.token.hex().encode() + b"\n")
+            self._orders = ChildInput(loop, self._process.stdin)
+            self._orders.feed(peer_group.token.hex().encode() + b"\n")
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)

@@ -1,4 +1,4 @@
-"""Several attempts that are one training: which checkpoint the next one goes on from, what its record takes from the one before. Pure."""
+"""Several attempts that are one training: which checkpoint the next one resumes from, what its record takes from the one before. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run ended as whose files storage did not take: a note that is delivered with them, and the record that is made of them.
+"""A run whose files storage did not take: the note of its end, which is delivered with them, and the record that is made of the two.
 
 Until all files of all its nodes are on storage the attempt is `prevented`, since its push was. Then it is the result that it would have
 been: its record is built from the note and the events, as the supervisor would have built it. A file counts only if it is what its node

@@ -13,7 +13,7 @@ MOST_READERS: Final = 16
 OVER: Final = ("image_read", "staged", "failed")
 
 
-class ImageTurns:
+class ArchiveReaders:
     """`give()` whenever something was said, and now and then: nodes go away without a word."""
 
     def __init__(self, nodes: Sequence[NodeHandle], send: Callable[..., None], readers: int | None, bytes_per_s: float | None) -> None:

@@ -16,7 +16,7 @@ from cluster import grants
 from cluster.types import ForeignUse, Grant
 from workflow.run.link.calls import Call
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.node_locks import Turn
+from workflow.run.supervisor.node_locks import NodeLocks
 
 if TYPE_CHECKING:
     from workflow.run.supervisor.supervisor import Supervisor
@@ -29,17 +29,17 @@ WHY_S: Final = 4.0
 """How long the scheduler may take to say why it ends the job: the time to push what is there is short."""
 
 
-def take_locks(run: Supervisor, locks: Sequence[Path], count: int) -> Turn | None:
+def take_locks(run: Supervisor, paths: Sequence[Path], count: int) -> NodeLocks | None:
     """Wait until `count` of these are ours; None where there are none."""
-    if not locks:
+    if not paths:
         return None
-    turn = run.turn = Turn(run.loop, locks, count)
-    if not turn.try_take():
-        what = "this machine" if len(locks) == count == 1 else f"{count} of {len(locks)} nodes of job {run.allocation.job_id}"
-        logger.info("waiting for %s: %s", what, turn.signature() or "other runs have it")
-        turn.take()
-    turn.sign(f"study {run.run['study']} of {_user()}, process {run.pid} ({run.run_id})")
-    return turn
+    locks = run.node_locks = NodeLocks(run.loop, paths, count)
+    if not locks.try_take():
+        what = "this machine" if len(paths) == count == 1 else f"{count} of {len(paths)} nodes of job {run.allocation.job_id}"
+        logger.info("waiting for %s: %s", what, locks.signature() or "other runs have it")
+        locks.take()
+    locks.sign(f"study {run.run['study']} of {_user()}, process {run.pid} ({run.run_id})")
+    return locks
 
 
 def _user() -> str:
@@ -50,10 +50,10 @@ def _user() -> str:
         return f"user {os.geteuid()}"
 
 
-def take_nodes(run: Supervisor, turn: Turn | None) -> None:
+def take_nodes(run: Supervisor, locks: NodeLocks | None) -> None:
     """Of a job that runs share, those whose locks we have."""
-    if turn is not None and not run.allocation.own_job:
-        nodes = tuple(run.allocation.nodes[index] for index in turn.taken)
+    if locks is not None and not run.allocation.own_job:
+        nodes = tuple(run.allocation.nodes[index] for index in locks.taken)
         run.allocation = dataclasses.replace(run.allocation, nodes=nodes)
         run.run["allocation"] = run.allocation.to_json()
 

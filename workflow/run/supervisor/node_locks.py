@@ -75,7 +75,7 @@ class _Lock:
         self.held = False
 
 
-class Turn:
+class NodeLocks:
     """`count` of the locks `paths`, for one supervisor; taken with `take`, given back with `give` or by our end.
 
     Of several locks one after the other is kept as it gets free, by one supervisor at a time: the others wait behind it, so that nobody

@@ -17,7 +17,7 @@ from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link.channel import Channel
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.listener import Door
+from workflow.run.link.listener import Listener
 from workflow.run.link.messages import SAID, check
 from workflow.run.link.protocol import Link, ProtocolError, new_token
 
@@ -70,8 +70,8 @@ class Nodes:
         self.launched = time.monotonic()
         """When the last launch was started, or will be: node programs are waited for from then on."""
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
-        self._door = Door(loop, address, self._token, self._expects, self._admit, len(self.all))
-        self.address = self._door.address
+        self._listener = Listener(loop, address, self._token, self._expects, self._admit, len(self.all))
+        self.address = self._listener.address
         loop.every(min(ALIVE_EVERY_S, silence_s / 4), self._say_alive)
 
     # -- coming up
@@ -239,7 +239,7 @@ class Nodes:
 
     def close(self) -> None:
         """No more connections."""
-        self._door.close()
+        self._listener.close()
         for node in self.present():
             if node.channel is not None:
                 node.channel.close()

@@ -22,7 +22,7 @@ LEAST_RATE: Final = 5 << 20
 GRACE_S: Final = 5.0
 
 
-def take_up(run: Supervisor) -> dict[str, Any] | None:
+def bring_checkpoint(run: Supervisor) -> dict[str, Any] | None:
     """The offer of chain.resumable that every node now has, None: the run begins at the start. A damaged one is passed over."""
     for offer in run.run["resumable"]:
         problem = _bring(run, offer)

@@ -35,9 +35,9 @@ from workflow.run.link.protocol import new_token
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import build_name, describe_dataset
-from workflow.run.supervisor.node_locks import Turn
+from workflow.run.supervisor.caller import watch_parent
+from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.parent import watch_parent
 from workflow.run.supervisor.staging import Staging
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Warm:
         self.began = time.monotonic()
         self.staging: Staging | None = None
         self.nodes: Nodes | None = None
-        self.turn: Turn | None = None
+        self.node_locks: NodeLocks | None = None
 
     def run(self) -> dict[str, Any]:
         """What FILE is to hold. Raises SlipwayError."""
@@ -97,24 +97,24 @@ class Warm:
         finally:
             self._part()
             processes.kill_descendants(2.0)
-            if self.turn is not None:
-                self.turn.give()
+            if self.node_locks is not None:
+                self.node_locks.give()
 
     def _cancel(self, why: str) -> None:
         raise Cancelled(f"staging {self.arguments[1]} on all nodes: {why}; unfinished copies are kept")
 
     def _stage(self, work: Mapping[str, Any], allocation: Allocation) -> None:
         site, scheduler = work["site"], get_scheduler(allocation.scheduler)
-        locks, count = scheduler.turn_locks(allocation, len(allocation.nodes))
+        locks, count = scheduler.run_locks(allocation, len(allocation.nodes))
         if locks:
-            self.turn = Turn(self.loop, locks, count)
-            self.turn.take()
-            self.turn.sign(f"{self.tag} (process {os.getpid()})")
+            self.node_locks = NodeLocks(self.loop, locks, count)
+            self.node_locks.take()
+            self.node_locks.sign(f"{self.tag} (process {os.getpid()})")
         listen = listening_address((node.address for node in allocation.nodes), site.get("network_interface"))
         self.nodes = Nodes(self.loop, allocation, listen, self._heard, self._lost)
         argv = node_argv(sys.executable, self.nodes.address, site["setup"], allocation.device, site.get("network_interface"))
         environ = {**scheduler.launch_environ(os.environ), TAG: self.tag}
-        self.nodes.launch(scheduler.launches(allocation, argv), environ, () if self.turn is None else self.turn.descriptors)
+        self.nodes.launch(scheduler.launches(allocation, argv), environ, () if self.node_locks is None else self.node_locks.descriptors)
         self.staging = Staging(self.loop, self.nodes, self._end)
         self.staging.wait_for_nodes()
         told = [node.said["ready"].get("grant") if node.has_said("ready") else None for node in self.nodes.all]

@@ -12,7 +12,7 @@ from base.units import format_duration, format_size
 from cluster.types import Node
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.archive_readers import ImageTurns
+from workflow.run.supervisor.archive_readers import ArchiveReaders
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Staging:
         self._appointed: tuple[int, ...] = ()
         self._done: dict[int, int] = {}
         """Per node, the bytes that it had last."""
-        self._turns: ImageTurns | None = None
+        self._turns: ArchiveReaders | None = None
 
     def wait_for_nodes(self) -> None:
         """Until every node program has come up."""
@@ -58,7 +58,7 @@ class Staging:
     def run(self, orders: Mapping[str, Any], cache_of: Callable[[Node], str], readers: int | None) -> None:
         """Until every node has the dataset, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all may."""
         self._readers = readers
-        self._turns = ImageTurns(self._nodes.all, self._nodes.send, readers, orders["bytes_per_s"])
+        self._turns = ArchiveReaders(self._nodes.all, self._nodes.send, readers, orders["bytes_per_s"])
         for node in self._nodes.all:
             self._nodes.send(node, "plan", **orders, cache=cache_of(node.node))
             self._nodes.send(node, "stage")

@@ -36,14 +36,14 @@ from workflow.run.storage import description
 from workflow.run.storage.asked import parse_asked
 from workflow.run.storage.prepare import prepare
 from workflow.run.supervisor import preflight
+from workflow.run.supervisor.caller import watch_parent
 from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.job import Job, complete, look_at_foreign, take_locks, take_nodes
-from workflow.run.supervisor.node_locks import Turn
+from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import SILENCE_S, NodeHandle, Nodes
-from workflow.run.supervisor.orders import node_orders
-from workflow.run.supervisor.parent import watch_parent
+from workflow.run.supervisor.plan_order import node_orders
 from workflow.run.supervisor.provenance import slipway_provenance
-from workflow.run.supervisor.resuming import take_up
+from workflow.run.supervisor.resuming import bring_checkpoint
 from workflow.run.supervisor.staging import HEARD_WHILE_STAGING, Staging
 from workflow.run.supervisor.stderr_relay import Relay
 from workflow.run.supervisor.time_limit import TimeLimit
@@ -83,7 +83,7 @@ class Supervisor:
         self.preparing: Call | None = None
         self.provenance: Call | None = None
         self.nodes: Nodes | None = None
-        self.turn: Turn | None = None
+        self.node_locks: NodeLocks | None = None
         self.preflight: preflight.Preflight | None = None
         self.staging: Staging | None = None
         self.training: Training | None = None
@@ -106,7 +106,7 @@ class Supervisor:
                 self._prepare()
                 if self.run["done"] is not None:
                     return self._already_done(**self.run["done"])
-                self._take_turn()
+                self._take_nodes()
                 self._start()
                 self.job.ask()
                 self.began = True
@@ -123,8 +123,8 @@ class Supervisor:
         finally:
             if not processes.kill_descendants(2.0, spare=[self.relay]):
                 logger.error("processes of this run are left in uninterruptible sleep")
-            if self.turn is not None:
-                self.turn.give(inherited=not self.allocation.own_job)
+            if self.node_locks is not None:
+                self.node_locks.give(inherited=not self.allocation.own_job)
 
     def _refuse(self, error: SlipwayError) -> int:
         """What was asked cannot be done, and nothing has begun."""
@@ -221,18 +221,18 @@ class Supervisor:
         silence_s = float(self.limits.get("silence_s", SILENCE_S))
         self.nodes = Nodes(self.loop, self.allocation, listen, self._heard, self._lost, silence_s)
         argv = node_argv(sys.executable, self.nodes.address, site["setup"], self.allocation.device, site.get("network_interface"))
-        held = () if self.turn is None or self.allocation.own_job else self.turn.descriptors
+        held = () if self.node_locks is None or self.allocation.own_job else self.node_locks.descriptors
         environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"], SUPERVISOR: who_i_am()}
         self.launches = self.scheduler.launches(self.allocation, argv)
         self.nodes.launch(self.launches, environ, held)
         self.work = self.call("prepare", description.describe_work, site, cell, self.allocation.device, self.images)
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
 
-    def _take_turn(self) -> None:
+    def _take_nodes(self) -> None:
         """On a machine that runs would share, wait until no other run measures; in a job that runs share, until enough nodes are free;
         before anything is started that would disturb them. The walltime begins then."""
         self.clock.enter("assign")
-        take_nodes(self, take_locks(self, *self.scheduler.turn_locks(self.allocation, self.run["cell"]["nodes"])))
+        take_nodes(self, take_locks(self, *self.scheduler.run_locks(self.allocation, self.run["cell"]["nodes"])))
         logger.info("%s: attempt %d on %s", self.run_id, self.run["attempt"], ", ".join(node.name for node in self.allocation.nodes))
         self.clock.enter("stage")
         self.time.begin()
@@ -250,7 +250,7 @@ class Supervisor:
         self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that
         self._check_images()
         look_at_foreign(self)
-        self.resumed = take_up(self)
+        self.resumed = bring_checkpoint(self)
         self.time.goes_on(self.resumed)
 
     def _check_images(self) -> None:

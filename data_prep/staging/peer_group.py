@@ -17,7 +17,7 @@ MOST_LINE: Final = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Company:
+class PeerGroup:
     """Node `index` of `nodes`, which listens on `address`. `token`: what proves to the others that we are of this run. `orders`: the
     descriptor on which whoever started us tells the others' addresses, and when all have the dataset. `say` tells it ours. A node from
     which nothing comes for `hang_s` is given up; one that brings nothing new for `late_s`, or several times as long as a chunk takes here,

@@ -1,4 +1,4 @@
-"""Whoever started the supervisor wants its result; when he has gone, nobody does."""
+"""The process that started the supervisor: when it has ended, nobody wants the run's result any more."""
 
 from __future__ import annotations
 

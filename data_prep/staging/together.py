@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from data_prep.manifest import DATA_NAME, Manifest
-from data_prep.staging.company import Company
 from data_prep.staging.copy import DIRECT_FROM_BYTES
 from data_prep.staging.exchange import Exchange
+from data_prep.staging.peer_group import PeerGroup
 from data_prep.staging.table import ChunkTable
 
 T = TypeVar("T")
 TURN_S: Final = 0.25
 
 
-class Meeting:
+class GroupStaging:
     """One node's part in it. Use as a context manager around `stage` and `serve`."""
 
-    def __init__(self, company: Company) -> None:
-        self.company = company
+    def __init__(self, peer_group: PeerGroup) -> None:
+        self.peer_group = peer_group
         self.exchange: Exchange | None = None
         self._directory: int | None = None
         self._manifest: Manifest | None = None
@@ -31,7 +31,7 @@ class Meeting:
         self.has_left = False
         """What is here turned out to be damaged: this node copies alone, and serves nobody."""
 
-    def __enter__(self) -> Meeting:
+    def __enter__(self) -> GroupStaging:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -45,15 +45,15 @@ class Meeting:
         """Somebody else on this node stages the same dataset: the others shall not wait for us."""
         if not self._has_waited:
             self._has_waited = True
-            self.company.say({"waiting": True})
+            self.peer_group.say({"waiting": True})
 
     def open(self, root: Path, manifest: Manifest, digest: str, have: bytearray | None) -> Exchange:
-        """Come to the meeting with the chunks `have` of the files in `root`, which may be renamed later; None: all of a whole dataset."""
+        """Join with the chunks `have` of the files in `root`, which may be renamed later; None: all of a whole dataset."""
         table = ChunkTable(manifest.shards)
         self._manifest, self._is_copy = manifest, have is not None
         self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         marks = bytearray(b"\1") * table.num_chunks if have is None else have
-        self.exchange = Exchange(self.company, digest, table, marks, self._open_shard)
+        self.exchange = Exchange(self.peer_group, digest, table, marks, self._open_shard)
         return self.exchange
 
     def leave(self) -> None:

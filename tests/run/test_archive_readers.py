@@ -15,11 +15,11 @@ from containers.images.archiving import archive
 from containers.images.loading import load
 from containers.images.pinning import pin
 from containers.images.turns import InTurn
-from workflow.run.supervisor.archive_readers import MOST_READERS, ImageTurns
+from workflow.run.supervisor.archive_readers import MOST_READERS, ArchiveReaders
 from workflow.run.supervisor.nodes import NodeHandle
 
 
-class Company:
+class Group:
     """Nodes that say things, and what they were told."""
 
     def __init__(self, count: int, readers: int | None = None, bytes_per_s: float | None = None) -> None:
@@ -27,7 +27,7 @@ class Company:
             NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1", gpus=())) for index in range(count)
         ]
         self.told: dict[int, Any] = {}
-        self.turns = ImageTurns(self.nodes, self._send, readers, bytes_per_s)
+        self.turns = ArchiveReaders(self.nodes, self._send, readers, bytes_per_s)
 
     def _send(self, node: NodeHandle, do: str, **fields: Any) -> None:
         assert do == "read_image"
@@ -42,40 +42,40 @@ class Company:
 
 
 def test_no_more_read_at_once_than_the_site_allows() -> None:
-    company = Company(64, readers=2)
-    assert company.say("image_wanted", 5) == [5]
-    assert company.say("image_wanted", *range(64)) == [0, 5]
-    assert company.say("image_read", 5) == [0, 1, 5]
-    assert company.say("failed", 0) == [0, 1, 2, 5]
-    company.nodes[1].lost = True
-    assert company.say("loading", 2) == [0, 1, 2, 3, 5], "a node that is lost reads no more"
+    group = Group(64, readers=2)
+    assert group.say("image_wanted", 5) == [5]
+    assert group.say("image_wanted", *range(64)) == [0, 5]
+    assert group.say("image_read", 5) == [0, 1, 5]
+    assert group.say("failed", 0) == [0, 1, 2, 5]
+    group.nodes[1].lost = True
+    assert group.say("loading", 2) == [0, 1, 2, 3, 5], "a node that is lost reads no more"
     for index in range(64):
-        assert len(company.say("image_read", index)) <= 64
-    assert sorted(company.told) == list(range(64))
+        assert len(group.say("image_read", index)) <= 64
+    assert sorted(group.told) == list(range(64))
 
 
 def test_who_waits_for_its_turn_makes_no_progress() -> None:
-    company = Company(2, readers=1)
-    company.say("image_wanted", 0, 1)
-    assert [company.turns.waits(node) for node in company.nodes] == [False, True]
-    company.say("image_read", 0)
-    assert [company.turns.waits(node) for node in company.nodes] == [False, False]
+    group = Group(2, readers=1)
+    group.say("image_wanted", 0, 1)
+    assert [group.turns.waits(node) for node in group.nodes] == [False, True]
+    group.say("image_read", 0)
+    assert [group.turns.waits(node) for node in group.nodes] == [False, False]
 
 
 def test_without_a_limit_of_the_site_there_is_one() -> None:
-    assert len(Company(64).say("image_wanted", *range(64))) == MOST_READERS
-    assert Company(2, readers=1, bytes_per_s=None).turns is not None
+    assert len(Group(64).say("image_wanted", *range(64))) == MOST_READERS
+    assert Group(2, readers=1, bytes_per_s=None).turns is not None
 
 
 def test_all_together_keep_the_rate_which_the_dataset_has_first() -> None:
-    company = Company(4, readers=2, bytes_per_s=100.0)
-    company.say("dataset", 0, 1)
-    assert company.say("image_wanted", 0, 1) == []
-    company.say("failed", 2)
-    company.nodes[3].lost = True
-    assert company.say("loading", 0) == [0, 1]
-    assert company.told == {0: 50.0, 1: 50.0}
-    alone = Company(1, bytes_per_s=100.0)
+    group = Group(4, readers=2, bytes_per_s=100.0)
+    group.say("dataset", 0, 1)
+    assert group.say("image_wanted", 0, 1) == []
+    group.say("failed", 2)
+    group.nodes[3].lost = True
+    assert group.say("loading", 0) == [0, 1]
+    assert group.told == {0: 50.0, 1: 50.0}
+    alone = Group(1, bytes_per_s=100.0)
     alone.say("dataset", 0)
     alone.say("image_wanted", 0)
     assert alone.told == {0: 100.0}

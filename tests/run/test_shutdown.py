@@ -14,7 +14,7 @@ from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 from tests.containers.specs import spec
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.ranks import Ranks
-from workflow.run.node.shutdown import Ladder
+from workflow.run.node.shutdown import Shutdown
 
 
 class SlowEngine:
@@ -56,17 +56,17 @@ def test_the_node_lives_on_while_the_engine_is_slow(tmp_path: Path, pipe: tuple[
     engine = SlowEngine(pipe[0])
     ranks = Ranks(loop, engine, engine.plan(spec(tmp_path), {}), lambda end: None, lambda error: None)
     said: list[object] = []
-    ladder = Ladder(loop, ranks, said.append)
-    ladder.also(lambda _clean: said.append("told too"))
+    shutdown = Shutdown(loop, ranks, said.append)
+    shutdown.also(lambda _clean: said.append("told too"))
 
     def alive() -> None:
         """A turn of the loop, in which the removal has not ended: beats go on."""
         said.append("alive")
-        ladder.rank_ended()  # does not begin it anew
+        shutdown.rank_ended()  # does not begin it anew
         os.write(pipe[1], words.encode())
 
     assert engine.closed
-    assert not ladder.finished
+    assert not shutdown.finished
     loop.after(0.0, alive)
-    assert loop.until(lambda: ladder.finished, 60)
+    assert loop.until(lambda: shutdown.finished, 60)
     assert said == ["alive", clean, "told too"]

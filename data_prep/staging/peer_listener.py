@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from base.strangers import NoRoom, Refusals, Strangers, listen, newcomers
-from data_prep.staging.company import Company
 from data_prep.staging.connection import Connection
+from data_prep.staging.peer_group import PeerGroup
 from data_prep.staging.wire import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, HungUp, PeerError
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class _Stranger:
         self.since = time.monotonic()
 
 
-class Door:
-    """Listens on the company's address while anybody may come; tells `exchange` who came, and who was expected and did not."""
+class PeerListener:
+    """Listens on the group's address while anybody may come; tells `exchange` who came, and who was expected and did not."""
 
-    def __init__(self, company: Company, digest: str, selector: selectors.BaseSelector, exchange: Exchange) -> None:
-        self._company, self._digest, self._selector, self._exchange = company, digest, selector, exchange
+    def __init__(self, peer_group: PeerGroup, digest: str, selector: selectors.BaseSelector, exchange: Exchange) -> None:
+        self._peer_group, self._digest, self._selector, self._exchange = peer_group, digest, selector, exchange
         self._strangers: Strangers[_Stranger] = Strangers()
         self._refusals = Refusals(logger)
         self._called: list[_Stranger] = []
@@ -47,8 +47,8 @@ class Door:
         self._again: dict[int, tuple[str, int]] = {}
         """Whom to go to again, since they hung up before they knew who we are."""
         self._expected: dict[int, float] = {}
-        self._wait_s = max(HANDSHAKE_S, company.hang_s)
-        self._listener = listen(company.address, company.nodes)
+        self._wait_s = max(HANDSHAKE_S, peer_group.hang_s)
+        self._listener = listen(peer_group.address, peer_group.nodes)
         self.port = int(self._listener.getsockname()[1])
         self._open, self._rests = True, False
         self._listen()
@@ -123,7 +123,7 @@ class Door:
     # -- both
 
     def _handshake(self) -> Handshake:
-        return Handshake(self._company.token, self._digest, self._company.index)
+        return Handshake(self._peer_group.token, self._digest, self._peer_group.index)
 
     def _waits(self, stranger: _Stranger) -> bool:
         return stranger in self._strangers or stranger in self._called
@@ -157,7 +157,7 @@ class Door:
             return
         stranger.peer.index = index
         self._exchange.came(stranger.peer)
-        if not any(self._exchange.may_come(index) for index in range(self._company.nodes)):
+        if not any(self._exchange.may_come(index) for index in range(self._peer_group.nodes)):
             self.close()
 
     def _dismiss(self, stranger: _Stranger, why: str, again: bool = False) -> None:
