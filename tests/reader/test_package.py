@@ -57,7 +57,7 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         f"sys.path.insert(0, {str(READER)!r})\n"
-        "import parent as module\n"
+        "import parent_process as module\n"
         "reader, writer = os.pipe()\n"
         "worker = os.fork()\n"
         "if worker == 0:\n"

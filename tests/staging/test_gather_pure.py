@@ -216,8 +216,8 @@ def test_a_stager_may_open_as_many_files_as_its_hard_limit_says() -> None:
 
 def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     exchange = alone.exchange
-    listener, wake = exchange._peers_listener, exchange.wake
-    listener = listener._listener
+    peers, wake = exchange._peers_listener, exchange.wake
+    listener = peers._listener
     knocks: list[int] = []
 
     class Full:
@@ -228,8 +228,8 @@ def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: R
         def fileno(self) -> int:
             return listener.fileno()
 
-    monkeypatch.setattr(listener, "_listener", Full())
-    with socket.create_connection(("127.0.0.1", listener.port)):
+    monkeypatch.setattr(peers, "_listener", Full())
+    with socket.create_connection(("127.0.0.1", peers.port)):
         for _ in range(5):
             exchange._next_beat = time.monotonic() + 60
             wake()
@@ -238,7 +238,7 @@ def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: R
         monkeypatch.undo()
         exchange._beat(time.monotonic())
         exchange.turn(10)
-        assert len(listener._strangers) == 1
+        assert len(peers._strangers) == 1
 
 
 def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
