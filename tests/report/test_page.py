@@ -68,7 +68,7 @@ def test_the_page_holds_summary_tables_plots_failures_and_provenance(analysis: A
     text = page(analysis, SVGS)
     summary = ("digits-scaling: scaling report", "6 / 9", "failed rows", "lenet · batch 32 on 2 processes", "2026-05-02")
     rows = ("1 (baseline)", "rank 1 on node01: oom", "out of memory", "Debian GNU/Linux 12", "Intel(R) Xeon(R)")
-    for words in (*summary, *rows, "snakemake --profile", "python -m workflow.report all"):
+    for words in (*summary, *rows, "slipway run study.yaml", "python -m workflow.report all"):
         assert words in text, words
     assert text.count("<svg ") == 5
     assert text.count("<table") == 7

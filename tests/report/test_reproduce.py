@@ -114,7 +114,7 @@ def test_the_built_in_site_needs_no_file(tmp_path: Path) -> None:
     }
     blocks = reproduction(with_site(tmp_path / "digits", site))
     assert not [one for one in blocks if one.title.startswith("The site")]
-    assert block(blocks, "Runs").code.startswith("snakemake --profile profiles/local --configfile study.yaml --config site=local\n")
+    assert block(blocks, "Runs").code.startswith("slipway run study.yaml --site local\n")
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_two_studies_have_files_of_their_own(tmp_path: Path) -> None:
         record = {**make_record(make_cell(), 1), "study": place.name}
         write_records(write_study(place, [make_cell()], repeats=1, study=place.name), [record])
     codes = "\n".join(one.code for one in reproduction(analyse(collect(places))))
-    assert all(f"cat > study{number}.yaml" in codes and f"--configfile study{number}.yaml" in codes for number in (1, 2))
+    assert all(f"cat > study{number}.yaml" in codes and f"slipway run study{number}.yaml" in codes for number in (1, 2))

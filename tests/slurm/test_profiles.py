@@ -166,4 +166,4 @@ def test_a_profile_that_does_not_fit_is_refused(place: Place) -> None:
     local = place.snakemake("-n", profile="local")
     said, _ = local.communicate(timeout=60)
     assert local.returncode == 10
-    assert "use --profile profiles/slurm for a job per run, or `slipway submit STUDY`" in said
+    assert "use `slipway run STUDY` for a job per run, or `slipway submit STUDY`" in said

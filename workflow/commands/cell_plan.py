@@ -161,7 +161,7 @@ def _next_attempt(study: Study, run_id: str) -> int:
 def _print(plan: Mapping[str, Any]) -> None:
     show.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
     if plan["slurm"]:
-        show.line(f"job, with --profile profiles/slurm (`slipway submit` takes one for all runs):\n  {plan['slurm']['sbatch']}")
+        show.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {plan['slurm']['sbatch']}")
     show.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
     for launch in plan["launches"]:
         show.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")

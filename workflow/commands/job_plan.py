@@ -18,7 +18,7 @@ from workflow.study.study import Study
 
 TOKEN: Final = "0" * 8
 LOG: Final = ".slipway/slurm-logs/rule_stage_train_push/{run}/%j.log"
-"""As profiles/slurm says."""
+"""As profiles/slurm says, in the directory where Snakemake works."""
 
 
 class Resources(dict[str, Any]):
@@ -29,7 +29,7 @@ class Resources(dict[str, Any]):
 
 
 def job_of_run(study: Study, cell: Cell, run_id: str) -> str:
-    """The sbatch command of profiles/slurm for a run, as the plugin makes it; what is decided at the start stands in <>."""
+    """The sbatch command of `slipway run` for a run, as the plugin makes it; what is decided at the start stands in <>."""
     from snakemake_executor_plugin_slurm.submit_string import get_submit_command
     from snakemake_executor_plugin_slurm.utils import set_gres_string
 
@@ -39,11 +39,11 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> str:
     job = SimpleNamespace(resources=resources, threads=1, is_group=lambda: False)
     params = {
         "run_uuid": "<uuid>",
-        "slurm_logfile": str(Path.cwd() / LOG.format(run=run_id)),
+        "slurm_logfile": str(study.results_dir / LOG.format(run=run_id)),
         "comment_str": f"rule_stage_train_push_wildcards_{run_id}",
         "account": f"-A {shlex.quote(site.account)}" if site.account else "",
         "partition": f"-p {shlex.quote(site.queue)}" if site.queue else "-p '<default>'",
-        "workdir": str(Path.cwd()),
+        "workdir": str(study.results_dir),
     }
     settings = SimpleNamespace(requeue=True, no_requeue=False, qos=None, reservation=None)
     call = get_submit_command(job, params, settings) + set_gres_string(job)
@@ -51,7 +51,7 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> str:
 
 
 def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each kind of job that profiles/slurm submits: how many, and the command of the first."""
+    """For each kind of job that `slipway run` submits: how many, and the command of the first."""
     kinds: dict[str, list[Run]] = {}
     for run in runs:
         kinds.setdefault(str(sorted(run_resources(run.cell, study.site, study.limits.walltime_s).items(), key=str)), []).append(run)

@@ -142,11 +142,12 @@ def _print_slurm(plan: StudyPlan) -> None:
     asked = _slurm(plan)
     if asked is None:
         return
-    show.line("\nsnakemake --profile profiles/slurm submits")
+    path = str(plan.study.path)
+    show.line(f"\n{plan.study.command('run', path)} submits")
     for kind in asked["jobs"][:MAX_ROWS]:
         show.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind['sbatch']}")
     _more(len(asked["jobs"]), "kinds of jobs")
-    show.line(f"{plan.study.command('submit', str(plan.study.path))} submits one\n  {shlex.join(['sbatch', *asked['submit']['sbatch']])}")
+    show.line(f"{plan.study.command('submit', path)} submits one\n  {shlex.join(['sbatch', *asked['submit']['sbatch']])}")
 
 
 def _more(count: int, what: str) -> None:

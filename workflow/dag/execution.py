@@ -50,7 +50,7 @@ def refuse_wrong_executor(way: Way, executor: str) -> None:
     wanted = "slurm" if way == "jobs" else "local"
     if executor != wanted:
         raise ConfigError(
-            f"the executor is 'slurm', and without {PROFILES['jobs']} the runs ask Slurm for nothing; use that profile"
+            f"the executor is 'slurm', and without {PROFILES['jobs']} runs ask Slurm for nothing; `slipway run STUDY` takes that profile"
             if executor == "slurm"
             else f"{PROFILES[way]} is made for the executor {wanted!r}, found {executor!r}; leave out --executor"
         )
@@ -61,20 +61,21 @@ def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
     said = f"{PROFILES[way]} {_does(way)}, and the site {site.name!r} says scheduler: {site.scheduler}"
     if site.scheduler != SLURM:
         if way != "local":
-            raise ConfigError(f"{said}; use --profile profiles/local, or choose a site with scheduler: slurm (--config site=NAME)")
+            fits = "`slipway run STUDY` takes the profile that fits"
+            raise ConfigError(f"{said}; {fits}; or choose a site with scheduler: slurm (--site NAME)")
         return
     inside = scheduler_of(environ) == SLURM
     if way == "local":
         ways = (
-            "this is inside a job: use --profile profiles/slurm-allocation --resources nodes=$SLURM_JOB_NUM_NODES"
+            "this is inside a job: use `slipway run STUDY`, whose runs share its nodes"
             if inside
-            else "use --profile profiles/slurm for a job per run, or `slipway submit STUDY` for one job for all"
+            else "use `slipway run STUDY` for a job per run, or `slipway submit STUDY` for one job for all"
         )
-        raise ConfigError(f"{said}; {ways}; or a site with scheduler: local (--config site=local)")
+        raise ConfigError(f"{said}; {ways}; or a site with scheduler: local (--site local)")
     if way == "allocation" and not inside:
         raise ConfigError(
             f"{PROFILES[way]} {_does(way)}, and this is no job of Slurm; use `slipway submit STUDY`, which starts it inside of one, "
-            f"or --profile profiles/slurm for a job per run"
+            f"or `slipway run STUDY` for a job per run"
         )
 
 

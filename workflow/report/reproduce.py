@@ -94,11 +94,7 @@ def _of_source(analysis: Analysis, source: Source) -> tuple[Block, ...]:
     own, told = _site_text(source.site_keys)
     chosen = site if own else "local"
     scheduled = source.site_keys.get("scheduler", "local") != "local"
-    runs = (
-        f"slipway submit {study} --site {chosen} --wait"
-        if scheduled
-        else f"snakemake --profile profiles/local --configfile {study} --config site={chosen}"
-    )
+    runs = f"slipway submit {study} --site {chosen} --wait" if scheduled else f"slipway run {study} --site {chosen}"
     blocks = [
         Block(
             title=printable(f"The study file, as it was typed{of}"),
