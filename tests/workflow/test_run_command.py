@@ -68,6 +68,10 @@ def test_from_the_first_start_to_nothing_to_do(typed: Typed) -> None:
     assert "identity: 2 runs of 2 would run" in out
     assert "  lenet, batch 8, 2 nodes  (" in out
     assert not typed.checkout.results.exists()
+    for options, count in ((("--until", "dataset"), 0), (("--quiet", "all"), 2), (("dataset_plan",), 0)):
+        code, out, err = typed("-n", *options)
+        assert (code, err) == (0, ""), options
+        assert f"identity: {count} runs of 2 would run" in out, options
 
     code, out, err = typed()
     assert code == 0, out + err

@@ -6,15 +6,19 @@ import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 from base.rooms import rooms_environ
 from workflow.commands import show
 from workflow.dag.graph import REPORT_TIMEOUT_S, Graph
+from workflow.run.storage.asked import parse_asked
 from workflow.study.next_command import command
 
 SHOWN: Final = "SLIPWAY_RUN"
 """Set for a Snakemake whose end is told by who started it."""
+WOULD_RUN: Final = "SLIPWAY_WOULD_RUN"
+"""Set for a dry run: the file that is to hold the runs it would start, a line each."""
 
 
 class Ending:
@@ -38,7 +42,10 @@ class Ending:
         self.tell()
 
     def at_exit(self, workflow: Any) -> None:
-        """`workflow` is Snakemake's: it had been about to start jobs, and there were none; or it has refused to start any."""
+        """`workflow` is Snakemake's: it had been about to start jobs, and there were none; or it tells of them, or refused to."""
+        if WOULD_RUN in os.environ and workflow.dryrun and workflow.dag is not None:
+            jobs = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "stage_train_push"]
+            Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_asked(job.wildcards.run)[0]}\n" for job in jobs))
         limits = workflow.resource_settings
         if limits.cores is None and limits.nodes is None and workflow.is_main_process and not self._told:
             mend = f"`{command(self._graph.study)}` takes the profile that fits the site"

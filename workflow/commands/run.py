@@ -20,7 +20,7 @@ from base.units import counted
 from cluster.installation import FILES
 from workflow.commands import show
 from workflow.commands.child import Child
-from workflow.commands.ending import SHOWN, print_ending
+from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.look import Look
 from workflow.commands.looking import Looker
 from workflow.commands.run_words import Words, sort_words
@@ -102,13 +102,15 @@ def _passed_on(number: int) -> str:
 
 
 def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
-    """What would run, in words, after Snakemake has agreed to it."""
-    with Child(argv, log, {**os.environ, **rooms_environ(os.environ)}) as child:
+    """What Snakemake would run, with the targets and options that it was given, in words."""
+    chosen = log.with_name("would-run")
+    with Child(argv, log, {**os.environ, **rooms_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
         code = child.wait(DRY_S)
     if code != 0:
         text = _text(log)
         _refuse(text, code or 0, what_it_said(text) or f"it did not end within {DRY_S:.0f} s, or not well: exit code {code}", "")
-    study, runs = graph.study, graph.runs_to_make
+    study, names = graph.study, set(chosen.read_text().splitlines())
+    runs = [run for run in study.runs if run.run_id in names]
     words = words_of(study.cells, study.site, study.repeats)
     show.line(f"{study.name}: {counted(len(runs), 'run')} of {len(study.runs)} would run")
     for run in runs:
