@@ -110,6 +110,27 @@ def create_exclusive(target: Path, content: bytes) -> bool:
     return True
 
 
+def publish_new(target: Path, content: bytes, mode: int = 0o644) -> bool:
+    """publish() of a file that must not be there yet; False if it is: of several at the same moment one wins, and the others read all that
+    it wrote. By a link, or where the file system has none by create_exclusive(), whose content comes after the name."""
+    part = part_path(target)
+    try:
+        with _naming(target):
+            _write(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), content)
+            try:
+                os.link(part, target)
+            except FileExistsError:
+                return part.stat().st_nlink > 1  # our own: the answer of a server was lost, and asked for again
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+                    raise
+                return create_exclusive(target, content)
+    finally:
+        part.unlink(missing_ok=True)
+    sync_directory(target.parent)
+    return True
+
+
 def sync_tree(root: Path) -> None:
     """fsync every regular file and every directory under `root`, and `root` itself."""
     for directory, _, names in os.walk(root, topdown=False):

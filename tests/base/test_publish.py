@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -9,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from base.publish import create_exclusive, move_directory, publish, publish_directory, publish_file, publish_in, remove_tree, reserve
+from base.publish import (
+    create_exclusive,
+    move_directory,
+    publish,
+    publish_directory,
+    publish_file,
+    publish_in,
+    publish_new,
+    remove_tree,
+    reserve,
+)
 from tests.staging.disks import exit_code, in_child
 
 
@@ -60,6 +71,22 @@ def test_move_directory_refuses_a_taken_name(tmp_path: Path) -> None:
         move_directory(tmp_path / "a", tmp_path / "b")
     move_directory(tmp_path / "a", tmp_path / "c")
     assert (tmp_path / "c").is_dir()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_publish_new_has_one_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    target = tmp_path / "line.json"
+    assert publish_new(target, b"first")
+    assert not publish_new(target, b"second")
+    assert target.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [target]
+    with pytest.raises(FileNotFoundError):
+        publish_new(tmp_path / "nowhere" / "line.json", b"x")
 
 
 def test_create_exclusive_has_one_winner(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,13 @@ import pytest
 from base.errors import ConfigError
 from base.jsonfile import publish_json, read_json
 from tests.study.studies import changed, write
+from workflow.commands import main
 from workflow.commands.results import refresh
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.study.origin import is_same_file
 from workflow.study.resolved import publish_resolved, read_resolved
+from workflow.study.study import load_study
 
 
 class Two:
@@ -37,6 +42,8 @@ class Two:
         return graph
 
 
+ROOT = Path(__file__).parents[2]
+ROUNDS = 50
 OTHER = changed(axes={"batch_size": [16]})
 
 
@@ -152,3 +159,68 @@ def test_tables_of_a_copy_leave_the_owner(two: Two, limits: dict[str, Any]) -> N
 def test_tables_of_what_has_not_run_make_no_owner(two: Two) -> None:
     refresh(two.load(two.one, changed()).study)
     two.run(two.other, OTHER)
+
+
+def test_the_plan_is_refused_too_and_that_of_a_cell(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
+    two.run(two.one, changed())
+    path = write(two.other, OTHER)
+    cell = load_study(path, str(two.site), {}).cells[0].cell_id
+    for words in ([], ["--cell", cell], ["--cell", cell, "--json"]):
+        assert main.run(["plan", str(path), "--site", str(two.site), *words]) == 10
+        assert "would write into the results of another file" in capsys.readouterr().err
+
+
+def in_rounds(paths: list[Path], site: Path, places: list[Path]) -> list[list[object]]:
+    """What came of it in each place that a process for each path began at the same moment."""
+    argv = [sys.executable, "-m", "tests.study.starting"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    started: list[subprocess.Popen[str]] = [subprocess.Popen([*argv, str(path), str(site)], **pipes) for path in paths]  # type: ignore[call-overload]
+    streams = [(one.stdin, one.stdout) for one in started if one.stdin is not None and one.stdout is not None]
+    assert [out.readline() for _, out in streams] == ["ready\n"] * len(paths)
+    found: list[list[object]] = []
+    for place in places:
+        for stdin, _ in streams:
+            stdin.write(f"{place}\n")
+        for stdin, _ in streams:
+            stdin.flush()
+        found.append([json.loads(out.readline()) for _, out in streams])
+    for stdin, out in streams:
+        stdin.close()
+        out.close()
+    assert [one.wait(60) for one in started] == [0] * len(started)
+    return found
+
+
+@pytest.mark.slow
+def test_of_two_files_that_begin_at_the_same_moment_one_wins(two: Two, tmp_path: Path) -> None:
+    paths = [write(two.one, changed()), write(two.other, OTHER)]
+    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
+    for place, came in zip(places, in_rounds(paths, two.site, places), strict=True):
+        assert sorted(map(type, came), key=str) == [bool, str], came
+        winner = came.index(True)
+        assert all(str(path) in str(came[1 - winner]) for path in paths)
+        (entry,) = read_resolved(place)["history"]
+        assert entry["path"] == str(paths[winner])
+        assert (place / "study.yaml").read_text() == paths[winner].read_text()
+
+
+@pytest.mark.slow
+def test_the_same_file_may_begin_twice_at_the_same_moment(two: Two, tmp_path: Path) -> None:
+    path = write(two.one, changed())
+    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
+    for place, came in zip(places, in_rounds([path, path], two.site, places), strict=True):
+        assert True in came
+        assert {type(one) for one in came} == {bool}
+        assert len(read_resolved(place)["history"]) == 1
+
+
+def test_who_died_before_study_json_was_written_has_the_results(two: Two) -> None:
+    study = two.run(two.one, changed()).study
+    (study.results_dir / "study.json").unlink()
+    graph = two.load(two.other, OTHER)
+    with pytest.raises(ConfigError, match="would write into the results of another"):
+        graph.start("local")
+    two.run(two.one, changed())
+    assert len(read_resolved(study.results_dir)["history"]) == 1
+    two.run(two.other, OTHER, adopt="yes")
+    assert len(read_resolved(study.results_dir)["history"]) == 2

@@ -36,6 +36,7 @@ def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
         from workflow.commands import cell_plan
 
         cell_plan.main(study, study.cell(cell), as_json)
+        refuse_foreign_results(study)
         return
     plan = plan_study(study)
     if as_json:

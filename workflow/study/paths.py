@@ -6,6 +6,7 @@ from pathlib import Path
 
 STUDY_FILE = "study.json"
 STUDY_SOURCE = "study.yaml"
+STUDY_LINE = ".study-{number}.json"
 """The study file as it was typed, beside the study that it came to."""
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
 from base.errors import RecordError
 from base.foreign import text
-from base.jsonfile import canonical_json, read_content, read_json
-from base.publish import publish
+from base.jsonfile import canonical_json, json_text, read_content, read_json
+from base.publish import publish, publish_new
 from base.typed import FromOne, Like, Name, Seconds, SomeSeconds, read_as
 from workflow.study.cell import Cell, Run
 from workflow.study.origin import kept_of, origin_of, refuse_other_file
-from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
+from workflow.study.paths import STUDY_FILE, STUDY_LINE, STUDY_SOURCE
 from workflow.study.site import Site
 
 if TYPE_CHECKING:
@@ -92,16 +92,29 @@ def publish_content(
     directory = Path(results_dir)
     target = directory / STUDY_FILE
     history: list[dict[str, str]] = list(read_resolved(directory)["history"]) if target.exists() else []
-    version = {"sha256": hashlib.sha256(canonical_json(content)).hexdigest(), **kept_of(origin, history)}
-    if history and all(history[-1].get(key) == version.get(key) for key in ("sha256", "path")):
-        _publish_source(directory / STUDY_SOURCE, typed.encode())
-        return False
-    refuse_other_file(directory, origin, history)
-    directory.mkdir(parents=True, exist_ok=True)
-    history.append({**version, "time": (now or datetime.now(UTC)).isoformat(timespec="seconds")})
-    publish(target, _text({**content, "history": history}))
+    known, digest = len(history), hashlib.sha256(canonical_json(content)).hexdigest()
+    time = (now or datetime.now(UTC)).isoformat(timespec="seconds")
+    while True:
+        version = {"sha256": digest, **kept_of(origin, history)}
+        if history and all(history[-1].get(key) == version.get(key) for key in ("sha256", "path")):
+            break
+        refuse_other_file(directory, origin, history)
+        directory.mkdir(parents=True, exist_ok=True)
+        history.append(_claimed(directory, len(history) + 1, {**version, "time": time}))
+    if changed := len(history) > known:
+        publish(target, _text({**content, "history": history}))
     _publish_source(directory / STUDY_SOURCE, typed.encode())
-    return True
+    return changed
+
+
+def _claimed(directory: Path, number: int, line: dict[str, str]) -> dict[str, str]:
+    """The line of the history of that number: `line`, unless another process has written one. Each is a file that is made once and stays,
+    so that of two that begin at the same moment the second sees whose the results are, though study.json does not say it yet."""
+    path = directory / STUDY_LINE.format(number=number)
+    if publish_new(path, json_text(line)):
+        return line
+    found = read_as(_Version, read_json(path), path)
+    return {key: str(value) for key, value in found.items()}
 
 
 def _publish_source(target: Path, typed: bytes) -> None:
