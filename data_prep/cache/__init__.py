@@ -4,6 +4,6 @@ from data_prep.cache.entries import Row, ls, rm
 from data_prep.cache.eviction import evict
 from data_prep.cache.holder import this_process
 from data_prep.cache.layout import Cache, open_cache
-from data_prep.cache.lease import Lease, acquire, release
+from data_prep.cache.lease import Lease, release
 
-__all__ = ["Cache", "Lease", "Row", "acquire", "evict", "ls", "open_cache", "release", "rm", "this_process"]
+__all__ = ["Cache", "Lease", "Row", "evict", "ls", "open_cache", "release", "rm", "this_process"]

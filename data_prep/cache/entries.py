@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from base.errors import LeaseError, SlipwayError, StagingError
-from data_prep.cache.holder import JobAlive, describe
+from data_prep.cache.holder import describe
 from data_prep.cache.layout import HIDDEN, Cache, dataset_name, open_cache, part_of, usable
 from data_prep.cache.lease import Lease, live_leases
 from data_prep.cache.lock import Lock
@@ -38,13 +38,13 @@ class Row:
     target: str | None = None  # where an undelivered result belongs
 
 
-def ls(cache_dir: Path, job_alive: JobAlive | None = None, *, group: bool = False) -> list[Row]:
+def ls(cache_dir: Path, *, group: bool = False) -> list[Row]:
     """All that takes room, last used first. Sizes and manifests are compared, not contents (that is `slipway dataset verify`). `group`: see
     open_cache."""
     if not cache_dir.exists():
         return []
     cache = open_cache(cache_dir, group=group)
-    rows = [_dataset_row(cache, name, job_alive) for name in names(cache)]
+    rows = [_dataset_row(cache, name) for name in names(cache)]
     for path in sorted(cache.datasets.glob(".*")):
         if HIDDEN.fullmatch(path.name):
             rows.append(Row(name=path.name, kind="part", bytes=allocated_bytes(path), last_used=changed_at(path)))
@@ -55,7 +55,7 @@ def ls(cache_dir: Path, job_alive: JobAlive | None = None, *, group: bool = Fals
     return sorted(rows, key=lambda row: -row.last_used)
 
 
-def rm(cache_dir: Path, name: str, force: bool = False, job_alive: JobAlive | None = None, *, group: bool = False) -> int:
+def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) -> int:
     """Remove a staged dataset, or what is left of a copy; returns its bytes. Programs that have it open read on undisturbed.
 
     Raises LeaseError while it is in use (leases, unless `force`) or being staged, StagingError when it is not there or not ours.
@@ -67,7 +67,7 @@ def rm(cache_dir: Path, name: str, force: bool = False, job_alive: JobAlive | No
             raise LeaseError(
                 f"dataset {name} is being worked on ({lock.holder().get('what')}) by {describe(lock.holder())}; try again later"
             )
-        used_by = live_leases(cache, name, job_alive)
+        used_by = live_leases(cache, name)
         if used_by and not force:
             users = "; ".join(str(lease) for lease in used_by)
             raise LeaseError(f"dataset {name} is in use: {users}; wait for their end, or remove it all the same with --force")
@@ -83,14 +83,14 @@ def rm(cache_dir: Path, name: str, force: bool = False, job_alive: JobAlive | No
     return freed
 
 
-def _dataset_row(cache: Cache, name: str, job_alive: JobAlive | None) -> Row:
+def _dataset_row(cache: Cache, name: str) -> Row:
     root = cache.datasets / name
     damaged, num_bytes = None, entry_bytes(cache, name)
     try:
         num_bytes = check_entry(root)[0].bytes
     except SlipwayError as error:
         damaged = str(error)
-    leases = tuple(live_leases(cache, name, job_alive))
+    leases = tuple(live_leases(cache, name))
     return Row(name=name, kind="dataset", bytes=num_bytes, last_used=last_used(cache, name), leases=leases, damaged=damaged)
 
 

@@ -6,44 +6,39 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.cache.holder import JobAlive, is_alive
-from data_prep.cache.layout import HIDDEN, Cache, open_cache, part_of
+from data_prep.cache.holder import is_alive
+from data_prep.cache.layout import HIDDEN, Cache, part_of
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
 from data_prep.cache.stored import allocated_bytes, changed_at, dataset_of, entry_bytes, last_used, names, remove_entry
 
 
-def evict(cache_dir: Path, need_bytes: int, job_alive: JobAlive | None = None, keep: str | None = None) -> list[str]:
+def evict(cache: Cache, need_bytes: int, keep: str | None = None) -> list[str]:
     """Remove what nobody uses, left-over copies first, then least recently used, until `need_bytes` are freed. Returns the names removed.
 
     What is leased, locked, not ours, or named `keep` stays. Frees less where there is no more.
     """
-    return evict_from(open_cache(cache_dir), need_bytes, job_alive, keep)
-
-
-def evict_from(cache: Cache, need_bytes: int, job_alive: JobAlive | None = None, keep: str | None = None) -> list[str]:
-    """evict() in an open cache."""
     removed = []
-    for path, num_bytes in evictable(cache, job_alive, keep):
+    for path, num_bytes in evictable(cache, keep):
         if need_bytes <= 0:
             break
         name = dataset_of(path)
         with Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
-            if path.exists() and lock.try_acquire() and not live_leases(cache, name, job_alive):
+            if path.exists() and lock.try_acquire() and not live_leases(cache, name):
                 remove_entry(cache, path)
                 removed.append(path.name)
                 need_bytes -= num_bytes
     return removed
 
 
-def evictable(cache: Cache, job_alive: JobAlive | None = None, keep: str | None = None) -> Iterator[tuple[Path, int]]:
+def evictable(cache: Cache, keep: str | None = None) -> Iterator[tuple[Path, int]]:
     """Candidates and their bytes in the order of eviction, as far as can be seen without their locks."""
     for path in sorted(cache.datasets.glob(".*"), key=lambda path: (".gone-" not in path.name, changed_at(path))):
         if dataset_of(path) != keep and is_left_over(cache, path):
             yield path, allocated_bytes(path)
     for name in sorted(names(cache), key=lambda name: last_used(cache, name)):
         path = cache.datasets / name
-        if name != keep and os.access(path, os.W_OK) and not live_leases(cache, name, job_alive) and not _is_locked(cache, name):
+        if name != keep and os.access(path, os.W_OK) and not live_leases(cache, name) and not _is_locked(cache, name):
             yield path, entry_bytes(cache, name)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from base.foreign import text, whole
 from cluster.processes import boot_id, pid_namespace, state_of
-from cluster.types import is_job_id
 
 MAX_PID = 2**31 - 1
-JobAlive = Callable[[str, str], bool | None]  # (scheduler, job id) -> alive, or None where the scheduler cannot say
 
 
 def start_time(pid: int) -> int | None:
@@ -37,15 +35,10 @@ def this_process(
     }
 
 
-def is_alive(holder: Mapping[str, Any], job_alive: JobAlive | None = None) -> bool:
+def is_alive(holder: Mapping[str, Any]) -> bool:
     """Whether the holder may still be at work. What cannot be found out counts as alive; `--force` is for people."""
     pid = whole(holder.get("pid"), 1, MAX_PID)
-    if pid is not None:
-        return _process_alive(pid, holder)
-    job_id, scheduler = holder.get("job_id"), holder.get("scheduler")
-    if isinstance(job_id, str) and isinstance(scheduler, str) and is_job_id(job_id) and job_alive is not None:
-        return job_alive(scheduler, job_id) is not False
-    return True
+    return True if pid is None else _process_alive(pid, holder)
 
 
 def describe(holder: Mapping[str, Any]) -> str:

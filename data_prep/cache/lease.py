@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from base.errors import LeaseError, StagingError
+from base.errors import LeaseError
 from base.jsonfile import canonical_json
 from base.publish import publish
-from data_prep.cache.holder import JobAlive, describe, is_alive
-from data_prep.cache.layout import Cache, dataset_name, open_cache, usable
+from data_prep.cache.holder import describe, is_alive
+from data_prep.cache.layout import Cache, dataset_name
 from data_prep.cache.lock import Lock
 from data_prep.cache.stored import json_object
-
-STALL_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,21 +27,6 @@ class Lease:
 
     def __str__(self) -> str:
         return describe(self.holder)
-
-
-def acquire(cache_dir: Path, dataset: str, holder: Mapping[str, Any], stall_s: float = STALL_S) -> str:
-    """Protect the staged `dataset` (its directory name) until release() or the holder's end. Returns the lease's id.
-
-    Raises StagingError when it is not there, LeaseError when somebody who does not get on is removing it.
-    """
-    cache = open_cache(cache_dir)
-    name = dataset_name(Path(dataset))
-    with usable(cache.root), Lock(cache.locks / f"{name}.lock", "lease", cache.file_mode) as lock:
-        if not lock.acquire(stall_s):
-            refuse_if_removing(lock, name)
-        if not (cache.datasets / name).is_dir():
-            raise StagingError(f"dataset {name} is not in the cache {cache.root}: stage it first (slipway dataset stage)")
-        return write_lease(cache, name, holder)
 
 
 def release(cache_dir: Path, lease_id: str) -> None:
@@ -73,14 +56,14 @@ def write_lease(cache: Cache, name: str, holder: Mapping[str, Any]) -> str:
     return f"{name}/{token}"
 
 
-def live_leases(cache: Cache, name: str, job_alive: JobAlive | None = None) -> list[Lease]:
+def live_leases(cache: Cache, name: str) -> list[Lease]:
     """Those whose holder lives, or may live; the others are removed. An unreadable lease counts: only its holder knows what it was."""
     found = []
     for path in sorted((cache.leases / name).glob("[0-9a-f]*.json")):
         if not path.exists():
             continue
         holder = json_object(path)
-        if is_alive(holder, job_alive):
+        if is_alive(holder):
             found.append(Lease(id=f"{name}/{path.stem}", dataset=name, holder=holder))
         else:
             path.unlink(missing_ok=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from base.errors import NotEnoughSpace
 from base.units import format_size
-from data_prep.cache.eviction import evict_from, evictable
-from data_prep.cache.holder import JobAlive
+from data_prep.cache.eviction import evict, evictable
 from data_prep.cache.layout import Cache
 from data_prep.cache.lease import live_leases
 from data_prep.cache.stored import allocated_bytes, entry_bytes, names
@@ -25,24 +24,24 @@ class Need:
     max_bytes: int | None = None
 
 
-def make_room(cache: Cache, need: Need, job_alive: JobAlive | None = None) -> list[str]:
+def make_room(cache: Cache, need: Need) -> list[str]:
     """Evict until `need` fits; nothing goes unless that is enough. Returns what went. The caller holds the lock on space.
 
     Raises NotEnoughSpace saying what is needed, what is free, who holds what, and what to do.
     """
     missing = _missing_bytes(cache, need)
     removed: list[str] = []
-    if missing > 0 and sum(num_bytes for _, num_bytes in evictable(cache, job_alive, need.name)) >= missing:
-        removed = evict_from(cache, missing, job_alive, keep=need.name)
+    if missing > 0 and sum(num_bytes for _, num_bytes in evictable(cache, need.name)) >= missing:
+        removed = evict(cache, missing, keep=need.name)
         missing = _missing_bytes(cache, need)
     if missing > 0:
-        raise not_enough(cache, need, f"{format_size(missing)} more are needed", job_alive)
+        raise not_enough(cache, need, f"{format_size(missing)} more are needed")
     if need.inodes > free_inodes(cache.root):
-        raise not_enough(cache, need, f"{need.inodes} inodes are needed, {free_inodes(cache.root)} are free (df -i)", job_alive)
+        raise not_enough(cache, need, f"{need.inodes} inodes are needed, {free_inodes(cache.root)} are free (df -i)")
     return removed
 
 
-def not_enough(cache: Cache, need: Need, what: str, job_alive: JobAlive | None = None) -> NotEnoughSpace:
+def not_enough(cache: Cache, need: Need, what: str) -> NotEnoughSpace:
     """The error, with everything a person needs to decide."""
     limit = (
         f"; cache.max_bytes is {format_size(need.max_bytes)}, taken {format_size(_taken(cache, need))}"
@@ -51,7 +50,7 @@ def not_enough(cache: Cache, need: Need, what: str, job_alive: JobAlive | None =
     )
     held = []
     for name in names(cache):
-        users = "; ".join(str(lease) for lease in live_leases(cache, name, job_alive))
+        users = "; ".join(str(lease) for lease in live_leases(cache, name))
         if users:
             held.append(f"  {name}, {format_size(entry_bytes(cache, name))}, in use by {users}")
     return NotEnoughSpace(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from data_prep.cache.holder import JobAlive
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.recheck import CHECK_S
 from data_prep.staging.together import GroupStaging
@@ -18,15 +17,14 @@ class StageOptions:
     """How patient, and how to copy.
 
     `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`: how long a file that storage
-    does not show yet is looked for; `check_s`: how long a dataset that is here already may be hashed, None: all of it; `job_alive`:
-    judges leases that name a job and no process; `group_staging`: the nodes that stage the same dataset at the same time, None for this one
-    alone; the caller serves them afterwards; `group`: see open_cache.
+    does not show yet is looked for; `check_s`: how long a dataset that is here already may be hashed, None: all of it;
+    `group_staging`: the nodes that stage the same dataset at the same time, None for this one alone; the caller serves them afterwards;
+    `group`: see open_cache.
     """
 
     stall_s: float = 60.0
     patience_s: float = 60.0
     check_s: float | None = CHECK_S
     group: bool = False
-    job_alive: JobAlive | None = None
     group_staging: GroupStaging | None = None
     copy: CopyOptions = field(default_factory=CopyOptions)

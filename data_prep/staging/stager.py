@@ -132,7 +132,7 @@ class Stager:
 
     def _make_room(self, part: Part, need: Need) -> None:
         try:
-            for gone in make_room(self.cache, need, self.options.job_alive):
+            for gone in make_room(self.cache, need):
                 logger.info("evicted %s from %s", gone, self.cache.root)
         except NotEnoughSpace:
             if not part.journal.done:
@@ -153,7 +153,7 @@ class Stager:
     def _disk_failed(self, error: OSError) -> SlipwayError:
         need = Need(name=self.source.name, bytes=self.source.manifest.bytes, inodes=0, max_bytes=self.max_bytes)
         if error.errno in _FULL:
-            return not_enough(self.cache, need, f"the disk became full while copying ({error.strerror})", self.options.job_alive)
+            return not_enough(self.cache, need, f"the disk became full while copying ({error.strerror})")
         return StagingError(
             f"the disk of the cache {self.cache.root} failed while {self.source.name} was copied: {error.strerror}; the unfinished copy "
             f"was removed ({free_bytes(self.cache.root)} bytes free); see the kernel's log, or set another cache.path"

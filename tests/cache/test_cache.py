@@ -5,16 +5,17 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from base.errors import LeaseError, StagingError
-from data_prep.cache import acquire, evict, ls, open_cache, release, rm, this_process
+from data_prep.cache import evict, ls, open_cache, release, rm, this_process
 from data_prep.cache.eviction import sweep
 from data_prep.cache.holder import describe, is_alive, start_time
-from data_prep.cache.lease import live_leases, release_all
+from data_prep.cache.lease import live_leases, release_all, write_lease
 from data_prep.cache.lock import Lock
 from data_prep.staging import StageOptions, stage
 from tests.reader.small import random_dataset
@@ -46,18 +47,6 @@ def test_a_process_of_another_pid_namespace_may_live() -> None:
     assert not is_alive({key: value for key, value in elsewhere.items() if key != "pid_namespace"})
 
 
-@pytest.mark.parametrize(("answer", "alive"), [(True, True), (False, False), (None, True)])
-def test_a_job_is_judged_by_the_scheduler(answer: bool | None, alive: bool) -> None:
-    asked = []
-
-    def job_alive(scheduler: str, job_id: str) -> bool | None:
-        asked.append((scheduler, job_id))
-        return answer
-
-    assert is_alive({"scheduler": "slurm", "job_id": "17_3"}, job_alive) is alive
-    assert asked == [("slurm", "17_3")]
-
-
 def test_what_cannot_be_judged_counts_as_alive() -> None:
     assert is_alive({})
     assert is_alive({"scheduler": "slurm", "job_id": "17"})
@@ -70,11 +59,15 @@ def staged(tmp_path: Path, name: str = "bytes", size: int = 20_000) -> str:
     return stage(random_dataset(tmp_path / "storage", [size], name=name), tmp_path / "cache", options=QUICK).root.name
 
 
+def lease(cache: Path, name: str, holder: Mapping[str, Any]) -> str:
+    return write_lease(open_cache(cache), name, holder)
+
+
 def test_all_that_a_holder_has_is_given_back_and_what_the_dead_had(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"
     ours, other = {**this_process("ours")}, {"scheduler": "slurm", "job_id": "17"}
     for holder in (ours, ours, other, {**ours, "run_id": "dead", "pid": 2**22 - 1}):
-        acquire(cache, name, holder)
+        lease(cache, name, holder)
     release_all(cache, name, ours)
     assert [dict(lease.holder) for lease in live_leases(open_cache(cache), name)] == [other]
     assert len(list((cache / "leases" / name).iterdir())) == 1
@@ -83,18 +76,18 @@ def test_all_that_a_holder_has_is_given_back_and_what_the_dead_had(tmp_path: Pat
 
 def test_what_is_in_use_is_not_removed_unless_forced(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"
-    lease = acquire(cache, name, this_process("the-run"))
+    held = lease(cache, name, this_process("the-run"))
     with pytest.raises(
         LeaseError, match=rf"{name} is in use: run the-run, pid {os.getpid()}; wait for .* or remove it all the same with --force"
     ):
         rm(cache, name)
-    release(cache, lease)
-    acquire(cache, name, {"scheduler": "slurm", "job_id": "17"})
+    release(cache, held)
+    lease(cache, name, {"scheduler": "slurm", "job_id": "17"})
     with pytest.raises(LeaseError, match="slurm 17"):
         rm(cache, name)
-    assert rm(cache, name, job_alive=lambda scheduler, job_id: False) == 20_000
+    assert rm(cache, name, force=True) == 20_000
     name = staged(tmp_path, "again")
-    acquire(cache, name, this_process())
+    lease(cache, name, this_process())
     assert rm(cache, name, force=True) == 20_000
     assert ls(cache) == []
     assert not list((cache / "leases" / name).iterdir())
@@ -107,8 +100,6 @@ def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:
     for wrong in ("..", "../../etc", "datasets", ""):
         with pytest.raises(StagingError, match="no name of a dataset"):
             rm(cache, wrong)
-    with pytest.raises(StagingError, match="stage it first"):
-        acquire(cache, "other-0123456789ab", {})
     with pytest.raises(LeaseError, match="no id of a lease"):
         release(cache, f"{name}/../../x")
     with pytest.raises(StagingError, match="no name of a dataset"):
@@ -117,10 +108,10 @@ def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:
 
 def test_an_unreadable_lease_counts(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"
-    lease = acquire(cache, name, this_process())
+    written = lease(cache, name, this_process())
     for content in (b"", b"{", b"[]", b'"x"', b"\xff"):
-        (cache / "leases" / f"{lease}.json").write_bytes(content)
-        assert [str(lease) for lease in ls(cache)[0].leases] == ["an unknown holder"]
+        (cache / "leases" / f"{written}.json").write_bytes(content)
+        assert [str(found) for found in ls(cache)[0].leases] == ["an unknown holder"]
 
 
 def test_eviction_frees_what_was_asked_and_leaves_the_rest(tmp_path: Path) -> None:
@@ -128,13 +119,13 @@ def test_eviction_frees_what_was_asked_and_leaves_the_rest(tmp_path: Path) -> No
     names = [staged(tmp_path, f"d{index}") for index in range(4)]
     for age, name in enumerate(names):
         os.utime(cache / "used" / f"{name}.json", (1000 + age, 1000 + age))
-    acquire(cache, names[0], this_process())
+    lease(cache, names[0], this_process())
     with Lock(cache / "locks" / f"{names[1]}.lock", "stage", 0o600) as busy:
         assert busy.try_acquire()
-        assert evict(cache, 20_001) == names[2:]
+        assert evict(open_cache(cache), 20_001) == names[2:]
     assert sorted(row.name for row in ls(cache)) == names[:2]
-    assert evict(cache, 0) == []
-    assert evict(cache, 1 << 40, keep=names[1]) == []
+    assert evict(open_cache(cache), 0) == []
+    assert evict(open_cache(cache), 1 << 40, keep=names[1]) == []
 
 
 def test_what_is_left_of_a_dataset_whose_name_begins_alike_stays(tmp_path: Path) -> None:
@@ -152,7 +143,7 @@ def test_a_lost_stamp_is_made_again(tmp_path: Path) -> None:
     stamp.write_bytes(b"torn")
     assert ls(cache)[0].bytes == 20_000
     stamp.unlink()
-    assert evict(cache, 0) == []
+    assert evict(open_cache(cache), 0) == []
     stage(tmp_path / "storage" / name, cache, options=QUICK)
     assert json.loads(stamp.read_bytes()) == {"bytes": 20_000}
 
@@ -161,15 +152,13 @@ def test_a_frozen_remover_is_not_read_around(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"
     with Lock(cache / "locks" / f"{name}.lock", "remove", 0o600) as frozen:
         assert frozen.try_acquire()
-        for function in (lambda: stage(tmp_path / "storage" / name, cache, options=QUICK), lambda: acquire(cache, name, {}, stall_s=0.05)):
-            with pytest.raises(LeaseError, match=rf"being removed by pid {os.getpid()}, which does not move; end it"):
-                function()
+        with pytest.raises(LeaseError, match=rf"being removed by pid {os.getpid()}, which does not move; end it"):
+            stage(tmp_path / "storage" / name, cache, options=QUICK)
         with pytest.raises(LeaseError, match=rf"being worked on \(remove\) by pid {os.getpid()}"):
             rm(cache, name)
     with Lock(cache / "locks" / f"{name}.lock", "stage", 0o600) as frozen:
         assert frozen.try_acquire()
         assert stage(tmp_path / "storage" / name, cache, holder=this_process(), options=QUICK).hit
-        assert acquire(cache, name, {}, stall_s=0.05)
 
 
 def test_a_lock_that_gets_on_is_waited_for(tmp_path: Path) -> None:
@@ -259,8 +248,6 @@ def test_a_cache_that_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
     try:
         with pytest.raises(StagingError, match=r"cannot be used: Operation not permitted: .*; mend that"):
             stage(tmp_path / "storage" / name, cache, holder=this_process(), options=QUICK)
-        with pytest.raises(StagingError, match=r"cannot be used: Operation not permitted"):
-            acquire(cache, name, this_process())
     finally:
         subprocess.run(["chattr", "-i", cache / "leases"], check=True)
 

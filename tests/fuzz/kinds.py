@@ -411,7 +411,7 @@ def _read_cache_lease(content: bytes, directory: Path) -> None:
     name = f"set-{DIGITS[:12]}"
     cache = open_cache(directory / "cache")
     _written(content, cache.leases / name / "0123456789abcdef.json")
-    for found in live_leases(cache, name, lambda _scheduler, _job: None):
+    for found in live_leases(cache, name):
         str(found).encode()
 
 
