@@ -29,11 +29,11 @@ class _Formatter(logging.Formatter):
         return printable(masked(super().format(record)))
 
 
-def configure(name: str, verbose: bool = False) -> None:
+def configure(name: str) -> None:
     """Log to stderr as `time name level message`. Called once, from a main function only."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(f"%(asctime)s {name} %(levelname)s %(message)s", "%H:%M:%S"))
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def private_umask(group: bool = False) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from base.errors import PushError, RecordError
-from base.jsonfile import MAX_BYTES, json_text, parse_json, read_content
+from base.jsonfile import json_text, parse_json, read_content
 from base.publish import publish
 
 KEY: Final = "seal"
@@ -41,9 +41,9 @@ def seal_state(content: bytes) -> SealState:
     return "sealed" if line[1] == hasher.hexdigest().encode() else "broken"
 
 
-def read_sealed_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+def read_sealed_bytes(path: Path) -> bytes:
     """The bytes of the file, as whoever copies it needs them. Raises RecordError when it cannot be read or its seal is broken."""
-    content = read_content(path, RecordError, max_bytes)
+    content = read_content(path, RecordError)
     if seal_state(content) == "broken":
         raise RecordError(
             f"{path} is not what was written: its seal does not fit; it was edited, or storage does not keep what it was given; "
@@ -52,19 +52,19 @@ def read_sealed_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     return content
 
 
-def read_sealed(path: Path, max_bytes: int = MAX_BYTES) -> Any:
+def read_sealed(path: Path) -> Any:
     """The value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal is broken."""
-    return parse_json(read_sealed_bytes(path, max_bytes), path, RecordError)
+    return parse_json(read_sealed_bytes(path), path, RecordError)
 
 
-def publish_sealed(target: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
+def publish_sealed(target: Path, value: Mapping[str, Any]) -> None:
     """Publish `value` with its seal. Raises OSError, PushError when what lies there then is something else."""
-    publish_checked(target, sealed_text(value), mode)
+    publish_checked(target, sealed_text(value))
 
 
-def publish_checked(target: Path, content: bytes, mode: int = 0o644) -> None:
+def publish_checked(target: Path, content: bytes) -> None:
     """publish(), and read it back past this machine's page cache. Raises OSError, PushError when something else lies there."""
-    publish(target, content, mode)
+    publish(target, content)
     compare_with_disk(target, content)
 
 

@@ -41,9 +41,9 @@ def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
     return os.uname().machine or None
 
 
-def core_counts(root: Path = Path("/sys/devices/system/cpu")) -> dict[str, int]:
+def core_counts() -> dict[str, int]:
     """`sockets`, `cores` and `cpus` (hardware threads) of the whole machine, whatever we may use of it."""
-    topology = read_topology(tuple(range(os.cpu_count() or 1)), root)
+    topology = read_topology(tuple(range(os.cpu_count() or 1)))
     return {"sockets": len({package for package, _ in topology.values()}), "cores": len(set(topology.values())), "cpus": len(topology)}
 
 

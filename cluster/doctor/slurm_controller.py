@@ -26,7 +26,6 @@ class Association:
     account: str
     partition: str
     qos: tuple[str, ...]
-    default_qos: str
     limits: str
 
 
@@ -38,7 +37,7 @@ def parse_associations(text: str) -> tuple[Association, ...]:
         if len(words) >= 6 and words[0]:
             limits = ", ".join(f"{name} {value}" for name, value in zip(("MaxJobs", "MaxSubmit"), words[4:6], strict=True) if value)
             qos = tuple(name for name in words[2].split(",") if name)
-            found.append(Association(account=words[0], partition=words[1], qos=qos, default_qos=words[3], limits=limits))
+            found.append(Association(account=words[0], partition=words[1], qos=qos, limits=limits))
     return tuple(found)
 
 

@@ -35,7 +35,6 @@ class Nodes:
     memory_bytes: int
     gpus: int = 0
     gpu_model: str = ""
-    features: str = ""
 
     @property
     def usable(self) -> bool:
@@ -68,7 +67,6 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
                 memory_bytes=memory * MIB,
                 gpus=sum(int(number) for _, number in gpus),
                 gpu_model=gpus[0][0] if gpus else "",
-                features="" if words[6] == "(null)" else words[6],
             )
         )
     return tuple(found)

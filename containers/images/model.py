@@ -78,9 +78,9 @@ class ArchivedImage:
         return {"schema": SCHEMA, "image": dataclasses.asdict(self.image), "file": self.file, "sha256": self.sha256, "bytes": self.bytes}
 
 
-def pinned_image(value: Mapping[str, Any], where: str = "the image") -> PinnedImage:
+def pinned_image(value: Mapping[str, Any]) -> PinnedImage:
     """What stands under `image` in a file. Raises RecordError."""
-    return read_as(PinnedImage, dict(value), where)
+    return read_as(PinnedImage, dict(value), "the image")
 
 
 def manifest_path(file: Path) -> Path:

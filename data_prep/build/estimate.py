@@ -19,7 +19,6 @@ class Estimate:
     """None where it is not known. `bytes` are those of the LMDB files, about."""
 
     samples: int | None
-    bytes_per_sample: int | None
     bytes: int | None
 
 
@@ -35,8 +34,8 @@ def estimate_of(spec: DatasetSpec, samples: int | None) -> Estimate:
     """The same for a number of samples known from elsewhere: ImageNet's 1,281,167 at 256 x 256 are 0.26 TB."""
     size = spec.known_size
     if spec.encoding != "raw" or size is None:
-        return Estimate(samples=samples, bytes_per_sample=None, bytes=None)
+        return Estimate(samples=samples, bytes=None)
     pixels = size[0] * size[1] * (3 if spec.channels == "rgb" else 1)
     value = pixels + _HEADER
     stored = value if value <= _LARGEST_IN_LEAF else -(-value // _PAGE) * _PAGE
-    return Estimate(samples=samples, bytes_per_sample=pixels, bytes=None if samples is None else samples * stored)
+    return Estimate(samples=samples, bytes=None if samples is None else samples * stored)

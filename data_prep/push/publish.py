@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from blake3 import blake3
 
@@ -16,6 +16,8 @@ from base.limited import moved
 from base.publish import publish_directory, remove_tree
 from base.units import some
 
+UNLISTED: Final = frozenset({"record.json"})
+
 Content = dict[str, tuple[int, str]]  # path -> bytes, blake3
 
 
@@ -23,34 +25,30 @@ class TargetDiffers(PushError):
     """Something else has the name already."""
 
 
-def publish_attempt(
-    part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path, unlisted: Collection[str] = ("record.json",)
-) -> bool:
+def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path) -> bool:
     """Check `part_dir` against `files` (the lists of all nodes' push_files together) and rename it to `target_dir`, durably.
 
-    Returns False where the same content is there already. `unlisted` may lie beside the files and is not compared: a record lists the files
+    Returns False where the same content is there already. A record may lie beside the files and is not compared: it lists the files
     and cannot list itself. Raises PushError for anything missing, changed or not listed, and, naming both digests, where another content
     has the name; nothing is overwritten, `part_dir` stays.
     """
     try:
-        return publish_or_differ(part_dir, files, target_dir, unlisted)
+        return publish_or_differ(part_dir, files, target_dir)
     except TargetDiffers as error:
         raise PushError(str(error)) from error  # of the one tree, which limited calls know
 
 
-def publish_or_differ(
-    part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path, unlisted: Collection[str] = ("record.json",)
-) -> bool:
+def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path) -> bool:
     """publish_attempt() that raises TargetDiffers where another content has the name."""
     wanted = _by_path(files)
     try:
         if os.path.lexists(target_dir):
-            _compare(wanted, target_dir, unlisted)
+            _compare(wanted, target_dir)
             remove_tree(part_dir)
             return False
-        _verify(part_dir, wanted, unlisted)
+        _verify(part_dir, wanted)
         if not publish_directory(part_dir, target_dir):
-            _compare(wanted, target_dir, unlisted)
+            _compare(wanted, target_dir)
             return False
         for left_over in target_dir.parent.glob(f".{target_dir.name}.part-*"):
             remove_tree(left_over)
@@ -59,9 +57,9 @@ def publish_or_differ(
     return True
 
 
-def compare_files(directory: Path, files: Iterable[Mapping[str, Any]], unlisted: Collection[str] = ("record.json",)) -> None:
+def compare_files(directory: Path, files: Iterable[Mapping[str, Any]]) -> None:
     """Raises PushError unless `files`, and nothing else, lie in `directory`."""
-    _verify(directory, _by_path(file for file in files if file["path"] not in unlisted), unlisted)
+    _verify(directory, _by_path(file for file in files if file["path"] not in UNLISTED))
 
 
 def read_back(root: Path) -> Content:
@@ -102,31 +100,31 @@ def _by_path(files: Iterable[Mapping[str, Any]]) -> Content:
     return wanted
 
 
-def _verify(part_dir: Path, wanted: Content, unlisted: Collection[str]) -> None:
+def _verify(part_dir: Path, wanted: Content) -> None:
     found = read_back(part_dir)
     for path in [path for path in found if Path(path).name.startswith(".") and ".part-" in path and path not in wanted]:
         (part_dir / path).unlink()  # what a kill left of a publish() inside
         del found[path]
-    problems = _differences(wanted, found, unlisted)
+    problems = _differences(wanted, found)
     if problems:
         raise PushError(f"{part_dir} is not what was sent: {problems}; storage lost or changed it: push again")
 
 
-def _compare(wanted: Content, target_dir: Path, unlisted: Collection[str]) -> None:
+def _compare(wanted: Content, target_dir: Path) -> None:
     found = read_back(target_dir) if target_dir.is_dir() else {}
-    problems = _differences(wanted, found, unlisted)
+    problems = _differences(wanted, found)
     if problems:
-        there = {path: is_ for path, is_ in found.items() if path not in unlisted}
+        there = {path: is_ for path, is_ in found.items() if path not in UNLISTED}
         raise TargetDiffers(
             f"{target_dir} exists with another content, digest {digest(there)}, this result has {digest(wanted)}: {problems}; nothing was "
             "overwritten: look who wrote it, move one of the two away"
         )
 
 
-def _differences(wanted: Content, found: Content, unlisted: Collection[str]) -> str:
+def _differences(wanted: Content, found: Content) -> str:
     """At most five, for people; empty if there are none."""
     problems = [f"{path} is missing" for path in sorted(wanted.keys() - found.keys())]
-    problems += [f"{path} was not sent" for path in sorted(found.keys() - wanted.keys() - set(unlisted))]
+    problems += [f"{path} was not sent" for path in sorted(found.keys() - wanted.keys() - UNLISTED)]
     problems += [
         f"{path} has {found[path][0]} bytes, blake3 {found[path][1][:12]}, expected {wanted[path][0]}, {wanted[path][1][:12]}"
         for path in sorted(wanted.keys() & found.keys())

@@ -33,10 +33,10 @@ def compression(path: Path) -> str | None:
     return found
 
 
-def plain_file(path: Path, scratch: Path, max_bytes: int = MAX_BYTES) -> Path:
+def plain_file(path: Path, scratch: Path) -> Path:
     """`path` itself where it is not compressed, else its content in a file below `scratch`. Raises DatasetError, NotEnoughSpace."""
     kind = compression(path)
-    return path if kind is None else write_scratch(scratch / f"{path.name}.plain", _bounded(path, kind, max_bytes))
+    return path if kind is None else write_scratch(scratch / f"{path.name}.plain", _bounded(path, kind, MAX_BYTES))
 
 
 def write_scratch(target: Path, chunks: Iterable[bytes]) -> Path:

@@ -46,7 +46,6 @@ class Connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.index = -1
         self.heard = self.moved = time.monotonic()
-        self.sent_bytes = 0
         self._hearer = hearer
         self._news: list[int] = []
         self._later = bytearray()
@@ -113,7 +112,6 @@ class Connection:
         sent = os.sendfile(self.socket.fileno(), descriptor, offset, min(count, PIECE))
         if sent == 0:
             raise PeerError("our own file of this chunk is shorter than it was")
-        self.sent_bytes += sent
         self._sending = (descriptor, offset + sent, count - sent)
         if sent == count:
             self._sent()

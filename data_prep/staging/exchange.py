@@ -53,7 +53,6 @@ class Exchange:
         """Set by whoever asks, before it asks, and then there to the end: an answer may come when nobody waits for it any more."""
         self.longest_s = 0.0
         """How long a chunk took here, lately."""
-        self.served_bytes = 0
         self._open_shard = open_shard
         self._peers: dict[int, Connection] = {}
         try:
@@ -184,7 +183,6 @@ class Exchange:
         if peer is not None:
             self._selector.unregister(peer)
             peer.close()
-            self.served_bytes += peer.sent_bytes
             self.swarm.leave(index)
         self.lost[index] = why
         self.changed = True

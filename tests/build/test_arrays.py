@@ -326,5 +326,4 @@ def test_estimates_touch_nothing(tmp_path: Path) -> None:
         assert of(source=kind, path="/nonexistent/x").samples is None
     assert not (tmp_path / "nonexistent").exists()
     imagenet = estimate_of(parse_spec({"source": "folder", "path": "/x", "size": 256}, tmp_path), 1_281_167)
-    assert imagenet.bytes_per_sample == 196_608
     assert imagenet.bytes == 1_281_167 * 49 * 4096

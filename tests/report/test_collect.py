@@ -15,7 +15,7 @@ from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.records import read_rows
 from workflow.run.record.attempts import find_record
-from workflow.run.record.columns import FIELDS, SEVEN_STEPS, STATUSES
+from workflow.run.record.columns import FIELDS, MISSING, PREVENTED, RESULTS, SEVEN_STEPS, UNREADABLE
 from workflow.run.record.model import validate_record
 
 CELL = make_cell()
@@ -271,7 +271,7 @@ def test_wrong_directories_are_refused_with_what_to_give_instead(tmp_path: Path)
 def test_an_empty_study_is_a_table_of_missing_runs(tmp_path: Path) -> None:
     collection = collect([study(tmp_path, repeats=3)])
     assert collection.frame["status"].to_list() == ["missing"] * 3
-    assert set(collection.frame["status"]) <= set(STATUSES)
+    assert set(collection.frame["status"]) <= {*RESULTS, *PREVENTED, UNREADABLE, MISSING}
 
 
 def test_parquet_gives_back_what_was_collected(tmp_path: Path) -> None:

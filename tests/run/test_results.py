@@ -14,7 +14,7 @@ from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from tests.report.builder import failed, make_cell, make_record
 from tests.run.world import World
-from workflow.run.storage.asked import SUFFIX, asked_of, parse_asked
+from workflow.run.storage.asked import asked_of, parse_asked
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import Result, publish_newest, published_result, results_of
 
@@ -33,7 +33,6 @@ from workflow.run.storage.results import Result, publish_newest, published_resul
 def test_what_is_asked_is_a_text(text: str, run_id: str, after: int) -> None:
     assert parse_asked(text) == (run_id, after)
     assert asked_of(run_id, after) == text
-    assert SUFFIX.startswith("(")
 
 
 def write(run_dir: Path, attempt: int, status: str = "ok", number: int | None = 1) -> dict[str, Any]:

@@ -16,7 +16,6 @@ PREVENTED: Final = ("killed", "node_lost", "storage", "preempted", "cancelled")
 UNREADABLE: Final = "unreadable"
 MISSING: Final = "missing"
 UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
-STATUSES: Final = (*RESULTS, *PREVENTED, UNREADABLE, MISSING)
 
 SEVEN_STEPS: Final = ("login", "assign", "stage", "train", "result", "push", "release")
 SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # nobody measures login: a study is checked and planned once, before it has runs

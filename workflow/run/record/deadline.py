@@ -49,11 +49,11 @@ class Budget:
         return job_s is not None and self.left_s - job_s >= self.least_s
 
 
-def budget_of(site: Mapping[str, Any], limits: Mapping[str, Any], used_s: float = 0.0) -> Budget:
+def budget_of(site: Mapping[str, Any], limits: Mapping[str, Any]) -> Budget:
     """Of site and limits as study.json has them."""
     walltime_s = float(limits["walltime_s"])
     margin_s = margin_of(float(site["deadline_margin_s"]), walltime_s, limits.get("job_s") or site.get("walltime_s"))
-    return Budget(walltime_s=walltime_s, used_s=used_s, margin_s=margin_s)
+    return Budget(walltime_s=walltime_s, margin_s=margin_s)
 
 
 @dataclass(frozen=True, kw_only=True)
