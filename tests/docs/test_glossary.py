@@ -1,0 +1,34 @@
+"""docs/glossary.md: a row for each word that has a meaning of its own here, in order, with a module that exists and speaks of it."""
+
+from __future__ import annotations
+
+from tests.docs.test_docs import CODE, ROOT, read, rows
+
+PAGE = "docs/glossary.md"
+WORDS = (
+    "allocation archive attempt baseline cell chunk digest grant holder lease manifest margin mark pin preflight prevented repeat result"
+    " run series share staging supervisor tag window"
+)
+
+
+def test_the_words_that_are_ours_have_a_row_each_in_order() -> None:
+    found = [row[0] for row in rows(PAGE)[1:]]
+    assert found == sorted(set(found))
+    assert {*WORDS.split(), "node lock", "node program"} <= set(found)
+
+
+def test_each_word_is_explained_in_few_sentences_and_lives_in_a_module_that_exists() -> None:
+    for word, meaning, where in rows(PAGE)[1:]:
+        assert meaning.endswith("."), word
+        assert meaning.count(". ") <= 2, word
+        places = CODE.findall(where)
+        assert places, word
+        for place in places:
+            text = (ROOT / place).read_text(encoding="utf-8").lower()
+            assert any(part in text for part in word.split()), f"{place} does not speak of {word!r}"
+
+
+def test_the_pages_are_linked_from_where_readers_come() -> None:
+    for page in ("glossary.md", "what-happens-when.md"):
+        assert f"docs/{page}" in read("README.md")
+        assert f"({page}" in read("docs/structure.md")
