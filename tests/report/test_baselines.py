@@ -15,7 +15,7 @@ from tests.study.studies import changed, write
 from workflow.commands.main import run
 from workflow.report.analysis import Analysis
 from workflow.report.formats import to_csv
-from workflow.report.plots import efficiency
+from workflow.report.plots import efficiency, throughput
 from workflow.report.tables import TABLES, baseline_text
 from workflow.study.baseline_keys import flat, in_words, is_named
 from workflow.study.study import load_study
@@ -183,3 +183,42 @@ def test_a_rise_is_marked_on_lines_of_the_kind_that_fewer_cells_have_and_its_bas
 def test_what_is_compared_with_a_rising_baseline_says_so(tmp_path: Path) -> None:
     analysis = at_rates(tmp_path, [({"nodes": nodes}, rate) for nodes, rate in ((1, 100.0), (2, 260.0), (4, 510.0))], {"nodes": 2})
     assert [one.marks for one in analysis.primary] == [{"baseline"}, {"rising"}, {"baseline"}]
+
+
+def crossed(tmp_path: Path) -> Analysis:
+    cells = [make_cell(nodes=nodes, gpus_per_node=each) for nodes in (1, 2) for each in (1, 2)]
+    records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)]
+    for record in records[3:6]:
+        record["oversubscribed"] = True
+    return collected(tmp_path / "s", records, cells, baseline={"nodes": 1})
+
+
+def test_a_number_says_which_of_several_baselines_it_is_measured_against(tmp_path: Path) -> None:
+    analysis = crossed(tmp_path)
+    row = shown(analysis)[0]
+    assert [text.rpartition(" against ")[2] for text in row[-2:]] == ["1\N{MULTIPLICATION SIGN}1", "1\N{MULTIPLICATION SIGN}2"]
+    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["times"](analysis)))))
+    of_a_node = "1 node \N{MULTIPLICATION SIGN} "
+    assert [row["against"] for row in rows] == ["", "", f"{of_a_node}1 process", f"{of_a_node}2 processes"]
+    for name in ("speedup", "times"):
+        assert "Against: the baseline of a number" in TABLES[name](analysis).caption
+        assert f"Baselines carry marks themselves, {of_a_node}2 processes: oversubscribed." in TABLES[name](analysis).caption
+
+
+def test_one_baseline_needs_no_such_words(tmp_path: Path) -> None:
+    analysis = of(tmp_path, [make_cell(nodes=nodes) for nodes in (1, 2)], {"nodes": 1})
+    assert "against" not in " ".join(shown(analysis)[0])
+    assert "Against" not in TABLES["times"](analysis).caption
+
+
+def test_the_ideal_line_begins_at_the_baseline_that_efficiency_is_relative_to(tmp_path: Path) -> None:
+    analysis = crossed(tmp_path)
+    points = [point for points in throughput(analysis)["datasets"].values() for point in points]
+    ideal = {(point["part"], point["processes"]): point["value"] for point in points if point["kind"] == "ideal"}
+    measured = {point["part"]: point for point in points if point["kind"] == "measured" and point["baseline"]}
+    assert {processes for _, processes in ideal} == {1, 2, 4}
+    for comparison in analysis.primary:
+        if comparison.partner is not None and not comparison.is_baseline:
+            base = measured[comparison.partner.cell_id]
+            there = ideal[comparison.partner.cell_id, comparison.cell.num_processes]
+            assert there == pytest.approx(base["value"] * comparison.cell.num_processes / base["processes"])

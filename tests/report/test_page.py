@@ -183,16 +183,16 @@ def test_the_best_speed_up_is_said_to_be_chosen_with_an_interval_that_allows_for
     analysis = collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2, 4, 8]), noise=0.02))
     text = page(analysis, {})
     assert "This is the largest of 3 measured speed-ups; its 95 % confidence interval allows for that choice" in text
-    assert "<span>best of 3 speed-ups, on 8 processes</span>" in text
+    assert "<span>best of 3 speed-ups: 8 processes against 1 process</span>" in text
     best = analysis.primary[-1].speedup
     assert best is not None
-    assert f"{joined(with_error(best.among(3)))} times the throughput of 1 " in text
+    assert f"{joined(with_error(best.among(3)))} times the throughput of 1 process " in text
     assert f"{joined(with_error(best))} times" not in text
 
 
 def test_of_one_speed_up_nothing_was_chosen(tmp_path: Path) -> None:
     text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]))), {})
-    assert "<span>speed-up, on 2 processes</span>" in text
+    assert "<span>speed-up: 2 processes against 1 process</span>" in text
     assert "largest of" not in text
 
 
@@ -243,7 +243,7 @@ def test_a_slow_down_is_said_to_be_one(tmp_path: Path) -> None:
 
 def test_a_speed_up_of_single_runs_is_a_number_and_then_its_doubt(tmp_path: Path) -> None:
     text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]), repeats=1), repeats=1), {})
-    assert re.search(r": \d\.\d+ times the throughput of 1 \(efficiency [\d.]+ %, weak scaling; n=1, no CI\)\.", text)
+    assert re.search(r": \d\.\d+ times the throughput of 1 process \(efficiency [\d.]+ %, weak scaling; n=1, no CI\)\.", text)
     assert "Behind a cell stands 1 measured run, from" in text
 
 
@@ -252,6 +252,40 @@ def test_one_is_said_as_one(tmp_path: Path) -> None:
     records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)][:-1]
     text = page(collected(tmp_path / "digits", records, cells, baseline={"nodes": 2}), {})
     assert "<span>run not run yet</span>" in text
-    assert "on 1 process</span>" in text
+    assert "speed-up: 1 process against 2 processes</span>" in text
     assert "on 1 process: " in text
     assert "1 cell, 1 run on local" in page(collected(tmp_path / "one", [], [make_cell()], repeats=1), {})
+
+
+def marked_baseline(tmp_path: Path, steps_s: tuple[float, float] = (0.1, 0.08)) -> str:
+    cells = scaling_cells(nodes=[1, 2])
+    records = [make_record(cell, repeat, step_s=step) for cell, step in zip(cells, steps_s, strict=True) for repeat in (1, 2, 3)]
+    for record in records[:3]:
+        record["oversubscribed"] = True
+    return page(collected(tmp_path / "digits", records), {})
+
+
+def test_the_head_says_that_the_baseline_of_a_superlinear_number_was_slowed_down(tmp_path: Path) -> None:
+    text = marked_baseline(tmp_path)
+    said = (
+        "A baseline that was slowed down makes a speed-up too large. 125.0 % efficiency of lenet \N{MIDDLE DOT} batch 32 on 2 processes: "
+    )
+    assert f"{said}the baseline, 1 process, is marked oversubscribed." in text
+
+
+def test_runs_on_the_same_nodes_are_counted_among_cells_with_several_runs(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    records = [make_record(cells[0], repeat) for repeat in (1, 2, 3)] + [make_record(cells[1])]
+    text = page(collected(tmp_path / "digits", records, cells), {})
+    assert "In every cell that have" not in text
+    assert "In every cell that has several measured runs all runs were on the same nodes" in text
+
+
+def test_nodes_of_one_machine_are_said_to_be_shares_of_it(tmp_path: Path) -> None:
+    analysis = collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2])))
+    said = "Nodes are shares of one machine, not machines: its cores in 2 parts, of which 1 node has one and 2 nodes have all."
+    assert said in page(analysis, {})
+    assert said in TABLES["speedup"](analysis).caption
+    assert said in TABLES["times"](analysis).caption
+    records = [{**record, "scheduler": "slurm"} for record in plausible_records(scaling_cells(nodes=[1, 2]))]
+    assert "shares of one machine" not in page(collected(tmp_path / "cluster", records), {})

@@ -12,7 +12,7 @@ import pytest
 
 from tests.report.builder import collected, failed, make_cell, plausible_records, scaling_cells
 from workflow.report.plots import MOST_LINES, overview, throughput
-from workflow.report.rendering import inline, to_json, to_svg
+from workflow.report.rendering import SEPARATOR, inline, to_json, to_svg
 from workflow.report.run_plots import MOST_BARS, MOST_CURVES, PLOTS
 
 pytestmark = pytest.mark.slow  # rendering: every plot is drawn for real
@@ -130,3 +130,32 @@ def test_the_overview_shows_both_panels(tmp_path: Path) -> None:
     svg = to_svg(overview(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2])))), "overview")
     assert all(word in svg for word in ("Throughput", "Efficiency", "lenet · batch 32"))
     assert svg.count("graphics-symbol") > 10, "there are marks, not only axes"
+
+
+def test_a_key_in_which_only_cells_without_a_number_differ_is_in_no_label(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    other = make_cell(optimizer={"name": "sgd", "learning_rate": 1e18, "momentum": 0.9, "weight_decay": 0})
+    analysis = collected(tmp_path / "digits", [*plausible_records(cells), failed(other, status="nan")], [*cells, other])
+    assert {row["label"] for row in values(throughput(analysis))} == {f"lenet{SEPARATOR}batch 32"}
+
+
+def test_details_that_go_along_with_another_key_are_in_no_label(tmp_path: Path) -> None:
+    steps = {"train": {"warmup": 5, "measured": 100}, "infer": {"warmup": 5, "measured": 200}}
+    cells = [make_cell(mode=mode, steps=steps[mode], nodes=nodes) for mode in steps for nodes in (1, 2)]
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    assert {row["label"] for row in values(throughput(analysis))} == {f"lenet{SEPARATOR}{mode}{SEPARATOR}batch 32" for mode in steps}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["throughput", "step_time", "loss"])
+def test_long_labels_are_drawn_whole(tmp_path: Path, name: str) -> None:
+    programs = [f"a-program-with-a-very-long-name-of-its-own-{number}" for number in (1, 2)]
+    cells = [make_cell(framework=framework, comm_hook=hook) for framework in programs for hook in ("none", "fp16")]
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    svg = to_svg(PLOTS[name](analysis), name)
+    text = "".join(element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}tspan"))
+    text += "".join(element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text"))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    assert all(program in text for program in programs)
+    assert text.count("batch 32") >= 4
+    assert text.count("hook fp16") >= 2

@@ -12,8 +12,8 @@ import polars as pl
 
 from workflow.report.cells import END, MEASURED, CellResult, cells_of
 from workflow.report.collect import Collection
-from workflow.report.derive import Comparison, Line, compare, lines_of, regrouped
-from workflow.report.labels import flat_keys, varying
+from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
+from workflow.report.labels import flat_keys, telling, varying
 from workflow.report.sources import Source
 from workflow.run.record.columns import MISSING, PREVENTED, UNREADABLE
 
@@ -74,6 +74,11 @@ class Analysis:
         """The model, and every other key of a series that differs inside the study: what tells rows and lines apart."""
         return tuple(dict.fromkeys(("model", *varying(self.cells))))
 
+    @cached_property
+    def label_names(self) -> tuple[str, ...]:
+        """The model, and what else tells the lines of the plots apart: keys in which cells that were not measured differ are no part."""
+        return tuple(dict.fromkeys(("model", *telling([cell for cell in self.cells if cell.num_measured]))))
+
     @property
     def processes(self) -> str:
         """`GPUs` or `processes`."""
@@ -83,6 +88,11 @@ class Analysis:
     def lines(self) -> dict[Line, tuple[Comparison, ...]]:
         """What is drawn as one line and read as one row, with the baseline that it begins at."""
         return lines_of(self.comparisons)
+
+    @cached_property
+    def crossed(self) -> bool:
+        """Whether any line has several baselines: then each number has to say which one it is measured against."""
+        return any(has_several_baselines(line) for line in self.lines.values())
 
     @cached_property
     def flat(self) -> dict[tuple[str, str], dict[str, Any]]:

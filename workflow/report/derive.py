@@ -124,6 +124,11 @@ def lines_of(comparisons: Sequence[Comparison], *, also_hidden: bool = False) ->
     return {line: tuple(sorted(those.values(), key=lambda one: order[id(one)])) for line, those in found.items() if those}
 
 
+def has_several_baselines(line: Iterable[Comparison]) -> bool:
+    """Whether the numbers of one line are measured against different cells."""
+    return len({id(one.partner) for one in line if one.partner is not None}) > 1
+
+
 def regrouped(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[CellResult, ...]:
     """The same cells, in one series also where they differ in what the baseline names and goes along with the size."""
     names = joined_series([cell.keys for cell in cells], baseline)

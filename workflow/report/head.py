@@ -10,10 +10,12 @@ from base.units import and_more
 from workflow.report.analysis import Analysis
 from workflow.report.derive import Comparison
 from workflow.report.digits import joined, percent, with_error
+from workflow.report.keys import counted_shape, sentence, shares
 from workflow.report.leads import cell_place
+from workflow.report.lint import MARKS
 from workflow.report.plots import line_label
 from workflow.report.statistics import Estimate
-from workflow.report.tables import baseline_text
+from workflow.report.tables import SLOWED, baseline_text
 
 MOST_KINDS: Final = 3
 
@@ -39,7 +41,7 @@ def hardware(analysis: Analysis) -> str:
         return ""
     shown = f"{'; '.join(kinds[:MOST_KINDS])} {and_more(len(kinds), MOST_KINDS, 'kinds')}".rstrip()
     each = "each " if len(hosts) > 1 and len(kinds) == 1 else ""
-    return printable(f"Measured on {many(len(hosts), 'host')}: {each}{shown}.")
+    return printable(sentence(f"Measured on {many(len(hosts), 'host')}: {each}{shown}", shares(analysis)))
 
 
 def tiles(analysis: Analysis) -> list[dict[str, str]]:
@@ -65,7 +67,7 @@ def tiles(analysis: Analysis) -> list[dict[str, str]]:
             }
         )
     if best and best.speedup and best.efficiency:
-        what = f"{_choice(analysis)}, on {_processes(analysis, best)}"
+        what = f"{_choice(analysis)}: {_against(analysis, best)}"
         to = cell_place(analysis, best.cell.source, best.cell.cell_id)
         found.append({"value": f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", "text": what, "kind": "", "to": to})
         found.append({"value": percent(best.efficiency.value, 0), "text": "its efficiency", "kind": "", "to": to})
@@ -82,8 +84,8 @@ def findings(analysis: Analysis) -> list[str]:
     value, error = with_error(chosen)
     shown, unsure = (value, f"; {error}" if error else "") if chosen.low is None else (joined((value, error)), "")
     words = [
-        f"{line_label(analysis, best)} on {_processes(analysis, best)}: {shown} times the throughput of {best.partner.num_processes} "
-        f"(efficiency {percent(best.efficiency.value)}, {best.scaling} scaling{unsure})."
+        f"{line_label(analysis, best)} on {counted_shape(analysis, best.cell)}: {shown} times the throughput of "
+        f"{counted_shape(analysis, best.partner)} (efficiency {percent(best.efficiency.value)}, {best.scaling} scaling{unsure})."
     ]
     if count > 1:
         wider = "; its 95 % confidence interval allows for that choice, and is wider than in the tables" if chosen.low is not None else ""
@@ -91,7 +93,36 @@ def findings(analysis: Analysis) -> list[str]:
     words += _doubt(chosen)
     if best.marks:
         words.append("It carries marks: see the footnotes of the table.")
-    return [" ".join(words), _behind(analysis)]
+    return [" ".join(words), *_slowed(analysis), _behind(analysis)]
+
+
+def _slowed(analysis: Analysis) -> list[str]:
+    """What the baseline carries of the best speed-up, and of those above the growth in processes: a slow one makes them too large."""
+    best = _best(analysis)
+    found = []
+    for one in _measured(analysis):
+        superlinear = one.efficiency is not None and one.efficiency.value > 1
+        if one.partner is None or not (one is best or superlinear):
+            continue
+        marks = _of_baseline(analysis, one)
+        if marks:
+            what = f"{percent(one.efficiency.value)} efficiency" if superlinear and one.efficiency else "The largest speed-up, that"
+            found.append(
+                f"{what} of {line_label(analysis, one)} on {counted_shape(analysis, one.cell)}: "
+                f"the baseline, {counted_shape(analysis, one.partner)}, is marked {', '.join(marks)}"
+            )
+    if not found:
+        return []
+    shown = "; ".join(found[:MOST_KINDS])
+    more = and_more(len(found), MOST_KINDS)
+    return [f"A baseline that was slowed down makes a speed-up too large. {f'{shown} {more}'.rstrip()}."]
+
+
+def _of_baseline(analysis: Analysis, comparison: Comparison) -> list[str]:
+    """The marks of its baseline that can have made it slow, in the order of the footnotes."""
+    partner = comparison.partner
+    marks = next((one.marks for one in analysis.comparisons if one.is_baseline and one.cell is partner), frozenset[str]())
+    return [mark for mark in MARKS if mark in SLOWED & marks]
 
 
 def _doubt(speedup: Estimate) -> list[str]:
@@ -109,9 +140,17 @@ def _behind(analysis: Analysis) -> str:
     runs, jobs, nodes = (
         _span(numbers) for numbers in zip(*((cell.num_measured, cell.num_allocations, cell.num_node_sets) for cell in cells), strict=True)
     )
-    same = [cell for cell in cells if cell.num_measured > 1 and cell.num_node_sets == 1]
-    where = "In every cell" if len(same) == len(cells) else f"In {len(same):,} of {len(cells):,} cells"
-    doubt = f" {where} all runs were on the same nodes: these intervals say nothing about other nodes." if same else ""
+    several = [cell for cell in cells if cell.num_measured > 1]
+    same = [cell for cell in several if cell.num_node_sets == 1]
+    where = "every cell" if len(same) == len(several) else f"{len(same):,} of the {len(several):,} cells"
+    of = (
+        ""
+        if len(several) == len(cells)
+        else " that has several measured runs"
+        if len(same) == len(several)
+        else " that have several measured runs"
+    )
+    doubt = f" In {where}{of} all runs were on the same nodes: these intervals say nothing about other nodes." if same else ""
     stand = ", ".join((_counted(runs, "measured run"), f"from {_counted(jobs, 'allocation')}", f"on {_counted(nodes, 'set')} of nodes"))
     return f"Behind a cell {'stands' if runs == '1' else 'stand'} {stand}.{doubt}"
 
@@ -131,10 +170,10 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _processes(analysis: Analysis, comparison: Comparison) -> str:
-    """`1 process`, `8 GPUs`."""
-    number = comparison.cell.num_processes
-    return f"{number} {analysis.process_name if number == 1 else analysis.processes}"
+def _against(analysis: Analysis, comparison: Comparison) -> str:
+    """`8 GPUs against 1 GPU`."""
+    partner = counted_shape(analysis, comparison.partner) if comparison.partner else "nothing"
+    return f"{counted_shape(analysis, comparison.cell)} against {partner}"
 
 
 def _choice(analysis: Analysis) -> str:

@@ -8,14 +8,14 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.digits import NONE
-from workflow.report.labels import constant
+from workflow.report.labels import constant, detail_title
 from workflow.report.table import Column, Value, text
 
 
 def key_columns(analysis: Analysis) -> list[Column]:
     """The model, every other key that differs in the study, and the source where there are several."""
     names = analysis.key_names
-    columns = [Column(key=name, title=name.rpartition(".")[2].replace("_", " ").capitalize(), number=False) for name in names]
+    columns = [Column(key=name, title=detail_title(name).capitalize(), number=False) for name in names]
     if len(analysis.sources) > 1:
         columns += [Column(key="source", title="Source", number=False), Column(key="hardware", title="Hardware", number=False, wrap=True)]
     return columns
@@ -46,6 +46,27 @@ def shape_title(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, in
     word = {"GPU": ("GPU", "GPUs"), "process": ("process", "processes")}[analysis.process_name][processes > 1]
     several = sum(other[0] == processes for other in shapes) > 1
     return f"{processes} {word}" + (f" ({nodes}\N{MULTIPLICATION SIGN}{per_node})" if several else "")
+
+
+def shape_words(analysis: Analysis, cell: CellResult) -> str:
+    """`1 node \N{MULTIPLICATION SIGN} 2 processes`."""
+    processes, nodes, per_node = cell_shape(cell)
+    each = f"{per_node} {analysis.process_name if per_node == 1 else analysis.processes}"
+    return f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {each}"
+
+
+def counted_shape(analysis: Analysis, cell: CellResult) -> str:
+    """`4 processes`; with its nodes where that number stands for several shapes of the study."""
+    return shape_title(cell_shape(cell), sorted({cell_shape(other) for other in analysis.cells}), analysis)
+
+
+def shares(analysis: Analysis) -> str:
+    """What a node is where the nodes are parts of one machine; nothing where each is a machine of its own."""
+    parts = max((cell.keys["nodes"] for cell in analysis.cells), default=1)
+    schedulers = set(analysis.frame["scheduler"].drop_nulls().unique().to_list())
+    if schedulers != {"local"} or parts == 1:
+        return ""
+    return f"Nodes are shares of one machine, not machines: its cores in {parts} parts, of which 1 node has one and {parts} nodes have all"
 
 
 def shared(analysis: Analysis) -> str:

@@ -10,6 +10,7 @@ from workflow.study.baseline_keys import NOT_SERIES
 
 FIRST: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "device")
 PREFIX: Final = {"comm_hook": "hook "}
+STEP_WORDS: Final = {"steps.warmup": "warm-up steps", "steps.measured": "measured steps", "steps.total": "steps in all"}
 DETAILS: Final = ("dataset_spec", "optimizer", "steps")
 
 
@@ -44,11 +45,31 @@ def constant(cells: Sequence[CellResult]) -> str:
     return ", ".join(shown)
 
 
+def telling(cells: Sequence[CellResult]) -> list[str]:
+    """Of the keys that vary those which a legend needs: without a detail of optimizer or steps where the others tell the series apart."""
+    names = varying(cells)
+    flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+
+    def kinds(of: Sequence[str]) -> int:
+        return len({tuple(repr(flat.get(name)) for name in of) for flat in flats})
+
+    for name in reversed([name for name in names if name.split(".")[0] in DETAILS]):
+        without = [other for other in names if other != name]
+        if kinds(without) == kinds(names):
+            names = without
+    return names
+
+
+def detail_title(name: str) -> str:
+    """`learning rate`, `measured steps`: the key without the one that it stands in, but for words that say nothing alone."""
+    return STEP_WORDS.get(name) or name.rpartition(".")[2].replace("_", " ")
+
+
 def value_text(name: str, value: Any) -> str:
     """`resnet18`, `hook fp16`, `learning_rate 0.1`."""
     if name in FIRST:
         return f"{PREFIX.get(name, '')}{value}" if value != "none" or name not in PREFIX else "no hook"
-    return f"{name.rpartition('.')[2]} {value}"
+    return f"{detail_title(name)} {value}"
 
 
 def series_words(cell: CellResult, names: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.derive import Comparison, Line
 from workflow.report.labels import batch_text, series_words
-from workflow.report.rendering import HEIGHT, WIDTH, finished, nothing, titled
+from workflow.report.rendering import HEIGHT, SEPARATOR, WIDTH, finished, label_lines, nothing, titled, wrapped_labels
 from workflow.report.statistics import Estimate
 from workflow.report.style import IDEAL, SERIES
 
@@ -23,6 +23,8 @@ SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", 
 GOOD_EFFICIENCY: Final = 0.75
 APART: Final = 0.06  # doublings: a little more than a point is wide
 MOST_APART: Final = 0.45
+PART: Final = ["line:N", "part:N"]
+"""What one stroke joins: cells that are measured against the same baseline, on the same line."""
 NOTHING: Final = "no run was measured"
 
 
@@ -36,7 +38,7 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
     ideal = _ideal(points)
     dashes = "; dashed: ideal, from the baseline on" if ideal else ""
     title = titled("Throughput", _subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"))
-    dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail="label:N")
+    dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
     shown = [value for point in [*points, *ideal] for value in (point["value"], point["low"], point["high"]) if value]
     y_axis = alt.Y("value:Q", title="samples / s", **log_scale(shown, own_per_panel=points[0]["panel"] != ""))
     return _panels(
@@ -65,9 +67,9 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
 
 def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = None, *, with_model: bool = True) -> str:
     """`resnet18 · 32 each`; `line`: where the comparison stands on another than its own."""
-    names = analysis.key_names if with_model else analysis.key_names[1:]
+    names = analysis.label_names if with_model else analysis.label_names[1:]
     words = [*series_words(comparison.cell, names), batch_text(*(line or comparison.line)[2:])]
-    return printable(" · ".join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
+    return printable(SEPARATOR.join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
 
 
 def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None]) -> list[dict[str, Any]]:
@@ -81,6 +83,7 @@ def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None
             "panel": printable(str(comparison.cell.keys["model"])) if paneled else "",
             "label": line_label(analysis, comparison, line, with_model=not paneled),
             "line": " ".join(map(str, line)),
+            "part": comparison.partner.cell_id if comparison.partner else "",
             "processes": comparison.cell.num_processes,
             "value": estimate.value,
             "low": estimate.low,
@@ -118,10 +121,10 @@ def _subtitle(analysis: Analysis, text: str) -> str:
 
 
 def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For every line, from its smallest baseline to its largest number of processes: throughput in proportion."""
+    """For every baseline, from there to the largest number of processes that is measured against it: throughput in proportion."""
     found = []
-    for line in dict.fromkeys(point["line"] for point in points):
-        own = [point for point in points if point["line"] == line]
+    for part in dict.fromkeys((point["line"], point["part"]) for point in points):
+        own = [point for point in points if (point["line"], point["part"]) == part]
         base = min((point for point in own if point["baseline"]), key=lambda point: point["processes"], default=None)
         last = max(point["processes"] for point in own)
         if base and last > base["processes"]:
@@ -163,12 +166,12 @@ def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any)
     labels = list(dict.fromkeys(point["label"] for point in points))
     x_axis = _x(analysis, points)
     scheme = {} if len(labels) <= len(SERIES) else {"scheme": "tableau20"}
-    legend = alt.Legend(title=None, orient="bottom", columns=legend_columns(labels))
+    legend = alt.Legend(title=None, orient="bottom", columns=legend_columns(labels), **wrapped_labels(labels))
     colour = alt.Color("label:N", sort=labels, scale=alt.Scale(domain=labels, **scheme), legend=legend)
     shape = alt.Shape("label:N", sort=labels, scale=alt.Scale(domain=labels, range=list(SHAPES)), legend=legend)
     base = _layer("measured").encode(x=x_axis, color=colour)
     return [
-        base.mark_line(strokeWidth=2.2, clip=True).encode(y=y_axis, detail="line:N"),
+        base.mark_line(strokeWidth=2.2, clip=True).encode(y=y_axis, detail=PART),
         base.transform_filter("datum.low != null").mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape),
     ]
@@ -193,7 +196,8 @@ def log_scale(values: Sequence[float], *, own_per_panel: bool = False) -> dict[s
 
 def legend_columns(labels: Sequence[str]) -> int:
     """As many as fit below a chart."""
-    return max(1, min(4, 66 // (max(map(len, labels)) + 6)))
+    longest = max(len(line) for label in labels for line in label_lines(label))
+    return max(1, min(4, 66 // (longest + 6)))
 
 
 def overview(analysis: Analysis) -> dict[str, Any]:

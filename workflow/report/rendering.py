@@ -12,6 +12,9 @@ from workflow.report.style import GRID, INK, MUTED, SERIES
 FONT: Final = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 WIDTH: Final = 430
 HEIGHT: Final = 300
+SEPARATOR: Final = " \N{MIDDLE DOT} "
+"""Between the parts of a label."""
+LABEL_WIDTH: Final = 48
 _ID: Final = re.compile(r'\bid="([^"]*)"')
 _ID_USE: Final = re.compile(r'(\bid="|url\(#)([^")]*)')
 _BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
@@ -20,7 +23,7 @@ _TITLE: Final = {"anchor": "start", "fontSize": 15, "color": INK, "offset": 12}
 _SUBTITLE: Final = {"subtitleFontSize": 11.5, "subtitleColor": MUTED, "subtitlePadding": 5}
 _AXIS_COLOURS: Final = {"labelColor": MUTED, "titleColor": INK, "gridColor": GRID, "domainColor": MUTED, "tickColor": MUTED}
 _AXIS_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8, "labelPadding": 4}
-_LEGEND_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": "normal", "labelLimit": 320}
+_LEGEND_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": "normal", "labelLimit": 0}
 _HEADER: Final = {"labelColor": INK, "labelFontSize": 12.5, "labelFontWeight": "bold", "labelAnchor": "start", "title": None}
 CONFIG: Final[dict[str, Any]] = {
     "font": FONT,
@@ -60,6 +63,28 @@ def inline(svg: str, title: str) -> str:
     escaped = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     body = _BACKGROUND.sub("", svg, count=1)
     return body.replace("<svg ", f'<svg role="img" aria-label="{escaped}" ', 1)
+
+
+def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
+    """What makes an axis or a legend show its labels in lines of at most LABEL_WIDTH characters: nothing of them is cut off. Labels are
+    text in the expression, whatever a study calls itself."""
+    lines = {label: label_lines(label) for label in labels}
+    if all(len(those) == 1 for those in lines.values()):
+        return {"labelLimit": 0}
+    known, shown = (json.dumps(list(values)) for values in (lines.keys(), lines.values()))
+    return {"labelLimit": 0, "labelExpr": f"{shown}[indexof({known}, datum.label)]"}
+
+
+def label_lines(label: str) -> list[str]:
+    """A label as lines: broken between its parts, and a part that is longer than a line inside of it."""
+    lines = [""]
+    for part in label.split(SEPARATOR):
+        joined = SEPARATOR.join(filter(None, (lines[-1], part)))
+        if len(joined) <= LABEL_WIDTH:
+            lines[-1] = joined
+        else:
+            lines += [part[start : start + LABEL_WIDTH] for start in range(0, len(part), LABEL_WIDTH)]
+    return [line for line in lines if line] or [""]
 
 
 def titled(text: str, subtitle: str | Sequence[str] = "") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.derive import Comparison
 from workflow.report.plots import NOTHING, efficiency, legend_columns, line_label, log_scale, overview, throughput
-from workflow.report.rendering import HEIGHT, WIDTH, finished, nothing, titled
+from workflow.report.rendering import HEIGHT, SEPARATOR, WIDTH, finished, label_lines, nothing, titled, wrapped_labels
 from workflow.report.style import MUTED, SERIES, STEPS
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.kinds import NotBelieved
@@ -24,6 +24,7 @@ from workflow.run.record.reading import read_value
 MOST_BARS: Final = 40
 MOST_CURVES: Final = len(SERIES)
 BAR: Final = 21
+LINE: Final = 14
 
 
 def budget(analysis: Analysis) -> dict[str, Any]:
@@ -46,13 +47,13 @@ def budget(analysis: Analysis) -> dict[str, Any]:
         legend=alt.Legend(title=None, orient="bottom", columns=6),
     )
     bars = alt.Chart(alt.InlineData(values=values)).mark_bar(height=BAR - 7).encode(
-        y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(labelLimit=320)),
+        y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))),
         x=alt.X("seconds:Q", title="seconds, mean over runs"),
         color=colour,
         order="order:Q",
     )  # fmt: skip
     title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(cells)))
-    return finished(bars.properties(width=WIDTH, height=alt.Step(BAR), title=alt.TitleParams(**title)))
+    return finished(bars.properties(width=WIDTH, height=alt.Step(_bar(order)), title=alt.TitleParams(**title)))
 
 
 def step_time(analysis: Analysis) -> dict[str, Any]:
@@ -75,7 +76,9 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
     ends = [*medians_ms, *(entry[name] for entry in spread for name in ("min", "p99") if entry[name])]
     wide = max(medians_ms) > 8 * min(medians_ms)
     x_axis = log_scale(ends) if wide else {"scale": alt.Scale(zero=True), "axis": _short_numbers()}
-    base = alt.Chart(alt.InlineData(values=spread)).encode(y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(labelLimit=320)))
+    base = alt.Chart(alt.InlineData(values=spread)).encode(
+        y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order)))
+    )
     layers = [
         base.mark_rule(color=MUTED, strokeWidth=1.2).encode(x=alt.X("min:Q", title="step, ms", **x_axis), x2="p99:Q"),
         base.mark_bar(height=7, color=SERIES[0], opacity=0.55).encode(x=alt.X("p50:Q"), x2="p95:Q"),
@@ -89,7 +92,7 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
         "circles: the medians of the single runs",
     ]
     return finished(
-        alt.layer(*layers).properties(width=WIDTH, height=alt.Step(BAR), title=alt.TitleParams(**titled("Step time", subtitle)))
+        alt.layer(*layers).properties(width=WIDTH, height=alt.Step(_bar(order)), title=alt.TitleParams(**titled("Step time", subtitle)))
     )
 
 
@@ -111,7 +114,10 @@ def loss(analysis: Analysis) -> dict[str, Any]:
         return nothing("Training loss", "no run recorded its loss")
     order = [label for label in cells.values() if any(value["run"] == label for value in values)]
     colour = alt.Color(
-        "run:N", sort=order, scale=alt.Scale(domain=order), legend=alt.Legend(title=None, orient="bottom", columns=legend_columns(order))
+        "run:N",
+        sort=order,
+        scale=alt.Scale(domain=order),
+        legend=alt.Legend(title=None, orient="bottom", columns=legend_columns(order), **wrapped_labels(order)),
     )
     x_axis = alt.X("samples:Q", title="samples seen", axis=_short_numbers())
     lowest, highest = (choose(value["loss"] for value in values) for choose in (min, max))
@@ -133,6 +139,11 @@ PLOTS: Final[dict[str, Callable[[Analysis], dict[str, Any]]]] = {
 }
 
 
+def _bar(labels: Sequence[str]) -> int:
+    """Points from one row to the next, so that labels of several lines do not meet."""
+    return BAR + LINE * (max(len(label_lines(label)) for label in labels) - 1)
+
+
 def _short_numbers() -> Any:
     import altair as alt
 
@@ -146,7 +157,7 @@ def _measured(analysis: Analysis) -> list[tuple[str, Comparison]]:
         if comparison.cell.num_measured:
             keys = comparison.cell.keys
             found.append(
-                (f"{line_label(analysis, comparison)} · {keys['nodes']}\N{MULTIPLICATION SIGN}{keys['gpus_per_node']}", comparison)
+                (f"{line_label(analysis, comparison)}{SEPARATOR}{keys['nodes']}\N{MULTIPLICATION SIGN}{keys['gpus_per_node']}", comparison)
             )
     return found
 

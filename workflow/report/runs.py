@@ -163,6 +163,8 @@ def _folded(rows: Sequence[str]) -> str:
 
 def _legend(met: set[str]) -> str:
     notes = [
-        f'<li><a href="#mark-{mark}">{mark}</a>: {html.escape(sentence)}</li>' for mark, sentence in MARKS.items() if f"mark-{mark}" in met
+        f'<li><a href="#mark-{mark}">{mark}</a>: {html.escape(sentence.removeprefix(f"{mark}: "))}</li>'
+        for mark, sentence in MARKS.items()
+        if f"mark-{mark}" in met
     ]
     return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""

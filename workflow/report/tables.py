@@ -9,11 +9,22 @@ from typing import Final
 from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
-from workflow.report.derive import Comparison
+from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.digits import NONE, joined, percent, significant, time_unit, with_error
 from workflow.report.hours import hours
-from workflow.report.keys import cell_shape, key_columns, key_values, sentence, shape_key, shape_title, shared
+from workflow.report.keys import (
+    cell_shape,
+    key_columns,
+    key_values,
+    sentence,
+    shape_key,
+    shape_title,
+    shape_words,
+    shared,
+    shares,
+)
 from workflow.report.leads import cell_place, to_cells
+from workflow.report.lint import MARKS
 from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
 from workflow.run.record.columns import BESIDE, SHOWN_STEPS
@@ -24,6 +35,8 @@ MEASURING: Final = (
     *("stalls", "input", "stragglers", "gaps", "uneven"),
     *("hardware", "software", "image", "threads", "dataset", "settings", "commit", "changed"),
 )
+SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network", "stalls", "input", "stragglers", "gaps", "threads"})
+"""Marks that say why a baseline can be slower than it should: then a speed-up against it is too large."""
 INTERVAL: Final = (
     "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs "
     "(Student's t on logarithms of the runs' numbers; ratios by Welch)"
@@ -46,7 +59,8 @@ def speedup(analysis: Analysis) -> Table:
     for (_, _, kind, size), line in lines.items():
         first = next(iter(line.values())).cell
         row = [*key_values(analysis, first), text(kind), text(f"{size} {'in all' if kind == 'strong' else 'each'}")]
-        rows.append((*row, *[_speedup_value(line[shape]) if shape in line else text("") for shape in shapes]))
+        several = has_several_baselines(line.values())
+        rows.append((*row, *[_speedup_value(line[shape], several) if shape in line else text("") for shape in shapes]))
         cells = {shape: cell_place(analysis, one.cell.source, one.cell.cell_id) for shape, one in line.items()}
         leads.append((*[""] * len(row), *[cells.get(shape, "") for shape in shapes]))
     return Table(
@@ -54,7 +68,9 @@ def speedup(analysis: Analysis) -> Table:
         title="Speed-up and efficiency",
         caption=sentence(
             f"S (E): samples/s over the baseline's ({baseline_text(analysis)}), and S over the growth in processes",
+            against_text(analysis),
             INTERVAL,
+            shares(analysis),
             shared(analysis),
         ),
         columns=tuple(columns),
@@ -77,10 +93,13 @@ def times(analysis: Analysis) -> Table:
         "speedup": "Speed-up",
         "efficiency": "Efficiency",
     }
-    heads |= {"scaling": "Scaling", "accuracy": "Accuracy", "note": "Note"}
+    heads |= {"scaling": "Scaling", "against": "Against", "accuracy": "Accuracy", "note": "Note"}
     columns = [
         *key_columns(analysis),
-        *[Column(key=key, title=title, number=key not in ("scaling", "note"), wrap=key == "note") for key, title in heads.items()],
+        *[
+            Column(key=key, title=title, number=key not in ("scaling", "against", "note"), wrap=key == "note")
+            for key, title in heads.items()
+        ],
     ]
     return Table(
         name="times",
@@ -90,11 +109,15 @@ def times(analysis: Analysis) -> Table:
             "Step: the slowest process's, median and 95th percentile of a run. Samples/s: samples of the measured window over its wall "
             "time (mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
             "Allocations, node sets: how many jobs (on this machine: starts) and different sets of hosts the measured runs came from",
+            against_text(analysis),
             INTERVAL,
+            shares(analysis),
             shared(analysis),
         ),
         columns=tuple(columns),
-        rows=tuple((*key_values(analysis, comparison.cell), *_time_values(comparison, seconds)) for comparison in analysis.primary),
+        rows=tuple(
+            (*key_values(analysis, comparison.cell), *_time_values(analysis, comparison, seconds)) for comparison in analysis.primary
+        ),
         leads=to_cells(analysis, columns, [comparison.cell for comparison in analysis.primary]),
         reasons=analysis.reasons,
     )
@@ -175,13 +198,30 @@ def baseline_text(analysis: Analysis) -> str:
     return printable(in_words(baseline) + taken) or "none is named"
 
 
-def _speedup_value(comparison: Comparison) -> Value:
+def against_text(analysis: Analysis) -> str:
+    """What a number is measured against, where there are several baselines; and which of these carry marks of what slows one down."""
+    if not analysis.crossed:
+        return ""
+    doubted: dict[str, set[str]] = {}
+    for one in analysis.primary:
+        if one.is_baseline and one.cell.num_measured:
+            doubted.setdefault(shape_words(analysis, one.cell), set()).update(SLOWED & one.marks)
+    bases = "; ".join(f"{words}: {', '.join(sorted(marks, key=list(MARKS).index))}" for words, marks in doubted.items() if marks)
+    return "Against: the baseline of a number, as nodes \N{MULTIPLICATION SIGN} processes of each" + (
+        f". Baselines carry marks themselves, {bases}" if bases else ""
+    )
+
+
+def _speedup_value(comparison: Comparison, several: bool) -> Value:
     if not comparison.speedup or not comparison.efficiency:
         return text(short_reason(comparison), muted=True)
     if comparison.is_baseline:
         return text("1 (baseline)", marks=comparison.marks)
     value, error = with_error(comparison.speedup)
     shown = f"{value} ({percent(comparison.efficiency.value)}) {error}".rstrip()
+    if several and comparison.partner is not None:
+        _, nodes, per_node = cell_shape(comparison.partner)
+        shown += f" against {nodes}\N{MULTIPLICATION SIGN}{per_node}"
     return text(shown, marks=comparison.marks)
 
 
@@ -192,7 +232,7 @@ def short_reason(comparison: Comparison) -> str:
     return f"baseline {comparison.partner.reason}" if comparison.partner else "no baseline"
 
 
-def _time_values(comparison: Comparison, unit_s: float) -> list[Value]:
+def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> list[Value]:
     cell = comparison.cell
     keys = [text(cell.keys[key]) for key in ("batch_size", "nodes", "gpus_per_node")]
     runs = text(f"{cell.num_measured}/{cell.num_runs}", marks=cell.marks & {"partial"})
@@ -219,9 +259,17 @@ def _time_values(comparison: Comparison, unit_s: float) -> list[Value]:
         ),
         number(percent, efficiency.value if efficiency else None),
         text("baseline" if comparison.is_baseline else comparison.scaling if comparison.partner else NONE),
+        text(_against(analysis, comparison)),
         number(percent, cell.means["eval_accuracy"]),
         text(comparison.reason, muted=True),
     ]
+
+
+def _against(analysis: Analysis, comparison: Comparison) -> str:
+    """The baseline of a number in words, where its study has several of one series."""
+    if not analysis.crossed or comparison.is_baseline or comparison.partner is None or comparison.speedup is None:
+        return ""
+    return shape_words(analysis, comparison.partner)
 
 
 def _milliseconds(seconds: float | None) -> str:
