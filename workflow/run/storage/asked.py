@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+SUFFIX: Final = r"(\.after-[1-9]\d*)?"
+"""Of the regular expression of Snakemake's wildcard: workflow/rules/common.smk reads it."""
 _ASKED: Final = re.compile(r"(?P<run>.*-r\d+?)(\.after-(?P<after>[1-9]\d*))?")
 
 
