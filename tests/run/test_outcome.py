@@ -52,6 +52,7 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
     [
         (end(code=0), None),
         (end(code=0, run_stop=False), "error"),
+        (end(code=0, wrong_clock="tells of 1 s"), "error"),
         (end(code=3), "error"),
         (end(code=41), "oom"),
         (end(code=1, error_kind="oom"), "oom"),

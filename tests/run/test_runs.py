@@ -128,6 +128,13 @@ def test_a_program_that_ends_well_without_its_steps_is_no_ok(world: World, told:
     assert (record["status"], record["kind"], record["status_reason"]) == ("error", "result", words)
 
 
+def test_a_program_whose_clock_is_slow_is_no_ok(world: World) -> None:
+    record = ended(world, world.cell(1, measured=60, step_s=0.1, clock=0.5))
+    assert record["status"] == "error"
+    assert record["status_reason"].startswith("rank 0 on local-0 tells of ")
+    assert "its clock is wrong, or it does not write its events as they happen" in record["status_reason"]
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world: World, rank: int) -> None:
     run_id = world.cell(3, step_s=0.01, do={str(rank): [3, "SIGKILL"]})

@@ -1,7 +1,7 @@
 """Writes the events of a training run without training.
 
 `optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow" or "fail",
-"parameters": {"<rank>": what it tells of them}, "told": {"<rank>": how many of its steps it tells},
+"parameters": {"<rank>": what it tells of them}, "told": {"<rank>": how many of its steps it tells}, "clock": how fast its clock goes,
 "hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
 """
 
@@ -25,13 +25,14 @@ STARTED = time.monotonic()
 EVENTS = Path(os.environ["SLIPWAY_OUT"], f"events-{RANK}.jsonl").open("w", buffering=1)  # noqa: SIM115 - until the end of the process
 
 
+CLOCK = FAKE.get("clock", 1)
 TOLD = FAKE.get("told", {}).get(str(RANK), float("inf"))
 
 
 def emit(event, **fields):
     if event == "step" and fields["step"] >= TOLD:
         return
-    EVENTS.write(json.dumps({"event": event, "time": time.time(), "monotonic_ns": time.monotonic_ns(), **fields}) + "\n")
+    EVENTS.write(json.dumps({"event": event, "time": time.time(), "monotonic_ns": int(time.monotonic_ns() * CLOCK), **fields}) + "\n")
 
 
 class Peers:

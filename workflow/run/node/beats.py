@@ -8,6 +8,7 @@ from collections import deque
 from pathlib import Path
 
 from base.untrusted import open_file
+from workflow.run.node.told_time import ToldTime
 from workflow.run.record.events import MAX_LINE, Event, checked_event, parse_line
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ class Beats:
         self._offset = 0
         self._rest = b""
         self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._newest: tuple[int, int | None] | None = None
+        self.told_time = ToldTime(now)
         self.last = now
         self.phase: str | None = None
         self.step: int | None = None
@@ -40,6 +43,11 @@ class Beats:
     def poll(self, now: float) -> None:
         """Take what was written since; any line is a beat."""
         data = self._read()
+        self._newest = None
+        self._take_all(data, now)
+        self.told_time.look(now, len(data) < READ_BYTES, self._newest)
+
+    def _take_all(self, data: bytes, now: float) -> None:
         if not data:
             return
         self._offset += len(data)
@@ -76,6 +84,7 @@ class Beats:
         if kind == "step":
             self._seconds.append(event["seconds"])
             self.step = event["step"]
+            self._newest = (event["step"], event.get("monotonic_ns"))
         elif kind == "phase":
             self.phase = event["phase"]
         elif kind == "error":

@@ -64,18 +64,21 @@ class Watched:
             beats.poll(now)
         failed = next((rank for rank, beats in self.beats.items() if beats.error), None)
         error = self.beats[failed].error if failed is not None else None
+        code = self.process.exit_code()
+        odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.told_time.problem()) is not None}
         return RankEnd(
             ranks=self.process.plan.ranks,
             host=self.host,
-            exit_code=self.process.exit_code(),
+            exit_code=code,
             time=(error or {}).get("time") or time.time(),
             error_kind=error.get("kind") if error else None,
             error_message=error.get("message") or None if error else None,
             oom_kill=oom_kill,
             run_stop=all(beats.stopped for beats in self.beats.values()),
             last_lines=self.log.last_lines(),
-            failed_rank=failed,
+            failed_rank=next(iter(odd), None) if failed is None else failed,
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
+            wrong_clock=next(iter(odd.values()), None),
         )
 
     def look(self, now: float, beat_s: float, init_s: float) -> list[dict[str, Any]]:

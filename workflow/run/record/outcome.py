@@ -61,9 +61,11 @@ class RankEnd(NamedTuple):
     """Whether every rank of the process wrote run_stop."""
     last_lines: str = ""
     failed_rank: int | None = None
-    """Where a process holds several ranks: the one whose events tell of an error."""
+    """Where a process holds several ranks: the one whose events tell of an error, or of times that cannot be."""
     checkpoint: int | None = None
     """The step of the checkpoint that it told of."""
+    wrong_clock: str | None = None
+    """What its events tell of time that cannot be."""
 
     @property
     def rank(self) -> int:
@@ -143,7 +145,7 @@ def verdict(end: RankEnd) -> Verdict | None:
         return Verdict("error", weight, f"ended with exit code {end.exit_code}{_message(end)}")
     if not end.run_stop:
         return Verdict("error", 1, "ended with exit code 0, but its events stop before run_stop: the record would be incomplete")
-    return None
+    return Verdict("error", 1, end.wrong_clock) if end.wrong_clock is not None else None
 
 
 def _may_be_of_memory(end: RankEnd) -> bool:

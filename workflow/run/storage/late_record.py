@@ -47,6 +47,7 @@ class _RankEnd(TypedDict):
     last_lines: str
     failed_rank: Count | None
     checkpoint: Count | None
+    wrong_clock: NotRequired[str | None]
 
 
 class _Said(TypedDict):
