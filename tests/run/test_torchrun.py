@@ -13,7 +13,7 @@ import pytest
 
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.run.test_preflight_runs import Loopback
+from tests.run.supervisor.test_preflight_runs import Loopback
 from tests.run.world import ROOT
 from workflow.run.record.model import validate_record
 

@@ -67,7 +67,7 @@ class Place:
             shutil.copy(ROOT / "Snakefile", self.root)
             for room in ROOMS:
                 shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
-            (self.root / "workflow" / "run" / "supervisor.py").write_text(SUPERVISOR)
+            (self.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(SUPERVISOR)
             shutil.copy(ROOT / "tests" / "report" / "builder.py", self.root / "workflow" / "run")
         (self.root / f"{name}.yaml").write_text(STUDY.format(name=name))
         self.processes: list[subprocess.Popen[Any]] = []

@@ -62,7 +62,7 @@ class Checkout:
         shutil.copy(ROOT / "Snakefile", self.root)
         for room in ROOMS:
             shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
-        (self.root / "workflow" / "run" / "supervisor.py").write_text(SUPERVISOR)
+        (self.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(SUPERVISOR)
         shutil.copy(ROOT / "tests" / "report" / "builder.py", self.root / "workflow" / "run")
         self.study = place / "study.yaml"
         self.study.write_text(STUDY)
@@ -245,7 +245,7 @@ def test_without_our_profile_no_finished_run_is_started_and_no_record_goes(check
 
 
 def test_a_retry_that_is_cut_off_leaves_the_record_of_before(checkout: Checkout) -> None:
-    supervisor = checkout.root / "workflow" / "run" / "supervisor.py"
+    supervisor = checkout.root / "workflow" / "run" / "supervisor" / "__main__.py"
     supervisor.write_text("raise SystemExit(23)")
     (failed,) = checkout.results.glob("runs/*-n2-*/record.json")
     before = failed.read_bytes()

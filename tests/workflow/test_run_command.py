@@ -140,7 +140,7 @@ def test_several_config_lose_nothing_and_retry_is_ours_too(typed: Typed, tmp_pat
 
 
 def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(typed: Typed) -> None:
-    (typed.checkout.root / "workflow" / "run" / "supervisor.py").write_text(WAITS)
+    (typed.checkout.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(WAITS)
     process = typed.start()
     wait_for((typed.checkout.results / "waits").exists, process)
     process.send_signal(signal.SIGINT)
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(typed: Typed) -> None:
 
 
 def test_killed_it_leaves_nothing_running(typed: Typed) -> None:
-    (typed.checkout.root / "workflow" / "run" / "supervisor.py").write_text(WAITS)
+    (typed.checkout.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(WAITS)
     process = typed.start()
     wait_for((typed.checkout.results / "waits").exists, process)
     (child,) = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]

@@ -75,8 +75,8 @@ def test_what_ours_say_is_ours() -> None:
 
 
 def test_every_message_of_the_code_is_known() -> None:
-    rooms = Path(__file__).parents[2] / "workflow" / "run"
-    code = "".join(path.read_text() for path in rooms.glob("*.py"))
+    rooms = Path(__file__).parents[3] / "workflow" / "run"
+    code = "".join(path.read_text() for path in rooms.rglob("*.py"))
     assert set(re.findall(r'\b_?say\("(\w+)"', code)) <= SAID.keys()
     assert set(_ORDERS) == ORDERED.keys() - {"alive", "end"}
 

@@ -16,8 +16,8 @@ import pytest
 
 from base.challenge import new_token
 from tests.hostile import changed_bytes, lines
-from tests.run.test_messages import ORDERS, SAYS
-from tests.run.test_protocol import TOKEN, House
+from tests.run.link.test_messages import ORDERS, SAYS
+from tests.run.link.test_protocol import TOKEN, House
 from tests.run.world import ROOT
 from workflow.run.link.protocol import LinkClosed, ProtocolError, check_answer, connect, encode, proof
 

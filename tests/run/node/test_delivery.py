@@ -16,7 +16,7 @@ from base.seal import publish_sealed, read_sealed
 from data_prep.push import push_files
 from data_prep.push.delivered import write_list
 from tests.report.builder import make_record
-from tests.run.test_results import write
+from tests.run.storage.test_results import write
 from tests.run.world import World
 from workflow.report.verify import verify_runs
 from workflow.run.node.delivery import check_target, publish_delivered

@@ -13,7 +13,7 @@ import pytest
 
 from base.jsonfile import json_text
 from data_prep.push import Naming, deliver_pending
-from tests.run.test_machine_load import node
+from tests.run.record.test_machine_load import node
 from workflow.run.node.work_locks import hold, let_go, remove_delivered, sweep
 from workflow.run.node.workdir import WorkDirectory, of_run, room_bytes
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from base.errors import RecordError
-from tests.run.test_machine_load import node
+from tests.run.record.test_machine_load import node
 from workflow.run.record.events import RankEvents, Step, parse_events, read_events
 from workflow.run.record.model import SCHEMA_FILE, schema_text, validate_record
 from workflow.run.record.outcome import Ending, RankEnd
