@@ -14,9 +14,8 @@ from data_prep.staging.copy import CopyOptions
 from data_prep.staging.recheck import CHECK_S
 from workflow.commands import show
 from workflow.commands.caches import cache_here
-from workflow.commands.datasets import dataset_root
+from workflow.commands.datasets import dataset_and_site, dataset_root
 from workflow.commands.progress import progress
-from workflow.study.site_file import load_site
 
 MAX_CLASSES = 20
 MAX_REJECTED = 20
@@ -44,13 +43,12 @@ def verify(study: Path, site: str | None, name: str) -> None:
 
 def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None:
     """Stage into this node's cache: with the local scheduler that of node `node`."""
-    site = load_site(site_name)
+    root, site = dataset_and_site(study, site_name, name)
     if node and site.scheduler != "local":
         raise ConfigError(
             f"--node {node}: site {site.name!r} has scheduler {site.scheduler}, and its nodes are machines: run this on the node"
         )
     private_umask(group=site.shared == "group")
-    root = dataset_root(study, site_name, name)
     cache = cache_here(site) / f"{local.NAME}-{node}" if site.scheduler == "local" else cache_here(site)
     rate = site.storage_limit.bytes_per_s if site.storage_limit else None
     check_s = CHECK_S if site.cache.check_s is None else site.cache.check_s

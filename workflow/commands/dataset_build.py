@@ -13,7 +13,7 @@ from data_prep.space import limit_own_memory
 from workflow.commands import show
 from workflow.commands.datasets import check_name
 from workflow.commands.progress import progress
-from workflow.study.study import load_study
+from workflow.commands.told_study import told_study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Wanted:
 def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) -> None:
     """Build the datasets `names`, or all that the study's cells use."""
     limit_own_memory()
-    study = load_study(study_path, site)
+    study = told_study(study_path, site)
     private_umask(group=study.site.shared == "group")
     wanted = [check_name(study, name) for name in names] or sorted({cell.dataset for cell in study.cells})
     for name in wanted:

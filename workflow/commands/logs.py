@@ -18,12 +18,13 @@ from base.untrusted import open_file
 from workflow.commands import show
 from workflow.commands.caches import caches_here
 from workflow.commands.state import run_states
+from workflow.commands.told_study import told_study
 from workflow.run.node.workdir import of_run
 from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.reading import read_fields
 from workflow.study import paths
-from workflow.study.study import Study, load_study
+from workflow.study.study import Study
 
 MAX_LINE: Final = 1 << 16  # a longer line is shown in parts
 
@@ -42,7 +43,7 @@ class Wanted:
 
 def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
     """Print the logs."""
-    study = load_study(path, site)
+    study = told_study(path, site)
     run_id = study.run(run).run_id
     found = log_files(study, run_id, wanted)
     if not found:

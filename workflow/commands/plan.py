@@ -14,6 +14,7 @@ from base.units import and_more, counted, format_duration, format_size
 from workflow.commands import show
 from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
+from workflow.commands.told_study import told_study
 from workflow.dag.execution import SLURM
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import DatasetRequirements
@@ -21,7 +22,6 @@ from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.origin import refuse_foreign_results
 from workflow.study.series import Series
 from workflow.study.site import refuse_foreign_scheduler
-from workflow.study.study import load_study
 
 MAX_ROWS: Final = 60
 INDENT: Final = "  "
@@ -30,7 +30,7 @@ LEAST_SAID_S: Final = 1.0  # reading from storage that takes less is not worth a
 
 def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
     """Print the plan. Raises after it what Snakemake would refuse the study with."""
-    study = load_study(path, site)
+    study = told_study(path, site)
     if cell is not None:
         refuse_foreign_scheduler(study.site, os.environ)
         from workflow.commands import cell_plan
@@ -115,7 +115,7 @@ def _print(plan: StudyPlan) -> None:
     product = f"{counted(len(study.cells), 'cell')} x {counted(study.repeats, 'repeat')} = {counted(len(study.runs), 'run')}"
     show.prose(f"{study.name}: {product}  ({study.path})", INDENT)
     site = study.site
-    show.prose(f"site {site.name}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}", INDENT)
+    show.prose(f"site {study.site_words}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}", INDENT)
     show.line(f"results: {study.results_dir}")
     total = ", ".join(f"{count} {state}" for state, count in counts(plan.states).items() if count)
     show.prose(f"runs: {total}; snakemake starts {len(plan.to_run)}", INDENT)

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from base.errors import ConfigError, UnsupportedRequest
+from base.errors import ConfigError, RecordError, UnsupportedRequest
 from base.logs import private_umask
 from workflow.commands.state import run_states
+from workflow.commands.told_study import told_study
+from workflow.dag.storage_place import refuse_unreadable_storage
+from workflow.study.next_command import command
 from workflow.study.paths import STUDY_FILE
 from workflow.study.resolved import publish_resolved
 from workflow.study.site_file import load_site
-from workflow.study.study import Study, load_study
+from workflow.study.study import Study
 
 
 def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, list[Path]]:
@@ -29,7 +32,7 @@ def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, li
 def results_as_they_are(study_path: Path, site: str | None, places: Sequence[Path]) -> list[Path]:
     """Results directories, else that of the study, which may be among `places`; nothing is written."""
     study_path, directories = _study_or_directories(study_path, places)
-    return list(directories) or [load_study(study_path, site).results_dir]
+    return list(directories) or [_with_results(told_study(study_path, site)).results_dir]
 
 
 def results_dirs(study_path: Path, site: str | None, places: Sequence[Path]) -> list[Path]:
@@ -38,10 +41,23 @@ def results_dirs(study_path: Path, site: str | None, places: Sequence[Path]) -> 
     if directories:
         private_umask(group=load_site(site).shared == "group")
         return list(directories)
-    study = load_study(study_path, site)
+    study = _with_results(told_study(study_path, site))
     private_umask(group=study.site.shared == "group")
     refresh(study)
     return [study.results_dir]
+
+
+def no_results(study: Study) -> str:
+    """What to say of a study that nobody has run on this site."""
+    return f"no results of this study at the storage of site {study.site_words}: {study.results_dir} is not there"
+
+
+def _with_results(study: Study) -> Study:
+    """`study`. Raises RecordError where it was never run: who only reads makes no directory for it."""
+    refuse_unreadable_storage(study)
+    if not study.results_dir.exists():
+        raise RecordError(f"{no_results(study)}; `{command(study)}` runs it; another site: --site NAME_OR_PATH")
+    return study
 
 
 def refresh(study: Study) -> bool:

@@ -26,6 +26,7 @@ from workflow.commands.looking import Looker
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.shown import Shown, shown
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
+from workflow.commands.told_study import tell_site
 from workflow.commands.watching import Watch
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
@@ -41,7 +42,7 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
     """`ours`: our options by the keys of --config that they mean. Raises what the study, or its end, is at fault with."""
     sorted_words = sort_words(words, ours)
     study = Path(sorted_words.study) if sorted_words.study is not None else default
-    graph = load_graph(sorted_words.config, [study], FILES, os.environ)
+    graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=tell_site)
     site = graph.study.site
     private_umask(group=graph.shared_by_group)
     path = profile_path(profile or profile_name(site, os.environ))

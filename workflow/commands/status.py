@@ -11,16 +11,17 @@ from typing import Any, Final
 from base.units import counted
 from workflow.commands import show
 from workflow.commands.before_runs import hindrances
+from workflow.commands.results import no_results
 from workflow.commands.state import RunState, counts, run_states
+from workflow.commands.told_study import told_study
 from workflow.dag.storage_place import refuse_unreadable_storage
-from workflow.study.study import load_study
 
 INDENT: Final = "    "
 
 
 def main(path: Path, site: str | None, as_json: bool) -> None:
     """Print the states. Raises StorageError where there can be none."""
-    study = load_study(path, site)
+    study = told_study(path, site)
     refuse_unreadable_storage(study)
     states = run_states(study)
     waiting = hindrances(study) if any(state.state == "missing" for state in states) else ()
@@ -36,8 +37,8 @@ def main(path: Path, site: str | None, as_json: bool) -> None:
             }
         )
         return
-    show.prose(f"{study.name} on site {study.site.name}", INDENT)
-    show.line(f"results: {study.results_dir}\n")
+    show.prose(f"{study.name} on site {study.site_words}", INDENT)
+    show.line(f"results: {study.results_dir}\n" if study.results_dir.exists() else f"{no_results(study)}\n")
     _print(states, study.results_dir)
     total = ", ".join(f"{count} {state}" for state, count in counts(states).items() if count)
     show.prose(f"\n{study.name}: {counted(len(states), 'run')}: {total}", INDENT)

@@ -17,6 +17,7 @@ from cluster.slurm.submissions import Submission, submissions_of
 from cluster.slurm.submit import submit
 from workflow.commands import show
 from workflow.commands.pin_images import pin_here
+from workflow.commands.told_study import tell_site
 from workflow.dag.execution import SLURM
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
@@ -38,7 +39,7 @@ class Wanted:
 
 def main(path: Path, site: str | None, how: Wanted) -> None:
     """Submit, or say that nothing is left to do. Raises ConfigError, SubmitError, and with `wait` what `follow` raises."""
-    graph = load_graph(_config(site, how), [path], FILES, os.environ)
+    graph = load_graph(_config(site, how), [path], FILES, os.environ, tell=tell_site)
     runs = graph.runs_to_make
     if graph.study.site.scheduler != SLURM:
         raise UnsupportedRequest(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,17 +12,23 @@ from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.study.origin import refuse_foreign_results
-from workflow.study.study import load_study
+from workflow.study.study import Study, load_study
 
 CONFIG_KEYS: Final = ("site", "retry", "adopt")
 
 
 def load_graph(
-    config: Mapping[str, Any], configfiles: Sequence[Path | str], basedir: Path | str, environ: Mapping[str, str], mode: Mode | None = None
+    config: Mapping[str, Any],
+    configfiles: Sequence[Path | str],
+    basedir: Path | str,
+    environ: Mapping[str, str],
+    mode: Mode | None = None,
+    tell: Callable[[Study], None] | None = None,
 ) -> Graph:
     """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
 
-    `mode`: how Snakemake runs; None: nobody runs anything now, so that the site fits any.
+    `mode`: how Snakemake runs; None: nobody runs anything now, so that the site fits any. `tell` is called with the study as soon as it is
+    read, but for Snakemake's processes in jobs.
     What cannot run here at all is refused here too: a scheduler or an engine that is not there, and more GPU hours than the study allows.
     """
     for key in config:
@@ -36,6 +42,8 @@ def load_graph(
     path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
     site = config.get("site")
     study = load_study(path, None if site is None else str(site), environ)
+    if tell is not None and (mode is None or mode.main):
+        tell(study)
     refuse_site(study, environ)
     if mode is not None:
         refuse_wrong_way(study.site, mode.way, environ)

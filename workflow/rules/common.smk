@@ -8,6 +8,7 @@ from base.errors import SlipwayError
 from base.logs import private_umask
 from snakemake.exceptions import WorkflowError
 from workflow.commands.ending import Ending
+from workflow.commands.told_study import tell_site
 from workflow.run.storage.asked import SUFFIX as ASKED_SUFFIX
 from workflow.dag.loading import load_graph
 from workflow.dag.execution import mode_of
@@ -28,6 +29,7 @@ try:
             workflow.is_main_process,
             os.environ,
         ),
+        tell_site,
     )
 except SlipwayError as error:
     if not workflow.is_main_process:

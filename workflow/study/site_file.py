@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
@@ -20,6 +20,8 @@ from workflow.study.model import ABSENT, Count, Flag, Name, Part, Seconds, TextL
 from workflow.study.places import Place
 from workflow.study.site import DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site, why_no_storage
 
+BESIDE: Final = "site.yaml"
+"""What `slipway init` writes beside a study."""
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
 HINTS = {
     "walltime_s": "write walltime: 24h",
@@ -112,6 +114,14 @@ def load_site(choice: str | None = None, environ: Mapping[str, str] = os.environ
         return _named(wanted, by, environ)
     default = site_files().get("default")
     return read_site(default, environ) if default else local_site(_sees_gpu())
+
+
+def site_beside(study: Path, choice: str | None, environ: Mapping[str, str]) -> Path | None:
+    """The file `site.yaml` beside a study file, where it is the study's site: nobody chose another one, by name or by a `default.yaml`."""
+    if choice or environ.get("SLIPWAY_SITE") or "default" in site_files():
+        return None
+    beside = study.parent / BESIDE
+    return beside if beside != study and beside.is_file() else None
 
 
 def chosen_site(choice: str | None, environ: Mapping[str, str]) -> str | None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -28,7 +28,7 @@ from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded
 from workflow.study.model import StudyFile
 from workflow.study.site import Site
-from workflow.study.site_file import chosen_site, load_site
+from workflow.study.site_file import chosen_site, load_site, site_beside
 from workflow.study.walltime import check_walltime
 
 MAX_RUNS: Final = 1_000_000
@@ -64,10 +64,17 @@ class Study:
     notes: tuple[str, ...] = ()
     chosen_site: str | None = None
     """The site as it was named by option or variable, a path as it is from every directory; None: the default."""
+    site_beside: Path | None = None
+    """The site file beside the study, where that is its site since nobody chose one: `chosen_site` names it."""
 
     def command(self, *words: str) -> str:
         """What to type for another command about this study, on the same site."""
         return shlex.join(["slipway", *words, *(() if self.chosen_site is None else ("--site", self.chosen_site))])
+
+    @property
+    def site_words(self) -> str:
+        """The site's name; the file where that is `site`, which says nothing."""
+        return (self.chosen_site or self.site.name) if self.site.name == "site" else self.site.name
 
     @property
     def datasets_dir(self) -> Path:
@@ -100,7 +107,8 @@ class Study:
 
 
 def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] = os.environ) -> Study:
-    """The study in the file `path`, on the site named or lying at `site` (None: $SLIPWAY_SITE, default.yaml, local).
+    """The study in the file `path`, on the site named or lying at `site` (None: $SLIPWAY_SITE, default.yaml, the study's neighbour
+    site.yaml, local).
 
     Raises ConfigError only; what is wrong is said together where one thing does not hide the other.
     """
@@ -109,7 +117,10 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
         keys = StudyFile.model_validate(document.value)
     except ValidationError as error:
         raise validation_error(document, error, StudyFile, HINTS) from error
-    return _study(document, keys, load_site(site, environ), chosen_site(site, environ))
+    beside = site_beside(Path(path), site, environ)
+    choice = site if beside is None else str(beside.absolute())
+    study = _study(document, keys, load_site(choice, environ), chosen_site(choice, environ))
+    return study if beside is None else replace(study, site_beside=beside)
 
 
 def order_runs(name: str, cells: Sequence[Cell], repeats: int) -> tuple[Run, ...]:
