@@ -219,6 +219,6 @@ def _free_bytes(place: Path) -> int:
 def _full(local_dir: Path, part_dir: Path, need: int, reason: str) -> PushError:
     return PushError(
         f"storage is full: the result {local_dir} needs {format_size(need)}, {part_dir.parent} has "
-        f"{format_size(_free_bytes(part_dir.parent))} free ({reason}); it stays on the node (slipway cache ls): free room or quota, "
+        f"{format_size(_free_bytes(part_dir.parent))} free ({reason}); it stays on the node (`slipway cache ls`): free room or quota, "
         "then deliver it with `slipway reap --push`"
     )

@@ -123,7 +123,7 @@ def test_stage_list_remove(noise: House) -> None:
 def test_a_dataset_that_is_not_built_or_not_there(house: House) -> None:
     said = house("dataset", "info", "digits")
     assert said.code == 20
-    assert "`slipway dataset build digits` builds it" in said.err
+    assert f"`slipway dataset build digits --study {house.path} --site {house.site}` builds it" in said.err
     said = house("dataset", "verify", "digit")
     assert said.code == 10
     assert "did you mean 'digits'" in said.err
@@ -135,9 +135,9 @@ def test_nothing_cached(house: House) -> None:
     assert "nothing is cached" in house("cache", "ls").out
 
 
-def test_nodes_of_a_cluster_are_machines(house: House) -> None:
-    house.site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
-    assert house("dataset", "stage", "digits", "--node", "1").code == 10
+def test_nodes_of_a_cluster_are_machines(noise: House) -> None:
+    noise.site.write_text("storage: storage\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
+    assert noise("dataset", "stage", "noise", "--node", "1").code == 10
 
 
 def test_waiting_results_are_shown_and_delivered(house: House) -> None:
@@ -151,7 +151,12 @@ def test_waiting_results_are_shown_and_delivered(house: House) -> None:
     note = {"schema": "slipway.pending/1", "out": "out", "target": str(target), "reason": "storage was full"}
     (work / "pending.json").write_text(json.dumps(note))
     assert "not delivered to" in house("cache", "ls").out
-    assert "1 result waits in this node's cache; --push delivers\n" in house("reap").out
+    asked = house("reap").out
+    assert (
+        f"1 result waits in this node's cache {house.root}/cache (site here); `slipway reap --push --site {house.site}` delivers\n" in asked
+    )
+    assert "docker" not in asked  # the site's engine is bare
+    assert f"what is not delivered: `slipway reap --push --site {house.site}`\n" in house("cache", "ls").out
     said = house("reap", "--push")
     assert said.code == 0, said.err
     assert "1 of 1 waiting result delivered" in said.out
@@ -163,6 +168,13 @@ def test_waiting_results_are_shown_and_delivered(house: House) -> None:
     said = house("reap", "--push")
     assert (said.code, "which is no attempt of a run below" in said.err) == (18, True)
     assert not (house.root / "home").exists()
+
+
+def test_a_delivery_says_which_cache_it_looked_at(house: House) -> None:
+    said = house("reap", "--push")
+    assert said.code == 0
+    assert f"no result waits in this node's cache {house.root}/cache (site here); that of another site: --site NAME_OR_PATH\n" in said.out
+    assert "0 of 0" not in said.out
 
 
 def test_images_that_no_run_used_are_listed_and_removed_when_asked(house: House) -> None:

@@ -24,13 +24,30 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_files_pass_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "new" / "My Study"
     assert main.run(["init", str(place)]) == 0
-    assert shlex.join(["slipway", "plan", f"{place}/study.yaml", "--site", f"{place}/site.yaml"]) in capsys.readouterr().out
+    assert shlex.join(["slipway", "plan", f"{place}/study.yaml"]) in capsys.readouterr().out
     assert main.run(["plan", str(place / "study.yaml"), "--site", str(place / "site.yaml")]) == 0
     said = capsys.readouterr().out
     assert "my-study" in said
     assert "sklearn-digits" in (place / "study.yaml").read_text()
     assert load_study(place / "study.yaml", str(place / "site.yaml"), {}).notes == ()
     assert read_site(place / "site.yaml").storage == place / "storage"
+
+
+def test_the_site_file_beside_a_study_is_taken_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["init", str(tmp_path)]) == 0
+    capsys.readouterr()
+    study = str(tmp_path / "study.yaml")
+    assert main.run(["plan", study]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith(f"site: {tmp_path}/site.yaml, beside the study\n")
+    assert f"site {tmp_path}/site.yaml: scheduler local" in said.out
+    assert f"results: {tmp_path}/storage/results/" in said.out
+    assert f"--site {tmp_path}/site.yaml" in said.out
+    assert main.run(["plan", study, "--site", "local"]) == 0
+    assert "beside the study" not in capsys.readouterr().err
+    assert main.run(["tables", study]) == 19
+    said = capsys.readouterr()
+    assert f"`slipway run {study} --site {tmp_path}/site.yaml` runs it" in said.err
 
 
 def test_the_study_is_named_by_its_directory() -> None:

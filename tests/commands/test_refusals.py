@@ -106,7 +106,11 @@ def test_a_directory_of_others(tmp_path: Path) -> None:
 
 
 def test_status_of_storage_that_cannot_be(house: House) -> None:
-    assert f"small on site here\nresults: {house.load().results_dir}\n" in house("status").out
+    there = house.load().results_dir
+    assert f"small on site here\nno results of this study at the storage of site here: {there} is not there\n" in house("status").out
+    assert not there.exists()
+    there.mkdir(parents=True)
+    assert f"small on site here\nresults: {there}\n" in house("status").out
     assert house.json("status")["site"] == "here"
     _below_a_file(house)
     said = house("status")

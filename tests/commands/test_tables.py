@@ -19,8 +19,19 @@ Tree = Callable[[Path], dict[str, int]]
 ROOT = Path(__file__).parents[2]
 
 
-def test_tables_of_a_study_that_has_not_begun(house: House) -> None:
+@pytest.mark.parametrize("words", [["tables"], ["tables", "--show"], ["report"], ["verify"]])
+def test_reading_a_study_that_never_ran_makes_no_directory(house: House, words: list[str], tree: Tree) -> None:
+    before = tree(house.root)
+    said = house(*words)
+    assert said.code == 19
+    assert f"no results of this study at the storage of site here: {house.load().results_dir} is not there" in said.err
+    assert f"`slipway run {house.path} --site {house.site}` runs it" in said.err
+    assert tree(house.root) == before
+
+
+def test_tables_of_a_study_of_which_no_run_has_ended(house: House) -> None:
     study = house.load()
+    publish_resolved(study)
     said = house("tables")
     assert said.code == 0, said.err
     assert f"small: 0 of 8 runs ok, 8 missing\ntables: {study.results_dir}/tables\n" in said.out
@@ -52,6 +63,7 @@ def test_showing_writes_nothing(house: House, tree: Tree) -> None:
 
 def test_a_study_is_named_as_its_siblings_name_it(house: House) -> None:
     study = house.load()
+    publish_resolved(study)
     options = ["--site", str(house.site)]
     for words in (["tables"], ["report"], ["verify"]):
         main.run([*words, str(house.path), *options])
@@ -96,7 +108,7 @@ def test_tables_of_directories_need_no_study(house: House) -> None:
 
 def test_a_changed_study_is_resolved_anew_unless_it_runs(house: House) -> None:
     study = house.load()
-    house("tables")
+    publish_resolved(study)
     house.study(baseline={"nodes": 2})
     house("tables")
     assert read_resolved(study.results_dir)["baseline"] == {"nodes": 2}

@@ -13,7 +13,7 @@ from cluster import installation
 from cluster.jobs import scheduler_of
 from workflow.study import site_file
 from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
-from workflow.study.site_file import load_site, read_site
+from workflow.study.site_file import load_site, read_site, site_beside
 
 FULL = """
 storage: ../shared
@@ -164,6 +164,21 @@ def test_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         load_site(None, {"SLIPWAY_SITE": "../one"})
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_site(str(tmp_path / "three.yaml"), {})
+
+
+def test_the_site_beside_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _look_in(monkeypatch, tmp_path / "sites")
+    study = tmp_path / "study.yaml"
+    assert site_beside(study, None, {}) is None
+    beside = tmp_path / "site.yaml"
+    beside.write_text("storage: here\ncache: {path: c}\n")
+    assert site_beside(study, None, {}) == beside
+    assert site_beside(beside, None, {}) is None
+    assert site_beside(study, "local", {}) is None
+    assert site_beside(study, None, {"SLIPWAY_SITE": "local"}) is None
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "sites" / "default.yaml").write_text("storage: d\ncache: {path: c}\n")
+    assert site_beside(study, None, {}) is None
 
 
 def test_the_built_in_site_lies_under_the_checkout() -> None:

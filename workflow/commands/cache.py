@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,8 @@ from data_prep.cache import entries
 from data_prep.cache.entries import Row
 from workflow.commands import show
 from workflow.commands.caches import caches_here
-from workflow.study.site_file import load_site
+from workflow.study.next_command import completed
+from workflow.study.site_file import chosen_site, load_site
 
 
 def ls(site_name: str | None, as_json: bool) -> None:
@@ -35,6 +37,7 @@ def ls(site_name: str | None, as_json: bool) -> None:
             show.table(("name", "kind", "bytes", "last used", "state"), [_cells(row, site.storage) for row in rows])
     if any(row.kind == "result" for _, rows in found for row in rows):
         show.line(f"storage: {site.storage}")
+        show.line(completed("what is not delivered: `slipway reap --push`", chosen_site(site_name, os.environ)))
 
 
 def rm(site_name: str | None, names: Sequence[str], force: bool) -> None:
@@ -63,7 +66,7 @@ def _cells(row: Row, storage: Path) -> Sequence[object]:
     used = datetime.fromtimestamp(row.last_used).astimezone().isoformat(" ", "minutes")[:16]
     words = [f"in use by {lease}" for lease in row.leases]
     words += [f"DAMAGED: {row.damaged}"] if row.damaged else []
-    words += [f"not delivered to {str(row.target).removeprefix(f'{storage}/')}; slipway reap --push"] if row.kind == "result" else []
+    words += [f"not delivered to {str(row.target).removeprefix(f'{storage}/')}"] if row.kind == "result" else []
     return row.name, row.kind, format_size(row.bytes), used, "; ".join(words) or None
 
 

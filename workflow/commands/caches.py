@@ -29,6 +29,11 @@ def cache_or_none(site: Site) -> Path | None:
         return None
 
 
+def cache_words(site: Site) -> str:
+    """Where that is: `/local/slipway (site here)`."""
+    return f"{cache_or_none(site) or site.cache.path} (site {site.name})"
+
+
 def caches_here(site: Site) -> list[Path]:
     """Those that are there. What somebody else has put beside them is none. Raises StagingError where somebody else could change what is
     in them."""

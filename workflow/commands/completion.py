@@ -39,8 +39,12 @@ def sites(incomplete: str) -> list[str]:
 
 def runs(options: Mapping[str, Any], environ: Mapping[str, str], incomplete: str) -> list[str]:
     """Runs of the study that was named before, of which there is something to see. `options`: what of the line is known."""
-    name = _keys(Path(options.get("study") or "config/study.yaml")).get("study")
-    storage = _storage(options.get("site") or environ.get("SLIPWAY_SITE"))
+    study = Path(options.get("study") or "config/study.yaml")
+    name = _keys(study).get("study")
+    site = options.get("site") or environ.get("SLIPWAY_SITE")
+    if not site and "default" not in site_files() and (beside := study.parent / "site.yaml").is_file():
+        site = str(beside)
+    storage = _storage(site)
     if not isinstance(name, str) or storage is None:
         return []
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from base.errors import ConfigError
 from base.finding import LEVELS, Finding, alike, by_subject
@@ -14,8 +14,9 @@ from base.units import counted
 from workflow.commands import show
 from workflow.doctor.checks import run_checks
 from workflow.doctor.surroundings import Surroundings, look, try_inside
+from workflow.study.next_command import completed
 from workflow.study.site import Site
-from workflow.study.site_file import load_site
+from workflow.study.site_file import chosen_site, load_site
 
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 INDENT = 11
@@ -41,7 +42,7 @@ def main(site_name: str | None, wanted: Wanted) -> None:
         return
     site = load_site(site_name)
     where = look(os.environ)
-    findings = run_checks(site, where, _progress if sys.stderr.isatty() else _silent)
+    findings = [_whole(found, site_name) for found in run_checks(site, where, _progress if sys.stderr.isatty() else _silent)]
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
     if wanted.as_json:
@@ -51,6 +52,12 @@ def main(site_name: str | None, wanted: Wanted) -> None:
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         raise ConfigError(f"{counted(len(errors), 'error')} at the site {site.name!r}, the first: {errors[0].subject}: {errors[0].text}")
+
+
+def _whole(found: Finding, site_name: str | None) -> Finding:
+    """What it advises is of the site that was asked about."""
+    chosen = chosen_site(site_name, os.environ)
+    return replace(found, text=completed(found.text, chosen), advice=completed(found.advice, chosen))
 
 
 def _print(site: Site, site_name: str | None, where: Surroundings, findings: Sequence[Finding]) -> None:

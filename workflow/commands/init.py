@@ -12,6 +12,7 @@ from base.names import slug
 from base.publish import publish
 from cluster.installation import SCHEMAS, TEMPLATES
 from workflow.commands import show
+from workflow.study.site_file import site_beside
 
 STUDY: Final = "study.yaml"
 SITE: Final = "site.yaml"
@@ -30,7 +31,8 @@ def main(directory: Path) -> None:
         publish(target, text_of(target.name, slug(directory.absolute().name) or NAME).encode())
         show.line(f"written: {target}")
     study, site = targets
-    show.line(f"next: read both, then {shlex.join(['slipway', 'plan', str(study), '--site', str(site)])}")
+    chosen = [] if site_beside(study, None, os.environ) == site else ["--site", str(site)]
+    show.line(f"next: read both, then {shlex.join(['slipway', 'plan', str(study), *chosen])}")
 
 
 def text_of(name: str, study: str) -> str:

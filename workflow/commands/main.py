@@ -6,15 +6,31 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from base import VERSION
 from base.errors import SlipwayError, StorageError
 from base.logs import configure, masked, printable, private_umask
 
 DEFAULT_STUDY: Final = Path("config/study.yaml")
+
+
+class Ours(TyperCommand):
+    """A command whose errors propose whole commands: with the site and the study that were typed."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """The command."""
+        try:
+            return super().invoke(ctx)
+        except SlipwayError as error:
+            from workflow.commands.told_study import whole_commands
+
+            error.args = (whole_commands(str(error), ctx.params),)
+            raise
+
 
 app = typer.Typer(
     name="slipway",
@@ -51,7 +67,11 @@ StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="The study 
 StudyOption = Annotated[Path, typer.Option("--study", "-s", help="The study file.", autocompletion=_studies)]
 SiteOption = Annotated[
     str | None,
-    typer.Option("--site", help="Name or path of a site file; default: $SLIPWAY_SITE, else the site `default`.", autocompletion=_sites),
+    typer.Option(
+        "--site",
+        help="Name or path of a site file; default: $SLIPWAY_SITE, else the site `default`, else site.yaml beside the study.",
+        autocompletion=_sites,
+    ),
 ]
 PlacesArgument = Annotated[
     list[Path] | None,
@@ -73,7 +93,7 @@ def slipway(
     """Training studies on your own cluster: one study file in, checked scalability tables out."""
 
 
-@app.command()
+@app.command(cls=Ours)
 def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where they go; made where it is not there.")]) -> None:
     """Write a commented study file and a commented site file to begin with; what is there already is never overwritten."""
     from workflow.commands import init as command
@@ -81,7 +101,7 @@ def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where th
     command.main(directory)
 
 
-@app.command("run", context_settings={"ignore_unknown_options": True})
+@app.command("run", cls=Ours, context_settings={"ignore_unknown_options": True})
 def run_study(
     words: Annotated[
         list[str] | None,
@@ -104,7 +124,7 @@ def run_study(
     command.main(words or [], {"site": site, "retry": retry, "adopt": "yes" if adopt else None}, profile, DEFAULT_STUDY)
 
 
-@app.command()
+@app.command(cls=Ours)
 def plan(
     study: StudyArgument = DEFAULT_STUDY,
     cell: Annotated[str | None, typer.Option("--cell", help="Show one cell in full: argv, containers, cell.json, copy list.")] = None,
@@ -117,7 +137,7 @@ def plan(
     command.main(study, cell, site, as_json)
 
 
-@app.command()
+@app.command(cls=Ours)
 def submit(  # noqa: PLR0913 - its options
     study: StudyArgument = DEFAULT_STUDY,
     site: SiteOption = None,
@@ -139,7 +159,7 @@ def submit(  # noqa: PLR0913 - its options
     command.main(study, site, command.Wanted(width=width, retry=retry, adopt=adopt, only_print=only_print, wait=wait))
 
 
-@app.command()
+@app.command(cls=Ours)
 def status(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
     """Which runs are done, failed, prevented, running or missing, with reason and log."""
     from workflow.commands import status as command
@@ -147,7 +167,7 @@ def status(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_jso
     command.main(study, site, as_json)
 
 
-@app.command()
+@app.command(cls=Ours)
 def logs(  # noqa: PLR0913 - its options
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="A run, or the beginning of its name that no other run has.", autocompletion=_runs)
@@ -168,7 +188,7 @@ def logs(  # noqa: PLR0913 - its options
     command.main(study, site, run, command.Wanted(attempt=attempt, rank=rank, lines=lines, follow=follow, as_json=as_json))
 
 
-@dataset_app.command("build")
+@dataset_app.command("build", cls=Ours)
 def dataset_build(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Datasets of the study; default: those its cells use.")
@@ -187,7 +207,7 @@ def dataset_build(
     command.main(study, site, names or [], command.Wanted(jobs=jobs, strict=strict, fresh=fresh))
 
 
-@dataset_app.command("info")
+@dataset_app.command("info", cls=Ours)
 def dataset_info(
     name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built one.")],
     study: StudyOption = DEFAULT_STUDY,
@@ -200,7 +220,7 @@ def dataset_info(
     command.info(study, site, name, as_json)
 
 
-@dataset_app.command("verify")
+@dataset_app.command("verify", cls=Ours)
 def dataset_verify(
     name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built or staged one.")],
     study: StudyOption = DEFAULT_STUDY,
@@ -212,7 +232,7 @@ def dataset_verify(
     command.verify(study, site, name)
 
 
-@dataset_app.command("stage")
+@dataset_app.command("stage", cls=Ours)
 def dataset_stage(
     name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built one.")],
     study: StudyOption = DEFAULT_STUDY,
@@ -225,7 +245,7 @@ def dataset_stage(
     command.stage_here(study, site, name, node)
 
 
-@cache_app.command("ls")
+@cache_app.command("ls", cls=Ours)
 def cache_ls(site: SiteOption = None, as_json: JsonOption = False) -> None:
     """Datasets, unfinished copies and undelivered results in this node's cache, last used first."""
     from workflow.commands import cache as command
@@ -233,7 +253,7 @@ def cache_ls(site: SiteOption = None, as_json: JsonOption = False) -> None:
     command.ls(site, as_json)
 
 
-@cache_app.command("rm")
+@cache_app.command("rm", cls=Ours)
 def cache_rm(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets as `slipway cache ls` shows them.")],
     site: SiteOption = None,
@@ -245,7 +265,7 @@ def cache_rm(
     command.rm(site, names, force)
 
 
-@app.command()
+@app.command(cls=Ours)
 def tables(  # noqa: PLR0913 - its options
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
@@ -261,7 +281,7 @@ def tables(  # noqa: PLR0913 - its options
     command.main(study, site, places or [], command.Wanted(out=out, show=show, strict=strict, as_json=as_json))
 
 
-@app.command()
+@app.command(cls=Ours)
 def verify(
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
@@ -276,7 +296,7 @@ def verify(
     command.main(study, site, places or [], minutes)
 
 
-@app.command()
+@app.command(cls=Ours)
 def report(
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
@@ -289,7 +309,7 @@ def report(
     command.main(study, site, places or [], out)
 
 
-@app.command()
+@app.command(cls=Ours)
 def doctor(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="With --write-site: name or path of the new file; default: default.")
@@ -308,7 +328,7 @@ def doctor(
     command.main(site, command.Wanted(as_json=as_json, write_site=write, name=name))
 
 
-@app.command()
+@app.command(cls=Ours)
 def gpus(
     explain: Annotated[bool, typer.Option("--explain", help="Say step by step how it was decided: variables, rule, result.")] = False,
     as_json: JsonOption = False,
@@ -319,7 +339,7 @@ def gpus(
     command.main(explain, as_json)
 
 
-@app.command()
+@app.command(cls=Ours)
 def reap(
     push: Annotated[bool, typer.Option("--push", help="Deliver results that storage did not take; default: only count.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove what is of jobs and runs that are gone; default: only list.")] = False,

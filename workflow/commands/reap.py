@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from base.errors import ContainerError, PushError
 from base.logs import private_umask
 from base.units import counted, format_duration, format_size
+from containers.engines.bare import NAME as BARE
 from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap, remove
 from data_prep.cache.entries import ls as list_cache
 from workflow.commands import show
-from workflow.commands.caches import cache_here, caches_here
+from workflow.commands.caches import cache_here, cache_words, caches_here
 from workflow.run.node.delivery import deliver
 from workflow.run.node.work_locks import sweep
+from workflow.study.next_command import completed
 from workflow.study.site import Site
-from workflow.study.site_file import load_site
+from workflow.study.site_file import chosen_site, load_site
 
 if TYPE_CHECKING:
     from containers.images.reaping import LoadedImage
@@ -43,7 +45,8 @@ def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = Fa
         _push(site)
     elif not remove_dead:
         waiting = sum(1 for cache in caches_here(site) for _ in (cache / "runs").glob("*/pending.json"))
-        show.line(f"{counted(waiting, 'result waits', 'results wait')} in this node's cache" + ("; --push delivers" if waiting else ""))
+        how = completed("; `slipway reap --push` delivers", chosen_site(site_name, os.environ)) if waiting else ""
+        show.line(f"{counted(waiting, 'result waits', 'results wait')} in this node's cache {cache_words(site)}{how}")
     if failures and remove_dead:
         raise failures[0]
 
@@ -91,7 +94,8 @@ def _containers(wanted: str, act: bool) -> Iterator[ContainerError]:
         try:
             decisions = plan_reap(ours(engine), jobs_alive, os.geteuid())
         except ContainerError as error:
-            show.line(f"{engine}: {error}")
+            if wanted != BARE:  # a site without containers has nothing to do with an engine that does not answer
+                show.line(f"{engine}: {error}")
             if engine == wanted:
                 yield error
             continue
@@ -121,7 +125,10 @@ def _push(site: Site) -> None:
     for delivery in deliveries:
         show.line(f"{delivery.run_dir.name} -> {delivery.target}: {delivery.message}")
     failed = [delivery for delivery in deliveries if not delivery.delivered]
-    show.line(f"{len(deliveries) - len(failed)} of {counted(len(deliveries), 'waiting result')} delivered")
+    if deliveries:
+        show.line(f"{len(deliveries) - len(failed)} of {counted(len(deliveries), 'waiting result')} delivered")
+    else:
+        show.line(f"no result waits in this node's cache {cache_words(site)}; that of another site: --site NAME_OR_PATH")
     if failed:
         raise PushError(
             f"{counted(len(failed), 'result still waits', 'results still wait')} on this node, the first because: {failed[0].message}"

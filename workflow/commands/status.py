@@ -15,6 +15,8 @@ from workflow.commands.results import no_results
 from workflow.commands.state import RunState, counts, run_states
 from workflow.commands.told_study import told_study
 from workflow.dag.storage_place import refuse_unreadable_storage
+from workflow.study.next_command import completed
+from workflow.study.study import Study
 
 INDENT: Final = "    "
 
@@ -39,24 +41,24 @@ def main(path: Path, site: str | None, as_json: bool) -> None:
         return
     show.prose(f"{study.name} on site {study.site_words}", INDENT)
     show.line(f"results: {study.results_dir}\n" if study.results_dir.exists() else f"{no_results(study)}\n")
-    _print(states, study.results_dir)
+    _print(states, study)
     total = ", ".join(f"{count} {state}" for state, count in counts(states).items() if count)
     show.prose(f"\n{study.name}: {counted(len(states), 'run')}: {total}", INDENT)
     if any(state.log is not None for state in states):
         show.line(f"logs: {study.command('logs', 'RUN', '--study', str(study.path))}")
     for found in waiting:
-        show.prose(f"waits for {found.what}: {found.reason}", INDENT)
+        show.prose(f"waits for {found.what}: {completed(found.reason, study.chosen_site, study.path)}", INDENT)
         show.line(f"{INDENT}log: {os.path.relpath(found.log, study.results_dir)}")
 
 
-def _print(states: Sequence[RunState], results: Path) -> None:
+def _print(states: Sequence[RunState], study: Study) -> None:
     """One line a run; under it the reason where it has one. Paths are below the results."""
     room = max(len(state.run.run_id) for state in states)
     for state in states:
         word = state.state if state.status in (None, "ok") else f"{state.state} ({state.status})"
         show.line(f"{state.run.run_id:{room}}  {word}")
         if state.reason is not None:
-            show.prose(f"{INDENT}{_below(state.reason, results)}", INDENT)
+            show.prose(f"{INDENT}{_below(completed(state.reason, study.chosen_site, study.path), study.results_dir)}", INDENT)
 
 
 def _below(text: str, results: Path) -> str:

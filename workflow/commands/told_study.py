@@ -6,8 +6,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from base.logs import printable
+from workflow.study.next_command import completed
+from workflow.study.site_file import chosen_site, site_beside
 from workflow.study.study import Study, load_study
 
 
@@ -16,6 +19,20 @@ def told_study(path: Path, site: str | None, environ: Mapping[str, str] = os.env
     study = load_study(path, site, environ)
     tell_site(study)
     return study
+
+
+def whole_commands(message: str, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> str:
+    """`message` with the commands that it proposes made whole. `options`: of the command that says it."""
+    typed = [word for word in options.get("words") or () if word.endswith((".yaml", ".yml"))][:1]
+    typed += [str(place) for place in options.get("places") or () if place.suffix in (".yaml", ".yml")]
+    study = Path(typed[0]) if typed else options.get("study")
+    study = study if study is not None and study.is_file() else None  # a file that is not there is no part of an answer
+    beside = None if study is None else site_beside(study, options.get("site"), environ)
+    try:
+        site = chosen_site(options.get("site"), environ) if beside is None else str(beside.absolute())
+    except ValueError:  # what was typed is no path
+        return message
+    return completed(message, site, study)
 
 
 def tell_site(study: Study) -> None:

@@ -21,6 +21,7 @@ from workflow.dag.image_file import images_file
 from workflow.run.storage.asked import parse_asked
 from workflow.study.cell import Run
 from workflow.study.cell_words import words_of
+from workflow.study.next_command import completed
 from workflow.study.study import Study
 
 STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for")
@@ -120,16 +121,19 @@ class Watch:
         said = messages(log, SHORT_BYTES)
         if state.state in ("done", "failed", "prevented") and _key(state) != seen.key:
             seen.key = _key(state)
-            return self._ended(run, seen, state.state, _reason(state), state.log)
+            return self._ended(run, seen, state.state, self._whole(_reason(state)), state.log)
         errors = [message for level, message in said if level == "ERROR"]
         if state.state != "running" and (errors or (said and now - seen.changed > SILENT_S)):
             reason = errors[-1] if errors else f"it ended without a record, after: {said[-1][1]}"
-            return self._ended(run, seen, "prevented", reason, str(log))
+            return self._ended(run, seen, "prevented", self._whole(reason), str(log))
         step = errors[-1] if errors else step_of([message for _, message in said], run.run_id)
         if step.startswith("waiting"):
             seen.begun = now
         seen.active = Active(words=self._words(run), step=step, seconds=now - seen.begun)
         return None
+
+    def _whole(self, reason: str | None) -> str | None:
+        return None if reason is None else completed(reason, self.study.chosen_site, self.study.path)
 
     def _ended(self, run: Run, seen: _Seen, state: str, reason: str | None, log: str | None) -> Ended:
         seen.active, seen.ended = None, state

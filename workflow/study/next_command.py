@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from workflow.study.study import Study
+
+_PROPOSED: Final = re.compile(r"`slipway (?P<words>[^`]+)`")
+_STUDY_FIRST: Final = ("run", "plan", "submit", "status", "tables", "report", "verify")
+_STUDY_BY_OPTION: Final = ("logs", "dataset build", "dataset info", "dataset verify", "dataset stage")
+_AT_A_SITE: Final = (*_STUDY_FIRST, *_STUDY_BY_OPTION, "cache ls", "cache rm", "reap", "doctor")
+PLACE: Final = "STUDY"
+"""Stands in a message for the study file."""
 
 
 def command(study: Study, verb: str = "run", *options: str) -> str:
@@ -16,3 +26,28 @@ def command(study: Study, verb: str = "run", *options: str) -> str:
 def retry_command(study: Study, verb: str = "run") -> str:
     """The same for runs that failed."""
     return command(study, verb, "--retry", "failed")
+
+
+def completed(text: str, site: str | None, study: Path | None = None) -> str:
+    """`text` with the commands between backticks made whole: rooms that know nothing of sites and study files propose `slipway reap --push`;
+    who passes their words on knows the chosen site (None: nobody chose), and which study it is about."""
+    return _PROPOSED.sub(lambda match: f"`slipway {_whole(match['words'], site, study)}`", text)
+
+
+def _whole(typed: str, site: str | None, study: Path | None) -> str:
+    try:
+        words = shlex.split(typed)
+    except ValueError:
+        return typed
+    verb = " ".join(words[: 2 if words[0] in ("dataset", "cache") else 1])
+    length = len(verb.split())
+    rest, named = words[length:], str(study)
+    if study is not None and PLACE in rest:
+        rest = [named if word == PLACE else word for word in rest]
+    elif study is not None and verb in _STUDY_FIRST and (not rest or rest[0].startswith("-")):
+        rest = [named, *rest]
+    elif study is not None and verb in _STUDY_BY_OPTION and "--study" not in rest and not any("/" in word for word in rest):
+        rest = [*rest, "--study", named]
+    if site is not None and verb in _AT_A_SITE and not {"--site", "--write-site"} & set(rest):
+        rest = [*rest, "--site", site]
+    return typed if rest == words[length:] else shlex.join([*words[:length], *rest])

@@ -220,4 +220,4 @@ def _check_limits(document: Document, site: Site, limits: Limits, cells: Sequenc
 
 
 def _near(word: str, valid: Sequence[str]) -> str:
-    return choices(word, valid) if len(valid) <= 8 else f"valid: {some(valid)} (slipway plan lists them)"
+    return choices(word, valid) if len(valid) <= 8 else f"valid: {some(valid)} (`slipway plan` lists them)"

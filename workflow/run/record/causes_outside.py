@@ -15,13 +15,13 @@ CHILD_KILLED: Final = re.compile(r"DataLoader worker .* is killed by signal: (Ki
 RANK_KILLED: Final = re.compile(r"Signal 9 \(SIGKILL\) received by PID")
 """PyTorch's words for a loader process, torchrun's for a rank."""
 ADVICE: Final = (
-    (re.compile(r"No space left|Disk quota|os error (28|122)\b"), "make room in the node's cache (slipway cache ls, slipway cache rm)"),
+    (re.compile(r"No space left|Disk quota|os error (28|122)\b"), "make room in the node's cache (`slipway cache ls`, `slipway cache rm`)"),
     (re.compile(r"Input/output error|Read-only file|os error (5|30)\b"), "the node's disk fails: look at the node's kernel log"),
     (re.compile(r"No such file|cannot be opened|manifest"), "somebody removed or changed files of the node's cache: keep cleaners off it"),
 )
 MAPPED: Final = (
     "what it had mapped into its memory could not be read: the node's disk failed or is full, or a file was cut; look at the node's kernel "
-    "log, and at the room in its cache (slipway cache ls)"
+    "log, and at the room in its cache (`slipway cache ls`)"
 )
 
 

@@ -113,7 +113,7 @@ _BY_SCHEDULER: Final = {
 
 def _of_timeout(saved: Saved) -> str:
     if saved.step is not None:
-        return f"; resumable at step {saved.step} with more walltime (slipway run STUDY --retry failed)"
+        return f"; resumable at step {saved.step} with more walltime (`slipway run STUDY --retry failed`)"
     return f"; no checkpoint: {saved.why}" if saved.why else ""
 
 

@@ -32,7 +32,7 @@ MAX_BYTES: Final = 64 << 20
 MOST_SHOWN: Final = 8
 ANY_BYTES: Final = 1 << 62
 """Logs were cut when they were delivered."""
-LATE: Final = "storage did not take the result when the run ended; it was delivered later (slipway reap --push)"
+LATE: Final = "storage did not take the result when the run ended; it was delivered later (`slipway reap --push`)"
 
 
 class _RankEnd(TypedDict):
