@@ -29,7 +29,7 @@ def retry_command(study: Study, verb: str = "run") -> str:
 
 
 def completed(text: str, site: str | None, study: Path | None = None) -> str:
-    """`text` with the commands between backticks made whole: rooms that know nothing of sites and study files propose `slipway reap --push`;
+    """`text` with the commands between backticks made whole. Rooms that know nothing of sites and study files propose `slipway reap`;
     who passes their words on knows the chosen site (None: nobody chose), and which study it is about."""
     return _PROPOSED.sub(lambda match: f"`slipway {_whole(match['words'], site, study)}`", text)
 
