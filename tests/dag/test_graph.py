@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.report.builder import failed, make_record
 from tests.study.studies import changed, write
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
-from workflow.study.cell_words import words_of
+from workflow.study.cell_words import train_words, words_of
 from workflow.study.next_command import command, retry_command
 
 SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
@@ -191,6 +192,17 @@ def test_a_run_in_words_says_what_tells_it_from_the_others(place: Place) -> None
     study = place.graph().study
     words = words_of(study.cells, study.site, study.repeats)
     assert "lenet, bf16, batch 32, 1 node x 2 processes" in {words(run) for run in study.runs}
+
+
+def test_a_run_says_what_it_stages_and_what_trains_on_what(place: Place) -> None:
+    graph = place.graph()
+    said = {run.cell.nodes: SimpleNamespace(run=run.run_id) for run in graph.study.runs}
+    assert graph.stage_words_of(said[1]) == "digits -> local disk of 1 node"
+    assert graph.stage_words_of(said[2]) == "digits -> local disks of 2 nodes"
+    assert graph.train_words_of(said[2]) == "train with bare pytorch on 2 x 1 process"
+    on_gpus = dataclasses.replace(graph.study.site, device="cuda", engine="docker")
+    cell = dataclasses.replace(graph.study.runs[0].cell, nodes=2, gpus_per_node=8, mode="infer")
+    assert train_words(cell, on_gpus) == "infer with docker pytorch on 2 x 8 GPUs"
 
 
 def test_files_of_a_dataset(place: Place) -> None:

@@ -1,16 +1,20 @@
-"""The rules: what they import and start exists. Snakemake finds out only when it starts, and no other check reads them."""
+"""The rules: what they import and start exists, they say what happens and what they ask for, and their picture is theirs."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import ROOT
+from tests.dag.test_slurm_jobs import JOBS, graph
+from tests.docs.rule_graph import FILES, RULE, SAID, picture, rules
+from tests.docs.test_docs import ROOT, read
 
-FILES = [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
 IMPORTS = re.findall(r"^from ((?:base|cluster|containers|data_prep|workflow)[\w.]*) import (.*)$", TEXT, re.MULTILINE)
 
@@ -26,3 +30,46 @@ def test_what_rules_start_is_there() -> None:
     started = re.findall(r"\{PY\} ([\w.]+)", TEXT)
     assert len(started) > 3
     assert not [module for module in started if importlib.util.find_spec(module) is None]
+
+
+def body_of(rule: str) -> str:
+    return dict(RULE.findall(TEXT))[rule]
+
+
+def test_every_rule_says_what_happens() -> None:
+    for rule in rules():
+        assert rule == "all" or "    message:\n" in body_of(rule), rule
+    (said,) = re.findall(r"message:\n +f?\"(.*)\"\n", body_of("stage_train_push"))
+    assert [word for word in ("stage", "train", "push") if word in said] == ["stage", "train", "push"]
+
+
+def test_resources_are_written_out(tmp_path: Path) -> None:
+    site = "storage: storage\nscheduler: slurm\nqueue: main\ngpus_per_node: 4\naccount: a\nqos: q\nconstraint: c\ncache: {path: cache}\n"
+    found = graph(tmp_path, JOBS, site)
+    for rule, asked in (("stage_train_push", found.run_resources), ("dataset_shard", found.shard_resources)):
+        (written,) = re.findall(r"_asks_for\((.*?)\),\n", body_of(rule), re.DOTALL)
+        assert sorted(re.findall(r'"(\w+)"', written)) == sorted(asked), rule
+
+
+def test_a_resource_that_the_rule_does_not_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="does not name"):
+        graph(tmp_path, JOBS).run_asks_for("nodes")
+
+
+def test_the_picture_is_that_of_the_rules_and_names_each() -> None:
+    assert read("docs/rules.svg") == picture(), "python -m tests.docs.rule_graph > docs/rules.svg"
+    assert set(SAID) == set(rules())
+    assert all(f">{rule}</text>" in read("docs/rules.svg") for rule in rules())
+    assert "](rules.svg)" in read("docs/structure.md")
+
+
+@pytest.mark.slow
+def test_the_picture_is_what_snakemake_says(tmp_path: Path) -> None:
+    argv = [str(Path(sys.executable).parent / "snakemake"), "--profile", str(ROOT / "profiles" / "local"), "-s", str(ROOT / "Snakefile")]
+    (tmp_path / "site.yaml").write_text("{storage: storage, cache: {path: cache}}\n")
+    argv += ["--configfile", str(ROOT / "config" / "study.yaml"), "--config", f"site={tmp_path / 'site.yaml'}", "--rulegraph"]
+    done = subprocess.run([*argv, "-d", str(tmp_path)], capture_output=True, text=True, check=True, timeout=120)
+    names = dict(re.findall(r'(\d+)\[label = "(\w+)"', done.stdout))
+    edges = {(names[one], names[two]) for one, two in re.findall(r"(\d+) -> (\d+)", done.stdout)}
+    assert len(edges) > 5
+    assert edges <= {(before, rule) for rule, befores in rules().items() for before in befores}

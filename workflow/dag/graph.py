@@ -32,7 +32,7 @@ from workflow.report.files import PLOT_FILES, TABLE_FILES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
 from workflow.run.storage.asked import asked_of, parse_asked
 from workflow.study.cell import Run
-from workflow.study.cell_words import words_of
+from workflow.study.cell_words import stage_words, train_words, words_of
 from workflow.study.next_command import command, retry_command
 from workflow.study.origin import STORAGE_S, origin_of
 from workflow.study.resolved import publish_content, resolved_study
@@ -78,6 +78,8 @@ class Graph:
         runs = {run.run_id: run for run in study.runs}
         words = words_of(study.cells, study.site, study.repeats)
         self.words_of = _lookup(lambda run_id: words(runs[run_id]))
+        self.stage_words_of = _lookup(lambda run_id: stage_words(runs[run_id].cell))
+        self.train_words_of = _lookup(lambda run_id: train_words(runs[run_id].cell, study.site))
         self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
         self.shard_resources = resources_of_shards(study, self.mode.way)
         self.stage_resources = resources_of_staging(self.mode)
@@ -85,6 +87,18 @@ class Graph:
         self.other_tables = self._results(name for name in TABLE_FILES if not name.endswith(".html"))
         self.plots = self._results(name for name in PLOT_FILES if name.endswith(".svg"))
         self.plot_specs = self._results(name for name in PLOT_FILES if not name.endswith(".svg"))
+
+    def run_asks_for(self, *names: str) -> dict[str, Any]:
+        """What a run asks of the scheduler, under all its names, which the rule writes out. Absent: not asked for."""
+        return _named(self.run_resources, names)
+
+    def shard_asks_for(self, *names: str) -> dict[str, Any]:
+        """The same of the job that builds a shard."""
+        return _named(self.shard_resources, names)
+
+    def stage_asks_for(self, *names: str) -> dict[str, Any]:
+        """The same of staging on all nodes of the job."""
+        return _named(self.stage_resources, names)
 
     def _results(self, names: Iterable[str]) -> list[str]:
         return [f"{self.results_dir}/{name}" for name in names]
@@ -279,6 +293,11 @@ class Graph:
         found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(self.study, verb)}"]
         more = [f"{counted(left, 'run has', 'runs have')} no result; go on: {command(self.study, verb)}"]
         return found * bool(failed) + more * bool(left)
+
+
+def _named(resources: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    assert set(resources) <= set(names), "a resource that the rule does not name"
+    return dict(resources)
 
 
 def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:

@@ -11,7 +11,7 @@ rule dataset_plan:
         name=GRAPH.name_of,
         spec=GRAPH.spec_of,
     message:
-        "dataset {params.name}: its source is listed"
+        "dataset {params.name}: list its source, once"
     shell:
         f"{BUILD} plan --name {{params.name}} --spec {{params.spec:q}} {BUILD_DIR} > {{log:q}} 2>&1"
 
@@ -26,9 +26,20 @@ rule dataset_shard:
     priority: GRAPH.data_priority
     threads: GRAPH.shard_threads(workflow.resource_settings.cores)
     resources:
-        **GRAPH.shard_resources,
+        # A small job of its own where each run is one, on a node that others use too; else nothing.
+        **GRAPH.shard_asks_for(
+            "nodes",
+            "cpus_per_task",
+            "mem_mb",
+            "runtime",
+            "slurm_partition",
+            "slurm_account",
+            "qos",
+            "constraint",
+            "slurm_extra",
+        ),
     message:
-        "dataset {wildcards.dataset}: shard {wildcards.shard} is built"
+        "dataset {wildcards.dataset}: read and encode samples -> shard {wildcards.shard} on storage"
     shell:
         f"{BUILD} shard --index {{wildcards.shard}} {BUILD_DIR} > {{log:q}} 2>&1"
 
@@ -42,7 +53,7 @@ rule dataset:
         f"{DATASETS}/.build/{{dataset}}/logs/dataset.log",
     priority: GRAPH.data_priority
     message:
-        "dataset {wildcards.dataset}: its manifest is written"
+        "dataset {wildcards.dataset}: put the shards together, write the manifest with all hashes"
     shell:
         f"{BUILD} finish {BUILD_DIR} --datasets-dir {shlex.quote(DATASETS)} > {{log:q}} 2>&1"
 
@@ -57,8 +68,8 @@ rule stage:
         f"{RESULTS}/logs/stage-{{job}}-{{dataset}}.log",
     priority: GRAPH.data_priority
     resources:
-        **GRAPH.stage_resources,
+        **GRAPH.stage_asks_for("nodes"),  # all of the job: no run stands beside it
     message:
-        "dataset {wildcards.dataset}: staged on all nodes of the job"
+        "dataset {wildcards.dataset}: stage storage -> the local disks of all nodes of the job, read once"
     shell:
         f"{STAGE} --dataset {{wildcards.dataset}} --output {{output:q}} 2> {{log:q}}"

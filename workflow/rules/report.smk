@@ -21,7 +21,7 @@ rule collect:
     params:
         study=GRAPH.digest,
     message:
-        "the records are collected"
+        "report: records of all runs -> records.parquet, one row per run"
     shell:
         f"{REPORT} collect > {{log:q}} 2>&1"
 
@@ -35,7 +35,7 @@ rule tables:
     log:
         f"{RESULTS}/logs/tables.log",
     message:
-        "the tables are made"
+        "report: records.parquet -> tables, with speed-up and efficiency"
     shell:
         f"{REPORT} tables > {{log:q}} 2>&1"
 
@@ -49,7 +49,7 @@ rule plots:
     log:
         f"{RESULTS}/logs/plots.log",
     message:
-        "the plots are drawn"
+        "report: records.parquet -> plots"
     shell:
         f"{REPORT} plots > {{log:q}} 2>&1"
 
@@ -63,6 +63,6 @@ rule page:
     log:
         f"{RESULTS}/logs/page.log",
     message:
-        "the report is written"
+        "report: records and plots -> report.html"
     shell:
         f"{REPORT} page > {{log:q}} 2>&1"

@@ -1,4 +1,5 @@
-# One run = one job = one allocation = one supervisor, which stages, trains, collects, pushes and releases.
+# One run = one job = one allocation = one supervisor. It stages the dataset on its nodes, trains, collects the result, pushes it to storage
+# and releases the nodes. These steps are the supervisor's own (workflow/run/supervisor), so that they share nodes, ports and clock.
 
 
 # What Snakemake is told of is a receipt: that the result which was asked for is on storage. The record itself is written by the one who
@@ -15,11 +16,28 @@ rule stage_train_push:
     priority: GRAPH.priority_of
     threads: GRAPH.run_threads(workflow.resource_settings.cores)
     resources:
-        **GRAPH.run_resources,
+        # What the job asks of the scheduler; what the site file does not state is left out. Without a scheduler a run asks for nothing.
+        **GRAPH.run_asks_for(
+            "nodes",  # of the cell
+            "gres",  # GPUs of each node
+            "cpus_per_task",  # cores of each node
+            "mem_mb",  # memory of each node; 0: all of it
+            "runtime",  # minutes: walltime of the study, deadline_margin of the site, one minute to start
+            "slurm_partition",  # queue of the site
+            "slurm_account",
+            "qos",
+            "constraint",
+            "mpi",  # srun, with several nodes: the run starts its own step on each of them
+            "tasks",
+            "tasks_per_gpu",
+            "slurm_extra",  # whole nodes unless share_nodes, directives of the site
+        ),
     params:
         words=GRAPH.words_of,
+        stage=GRAPH.stage_words_of,
+        train=GRAPH.train_words_of,
     message:
-        "run {params.words}: stage, train, push"
+        f"run {{params.words}}: stage {{params.stage}}; {{params.train}}; push -> {RESULTS}/runs"
     shell:
         f"{RUN} --run {{wildcards.run}} 2> {{log:q}}"
 
@@ -32,6 +50,6 @@ rule image:
         f"{RESULTS}/logs/images-{{images}}.log",
     priority: GRAPH.data_priority
     message:
-        "images: pinned and archived on storage"
+        "images: pin what their names mean, archive them -> storage, from which every node loads them"
     shell:
         f"{IMAGE} --output {{output:q}} 2> {{log:q}}"

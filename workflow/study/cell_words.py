@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import PurePath
 from typing import Any, Final
 
 from base.units import counted
@@ -30,6 +31,17 @@ def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run],
         return ", ".join([cell.model, *told, f"batch {cell.batch_size}", _size(cell, site), *repeat])
 
     return words
+
+
+def stage_words(cell: Cell) -> str:
+    """What a run stages, and where to: `photos -> local disks of 2 nodes`."""
+    return f"{cell.dataset} -> local disk{'' if cell.nodes == 1 else 's'} of {counted(cell.nodes, 'node')}"
+
+
+def train_words(cell: Cell, site: Site) -> str:
+    """What a run starts, and on what: `train with docker pytorch on 2 x 8 GPUs`."""
+    unit, units = ("GPU", "GPUs") if device_of(cell.device, site) == "cuda" else ("process", "processes")
+    return f"{cell.mode} with {site.engine} {PurePath(cell.framework).name} on {cell.nodes} x {counted(cell.gpus_per_node, unit, units)}"
 
 
 def _size(cell: Cell, site: Site) -> str:
