@@ -33,13 +33,16 @@ from workflow.run.record.events import read_events
 from workflow.run.record.performance import thinned
 from workflow.run.record.run_record import measured
 
-CELL = scaling_cells(nodes=[2])[0]
+CELL = scaling_cells(nodes=[2], steps=[{"warmup": 10, "measured": 120}])[0]
+STEP_S = 0.32
 RUN = f"{CELL['cell_id']}-r1"
 
 
 def events(rank: int, first: int = 0, steps: int = 130) -> str:
     """The lines of a rank whose steps take a little longer now and then."""
-    lines: list[dict[str, Any]] = [{"event": "run_start", "parameters": 10, "provenance": {}}]
+    lines: list[dict[str, Any]] = [
+        {"event": "run_start", "parameters": 10, "provenance": {}, "framework": "pytorch", "framework_version": "2.13.0"}
+    ]
     now = 0
     for step in range(first, first + steps):
         seconds = 0.3 + 0.01 * ((step * 7 + rank) % 5)
@@ -66,7 +69,7 @@ def attempt(results: Path, number: int = 1, first: int = 0, **changes: Any) -> d
         if path.is_file()
     ]
     parts = {"performance": found["performance"], "training": found["training"], "files": files, **changes}
-    record = make_record(CELL, attempt=number, **parts)
+    record = make_record(CELL, attempt=number, step_s=STEP_S, **parts)
     publish(results, record)
     return record
 
@@ -328,7 +331,7 @@ def test_a_published_record_that_is_gone_or_old_is_named_unless_its_run_goes_on(
 
 
 def test_an_earlier_result_that_is_gone_is_named(results: Path) -> None:
-    attempt(results, 3, result_number=2, resumed_from={"attempt": 1, "step": 130, "used_s": 60.0})
+    attempt(results, 3, 130, result_number=2, resumed_from={"attempt": 1, "step": 130, "used_s": 60.0})
     shutil.rmtree(results / "runs" / RUN / "attempts" / "1")
     where = results / "runs" / RUN / "attempts"
     assert verify_runs(results).findings == [

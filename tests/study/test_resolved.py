@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -46,8 +47,20 @@ def test_the_study_file_is_stored_as_it_was_typed(tmp_path: Path) -> None:
     publish_resolved(study)
     assert stored.stat().st_mtime_ns == before.st_mtime_ns, "written once per content"
     study.path.write_text(f"# only a comment is new\n{study.path.read_text()}")
-    assert not publish_resolved(load_study(study.path, str(tmp_path / "site.yaml"))), "the study itself is what it was"
+    assert publish_resolved(load_study(study.path, str(tmp_path / "site.yaml")))
     assert stored.read_text() == study.path.read_text()
+    last = read_resolved(study.results_dir)["history"][-1]
+    assert last["file_sha256"] == hashlib.sha256(stored.read_bytes()).hexdigest(), "`slipway verify` compares the two"
+
+
+def test_a_copy_of_the_study_file_leaves_the_one_of_the_owner(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    publish_resolved(study)
+    typed = study.path.read_text()
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(f"# another comment\n{typed}")
+    publish_resolved(load_study(copy, str(tmp_path / "site.yaml")), runs=False)
+    assert (study.results_dir / "study.yaml").read_text() == typed
 
 
 def test_content(tmp_path: Path) -> None:

@@ -286,6 +286,7 @@ def verify(
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: each directory.")] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", min=0, help="Begin no run after so many minutes; default: no limit.")
     ] = None,
@@ -293,7 +294,7 @@ def verify(
     """Read every record and pushed file back, compute the numbers again from the events, and compare; exit 19 if one differs."""
     from workflow.commands import verify as command
 
-    command.main(study, site, places or [], minutes)
+    command.main(study, site, places or [], minutes, out)
 
 
 @app.command(cls=Ours)

@@ -18,8 +18,9 @@ MOST_SHOWN: Final = 200
 
 
 @all_kept()
-def main(study: Path, site: str | None, directories: Sequence[Path], minutes: float | None) -> None:
-    """Print what is wrong, one line each, and what was verified. Raises RecordError unless all was verified and is as it was written."""
+def main(study: Path, site: str | None, directories: Sequence[Path], minutes: float | None, out: Path | None = None) -> None:
+    """Print what is wrong, one line each, and what was verified. `out`: where tables and page lie, else in each directory.
+    Raises RecordError unless all was verified and is as it was written."""
     results = results_as_they_are(study, site, directories)
     report_outputs()
     from workflow.report.verified import Verified, summary
@@ -31,9 +32,9 @@ def main(study: Path, site: str | None, directories: Sequence[Path], minutes: fl
     for directory in results:
         with progress(f"verify {directory.name}", "runs", forks=True) as seen:
             total.add(verify_runs(directory, until, seen))
-    for directory in results:  # after all runs, which are looked at in forked children: this starts threads
+    for directory in results if out is None else [out]:  # after all runs, which are looked at in forked children: this starts threads
         left = total.silent or (until is not None and time.monotonic() >= until)
-        total.add(Verified(left_outputs=1) if left else verify_outputs(directory))
+        total.add(Verified(left_outputs=1) if left else verify_outputs(directory, results if out else ()))
     for sentence in total.findings[:MOST_SHOWN]:
         show.line(sentence)
     if more := and_more(len(total.findings), MOST_SHOWN):

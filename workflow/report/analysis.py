@@ -24,6 +24,8 @@ class Summary:
 
     ends: Mapping[str, int]
     left_out: int
+    without_study: bool = False
+    """Whether there is a directory without study.json: which of its runs are missing is not known."""
 
     @property
     def num_runs(self) -> int:
@@ -50,6 +52,7 @@ class Summary:
             if counts:
                 detail = "" if name in counts else f" ({', '.join(f'{count} {status}' for status, count in counts.items())})"
                 text += f", {sum(counts.values())} {name}{detail}"
+        text += "; without study.json nobody knows which runs are missing" if self.without_study else ""
         return text + (f"; {self.left_out} left out: the study no longer asks for them" if self.left_out else "")
 
     def _failed(self) -> tuple[str, ...]:
@@ -136,5 +139,9 @@ def analyse(collection: Collection) -> Analysis:
         sources=collection.sources,
         cells=cells,
         comparisons=compare(cells, collection.sources[0].baseline),
-        summary=Summary(ends=dict(sorted(ends.items())), left_out=sum(source.left_out for source in collection.sources)),
+        summary=Summary(
+            ends=dict(sorted(ends.items())),
+            left_out=sum(source.left_out for source in collection.sources),
+            without_study=not all(source.has_study for source in collection.sources),
+        ),
     )

@@ -97,6 +97,7 @@ def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
         site_keys=resolved.site_keys,
         baseline=resolved.baseline,
         has_study=study is not None,
+        file_sha256=resolved.file_sha256,
         left_out=len(there - set(runs)),
     )
     return source, _joined(rows, resolved)

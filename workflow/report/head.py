@@ -18,6 +18,10 @@ from workflow.report.statistics import Estimate
 from workflow.report.tables import SLOWED, baseline_text
 
 MOST_KINDS: Final = 3
+NOT_WHOLE: Final = (
+    "this page shows the runs whose records are left, and nobody knows which others there were, what was asked for, or what the "
+    "baseline is."
+)
 
 
 def lead(analysis: Analysis) -> str:
@@ -52,7 +56,7 @@ def tiles(analysis: Analysis) -> list[dict[str, str]]:
         {
             "value": f"{summary.ok} / {summary.num_runs}",
             "text": "runs measured",
-            "kind": "good" if summary.ok == summary.num_runs else "",
+            "kind": "good" if summary.ok == summary.num_runs and not summary.without_study else "",
             "to": "runs",
         },
         {"value": str(summary.failed_rows), "text": "failed rows", "kind": "bad" if summary.failed_rows else "", "to": "failures"},
@@ -75,7 +79,13 @@ def tiles(analysis: Analysis) -> list[dict[str, str]]:
 
 
 def findings(analysis: Analysis) -> list[str]:
-    """The best speed-up with all that speaks against it, and how many runs stand behind a cell."""
+    """What is not known, the best speed-up with all that speaks against it, and how many runs stand behind a cell."""
+    places = ", ".join(source.path for source in analysis.sources if not source.has_study)
+    unknown = [printable(f"study.json is missing in {places}: {NOT_WHOLE}")] if places else []
+    return [*unknown, *_found(analysis)]
+
+
+def _found(analysis: Analysis) -> list[str]:
     best = _best(analysis)
     if best is None or best.speedup is None or best.efficiency is None or best.partner is None:
         return ["There is no comparison with a baseline yet: a speed-up needs a measured run of the baseline and of another cell."]

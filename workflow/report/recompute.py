@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from workflow.report.recheck import rechecked
 from workflow.report.watched import Told
 from workflow.run.record.continuation import joined
 from workflow.run.record.events import read_events
@@ -32,8 +33,10 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
     for index, node in enumerate(record["nodes"]):
         if node.get("load") is not None:
             yield from _unequal(f"nodes[{index}].load", node["load"], seen.get(index))
+    own = found
     if record["resumed_from"] is not None and earlier is not None:
         found = joined(found, {**earlier, "step": record["resumed_from"]["step"]})
+    yield from rechecked(record, own, found)
     for part in PARTS:
         said, again = record[part], found[part]
         if part == "performance" and said is not None and again is not None and said.get("samples") is None:

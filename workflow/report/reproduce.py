@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -31,6 +32,10 @@ _UNITS: Final = {
     "bytes_per_s": "B",
 }
 _DEFAULTS: Final = {field.name: field.default for field in fields(Site) if field.default is not MISSING}
+CHANGED: Final = (
+    "The file that lies beside the results is not the one that made them: its digest differs from that in study.json, which has all that "
+    "the runs came to. "
+)
 HOW: Final = (
     ("samples/s", "samples of the measured window over its wall time, that of the slowest process; mode infer: the sum of the own"),
     ("step time", "median over the measured steps of the slowest process's time; warm-up steps are left out"),
@@ -56,7 +61,7 @@ def reproduction(analysis: Analysis) -> tuple[Block, ...]:
 def study_text(source: Source) -> str | None:
     """The study file as it was typed, stored beside the results; None where an older version left none."""
     try:
-        return read_content(Path(source.path, STUDY_SOURCE), max_bytes=MAX_BYTES).decode(errors="replace")
+        return read_content(Path(source.path, STUDY_SOURCE), max_bytes=MAX_BYTES).decode(errors="surrogateescape")
     except RecordError:
         return None
 
@@ -95,10 +100,12 @@ def _of_source(analysis: Analysis, source: Source) -> tuple[Block, ...]:
     chosen = site if own else "local"
     scheduled = source.site_keys.get("scheduler", "local") != "local"
     runs = f"slipway submit {study} --site {chosen} --wait" if scheduled else f"slipway run {study} --site {chosen}"
+    changed = source.file_sha256 is not None and hashlib.sha256(typed.encode(errors="surrogateescape")).hexdigest() != source.file_sha256
+    how = "changed since the last run" if changed else "as it was typed"
     blocks = [
         Block(
-            title=printable(f"The study file, as it was typed{of}"),
-            text="Relative paths in it are relative to the file.",
+            title=printable(f"The study file, {how}{of}"),
+            text=f"{CHANGED if changed else ''}Relative paths in it are relative to the file.",
             code=_file(study, typed),
         )
     ]

@@ -31,6 +31,7 @@ class Source:
     site_keys: Mapping[str, Any] = field(default_factory=dict)
     baseline: Mapping[str, Any] = field(default_factory=dict)
     has_study: bool = True
+    file_sha256: str | None = None
     left_out: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -47,6 +48,8 @@ class StudyFile:
     baseline: Mapping[str, Any]
     cells: Mapping[str, Mapping[str, Any]]
     runs: Mapping[str, tuple[str, int]]
+    file_sha256: str | None = None
+    """Of the study file as it was when it last ran; None where an older version left none."""
 
 
 def read_study(directory: Path) -> StudyFile | None:
@@ -70,9 +73,16 @@ def read_study(directory: Path) -> StudyFile | None:
             baseline=content.get("baseline") or {},
             cells=cells,
             runs=runs,
+            file_sha256=_file_sha256(content.get("history")),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} is no resolved study ({type(error).__name__}: {error}); remove it and plan the study again") from error
+
+
+def _file_sha256(history: Any) -> str | None:
+    last = history[-1] if isinstance(history, list) and history else None
+    found = last.get("file_sha256") if isinstance(last, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def check_directory(directory: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +17,9 @@ from base.jsonfile import read_content
 from base.limited import call_limited
 from base.names import is_name
 from base.seal import seal_state
+from workflow.report.asked import CELL_FILE, Asked, differences_from_cell_file, differences_from_study, read_asked
 from workflow.report.recompute import differences
-from workflow.report.sources import check_directory, read_study
+from workflow.report.sources import check_directory
 from workflow.report.verified import Verified, from_json, to_json
 from workflow.report.watched import SILENCE_S, Told, each_run
 from workflow.run.record.attempts import ASIDE, MAX_BYTES, names
@@ -34,10 +36,10 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     """Every run below `results`, several at once; `seen(done, in all)` after each. `until`: by the monotonic clock; then no run is begun.
     Reads every byte, and waits for none longer than SILENCE_S. Raises RecordError where `results` holds none, StorageError where that takes
     too long."""
-    runs, missing = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
-    total = from_json(missing)
+    runs, missing, study = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
+    total, asked = from_json(missing), Asked(**study)
     done = 0
-    for found in each_run(results / "runs", runs, verify_run, until):
+    for found in each_run(results / "runs", runs, lambda directory, told: verify_run(directory, told, asked), until):
         total.add(found)
         done += found.runs + found.silent + found.unread
         if seen is not None:
@@ -45,19 +47,16 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     return total
 
 
-def _listed(results: Path) -> tuple[list[str], dict[str, Any]]:
-    """The runs that are there; and, of those that study.json names, how many have no directory, or a finding where it cannot be read."""
+def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """The runs that are there; of those that study.json names, how many have no directory, and what is to be said of it; what it asks."""
     check_directory(results)
     there = sorted(name for name in names(str(results / "runs")) if is_name(name))
-    try:
-        study = read_study(results)
-    except RecordError as error:
-        return there, to_json(Verified(findings=[str(error)]))
-    return there, to_json(Verified(without=len(study.runs.keys() - set(there)) if study else 0))
+    asked, findings = read_asked(results)
+    return there, to_json(Verified(without=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
 
 
-def verify_run(directory: Path, told: Told) -> Verified:
-    """One run; `told` is called with each file before it is read, and after each block of it."""
+def verify_run(directory: Path, told: Told, asked: Asked) -> Verified:
+    """One run, of which `asked` may know the cell; `told` is called with each file before it is read, and after each block of it."""
     told(directory)
     found = Verified(runs=1)
     places = (directory, directory / "attempts", *(directory / "attempts").glob("[1-9]*"))
@@ -75,7 +74,9 @@ def verify_run(directory: Path, told: Told) -> Verified:
             _believed(found, told, path, int(beside[1]))
     records = {number: read_value(content, losses=True) for number, content in contents.items()}
     for number, record in records.items():
-        found.findings += list(_attempt(found, told, directory / "attempts" / str(number), record, records))
+        path = directory / "attempts" / str(number)
+        found.findings += [f"{path / RECORD}: {text}" for text in differences_from_study(record, asked)]
+        found.findings += list(_attempt(found, told, path, record, records))
     found.findings += _published(found, told, directory, contents, records)
     found.without += not found.records
     return found
@@ -145,9 +146,11 @@ def _attempt(
     if not whole:
         return  # numbers of damaged files say nothing about the record
     try:
+        told(directory / CELL_FILE)
+        yield from (f"{directory / RECORD}: {text}" for text in differences_from_cell_file(record, directory))
         yield from (f"{directory / RECORD}: {text}" for text in differences(record, directory, earlier, told))
         found.recomputed += 1
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecordError) as error:
         yield f"{directory / RECORD}: its numbers cannot be computed again: {type(error).__name__}: {error}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import polars as pl
 
 from base.errors import RecordError
 from base.jsonfile import read_content
-from base.units import counted
+from base.units import counted, some
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import Collection, collect, read_records
 from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FILE, TABLE_FILES
@@ -19,13 +19,16 @@ from workflow.report.page import page
 from workflow.report.sources import Source
 from workflow.report.tables import TABLES
 from workflow.report.verified import Verified
+from workflow.study.paths import STUDY_FILE
 
 AGAIN = "`slipway tables` makes it anew"
+MOST_GONE = 6
 PAGE_AGAIN = "`slipway report` makes it anew"
 
 
-def verify_outputs(out: Path) -> Verified:
-    """One finding for every file in `out` that is not what the records give, or is missing beside others; nothing where there are none."""
+def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
+    """One finding for every file in `out` that is not what the records give, or is missing beside others; nothing where there are none.
+    `directories`: where the records lie by now; else where they lay when the tables were made."""
     path = out / RECORDS_FILE
     made = [name for name in (*TABLE_FILES, *PLOT_FILES, PAGE_FILE) if (out / name).exists()]
     if not path.exists():
@@ -33,30 +36,58 @@ def verify_outputs(out: Path) -> Verified:
         return Verified(findings=gone)
     try:
         there = read_records(path)
-        now = collect(_directories(out, there))
+        now = collect(_directories(out, there, directories))
     except RecordError as error:
         return Verified(findings=[str(error)])
+    if traces := list(_last_traces(path, there, now)):
+        return Verified(findings=traces)
     if different := _rows_that_differ(there, now):
         return Verified(findings=[f"{path}: {different}; it is older than the records, or was changed; {AGAIN}"])
     analysis = analyse(now)
     findings = [
         *(_tables(analysis, out) if set(TABLE_FILES) & set(made) else []),
         *(_plots(analysis, out) if set(PLOT_FILES) & set(made) else []),
-        *(_page(analyse(replace(now, sources=there.sources)), out) if PAGE_FILE in made else []),  # it tells where it was made
+        *(
+            _page(analyse(replace(now, sources=there.sources)), out, None if _is_beside(out) else out) if PAGE_FILE in made else []
+        ),  # it tells where it was made
     ]
     return Verified(outputs=1 + len(made), findings=findings)
 
 
-def _directories(out: Path, there: Collection) -> list[Path]:
+def _is_beside(out: Path) -> bool:
+    """Whether tables and records are in one directory."""
+    return (out / "runs").is_dir() or (out / STUDY_FILE).exists()
+
+
+def _directories(out: Path, there: Collection, directories: Sequence[Path]) -> list[Path]:
     """Where the records lie. Those of one study are the ones beside the file: the directory may have been moved or copied since, and what
     then lies where it was made says nothing about it."""
-    if len(there.sources) == 1 and (out / "runs").is_dir():
+    if len(there.sources) == 1 and _is_beside(out):
         return [out]
+    if len(there.sources) == len(directories):
+        return list(directories)
     return [Path(source.path) for source in there.sources]
 
 
+def _last_traces(path: Path, there: Collection, now: Collection) -> Iterator[str]:
+    """What the records that were collected know, and nothing else does any more: to make tables anew would end that."""
+    if all(source.has_study for source in there.sources) and not all(source.has_study for source in now.sources):
+        runs = counted(there.frame["run_id"].n_unique(), "run")
+        yield f"{path}: not compared, since study.json is missing: this is the last that tells of its {runs}, so keep it until that is back"
+    keys = ["source", "run_id"]
+    had = there.frame.filter(pl.col("record").is_not_null())
+    have = now.frame.filter(pl.col("record").is_not_null() | (pl.col("num_attempts") > 0))
+    gone = had.join(have, on=keys, how="anti", nulls_equal=True)
+    if not gone.is_empty():
+        shown = some([f"{run} ({end})" for run, end in gone.select("run_id", "status").iter_rows()], MOST_GONE)
+        yield (
+            f"{path}: it has {counted(len(gone), 'run')} of which nothing is there any more: {shown}; this is the last that tells of them: "
+            "keep a copy before any tables are made anew"
+        )
+
+
 def _without_paths(collection: Collection) -> list[Source]:
-    return [replace(source, path="") for source in collection.sources]
+    return [replace(source, path="", file_sha256=None) for source in collection.sources]
 
 
 def _tables(analysis: Analysis, out: Path) -> Iterator[str]:
@@ -80,7 +111,7 @@ def _plots(analysis: Analysis, out: Path) -> Iterator[str]:
                 yield f"{file}: {problem}; {PAGE_AGAIN}"
 
 
-def _page(analysis: Analysis, out: Path) -> Iterator[str]:
+def _page(analysis: Analysis, out: Path, page_dir: Path | None) -> Iterator[str]:
     """The page shows the plots that lie beside it: those are compared by themselves."""
     file = out / PAGE_FILE
     try:
@@ -88,7 +119,7 @@ def _page(analysis: Analysis, out: Path) -> Iterator[str]:
     except (RecordError, UnicodeDecodeError) as error:
         yield f"{file}: not verified, since a plot that it shows is not there: {error}; {PAGE_AGAIN}"
         return
-    if problem := _problem(file, page(analysis, svgs).encode()):
+    if problem := _problem(file, page(analysis, svgs, page_dir).encode()):
         yield f"{file}: {problem}; {PAGE_AGAIN}"
 
 

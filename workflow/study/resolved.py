@@ -83,8 +83,8 @@ def publish_resolved(study: Study, now: datetime | None = None, *, adopt: bool =
 def publish_content(
     results_dir: Path | str, content: Mapping[str, Any], typed: str, origin: Mapping[str, Any], now: datetime | None = None
 ) -> bool:
-    """Write study.json if its content or its owner changed, adding one line to its history; False when it says the same already. Beside
-    it, the study file as it was typed: also where only its comments have changed. `origin`: see origin_of().
+    """Write study.json if its content, its owner or the owner's file changed, be it a comment, adding one line to its history; False when
+    it says the same already. Beside it, the owner's study file as it was typed. `origin`: see origin_of().
 
     Raises OSError when storage does not let us; ConfigError when the results are those of another file, unless these are to be adopted;
     RecordError when an unreadable study.json is in the way.
@@ -96,14 +96,15 @@ def publish_content(
     time = (now or datetime.now(UTC)).isoformat(timespec="seconds")
     while True:
         version = {"sha256": digest, **kept_of(origin, history)}
-        if history and all(history[-1].get(key) == version.get(key) for key in ("sha256", "path")):
+        if history and all(history[-1].get(key) == version.get(key) for key in ("sha256", "path", "file_sha256")):
             break
         refuse_other_file(directory, origin, history)
         directory.mkdir(parents=True, exist_ok=True)
         history.append(_claimed(directory, len(history) + 1, {**version, "time": time}))
     if changed := len(history) > known:
         publish(target, _text({**content, "history": history}))
-    _publish_source(directory / STUDY_SOURCE, typed.encode())
+    if version.get("file_sha256", origin["file_sha256"]) == origin["file_sha256"]:  # a copy that owns nothing leaves the owner's file
+        _publish_source(directory / STUDY_SOURCE, typed.encode())
     return changed
 
 

@@ -1,0 +1,94 @@
+"""What a record says of itself, asked again of what it holds: marks, warnings, provenance, the sum of its steps. Pure, and of one record.
+
+A mark that was taken out of a sealed record is no number that differs, and a table would show the number without it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from workflow.report.lint import BUDGET_MISMATCH
+from workflow.run.record.busy import busy, others_seen
+from workflow.run.record.columns import BESIDE
+from workflow.run.record.outcome import Ending
+from workflow.run.record.run_record import MAX_WARNINGS, network_warnings, window_warnings
+from workflow.run.record.told_check import clock_warnings
+
+LEAST_S: Final = 0.001
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
+
+
+def rechecked(record: Mapping[str, Any], own: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """One sentence for each thing that does not follow from the rest. `own`: of run_record.measured, of this attempt's events alone;
+    `found`: with what the attempt before it had measured."""
+    yield from _busy(record)
+    yield from _warnings(record, own, found)
+    yield from _sum(record)
+    if record["oversubscribed"] is False and (why := _crowded(record)):
+        yield f"oversubscribed is false, and {why}"
+    for key, value in sorted(own["provenance"].items()):
+        if record["provenance"].get(key) != value:
+            yield f"provenance.{key} is {_shown(record['provenance'].get(key))}, and its events tell {_shown(value)}"
+
+
+def _busy(record: Mapping[str, Any]) -> Iterator[str]:
+    """Older versions word a reason otherwise: where they do, the nodes are compared that have any."""
+    if "busy" not in record:
+        return
+    told, again = record["busy"] or [], busy(record["nodes"])
+    alike = [_NUMBER.sub("0", one) for one in told] == [_NUMBER.sub("0", one) for one in again]
+    if (alike and told != again) or _nodes_of(told) != _nodes_of(again):
+        yield f"busy says {_sentences(told)}, and the load of its nodes gives {_sentences(again)}"
+    if left := [one for one in told if one not in record["warnings"]]:
+        yield f"its warnings are without {_sentences(left)}, which busy says"
+    if others_seen(record["nodes"]) and record["exclusive"]:
+        yield "exclusive is true, and others were seen at work on its nodes while it measured"
+
+
+def _warnings(record: Mapping[str, Any], own: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """What must stand in it; of the others only the supervisor knew."""
+    if len(record["warnings"]) >= MAX_WARNINGS:
+        return
+    resumed = record["resumed_from"]
+    must = [
+        *network_warnings(record["preflight"]),
+        *window_warnings(Ending(status=record["status"]), record["cell"], found, None if resumed is None else resumed["step"]),
+        *clock_warnings(own, record["steps_s"]["train"], record["cell"]["mode"]),
+        *own["warnings"],
+    ]
+    if left := [one for one in must if one not in record["warnings"]]:
+        yield f"its warnings are without {_sentences(left)}, which its events give (an older version may not have seen that)"
+
+
+def _sum(record: Mapping[str, Any]) -> Iterator[str]:
+    total = sum(seconds or 0.0 for step, seconds in record["steps_s"].items() if step not in ("login", BESIDE))
+    if abs(total - record["run_s"]) > max(BUDGET_MISMATCH * record["run_s"], LEAST_S):
+        yield f"run_s is {record['run_s']}, and the steps stage to release add up to {total:.6f}"
+
+
+def _crowded(record: Mapping[str, Any]) -> str:
+    """In words, what shared cores; of GPUs' processes the cores are no measure."""
+    owners: dict[tuple[str, int], set[str]] = defaultdict(set)
+    processes = record["cell"]["gpus_per_node"]
+    for node in record["nodes"]:
+        for core in node.get("cores") or ():
+            owners[node["hostname"], core].add(node["name"])
+        if record["device"] == "cpu" and node.get("cores") and processes > len(node["cores"]):
+            return f"{processes} processes of {node['name']} had {len(node['cores'])} cores"
+    shared = [names for names in owners.values() if len(names) > 1]
+    return f"{' and '.join(sorted(shared[0])[:2])} had cores in common" if shared else ""
+
+
+def _nodes_of(sentences: Sequence[str]) -> set[str]:
+    return {sentence.partition(":")[0] for sentence in sentences}
+
+
+def _sentences(values: Sequence[str]) -> str:
+    return f"{'; '.join(map(repr, values[:2]))[:400]}{f' and {len(values) - 2} more' if len(values) > 2 else ''}" if values else "nothing"
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else repr(value)[:80]
