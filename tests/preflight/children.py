@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from base.challenge import new_token
 from cluster.preflight.schedule import exchange_bytes, exchange_s
 from cluster.types import Allocation, Node
+from workflow.run.link import orders
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.nodes import Nodes
-from workflow.run.supervisor.preflight import Preflight
+from workflow.run.supervisor.preflight import A, Preflight
 
 ROOT = Path(__file__).parents[2]
 ARGV = [sys.executable, "-P", "-m", "cluster.preflight"]
@@ -103,14 +106,15 @@ class Direct(Preflight):
         self._children = children
         self.asked = 0
 
-    def _tell(self, orders: Sequence[dict[str, Any] | None]) -> None:
-        for index, order in enumerate(orders):
+    def _tell(self, own: Sequence[orders.Listen | orders.Reach | orders.Measure | None]) -> None:
+        for index, order in enumerate(own):
             if order is not None:
-                self._children.send(index, **order, **({"token": self._children.tokens[index]} if order["do"] == "listen" else {}))
+                token = {"token": self._children.tokens[index]} if isinstance(order, orders.Listen) else {}
+                self._children.send(index, **msgspec.to_builtins(order), **token)
         self.asked += 1
 
-    def _answers(self, kind: str, limit_s: float) -> list[dict[str, Any]]:
-        return self._children.hear()
+    def _answers(self, kind: type[A], limit_s: float) -> list[A]:
+        return [msgspec.convert(answer, kind) for answer in self._children.hear()]
 
     def _ended(self, ending: Ending) -> None:
         raise Ended(f"{ending.status}: {ending.reason}")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from base.errors import ConfigError, StagingError
 from base.userpath import expanded, expanded_path
+from cluster.types import Allocation, Node
 from workflow.commands.caches import cache_here, caches_here
 from workflow.doctor.checks import check_path_of_cache
 from workflow.doctor.node import check_own_cache
+from workflow.run.link.orders import Image, Plan, RanksPlan
 from workflow.run.node.workdir import with_own_cache
 from workflow.study.site import Site
 from workflow.study.site_file import read_site
@@ -39,17 +40,28 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path, name: str) -> None:
         site(tmp_path, "/work", f"/work/${name}", "local")
 
 
+def make_plan(cache: str, ranks: RanksPlan | None) -> Plan:
+    node = Node(name="n0", hostname="h", address="127.0.0.1")
+    allocation = Allocation(scheduler="slurm", job_id="1", nodes=(node,), device="cpu", exclusive=True)
+    names = {"tag": "t", "run_id": "r", "run_dir": "/r", "source": "/s", "engine": "bare", "cache": cache}
+    limits = {"cache_max_bytes": None, "bytes_per_s": None}
+    return Plan(allocation=allocation, cell_document={}, group=False, ranks=ranks, **names, **limits)  # type: ignore[arg-type]
+
+
 def test_the_cache_is_what_it_is_on_the_node(tmp_path: Path) -> None:
     found = site(tmp_path, "/work", "$SLURM_TMPDIR/$USER")
     assert Site.from_json(found.to_json()).cache.path == Path("$SLURM_TMPDIR/$USER")
-    orders: dict[str, Any] = {"cache": str(found.cache.path), "image": {"archive": "a", "cache": str(found.cache.path)}, "tag": "t"}
-    node = {"SLURM_TMPDIR": "/nvme/7", "USER": "ada"}
-    assert with_own_cache(orders, node) == {"cache": "/nvme/7/ada", "image": {"archive": "a", "cache": "/nvme/7/ada"}, "tag": "t"}
-    assert with_own_cache({"cache": "/local", "image": None}, {}) == {"cache": "/local", "image": None}
+    image = Image(archive="a", cache=str(found.cache.path), may_pull=False, credentials=None)
+    plan = make_plan(str(found.cache.path), RanksPlan(framework={}, image=image, beat_s=60, init_s=60))
+    own = with_own_cache(plan, {"SLURM_TMPDIR": "/nvme/7", "USER": "ada"})
+    assert own.ranks is not None
+    assert own.ranks.image == Image(archive="a", cache="/nvme/7/ada", may_pull=False, credentials=None)
+    assert (own.cache, own.tag) == ("/nvme/7/ada", "t")
+    assert with_own_cache(make_plan("/local", None), {}) == make_plan("/local", None)
     with pytest.raises(StagingError, match=r"cache.path of the site file: '\$SLURM_TMPDIR/\$USER': \$SLURM_TMPDIR is not set on "):
-        with_own_cache(orders, {"USER": "ada"})
+        with_own_cache(plan, {"USER": "ada"})
     with pytest.raises(StagingError, match="is 'relative/ada' on .*, which does not begin with a /"):
-        with_own_cache(orders, {"SLURM_TMPDIR": "relative", "USER": "ada"})
+        with_own_cache(plan, {"SLURM_TMPDIR": "relative", "USER": "ada"})
 
 
 def test_this_machine_is_the_node_of_the_local_scheduler(tmp_path: Path) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import pytest
 
 from base.errors import NotEnoughSpace, StorageError
+from cluster.types import Node
+from workflow.run.link import said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.orders import Look
 from workflow.run.node import orders
 from workflow.run.node.orders import NodeWork
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.supervisor import training as training_module
+from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.training import Training
 
 
@@ -104,43 +107,31 @@ def test_a_child_dies_with_its_parent() -> None:
     os.close(reader)
 
 
-class Node:
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.said: dict[str, Any] = {}
-        self.node = type("N", (), {"name": f"n{index}"})
-
-    def has_said(self, what: str) -> bool:
-        return what in self.said
-
-
 class Crowd:
     """Stands in for the node programs: those in `answering` tell how they are when asked."""
 
     def __init__(self, count: int, answering: set[int]) -> None:
-        self.all = [Node(index) for index in range(count)]
+        self.all = [NodeHandle(index, Node(name=f"n{index}", hostname="h", address="127.0.0.1")) for index in range(count)]
         self.answering = answering
 
-    def present(self) -> list[Node]:
+    def present(self) -> list[NodeHandle]:
         return self.all
 
-    def forget(self, *kinds: str) -> None:
+    def forget(self, *kinds: type[said.Message]) -> None:
         for node in self.all:
-            for kind in kinds:
-                node.said.pop(kind, None)
+            node.forget(*kinds)
 
-    def tell(self, do: str) -> None:
-        assert do == "look"
+    def tell(self, order: Look) -> None:
         for index in self.answering:
-            self.all[index].said["looks"] = {"looks": []}
+            self.all[index].note(said.Looks(looks=()))
 
 
 ECHO = "RuntimeError: Connection closed by peer [10.0.0.1]:1"
 
 
-def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: float = 100.0) -> dict[str, Any]:
+def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: float = 100.0) -> said.Exited:
     end = RankEnd(ranks=(rank,), host=f"n{rank}", exit_code=code, time=moment, last_lines=text)
-    return {"say": "exit", "end": list(end), "now": now}
+    return said.Exited(end=end, now=now)
 
 
 @pytest.fixture
@@ -202,23 +193,24 @@ def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
 
 
 def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, said = Loop(), list[tuple[str, dict[str, Any]]]()
-    work = NodeWork(loop, 0, lambda what, **fields: said.append((what, fields)), lambda: "")
+    loop, told = Loop(), list[said.Said]()
+    work = NodeWork(loop, 0, told.append, lambda: "")
     monkeypatch.setattr(orders, "LAST_PUSH_S", 0.05)
     work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
     work.told_to_end()
     assert work.pushing is not None
-    assert loop.until(lambda: bool(said), 20)
-    assert [what for what, _ in said] == ["failed"]
-    assert (said[0][1]["during"], work.pushing) == ("push", None)
-    assert "was told to end" in said[0][1]["message"]
+    assert loop.until(lambda: bool(told), 20)
+    (failed,) = told
+    assert isinstance(failed, said.Failed)
+    assert (failed.during, work.pushing) == ("push", None)
+    assert "was told to end" in failed.message
 
 
 def test_a_push_that_is_done_in_that_time_is_told_as_such() -> None:
-    loop, said = Loop(), list[tuple[str, dict[str, Any]]]()
-    work = NodeWork(loop, 0, lambda what, **fields: said.append((what, fields)), lambda: "")
+    loop, told = Loop(), list[said.Said]()
+    work = NodeWork(loop, 0, told.append, lambda: "")
     work.pushing = Call(loop, "push", list, timeout_s=20)
     work.pushing.then = work._pushed
     work.told_to_end()
-    assert loop.until(lambda: bool(said), 20)
-    assert said == [("pushed", {"files": []})]
+    assert loop.until(lambda: bool(told), 20)
+    assert told == [said.Pushed(files=())]

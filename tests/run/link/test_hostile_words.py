@@ -131,9 +131,12 @@ def in_the_supervisors_place(words: bytes) -> tuple[int, str]:
     [
         (b"nonsense\n", "a line that is not JSON"),
         (encode({"do": "dance"}), "no message of ours"),
-        (encode({"do": "plan", "allocation": {}}), "'plan' is none of ours: allocation: the key 'scheduler' is missing"),
-        (encode({"do": "start", "master": ["127.0.0.1", 1], "left_s": "1"}), "left_s: expected a number"),
-        (encode({"do": "end"}), "lacks 'pending'"),
+        (encode({"do": "plan", "allocation": {}}), "'plan' is none of ours: allocation: Object missing required field `scheduler`"),
+        (
+            encode({"do": "start", "master": ["127.0.0.1", 1], "left_s": "1"}),
+            "'start' is none of ours: left_s: Expected `float`",
+        ),
+        (encode({"do": "end"}), "'end' is none of ours: Object missing required field `pending`"),
         (b'{"more":"\\ud800"}\n{"more":null}\n', "a line that is not JSON"),
     ],
 )

@@ -2,83 +2,156 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import random
-import re
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
-from cluster.types import Allocation, Grant, Node
+from base.jsonfile import json_ascii
+from cluster.types import Allocation, ForeignUse, Grant, Node
 from tests.hostile import changed
-from workflow.run.link.messages import ORDERED, SAID, check
-from workflow.run.link.protocol import ProtocolError
-from workflow.run.node.program import _ORDERS
-from workflow.run.record.outcome import RankEnd
+from workflow.run.link import messages, orders, said
+from workflow.run.link.messages import decode_order, decode_said, encode
+from workflow.run.link.protocol import Decoder, ProtocolError
+from workflow.run.link.protocol import encode as lines_of
+from workflow.run.record.outcome import Look, RankEnd
 
-GRANT = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1)).to_json()
-ALLOCATION = Allocation(
+GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(ForeignUse("GPU-1", "python"),))
+ALLOCATION: Final = Allocation(
     scheduler="local", job_id="1", nodes=(Node(name="n0", hostname="h", address="127.0.0.1"),), device="cpu", exclusive=True
-).to_json()
-FACTS = {"hostname": "n0", "cpu_model": None, "memory_bytes": 1 << 30, "kernel": "6.1", "os": "Debian"}
-LOOK = {"rank": 0, "host": "n0", "phase": None, "step": 3, "silent_s": 1.5, "limit_s": 60, "state": "S", "last_lines": ""}
-STAGED: dict[str, Any] = {name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "seconds")}
-STAGED |= {"digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "foreign": [["", "not known"]]}
-SAYS: tuple[dict[str, Any], ...] = (
-    {"say": "ready", "facts": FACTS, "grant": GRANT, "pid": 7},
-    {"say": "ready", "facts": FACTS, "grant": None, "pid": 7},
-    {"say": "alive", "step": None},
-    {"say": "signal", "number": 15},
-    {"say": "failed", "during": "stage", "error": "StagingError", "message": "it broke"},
-    {"say": "preflight", "answer": {"say": "listening", "address": "127.0.0.1", "port": 4000}},
-    {"say": "preflight", "answer": {"say": "reached", "reached": [None, [0.001, None], [None, "no answer"]]}},
-    {"say": "preflight", "answer": {"say": "measured", "attempt": 0, "rates": [None, [1, 0.1, 0.0]], "all_reduce": None}},
-    {"say": "progress", "done": 1, "total": 2},
-    {"say": "listening", "address": "127.0.0.1", "port": 4000, "have": "none"},
-    {"say": "waiting"},
-    {"say": "loading", "seconds": 1.0},
-    {"say": "staged", **STAGED},
-    {"say": "staged", **STAGED, "image_id": "sha256:0", "image_s": 1.0},
-    {"say": "reserved", "address": "127.0.0.1", "port": 61001},
-    {"say": "exit", "end": list(RankEnd(ranks=(0,), host="n0", exit_code=0, time=1.0)), "now": 2.0},
-    {"say": "overdue", "looks": [LOOK]},
-    {"say": "looks", "looks": []},
-    {"say": "stopped", "clean": True},
-    {"say": "collected", "strangers": ["x"]},
-    {"say": "pushed", "files": [{"path": "out/a", "bytes": 0, "blake3": "0"}]},
 )
-PLAN: dict[str, Any] = {"allocation": ALLOCATION, "tag": "t", "run_id": "r", "cell_document": {}, "engine": "bare", "group": False}
-PLAN |= {"source": "/s", "cache": "/c", "run_dir": "/r", "cache_max_bytes": None, "bytes_per_s": None}
-ORDERS: tuple[dict[str, Any], ...] = (
-    {"do": "alive"},
-    {"do": "plan", **PLAN},
-    {"do": "plan", **PLAN, "framework": {}, "image": None, "beat_s": 60.0, "init_s": 300.0},
-    {"do": "preflight", "order": None},
-    {"do": "preflight", "order": {"do": "listen", "index": 0, "nodes": 2, "address": "127.0.0.1"}},
-    {"do": "preflight", "order": {"do": "reach", "peers": [["127.0.0.1", 4000]]}},
-    {"do": "preflight", "order": {"do": "measure", "attempt": 0, "ring": True, "bytes": 1, "limit_s": 0.5}},
-    {"do": "peers", "peers": {"peers": [None, ["127.0.0.1", 4000, "all"]], "readers": [0], "most_readers": None, "late": False}},
-    {"do": "read_image", "bytes_per_s": None},
-    {"do": "fetch", "source": "/s", "bytes": 1, "blake3": "0" * 64, "limit_s": 1.0},
-    {"do": "start", "master": ["127.0.0.1", 61001], "left_s": -1.0},
-    {"do": "push", "part": "/p", "limit_s": 1.0},
-    {"do": "end", "pending": None},
-    {"do": "end", "pending": {"target": "/t", "reason": "storage is gone", "record": {}, "ended": None}},
+CORES: Final = said.MachineCores(sockets=1, cores=2, cpus=4)
+NETWORK: Final = {"name": "eth0", "kind": "Ethernet", "mbit_per_s": None}
+FACTS: Final = said.Facts(
+    hostname="n0",
+    cpu_model=None,
+    machine_cores=CORES,
+    memory_bytes=1 << 30,
+    network=(NETWORK,),
+    kernel="6.1",
+    os="Debian",  # type: ignore[arg-type]
+)
+LOOK: Final = Look(rank=0, host="n0", phase=None, step=3, silent_s=1.5, limit_s=60.0, state="S", last_lines="")
+DATASET: Final = said.StagedDataset(
+    **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
+    **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},
+)  # type: ignore[arg-type]
+STAGED: Final = said.Staged(dataset=DATASET, image=None, foreign=(ForeignUse("", "not known"),))
+END: Final = RankEnd(ranks=(0,), host="n0", exit_code=0, time=1.0)
+RING: Final = said.Ring(seconds=0.1, problem=None, damaged=False)
+SAID: Final[tuple[said.Said, ...]] = (
+    said.Ready(facts=FACTS, grant=GRANT, pid=7),
+    said.Ready(facts=structs.replace(FACTS, network=None, machine_cores=None), grant=None, pid=7),
+    said.Alive(step=None),
+    said.Signalled(number=15),
+    said.Failed(during="stage", error="StagingError", message="it broke"),
+    said.PreflightAnswered(answer=said.ProbesListen(address="127.0.0.1", port=4000)),
+    said.PreflightAnswered(answer=said.Reached(reached=(None, (0.001, None), (None, "no answer")))),
+    said.PreflightAnswered(answer=said.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=None)),
+    said.PreflightAnswered(answer=said.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=RING)),
+    said.Progress(done=1, total=2),
+    said.Listening(address="127.0.0.1", port=4000, have="none"),
+    said.Waiting(),
+    said.DatasetIsHere(),
+    said.Loading(seconds=1.0),
+    said.ImageWanted(bytes=1),
+    said.ImageRead(bytes=1),
+    STAGED,
+    said.Staged(dataset=DATASET, image=said.LoadedImage(image_id="sha256:0", seconds=1.0), foreign=()),
+    said.Reserved(address="127.0.0.1", port=61001),
+    said.Fetched(problem=None),
+    said.Started(),
+    said.GpusSeen(seen=("GPU-1",)),
+    said.Overdue(looks=(LOOK,)),
+    said.Looks(looks=()),
+    said.Saving(step=3),
+    said.Exited(end=END, now=2.0),
+    said.Stopped(clean=True),
+    said.Collected(strangers=("x",)),
+    said.Pushed(files=(said.PushedFile(path="out/a", bytes=0, blake3="0"),)),
+    said.Released(),
+)
+PLAN: Final = orders.Plan(
+    allocation=ALLOCATION,
+    tag="t",
+    run_id="r",
+    run_dir="/r",
+    cell_document={},
+    engine="bare",
+    group=False,
+    source="/s",
+    cache="/c",
+    cache_max_bytes=None,
+    bytes_per_s=None,
+    ranks=None,
+)
+IMAGE: Final = orders.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
+RANKS: Final = orders.RanksPlan(framework={}, image=None, beat_s=60.0, init_s=300.0)
+ORDERED: Final[tuple[orders.Order, ...]] = (
+    orders.Alive(),
+    PLAN,
+    structs.replace(PLAN, ranks=RANKS),
+    structs.replace(PLAN, ranks=structs.replace(RANKS, image=IMAGE)),
+    orders.Preflight(order=None),
+    orders.Preflight(order=orders.Listen(index=0, nodes=2, address="127.0.0.1")),
+    orders.Preflight(order=orders.Reach(peers=(("127.0.0.1", 4000),))),
+    orders.Preflight(order=orders.Measure(attempt=0, ring=True, bytes=1, limit_s=0.5)),
+    orders.Stage(),
+    orders.MeetPeers(others=orders.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)),
+    orders.AllStaged(),
+    orders.ReadImage(bytes_per_s=None),
+    orders.Reserve(),
+    orders.Fetch(source="/s", bytes=1, blake3="0" * 64, limit_s=1.0),
+    orders.Forget(),
+    orders.Start(master=("127.0.0.1", 61001), left_s=-1.0),
+    orders.Checkpoint(),
+    orders.Look(),
+    orders.Stop(),
+    orders.Collect(),
+    orders.Push(part="/p", limit_s=1.0),
+    orders.Release(),
+    orders.End(pending=None),
+    orders.End(pending=orders.Pending(target="/t", reason="storage is gone", record={}, ended=None)),
 )
 
 
-def test_what_ours_say_is_ours() -> None:
-    for message in SAYS:
-        check(SAID, "say", message)
-    for message in ORDERS:
-        check(ORDERED, "do", message)
+def plain(message: said.Message | orders.Message) -> dict[str, Any]:
+    """As it comes out of a connection."""
+    value: dict[str, Any] = json.loads(json_ascii(encode(message)))
+    return value
 
 
-def test_every_message_of_the_code_is_known() -> None:
-    rooms = Path(__file__).parents[3] / "workflow" / "run"
-    code = "".join(path.read_text() for path in rooms.rglob("*.py"))
-    assert set(re.findall(r'\b_?say\("(\w+)"', code)) <= SAID.keys()
-    assert set(_ORDERS) == ORDERED.keys() - {"alive", "end"}
+SAYS: Final = tuple(map(plain, SAID))
+ORDERS: Final = tuple(map(plain, ORDERED))
+
+
+@pytest.mark.parametrize("message", [*SAID, *ORDERED], ids=lambda message: type(message).__name__)
+def test_a_message_comes_back_as_it_was_sent(message: said.Said | orders.Order) -> None:
+    (received,) = Decoder().feed(lines_of(encode(message)))
+    decode: Any = decode_said if isinstance(message, said.Message) else decode_order
+    found = decode(received)
+    assert found == message
+    assert type(found) is type(message)
+    hash(type(found))
+    with pytest.raises(AttributeError):
+        found.seconds = 1.0
+
+
+def test_here_is_an_example_of_every_message() -> None:
+    assert {type(message) for message in SAID} == set(messages.SAID.values())
+    assert {type(message) for message in ORDERED} == set(messages.ORDERS.values())
+    assert len(SAID) >= len(messages.SAID) == len({*messages.SAID.values()})
+
+
+def said_with(message: said.Message, **changes: Any) -> dict[str, Any]:
+    return {**plain(message), **changes}
+
+
+def without(message: said.Message, field: str) -> dict[str, Any]:
+    return {key: value for key, value in plain(message).items() if key != field}
 
 
 @pytest.mark.parametrize(
@@ -86,32 +159,42 @@ def test_every_message_of_the_code_is_known() -> None:
     [
         ({}, "it says say: None"),
         ({"say": ["ready"]}, "no message of ours"),
-        ({"say": "hello"}, "no message of ours"),
-        ({"say": "ready"}, "lacks 'facts'"),
-        ({"say": "exit", "end": {}, "now": 1.0}, "end: expected a list"),
-        ({"say": "exit", "end": [[], "h", 0, 1.0], "now": 1.0}, "end: expected"),
-        ({"say": "overdue", "looks": []}, "at least one rank"),
-        ({"say": "signal", "number": 4096}, "the number of a signal"),
-        ({"say": "reserved", "address": "x", "port": True}, "port: expected"),
-        ({"say": "pushed", "files": [{"path": "a", "bytes": -1, "blake3": "0"}]}, r"files\.\[0\]\.bytes|files.*bytes"),
-        ({"say": "staged", "digest": "d"}, "lacks 'bytes'"),
+        ({"say": "hello"}, "it says say: hello, which is no message of ours"),
+        ({"say": "ready"}, "'ready' is none of ours: Object missing required field `facts`"),
+        (said_with(SAID[0], another=1), "'ready' is none of ours: Object contains unknown field `another`"),
+        (said_with(SAID[0], grant={**GRANT.to_json(), "cores": ["x"]}), r"'ready' is none of ours: grant.cores\[0\]: Expected `int`"),
+        ({"say": "exited", "end": {}, "now": 1.0}, "end: Expected `array`"),
+        ({"say": "exited", "end": [[], "h", 0, 1.0], "now": 1.0}, "end: expected the end of a process of some ranks"),
+        ({"say": "exited", "end": [[0.5], "h", 0, 1.0], "now": 1.0}, r"end\[0\]\[0\]: Expected `int`"),
+        ({"say": "overdue", "looks": []}, "looks: Expected `array` of length >= 1"),
+        ({"say": "overdue", "looks": [dataclasses.asdict(LOOK) | {"rank": -1}]}, r"looks\[0\]: rank must not be negative"),
+        ({"say": "signalled", "number": 4096}, "expected the number of a signal, found 4096"),
+        ({"say": "reserved", "address": "x", "port": True}, "port: Expected `int`, got `bool`"),
+        ({"say": "reserved", "address": "x", "port": 65536}, "port: Expected `int` <= 65535"),
+        ({"say": "pushed", "files": [{"path": "a", "bytes": -1, "blake3": "0"}]}, r"files\[0\].bytes: Expected `int` >= 0"),
+        ({"say": "pushed", "files": [{"path": "a\0", "bytes": 1, "blake3": "0"}]}, r"files\[0\].path: Expected `str` matching"),
+        ({"say": "gpus_seen", "seen": ["x" * 201]}, r"seen\[0\]: Expected `str` of length <= 200"),
+        ({"say": "progress", "done": 10**19, "total": 1}, "done: Expected `int` <= "),
+        (without(STAGED, "dataset"), "missing required field `dataset`"),
+        ({"say": "preflight_answered", "answer": {"say": "ready"}}, "answer.say: Invalid value 'ready'"),
+        ({"say": "alive", "step": None, "\ud800": 1}, "'alive' is none of ours"),
     ],
 )
 def test_what_is_none_of_ours_is_told(message: dict[str, Any], why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
-        check(SAID, "say", message)
+        decode_said(message)
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(10000, marks=[pytest.mark.slow, pytest.mark.long])])
-@pytest.mark.parametrize(("table", "key", "messages"), [(SAID, "say", SAYS), (ORDERED, "do", ORDERS)], ids=["say", "do"])
-def test_any_message_is_ours_or_an_error_with_a_sentence(table: Any, key: str, messages: Any, count: int) -> None:
+@pytest.mark.parametrize(("decode", "ours"), [(decode_said, SAYS), (decode_order, ORDERS)], ids=["say", "do"])
+def test_any_message_is_ours_or_an_error_with_a_sentence(decode: Any, ours: Any, count: int) -> None:
     chance = random.Random(20)
     refused = 0
     for _ in range(count):
-        message = changed(chance.choice(messages), chance)
+        message = changed(chance.choice(ours), chance)
         why = ""
         try:
-            check(table, key, message if isinstance(message, dict) else {})
+            decode(message if isinstance(message, dict) else {})
         except ProtocolError as error:
             why = str(error)
         refused += bool(why)

@@ -17,6 +17,7 @@ import pytest
 from base import strangers as strangers_module
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import listener as door_module
+from workflow.run.link import orders, said
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import MAX_LINE, Decoder, Link, LinkClosed, ProtocolError, check_answer, connect, encode, proof
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -102,7 +103,7 @@ class House:
         self.token = self.nodes._token
         self.open: list[socket.socket] = []
 
-    def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
+    def _heard(self, node: NodeHandle, message: said.Said) -> None:
         self.heard.append((node.index, message))
 
     def _lost(self, node: NodeHandle, why: str) -> None:
@@ -158,8 +159,8 @@ def test_a_node_with_the_token_is_let_in_and_can_be_talked_to(door: House) -> No
     assert json.loads(connection.recv(1000)) == {"proof": proof(door.token, "supervisor", "mine")}
     connection.sendall(encode({"say": "failed", "during": "stage", "error": "StagingError", "message": "x" * 200000}))
     assert door.loop.until(lambda: bool(door.heard), 10)
-    assert door.nodes.all[0].has_said("failed")
-    door.nodes.send(door.nodes.all[0], "stage")
+    assert door.nodes.all[0].has_said(said.Failed)
+    door.nodes.send(door.nodes.all[0], orders.Stage())
     assert json.loads(connection.recv(1000)) == {"do": "stage"}
     connection.close()
     assert door.loop.until(lambda: bool(door.lost), 10)
@@ -270,7 +271,7 @@ def test_without_a_descriptor_for_a_newcomer_the_others_are_served(door: House) 
     resource.setrlimit(resource.RLIMIT_NOFILE, (node.fileno(), hard))  # none is free below it
     try:
         door.loop.until(lambda: False, 0.05)
-        door.nodes.send(door.nodes.all[0], "stage")
+        door.nodes.send(door.nodes.all[0], orders.Stage())
         assert node.recv(1000)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

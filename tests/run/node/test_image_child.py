@@ -10,6 +10,8 @@ import pytest
 
 from cluster import processes
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.messages import name_of
+from workflow.run.link.said import ImageWanted, Message
 from workflow.run.node.image_child import ImageChild
 
 pytestmark = pytest.mark.slow
@@ -21,9 +23,9 @@ def load(code: str, **options: Any) -> tuple[list[Any], list[str]]:
     told: list[Any] = []
     said: list[str] = []
 
-    def say(what: str, **_fields: Any) -> None:
-        said.append(what)
-        if what == "image_wanted":
+    def say(message: Message) -> None:
+        said.append(name_of(message))
+        if isinstance(message, ImageWanted):
             child.read(1e9)
 
     loop = Loop()
@@ -79,9 +81,9 @@ def test_reading_as_slowly_as_the_site_asks_has_no_limit_but_that_something_come
         "print('{\"image_id\": 1}')"
     )
 
-    def say(what: str, **_fields: Any) -> None:
-        waits.append(what)
-        if what == "image_wanted":
+    def say(message: Message) -> None:
+        waits.append(name_of(message))
+        if isinstance(message, ImageWanted):
             child.read(None)
 
     loop = Loop()
@@ -100,7 +102,11 @@ def test_storage_that_gives_nothing_is_named_and_waiting_for_a_turn_is_not_that(
     told = []
     loop = Loop()
     waits: list[str] = []
-    child = ImageChild(loop, (sys.executable, "-c", WANTS), lambda what, **_: waits.append(what), told.append, limit_s=30.0, stall_s=0.02)
+
+    def say(message: Message) -> None:
+        waits.append(name_of(message))
+
+    child = ImageChild(loop, (sys.executable, "-c", WANTS), say, told.append, limit_s=30.0, stall_s=0.02)
     assert loop.until(lambda: waits.count("loading") > 5 or bool(told), END_S)
     assert told == []
     child.kill()
@@ -112,7 +118,7 @@ def test_to_kill_it_ends_what_it_started_too(tmp_path: Path) -> None:
     start = f"import pathlib, signal, subprocess; pathlib.Path({str(file)!r}).write_text(str(subprocess.Popen(['sleep', '600']).pid))"
     loop = Loop()
     loop.every(0.02, lambda: None)
-    child = ImageChild(loop, (sys.executable, "-c", f"{start}; signal.pause()"), lambda _what, **_: None, lambda *end: told.append(end))
+    child = ImageChild(loop, (sys.executable, "-c", f"{start}; signal.pause()"), lambda _message: None, lambda *end: told.append(end))
     assert loop.until(lambda: file.exists() and bool(file.read_text()) or bool(told), END_S)
     other = processes.state_of(int(file.read_text()))
     assert other is not None

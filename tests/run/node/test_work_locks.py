@@ -14,6 +14,7 @@ import pytest
 from base.jsonfile import json_text
 from data_prep.push import Naming, deliver_pending
 from tests.run.record.test_machine_load import node
+from workflow.run.link.orders import Pending
 from workflow.run.node.work_locks import hold, let_go, remove_delivered, sweep
 from workflow.run.node.workdir import WorkDirectory, of_run, room_bytes
 
@@ -90,7 +91,7 @@ def test_our_own_and_what_waits_for_storage_stay(tmp_path: Path) -> None:
     ours, waiting = WorkDirectory(tmp_path, "one-r1-a1-0123"), WorkDirectory(tmp_path, "two-r1-a1-4567")
     for directory in (ours, waiting):
         directory.create({}, f"/results/runs/{directory.path.name[:6]}")
-    waiting.keep({"target": str(tmp_path / "target"), "reason": "storage is away"}, Naming())
+    waiting.keep(Pending(target=str(tmp_path / "target"), reason="storage is away", record=None, ended=None), Naming())
     assert sweep(tmp_path / "runs") == []
     assert ours.exists()
     assert waiting.exists()
@@ -111,7 +112,7 @@ def test_what_waits_is_kept_whatever_became_of_out(tmp_path: Path, became: str) 
     make[became]()
     assert waiting.exists()
     waiting.collect(0, "a line\n", b"")
-    waiting.keep({"target": str(tmp_path / "target"), "reason": "storage is away"}, Naming())
+    waiting.keep(Pending(target=str(tmp_path / "target"), reason="storage is away", record=None, ended=None), Naming())
     (delivery,) = deliver_pending(tmp_path, lambda _target: None)
     assert delivery.delivered, delivery.message
     assert (tmp_path / "target" / "logs" / "node-0.log").read_text() == "a line\n"

@@ -15,8 +15,13 @@ from containers.images.archiving import archive
 from containers.images.loading import load
 from containers.images.pinning import pin
 from containers.images.turns import InTurn
+from workflow.run.link import said
+from workflow.run.link.orders import ReadImage
 from workflow.run.supervisor.archive_readers import MOST_READERS, ArchiveReaders
 from workflow.run.supervisor.nodes import NodeHandle
+
+WANTED, READ, LOADING = said.ImageWanted(bytes=9), said.ImageRead(bytes=9), said.Loading(seconds=1)
+FAILED = said.Failed(during="stage", error="StagingError", message="it broke")
 
 
 class Group:
@@ -29,55 +34,54 @@ class Group:
         self.told: dict[int, Any] = {}
         self.turns = ArchiveReaders(self.nodes, self._send, readers, bytes_per_s)
 
-    def _send(self, node: NodeHandle, do: str, **fields: Any) -> None:
-        assert do == "read_image"
+    def _send(self, node: NodeHandle, order: ReadImage) -> None:
         assert node.index not in self.told, "once"
-        self.told[node.index] = fields["bytes_per_s"]
+        self.told[node.index] = order.bytes_per_s
 
-    def say(self, what: str, *nodes: int) -> list[int]:
+    def say(self, message: said.Said, *nodes: int) -> list[int]:
         for index in nodes:
-            self.nodes[index].said[what] = {}
+            self.nodes[index].note(message)
         self.turns.give()
         return sorted(self.told)
 
 
 def test_no_more_read_at_once_than_the_site_allows() -> None:
     group = Group(64, readers=2)
-    assert group.say("image_wanted", 5) == [5]
-    assert group.say("image_wanted", *range(64)) == [0, 5]
-    assert group.say("image_read", 5) == [0, 1, 5]
-    assert group.say("failed", 0) == [0, 1, 2, 5]
+    assert group.say(WANTED, 5) == [5]
+    assert group.say(WANTED, *range(64)) == [0, 5]
+    assert group.say(READ, 5) == [0, 1, 5]
+    assert group.say(FAILED, 0) == [0, 1, 2, 5]
     group.nodes[1].lost = True
-    assert group.say("loading", 2) == [0, 1, 2, 3, 5], "a node that is lost reads no more"
+    assert group.say(LOADING, 2) == [0, 1, 2, 3, 5], "a node that is lost reads no more"
     for index in range(64):
-        assert len(group.say("image_read", index)) <= 64
+        assert len(group.say(READ, index)) <= 64
     assert sorted(group.told) == list(range(64))
 
 
 def test_who_waits_for_its_turn_makes_no_progress() -> None:
     group = Group(2, readers=1)
-    group.say("image_wanted", 0, 1)
+    group.say(WANTED, 0, 1)
     assert [group.turns.waits(node) for node in group.nodes] == [False, True]
-    group.say("image_read", 0)
+    group.say(READ, 0)
     assert [group.turns.waits(node) for node in group.nodes] == [False, False]
 
 
 def test_without_a_limit_of_the_site_there_is_one() -> None:
-    assert len(Group(64).say("image_wanted", *range(64))) == MOST_READERS
+    assert len(Group(64).say(WANTED, *range(64))) == MOST_READERS
     assert Group(2, readers=1, bytes_per_s=None).turns is not None
 
 
 def test_all_together_keep_the_rate_which_the_dataset_has_first() -> None:
     group = Group(4, readers=2, bytes_per_s=100.0)
-    group.say("dataset", 0, 1)
-    assert group.say("image_wanted", 0, 1) == []
-    group.say("failed", 2)
+    group.say(said.DatasetIsHere(), 0, 1)
+    assert group.say(WANTED, 0, 1) == []
+    group.say(FAILED, 2)
     group.nodes[3].lost = True
-    assert group.say("loading", 0) == [0, 1]
+    assert group.say(LOADING, 0) == [0, 1]
     assert group.told == {0: 50.0, 1: 50.0}
     alone = Group(1, bytes_per_s=100.0)
-    alone.say("dataset", 0)
-    alone.say("image_wanted", 0)
+    alone.say(said.DatasetIsHere(), 0)
+    alone.say(WANTED, 0)
     assert alone.told == {0: 100.0}
 
 

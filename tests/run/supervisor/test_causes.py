@@ -9,6 +9,7 @@ import pytest
 
 from base.errors import Cancelled
 from cluster.types import Node
+from workflow.run.link import said
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
 from workflow.run.supervisor.job import Job
@@ -19,9 +20,10 @@ KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTE
 OOM = Ending(status="oom", reason="rank 0 ran out of memory")
 
 
-def handle(**said: Any) -> NodeHandle:
+def handle(*messages: said.Message) -> NodeHandle:
     node = NodeHandle(0, Node(name="n0", hostname="n0", address="127.0.0.1"))
-    node.said.update(said)
+    for message in messages:
+        node.note(message)
     return node
 
 
@@ -70,7 +72,7 @@ def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: 
 
 def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(run: Supervisor) -> None:
     run.ending = Ending(status="ok")
-    run._heard(handle(), {"say": "signal", "number": 15})
+    run._heard(handle(), said.Signalled(number=15))
     assert run.cancels == 1
     assert run.ending == Ending(status="ok")
     assert not run.job.is_ending
@@ -88,7 +90,7 @@ def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(
 )
 def test_storage_is_not_accused_of_what_happens_without_it(run: Supervisor, during: str, error: str, status: str) -> None:
     with pytest.raises(RunEnded):
-        run._heard(handle(), {"say": "failed", "during": during, "error": error, "message": "it broke"})
+        run._heard(handle(), said.Failed(during=during, error=error, message="it broke"))
     assert run.ending is not None
     assert (run.ending.status, run.ending.reason) == (status, f"{during} on n0: it broke")
 
@@ -100,6 +102,6 @@ def test_what_ended_before_anything_began_is_no_success() -> None:
 
 
 def test_nodes_that_could_not_end_all_are_named() -> None:
-    assert not_clean([handle(stopped={"clean": True})]) == []
-    assert not_clean([handle(stopped={"clean": False})]) == ["n0"]
+    assert not_clean([handle(said.Stopped(clean=True))]) == []
+    assert not_clean([handle(said.Stopped(clean=False))]) == ["n0"]
     assert not_clean([handle()]) == ["n0"], "it did not answer"

@@ -7,9 +7,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from cluster.types import Node
 from data_prep.staging.copy import MAX_CHUNK_BYTES
+from tests.run.link.test_messages import PLAN, STAGED
+from workflow.run.link import orders, said
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.staging import LARGEST_CHUNK, STALL_S, Staging, stall_s
@@ -31,21 +34,21 @@ class World:
         self.peers: list[tuple[int, tuple[int, ...], bool]] = []
         monkeypatch.setattr("workflow.run.supervisor.staging.time", SimpleNamespace(monotonic=lambda: self.now))
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
-        self.all[0].said["reserved"] = {}
+        self.all[0].note(said.Reserved(address="127.0.0.1", port=1))
         self.staging = Staging(cast(Any, self), cast(Any, self), self.end)
 
     def end(self, ending: Ending) -> None:
         raise Ended(ending.reason)
 
-    def send(self, node: NodeHandle, do: str, **fields: Any) -> None:
+    def send(self, node: NodeHandle, order: orders.Order) -> None:
         """Nobody is there to hear it."""
-        if do == "peers":
-            self.peers.append((node.index, fields["peers"]["readers"], fields["peers"]["late"]))
+        if isinstance(order, orders.MeetPeers):
+            self.peers.append((node.index, order.others.readers, order.others.late))
 
     def present(self) -> list[NodeHandle]:
         return self.all
 
-    def tell(self, do: str, **fields: Any) -> None:
+    def tell(self, order: orders.Order) -> None:
         """Nor this."""
 
     def until(self, done: Callable[[], bool], limit_s: float) -> bool:
@@ -54,16 +57,18 @@ class World:
             self.now += STEP_S
             for node in self.all:
                 if self.now >= FOREVER:
-                    node.said["staged"] = {}
-                if self.listens_at.get(node.index, FOREVER) <= self.now and not node.has_said("listening"):
-                    node.said["listening"] = {"address": "127.0.0.1", "port": 1, "have": ""}
-                    self.staging.heard(node, "listening")
-                node.said["progress"] = {"done": self.done(node.index, self.now), "total": 1000}
-                self.staging.heard(node, "progress")
+                    node.note(STAGED)
+                if self.listens_at.get(node.index, FOREVER) <= self.now and not node.has_said(said.Listening):
+                    self.say(node, said.Listening(address="127.0.0.1", port=1, have=""))
+                self.say(node, said.Progress(done=self.done(node.index, self.now), total=1000))
         return done()
 
+    def say(self, node: NodeHandle, message: said.OfStaging) -> None:
+        node.note(message)
+        self.staging.heard(node, message)
+
     def run(self, bytes_per_s: float | None = None) -> None:
-        self.staging.run({"bytes_per_s": bytes_per_s}, lambda _node: "/cache", None)
+        self.staging.run(structs.replace(PLAN, bytes_per_s=bytes_per_s), lambda _node: "/cache", None)
 
 
 def test_nodes_that_say_the_same_forever_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from base.units import format_duration
 from cluster.processes import bury, die_with_parent, prepare_prctl
 from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.said import ImageRead, ImageWanted, Loading
 
 LOAD_S: Final = 5400.0
 """From the start to the turn to read storage, and again from the archive's last byte to the end: with these two another's load of the same
@@ -27,12 +28,6 @@ SAY_EVERY_S: Final = 5.0
 Answer = dict[str, Any]
 
 
-class Say(Protocol):
-    """Tells of `loading` with seconds now and then, of `image_wanted` and `image_read` with bytes."""
-
-    def __call__(self, what: str, **fields: Any) -> None: ...
-
-
 class ImageChild:
     """A running load. `say` is called in the loop, `then(answer, error)` once: one of them is None, `error` is (class name, message)."""
 
@@ -40,7 +35,7 @@ class ImageChild:
         self,
         loop: Loop,
         argv: tuple[str, ...],
-        say: Say,
+        say: Callable[[ImageRead | ImageWanted | Loading], None],
         then: Callable[[Answer | None, tuple[str, str] | None], None],
         limit_s: float = LOAD_S,
         stall_s: float = STALL_S,
@@ -81,7 +76,7 @@ class ImageChild:
             self._give_up("ContainerError", f"the image was not here after {format_duration(self._limit_s)}")
         else:
             self._timer = self._loop.after(self._next_look_s(), self._look)
-            self._say("loading", seconds=now - self._since)
+            self._say(Loading(seconds=now - self._since))
 
     def _give_up(self, error: str, why: str) -> None:
         self.kill()
@@ -108,10 +103,10 @@ class ImageChild:
             self._answer = value
         if "wants" in value:
             self._phase = "waiting"
-            self._say("image_wanted", bytes=value["wants"])
+            self._say(ImageWanted(bytes=value["wants"]))
         elif "read" in value:
             self._phase, self._limited_from = "after", self._moved
-            self._say("image_read", bytes=value["read"])
+            self._say(ImageRead(bytes=value["read"]))
 
     def _finish(self) -> None:
         self._close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 from cluster.types import Allocation
 from containers.engines.bare import NAME as BARE
 from containers.spec import ContainerSpec
+from workflow.run.link.orders import Plan
 from workflow.run.node.leftovers import is_older
 from workflow.run.node.workdir import WorkDirectory
 
@@ -63,15 +64,14 @@ def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[st
     ]
 
 
-def image_argv(python: str, orders: Mapping[str, Any]) -> tuple[str, ...] | None:
+def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
     """Pure: what brings the pinned image here; None where there is none, so that what the engine has under its name is started."""
-    image = orders["image"]
+    image = None if plan.ranks is None else plan.ranks.image
     if image is None:
         return None
     from workflow.run.images.pin import load_argv
 
-    options = {"may_pull": image["may_pull"], "credentials": image["credentials"]}
-    return load_argv(python, image["archive"], orders["engine"], image["cache"], **options)
+    return load_argv(python, image.archive, plan.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
 
 
 def who_we_are(allocation: Allocation) -> dict[str, Any]:

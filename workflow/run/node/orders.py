@@ -9,19 +9,21 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+import msgspec
 
 from base.challenge import derived
 from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
 from base.logs import private_umask
-from cluster.types import Allocation
 from containers.engines import get_engine
 from containers.engines.bare import NAME as BARE
 from containers.spec import CHECKPOINT, PARAMETERS, STOP
+from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.in_container import for_this_node, who_we_are
-from workflow.run.node.preflight_child import PreflightChild
+from workflow.run.node.preflight_child import Answer, PreflightChild, ProbesFailed
 from workflow.run.node.preparation import Preparation, Say
 from workflow.run.node.ranks import Ranks
 from workflow.run.node.rendezvous import Reservation
@@ -29,7 +31,7 @@ from workflow.run.node.shutdown import Shutdown
 from workflow.run.node.watch_child import SUPERVISOR, Watcher, pid_here, watching_argv
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
 from workflow.run.plan import TAG, container_spec, node_ranks
-from workflow.run.record.outcome import RankEnd
+from workflow.run.record.outcome import Look, RankEnd
 
 if TYPE_CHECKING:
     from data_prep.push import Naming
@@ -44,11 +46,11 @@ LAST_PUSH_S: Final = 10.0
 
 
 class NodeWork:
-    """The state of one node. Methods named `do_...` take an order's message, and raise SlipwayError or OSError when it cannot be done."""
+    """The state of one node. Methods named `do_...` obey an order, and raise SlipwayError or OSError when it cannot be done."""
 
     def __init__(self, loop: Loop, index: int, say: Say, log_text: Callable[[], str]) -> None:
         self.loop, self.index, self.say, self.log_text = loop, index, say, log_text
-        self.orders: dict[str, Any] = {}
+        self.plan: orders.Plan | None = None
         self.token = b""
         """Of this attempt."""
         self.preflight: PreflightChild | None = None
@@ -64,51 +66,49 @@ class NodeWork:
     def fail(self, during: str, error: str, message: str) -> None:
         """Tell the supervisor that something it asked for cannot be done."""
         logger.error("%s: %s", during, message)
-        self.say("failed", during=during, error=error, message=message)
+        self.say(said.Failed(during=during, error=error, message=message))
 
     # -- before the ranks
 
-    def do_preflight(self, message: dict[str, Any]) -> None:
+    def do_preflight(self, order: orders.Listen | orders.Reach | orders.Measure | None) -> None:
         """Have a child obey an order of the preflight; None: it is over."""
-        order = message["order"]
         if order is None:
             self._end_preflight()
             return
         if self.preflight is None:
             self.preflight = PreflightChild(self.loop, self._probed, lambda why: self.fail("preflight", "NodeLost", why))
-            order = {**order, "token": derived(self.token, "preflight").hex()}
-        self.preflight.send(order)
+        self.preflight.send(order, derived(self.token, "preflight"))
 
-    def _probed(self, answer: dict[str, Any]) -> None:
-        if answer["say"] == "failed":
+    def _probed(self, answer: Answer) -> None:
+        if isinstance(answer, ProbesFailed):
             self._end_preflight()
-            self.fail("preflight", "NodeLost", answer["problem"])
+            self.fail("preflight", "NodeLost", answer.problem)
         else:
-            self.say("preflight", answer=answer)
+            self.say(said.PreflightAnswered(answer=answer))
 
     def _end_preflight(self) -> None:
         if self.preflight is not None:
             self.preflight.close()
             self.preflight = None
 
-    def do_plan(self, message: dict[str, Any]) -> None:
-        """Take the orders of this attempt; from here on we run on our own cores only."""
-        self.orders = message = with_own_cache(message, os.environ)
-        self.allocation = Allocation.from_json(message["allocation"])
+    def do_plan(self, order: orders.Plan) -> None:
+        """Take the plan of this attempt; from here on we run on our own cores only."""
+        self.plan = plan = with_own_cache(order, os.environ)
+        self.allocation = plan.allocation
         if self.index >= len(self.allocation.nodes):
             raise AllocationError(f"the plan is for {len(self.allocation.nodes)} nodes, and this is node {self.index} of them")
         self.node = self.allocation.nodes[self.index]
-        private_umask(message["group"])
+        private_umask(plan.group)
         if self.node.cores:
             os.sched_setaffinity(0, self.node.cores)
-        self.preparation = Preparation(self.loop, self.index, message, self.token, self.say, self.fail)
+        self.preparation = Preparation(self.loop, self.index, plan, self.token, self.say, self.fail)
         self.directory = self.preparation.directory
-        if "framework" in message:
-            self._watch()
+        if plan.ranks is not None:
+            self._watch(plan.tag)
 
-    def _watch(self) -> None:
+    def _watch(self, tag: str) -> None:
         """From here on it is written down what others take of this machine."""
-        cores, mark = os.sched_getaffinity(0), f"{TAG}={self.orders['tag']}"
+        cores, mark = os.sched_getaffinity(0), f"{TAG}={tag}"
         supervisor = pid_here(os.environ.get(SUPERVISOR, ""))
         ours = [os.getpid(), *([] if supervisor is None else [supervisor])]
         commands = [watching_argv(sys.executable, cores, mark, ours)]
@@ -116,42 +116,55 @@ class NodeWork:
             commands.append(watching_argv(sys.executable, cores, mark, ours, self.node.gpus))
         self.watcher = Watcher(commands)
 
-    def do_reserve(self, _message: dict[str, Any]) -> None:
+    def do_reserve(self) -> None:
         """On the head: bind the rendezvous port before anybody is told of it."""
-        if self.preparation is None:
+        if self.plan is None:
             raise NodeLost("the order to reserve a port has come before the plan")
-        self.reservation = Reservation(self.node.address, self.orders["tag"])
-        self.say("reserved", address=self.node.address, port=self.reservation.port)
+        self.reservation = Reservation(self.node.address, self.plan.tag)
+        self.say(said.Reserved(address=self.node.address, port=self.reservation.port))
 
     # -- the ranks
 
-    def do_start(self, message: dict[str, Any]) -> None:
+    def obey_for_ranks(self, order: orders.OfRanks) -> None:
+        """Reserve a port, start them, have them checkpointed or looked at."""
+        match order:
+            case orders.Reserve():
+                self.do_reserve()
+            case orders.Start():
+                self.do_start(order)
+            case orders.Checkpoint():
+                self.do_checkpoint()
+            case orders.Look():
+                self.do_look()
+            case _:
+                assert_never(order)
+
+    def do_start(self, order: orders.Start) -> None:
         """Start the ranks of this node."""
-        needs = self.preparation
-        if needs is None or needs.staged is None or "framework" not in self.orders:
+        plan, needs = self.plan, self.preparation
+        if plan is None or plan.ranks is None or needs is None or needs.staged is None:
             raise ContainerError("the order to start the ranks has come before the dataset is here")
-        framework, bare = self.orders["framework"], self.orders["engine"] == BARE
-        paths = needs.directory.paths(needs.staged["root"], framework["folder"] if bare else str(needs.directory.program))
-        work = {"tag": self.orders["tag"], "framework": framework, "cell": self.orders["cell_document"], "resumed": needs.resumed}
-        work |= {"deadline": time.time() + message["left_s"], "ends_at": time.monotonic() + message["left_s"]}
+        framework, bare = plan.ranks.framework, plan.engine == BARE
+        paths = needs.directory.paths(needs.staged.root, framework["folder"] if bare else str(needs.directory.program))
+        work = {"tag": plan.tag, "framework": framework, "cell": plan.cell_document, "resumed": needs.resumed}
+        work |= {"deadline": time.time() + order.left_s, "ends_at": time.monotonic() + order.left_s}
         if not bare:
             work |= who_we_are(self.allocation)
         if needs.image is not None:
             work["image_id"] = needs.image["start"]
-        spec = container_spec(work, self.allocation, self.index, paths, (message["master"][0], message["master"][1]))
-        engine = get_engine(self.orders["engine"])
+        spec = container_spec(work, self.allocation, self.index, paths, order.master)
+        engine = get_engine(plan.engine)
         spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
-        plan = engine.plan(spec, os.environ)
-        self.ranks = Ranks(self.loop, engine, plan, self._rank_ended, self._container_failed)
+        self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, needs.directory.logs, self.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
-        self.say("started")
-        self.loop.every(min(TICK_S, self.orders["beat_s"] / 4), self._tick)
+        self.say(said.Started())
+        self.loop.every(min(TICK_S, plan.ranks.beat_s / 4), self._tick)
 
     def _rank_ended(self, end: RankEnd) -> None:
         logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
         self._say_gpus()
-        self.say("exit", end=list(end), now=time.time())
+        self.say(said.Exited(end=end, now=time.time()))
         if self.watcher is not None and self.ranks is not None and not self.ranks.running():
             self.watcher.finish()
         if self.shutdown is not None:
@@ -171,7 +184,7 @@ class NodeWork:
         seen = self.ranks.gpus_seen() if self.ranks is not None and not self._said_gpus else None
         if seen is not None:
             self._said_gpus = True
-            self.say("gpus", seen=list(seen))
+            self.say(said.GpusSeen(seen=seen))
 
     def _tick(self) -> None:
         """Watch the ranks' events, and show that we live."""
@@ -187,9 +200,9 @@ class NodeWork:
         if self._said_overdue or self.shutdown is not None:
             return
         looks = self._looks()
-        if any(look["silent_s"] > look["limit_s"] for look in looks):
+        if any(look.is_overdue for look in looks):
             self._said_overdue = True
-            self.say("overdue", looks=looks)
+            self.say(said.Overdue(looks=looks))
 
     def _beat(self) -> None:
         """Said once where it cannot be any more: a container's watchdog then ends it, and what ranks write is lost."""
@@ -201,25 +214,41 @@ class NodeWork:
                 self._said_failed = True
                 self.fail("work directory", "StagingError", cache_failed(error, self.directory.path))
 
-    def _looks(self) -> list[dict[str, Any]]:
-        return self.ranks.looks(time.monotonic(), self.orders["beat_s"], self.orders["init_s"]) if self.ranks else []
+    def _looks(self) -> tuple[Look, ...]:
+        if self.ranks is None or self.plan is None or self.plan.ranks is None:
+            return ()
+        return tuple(self.ranks.looks(time.monotonic(), self.plan.ranks.beat_s, self.plan.ranks.init_s))
 
-    def do_checkpoint(self, _message: dict[str, Any]) -> None:
+    def do_checkpoint(self) -> None:
         """Ask rank 0 for a checkpoint, unless it has not done a step."""
         step = self.least_step()
         if step is not None and self.directory is not None:
             (self.directory.resume / STOP).touch()
-        self.say("saving", step=step)
+        self.say(said.Saving(step=step))
 
-    def do_look(self, _message: dict[str, Any]) -> None:
+    def do_look(self) -> None:
         """Tell how the ranks are."""
-        self.say("looks", looks=self._looks())
+        self.say(said.Looks(looks=self._looks()))
 
     def least_step(self) -> int | None:
         """The step that all ranks here have reached."""
         return self.ranks.least_step() if self.ranks else None
 
     # -- the end
+
+    def obey_at_the_end(self, order: orders.OfTheEnd) -> None:
+        """Stop, complete the directory, push it, release the dataset."""
+        match order:
+            case orders.Stop():
+                self.do_stop()
+            case orders.Collect():
+                self.do_collect()
+            case orders.Push():
+                self.do_push(order)
+            case orders.Release():
+                self.do_release()
+            case _:
+                assert_never(order)
 
     def told_to_end(self) -> None:
         """By a signal. All ends at once, but for a push: nothing else runs any more, and what it saves is the run's result."""
@@ -234,9 +263,9 @@ class NodeWork:
             self.pushing = None
             self.fail("push", "PushError", f"this node was told to end, and its push was not done within another {LAST_PUSH_S:g} s")
 
-    def do_stop(self, _message: dict[str, Any]) -> None:
+    def do_stop(self) -> None:
         """End all that runs here."""
-        self.stop(lambda clean: self.say("stopped", clean=clean))
+        self.stop(lambda clean: self.say(said.Stopped(clean=clean)))
 
     def stop(self, then: Callable[[bool], None]) -> None:
         """Stop the ranks, and all that this program started; `then(clean)` within 10 s, later only where an engine's daemon is slow."""
@@ -270,7 +299,7 @@ class NodeWork:
         self.ranks = None
         then(clean)
 
-    def do_collect(self, _message: dict[str, Any]) -> None:
+    def do_collect(self) -> None:
         """Complete the directory that is to be pushed."""
         strangers: list[str] = []
         if self.directory is not None and self.directory.exists():
@@ -278,43 +307,43 @@ class NodeWork:
             for stranger in strangers:
                 logger.error("not ours: %s", stranger)
             self.directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
-        self.say("collected", strangers=strangers[:MOST_STRANGERS])
+        self.say(said.Collected(strangers=tuple(strangers[:MOST_STRANGERS])))
 
-    def do_push(self, message: dict[str, Any]) -> None:
+    def do_push(self, order: orders.Push) -> None:
         """Copy what is to be pushed into the directory `part` on storage."""
-        if self.directory is None or not self.directory.exists():
-            self.say("pushed", files=[])
+        if self.plan is None or self.directory is None or not self.directory.exists():
+            self.say(said.Pushed(files=()))
             return
-        places = (str(self.directory.out), str(self.directory.own), message["part"])
-        self.pushing = Call(self.loop, "push", push, places, self._naming(), len(self.allocation.nodes), timeout_s=message["limit_s"])
+        places, names = (str(self.directory.out), str(self.directory.own), order.part), self._naming(self.plan)
+        self.pushing = Call(self.loop, "push", push, places, names, len(self.allocation.nodes), timeout_s=order.limit_s)
         self.pushing.then = self._pushed
 
-    def _naming(self) -> Naming:
-        return naming(node_ranks(self.orders["cell_document"], self.index), self.index)
+    def _naming(self, plan: orders.Plan) -> Naming:
+        return naming(node_ranks(plan.cell_document, self.index), self.index)
 
     def _pushed(self, call: Call) -> None:
         self.pushing = None
         try:
-            self.say("pushed", files=call.result())
+            self.say(said.Pushed(files=msgspec.convert(call.result(), tuple[said.PushedFile, ...])))
         except SlipwayError as error:
             self.fail("push", type(error).__name__, str(error))
 
-    def do_release(self, _message: dict[str, Any]) -> None:
+    def do_release(self) -> None:
         """Drop the lease of the dataset."""
         self.release()
-        self.say("released")
+        self.say(said.Released())
 
     def release(self) -> None:
         """See Preparation.release."""
         if self.preparation is not None:
             self.preparation.release()
 
-    def end(self, pending: dict[str, Any] | None) -> None:
+    def end(self, pending: orders.Pending | None) -> None:
         """Remove the work directory, or keep it with the note `pending` where its result could not be pushed."""
-        if self.directory is None or not self.directory.exists():
+        if self.plan is None or self.directory is None or not self.directory.exists():
             return
         if pending is not None:
-            self.directory.keep(pending, self._naming())
+            self.directory.keep(pending, self._naming(self.plan))
         else:
             self.directory.remove()
 

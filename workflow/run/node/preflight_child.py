@@ -7,21 +7,35 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
 
 from base.errors import NodeLost
 from cluster.processes import die_with_parent, prepare_prctl
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.fields import Value
+from workflow.run.link.orders import Listen, Measure, Reach
+from workflow.run.link.said import Measured, ProbesListen, Reached
 
 ARGV: Final = ("-P", "-m", "cluster.preflight")
+
+
+class ProbesFailed(Value, tag_field="say", tag="failed", frozen=True, kw_only=True):
+    """They cannot listen."""
+
+    problem: str
+
+
+Answer = ProbesListen | Reached | Measured | ProbesFailed
 
 
 class PreflightChild:
     """The probes of this node. In the loop: `on_answer(answer)`; `on_end(why)` if it ends before `close`."""
 
-    def __init__(self, loop: Loop, on_answer: Callable[[dict[str, Any]], None], on_end: Callable[[str], None]) -> None:
+    def __init__(self, loop: Loop, on_answer: Callable[[Answer], None], on_end: Callable[[str], None]) -> None:
         self._loop, self._on_answer, self._on_end = loop, on_answer, on_end
         self._rest = b""
         self._closing = False
@@ -38,9 +52,11 @@ class PreflightChild:
         os.set_blocking(stdout.fileno(), False)
         loop.watch(stdout.fileno(), self._readable)
 
-    def send(self, order: Mapping[str, Any]) -> None:
-        """One order; the one before has been answered, so the pipe is empty. Raises NodeLost."""
-        line = json.dumps(order).encode() + b"\n"
+    def send(self, order: Listen | Reach | Measure, token: bytes) -> None:
+        """One order; the one before has been answered, so the pipe is empty. `token` goes with the first, which is Listen. Raises
+        NodeLost."""
+        secret = {"token": token.hex()} if isinstance(order, Listen) else {}
+        line = json.dumps({**msgspec.to_builtins(order), **secret}).encode() + b"\n"
         try:
             written = os.write(self._stdin.fileno(), line)
         except OSError as error:
@@ -52,7 +68,7 @@ class PreflightChild:
         answers, self._rest, ended = read_values(self._stdout.fileno(), self._rest)
         for answer in answers:
             if isinstance(answer, dict) and not self._closing:
-                self._on_answer(answer)
+                self._on_answer(msgspec.convert(answer, Answer))
         if ended:
             code = self._reap()
             if not self._closing:

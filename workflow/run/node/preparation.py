@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol, assert_never
+
+import msgspec
 
 from base.challenge import derived
 from base.errors import DigestMismatch, SlipwayError
 from cluster import processes
-from cluster.types import Allocation
+from cluster.types import ForeignUse
 from containers.engines.bare import NAME as BARE
 from containers.spec import CHECKPOINT
+from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.image_child import Answer, ImageChild
@@ -24,15 +28,8 @@ from workflow.run.storage.checkpoint import fetch_checkpoint
 
 logger = logging.getLogger(__name__)
 
-STAGED: Final = (
-    "digest", "bytes", "copied_bytes", "storage_bytes", "peer_bytes", "lost_peers", "resumed_bytes", "checked_bytes", "hit", "seconds",
-)  # fmt: skip
-
-
-class Say(Protocol):
-    """Tells the supervisor something."""
-
-    def __call__(self, what: str, **fields: Any) -> None: ...
+Say = Callable[[said.Said], None]
+"""Tells the supervisor something."""
 
 
 class Fail(Protocol):
@@ -42,21 +39,21 @@ class Fail(Protocol):
 
 
 class Preparation:
-    """The orders are those of one attempt; `staged` is said once all is here that does not depend on the other nodes."""
+    """For one attempt, after its `plan`; Staged is said once all is here that does not depend on the other nodes."""
 
-    def __init__(self, loop: Loop, index: int, orders: dict[str, Any], token: bytes, say: Say, fail: Fail) -> None:
-        self.loop, self.index, self.orders, self.token, self.say, self.fail = loop, index, orders, token, say, fail
-        self.allocation = Allocation.from_json(orders["allocation"])
-        self.directory = WorkDirectory(Path(orders["cache"]), orders["tag"])
-        self.staged: dict[str, Any] | None = None
+    def __init__(self, loop: Loop, index: int, plan: orders.Plan, token: bytes, say: Say, fail: Fail) -> None:
+        self.loop, self.index, self.plan, self.token, self.say, self.fail = loop, index, plan, token, say, fail
+        self.allocation = plan.allocation
+        self.directory = WorkDirectory(Path(plan.cache), plan.tag)
+        self.staged: said.StagedDataset | None = None
         self.image: Answer | None = None
         """The pinned image as it is here: image_id, start."""
         self.cgroup_parent: str | None = None
         """The job's, where containers may be put into it."""
         self.cdi = False
         """Whether docker takes GPUs by CDI."""
-        self.foreign: list[list[str]] = []
-        """UUID and words for each process of others on our GPUs."""
+        self.foreign: tuple[ForeignUse, ...] = ()
+        """Processes of others on our GPUs."""
         self.resumed = False
         """Whether the checkpoint of an earlier attempt is here."""
         self._holder: dict[str, Any] | None = None
@@ -70,7 +67,7 @@ class Preparation:
         """Bring the dataset here, under a lease that names this process."""
         state = processes.state_of(os.getpid())
         self._holder = {
-            "run_id": self.orders["run_id"],
+            "run_id": self.plan.run_id,
             "pid": os.getpid(),
             "start_time": state.start if state else None,
             "boot_id": processes.boot_id(),
@@ -79,10 +76,9 @@ class Preparation:
             "job_id": self.allocation.job_id,
             "scheduler": self.allocation.scheduler,
         }
-        orders = self.orders
-        limits = (orders["cache_max_bytes"], orders["bytes_per_s"])
-        argv = stage_argv(sys.executable, orders["source"], orders["cache"], self._holder, *limits) + group_argv(orders["group"])
-        argv += check_argv(orders.get("cache_check_s"))
+        plan = self.plan
+        argv = stage_argv(sys.executable, plan.source, plan.cache, self._holder, plan.cache_max_bytes, plan.bytes_per_s)
+        argv += group_argv(plan.group) + check_argv(plan.cache_check_s)
         nodes = len(self.allocation.nodes)
         peer_group = None
         if nodes > 1:
@@ -93,23 +89,41 @@ class Preparation:
 
     def stage_progress(self, done: int, total: int) -> None:
         """How far the copy is."""
-        self.say("progress", done=done, total=total)
+        self.say(said.Progress(done=done, total=total))
 
-    def stage_meets(self, what: str, value: Any) -> None:
+    def stage_meets(self, message: said.Listening | said.Waiting) -> None:
         """Where the copy listens for the other nodes, or that it waits for somebody else's."""
-        self.say(what, **(value if isinstance(value, dict) else {}))
+        self.say(message)
 
-    def meet(self, peers: Any) -> None:
+    def obey(self, order: orders.OfPreparation) -> None:
+        """One of the supervisor's orders. Raises SlipwayError or OSError when it cannot be done."""
+        match order:
+            case orders.Stage():
+                self.stage()
+            case orders.MeetPeers():
+                self.meet(order.others)
+            case orders.AllStaged():
+                self.staged_all()
+            case orders.ReadImage():
+                self.read_image(order.bytes_per_s)
+            case orders.Fetch():
+                self.fetch(order)
+            case orders.Forget():
+                self.forget()
+            case _:
+                assert_never(order)
+
+    def meet(self, others: orders.Others) -> None:
         """Who else stages the dataset, and who reads it from storage."""
         if self._staging is not None:
-            self._staging.tell(peers=peers)
+            self._staging.tell(peers=msgspec.to_builtins(others))
 
     def staged_all(self) -> None:
         """Nobody needs our chunks any more."""
         if self._staging is not None:
             self._staging.tell(staged_all=True)
 
-    def stage_ended(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
+    def stage_ended(self, result: said.StagedDataset | None, error: tuple[str, str] | None) -> None:
         """The dataset is here, or will not be."""
         if len(self.allocation.nodes) == 1:
             self._staging = None
@@ -119,22 +133,22 @@ class Preparation:
             return
         self.staged = result
         try:
-            self.directory.create(self.orders["cell_document"], self.orders["run_dir"])
+            self.directory.create(self.plan.cell_document, self.plan.run_dir)
         except OSError as problem:
             self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
             return
-        logger.debug("staged %s: %s of %s bytes copied", result["root"], result["copied_bytes"], result["bytes"])
+        logger.debug("staged %s: %s of %s bytes copied", result.root, result.copied_bytes, result.bytes)
         self._prepare_node()
 
     def _prepare_node(self) -> None:
         """What a container needs here, and a look at the GPUs; then all is here."""
         gpus = gpus_to_look_at(self.allocation, self.index)
-        if self.orders["engine"] == BARE and not gpus:
+        if self.plan.ranks is None or (self.plan.engine == BARE and not gpus):
             self._say_staged()
             return
         granted = self.allocation.nodes[self.index].gpus
-        directory, job = (self.orders["cache"], self.orders["tag"]), (self.allocation.scheduler, self.allocation.job_id)
-        arguments = (self.orders["engine"], directory, self.orders["framework"]["folder"], job, granted, gpus)
+        directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
+        arguments = (self.plan.engine, directory, self.plan.ranks.framework["folder"], job, granted, gpus)
         self._preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=PREPARE_S)
         self._preparing.then = self._prepared
 
@@ -151,12 +165,12 @@ class Preparation:
         logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
         self.cgroup_parent, why = found["parent"]
         logger.debug("cgroup of containers: %s: %s", self.cgroup_parent or "the engine's, with the limits of the job copied", why)
-        self.foreign = found["foreign"]
-        argv = image_argv(sys.executable, self.orders)
+        self.foreign = tuple(ForeignUse(*use) for use in found["foreign"])
+        argv = image_argv(sys.executable, self.plan)
         if argv is None:
             self._say_staged()
             return
-        self.say("dataset")
+        self.say(said.DatasetIsHere())
         try:
             self._loading = ImageChild(self.loop, argv, self.say, self._loaded)
         except OSError as problem:
@@ -177,13 +191,13 @@ class Preparation:
 
     def _say_staged(self) -> None:
         assert self.staged is not None
-        image = {} if self.image is None else {"image_id": self.image["image_id"], "image_s": self.image["seconds"]}
-        self.say("staged", **{key: self.staged[key] for key in STAGED}, **image, foreign=self.foreign)
+        image = None if self.image is None else said.LoadedImage(image_id=self.image["image_id"], seconds=self.image["seconds"])
+        self.say(said.Staged(dataset=self.staged, image=image, foreign=self.foreign))
 
-    def fetch(self, message: dict[str, Any]) -> None:
+    def fetch(self, order: orders.Fetch) -> None:
         """Bring the checkpoint of an earlier attempt here."""
-        arguments = (message["source"], str(self.directory.resume / CHECKPOINT), message["bytes"], message["blake3"])
-        self._fetching = Call(self.loop, "checkpoint", fetch_checkpoint, *arguments, timeout_s=message["limit_s"])
+        arguments = (order.source, str(self.directory.resume / CHECKPOINT), order.bytes, order.blake3)
+        self._fetching = Call(self.loop, "checkpoint", fetch_checkpoint, *arguments, timeout_s=order.limit_s)
         self._fetching.then = self._fetched
 
     def _fetched(self, call: Call) -> None:
@@ -191,12 +205,12 @@ class Preparation:
         try:
             call.result()
         except DigestMismatch as error:
-            self.say("fetched", problem=str(error))
+            self.say(said.Fetched(problem=str(error)))
         except SlipwayError as error:
             self.fail("fetch", type(error).__name__, str(error))
         else:
             self.resumed = True
-            self.say("fetched", problem=None)
+            self.say(said.Fetched(problem=None))
 
     def forget(self) -> None:
         """The checkpoint is not whole on another node: none is used."""
@@ -208,7 +222,7 @@ class Preparation:
         if self._holder is not None:
             from data_prep.cache.lease import release_all
 
-            release_all(Path(self.orders["cache"]), Path(self.orders["source"]).name, self._holder)
+            release_all(Path(self.plan.cache), Path(self.plan.source).name, self._holder)
             self._holder = self.staged = None
 
     def stop(self) -> None:

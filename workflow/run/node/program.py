@@ -12,9 +12,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from base.errors import NodeLost, SlipwayError
 from base.logs import configure, private_umask
@@ -22,13 +24,13 @@ from cluster import machine, processes
 from cluster.jobs import scheduler_of
 from cluster.schedulers import SCHEDULERS
 from cluster.types import DEVICES, Grant
+from workflow.run.link import orders, said
 from workflow.run.link.channel import Channel
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.messages import ORDERED, check
+from workflow.run.link.messages import decode_order, encode, name_of
 from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
 from workflow.run.node.leftovers import end_older_attempts
 from workflow.run.node.orders import NodeWork
-from workflow.run.node.preparation import Preparation
 from workflow.run.plan import TAG
 
 logger = logging.getLogger(__name__)
@@ -37,7 +39,12 @@ SILENCE_S: Final = 60.0
 SAY_EVERY_S: Final = 2.0
 LOG_BYTES: Final = 1 << 20
 
-_OF_ORDER: Final = {"preflight": "NodeLost", "plan": "AllocationError", "reserve": "NodeLost", "start": "ContainerError"}
+_OF_ORDER: Final[Mapping[type[orders.Message], str]] = {
+    orders.Preflight: "NodeLost",
+    orders.Plan: "AllocationError",
+    orders.Reserve: "NodeLost",
+    orders.Start: "ContainerError",
+}
 """What an error of the operating system means, by the order that met it."""
 
 
@@ -63,50 +70,65 @@ class NodeProgram:
         except SlipwayError as error:
             self.work.fail("come up", type(error).__name__, str(error))
         else:
-            self.say("ready", facts=machine.facts(), grant=grant and grant.to_json(), pid=os.getpid())
+            self.say(said.Ready(facts=msgspec.convert(machine.facts(), said.Facts), grant=grant, pid=os.getpid()))
         self.loop.until(lambda: self.exit_code is not None)
         return self.exit_code or 0
 
-    def say(self, what: str, **fields: Any) -> None:
+    def say(self, message: said.Said) -> None:
         """Tell the supervisor; nothing once it is gone."""
-        self.channel.send({"say": what, **fields})
+        self.channel.send(encode(message))
 
     def _obey_all(self, messages: list[dict[str, Any]]) -> None:
         self._heard = time.monotonic()
         for message in messages:
             try:
-                check(ORDERED, "do", message)
+                order = decode_order(message)
             except ProtocolError as error:
                 self.channel.close()
                 self._lost(str(error))
                 return
-            self._obey(message["do"], message)
+            self._obey(order)
 
-    def _obey(self, what: str, message: dict[str, Any]) -> None:
+    def _obey(self, order: orders.Order) -> None:
         try:
-            if what == "end":
-                self.work.when_stopped(lambda: self._end(message["pending"]))
-            elif what != "alive":
-                _ORDERS[what](self.work, message)
+            self._do(order)
         except SlipwayError as error:
-            self.work.fail(what, type(error).__name__, str(error))
+            self.work.fail(name_of(order), type(error).__name__, str(error))
         except OSError as error:
             place = f": {error.filename}" if error.filename else ""
-            self.work.fail(what, _OF_ORDER.get(what, "StagingError"), f"{error.strerror or error}{place}")
+            self.work.fail(name_of(order), _OF_ORDER.get(type(order), "StagingError"), f"{error.strerror or error}{place}")
 
-    def _end(self, pending: dict[str, Any] | None) -> None:
+    def _do(self, order: orders.Order) -> None:
+        match order:
+            case orders.Alive():
+                pass
+            case orders.Preflight():
+                self.work.do_preflight(order.order)
+            case orders.Plan():
+                self.work.do_plan(order)
+            case orders.End():
+                self.work.when_stopped(lambda: self._end(order.pending))
+            case orders.Reserve() | orders.Start() | orders.Checkpoint() | orders.Look():
+                self.work.obey_for_ranks(order)
+            case orders.Stop() | orders.Collect() | orders.Push() | orders.Release():
+                self.work.obey_at_the_end(order)
+            case _:
+                if self.work.preparation is not None:
+                    self.work.preparation.obey(order)
+
+    def _end(self, pending: orders.Pending | None) -> None:
         self.exit_code = 0
         self.work.end(pending)
 
     def _say_alive(self) -> None:
-        self.say("alive", step=self.work.least_step())
+        self.say(said.Alive(step=self.work.least_step()))
         if time.monotonic() - self._heard > SILENCE_S:
             self.channel.close()
             self._lost(f"nothing heard from it for {SILENCE_S:g} s")
 
     def _signalled(self, number: int) -> None:
         logger.warning("got %s: ending all that runs here", signal.Signals(number).name)
-        self.say("signal", number=number)
+        self.say(said.Signalled(number=number))
         self.work.told_to_end()
 
     def _lost(self, why: str) -> None:
@@ -120,36 +142,6 @@ class NodeProgram:
         self.exit_code = NodeLost.exit_code
         self.work.release()
         self.work.end(None)
-
-
-def _of_preparation(obey: Callable[[Preparation, dict[str, Any]], None]) -> Callable[[NodeWork, dict[str, Any]], None]:
-    """An order for what the ranks need; they are known once there is a plan."""
-
-    def on(work: NodeWork, message: dict[str, Any]) -> None:
-        if work.preparation is not None:
-            obey(work.preparation, message)
-
-    return on
-
-
-_ORDERS: Final[dict[str, Callable[[NodeWork, dict[str, Any]], None]]] = {
-    "preflight": NodeWork.do_preflight,
-    "plan": NodeWork.do_plan,
-    "stage": _of_preparation(lambda needs, _message: needs.stage()),
-    "peers": _of_preparation(lambda needs, message: needs.meet(message["peers"])),
-    "staged_all": _of_preparation(lambda needs, _message: needs.staged_all()),
-    "read_image": _of_preparation(lambda needs, message: needs.read_image(message["bytes_per_s"])),
-    "reserve": NodeWork.do_reserve,
-    "fetch": _of_preparation(Preparation.fetch),
-    "forget": _of_preparation(lambda needs, _message: needs.forget()),
-    "start": NodeWork.do_start,
-    "checkpoint": NodeWork.do_checkpoint,
-    "look": NodeWork.do_look,
-    "stop": NodeWork.do_stop,
-    "collect": NodeWork.do_collect,
-    "push": NodeWork.do_push,
-    "release": NodeWork.do_release,
-}
 
 
 class _LogLines(logging.Handler):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.errors import SlipwayError
 from cluster import processes
@@ -19,7 +19,7 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.beats import Beats
 from workflow.run.node.rank_log import RankLog
-from workflow.run.record.outcome import RankEnd
+from workflow.run.record.outcome import Look, RankEnd
 
 REMOVE_S: Final = 60.0
 """More than an engine gives its own daemon."""
@@ -81,20 +81,20 @@ class Watched:
             wrong_clock=next(iter(odd.values()), None),
         )
 
-    def look(self, now: float, beat_s: float, init_s: float) -> list[dict[str, Any]]:
+    def look(self, now: float, beat_s: float, init_s: float) -> list[Look]:
         """Per rank: how long it has been silent, what the limit is, and whether its process is stopped."""
         state = processes.state_of(self.process.pid) if self.process.pid else None
         return [
-            {
-                "rank": rank,
-                "host": self.host,
-                "phase": beats.phase,
-                "step": beats.step,
-                "silent_s": round(beats.silent_s(now), 3),
-                "limit_s": round(beats.limit_s(beat_s, init_s), 3),
-                "state": state.state if state else "?",
-                "last_lines": self.log.last_lines(),
-            }
+            Look(
+                rank=rank,
+                host=self.host,
+                phase=beats.phase,
+                step=beats.step,
+                silent_s=round(beats.silent_s(now), 3),
+                limit_s=round(beats.limit_s(beat_s, init_s), 3),
+                state=state.state if state else "?",
+                last_lines=self.log.last_lines(),
+            )
             for rank, beats in self.beats.items()
         ]
 
@@ -161,7 +161,7 @@ class Ranks:
         """Those that have not ended."""
         return [watched for watched in self.watched if not watched.ended]
 
-    def looks(self, now: float, beat_s: float, init_s: float) -> list[dict[str, Any]]:
+    def looks(self, now: float, beat_s: float, init_s: float) -> list[Look]:
         """See Watched.look, for all that run."""
         return [look for watched in self.running() for look in watched.look(now, beat_s, init_s)]
 

@@ -9,10 +9,13 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from cluster.processes import bury, die_with_parent, prepare_prctl
 from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.said import Listening, StagedDataset, Waiting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +63,10 @@ class Hearer(Protocol):
     def stage_progress(self, done: int, total: int) -> None:
         """Bytes."""
 
-    def stage_meets(self, what: str, value: Any) -> None:
-        """`listening` with address, port and what is here; `waiting` for somebody else on this node."""
+    def stage_meets(self, message: Listening | Waiting) -> None:
+        """Where the copy listens for the other nodes, or that it waits for somebody else's on this node."""
 
-    def stage_ended(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
+    def stage_ended(self, result: StagedDataset | None, error: tuple[str, str] | None) -> None:
         """Once. One of them is None; `error` is (class name, message). In a group the process goes on passing chunks to others."""
 
 
@@ -107,12 +110,16 @@ class StageChild:
         if "progress" in value:
             self._hearer.stage_progress(int(value["progress"][0]), int(value["progress"][1]))
             return
-        for what in ("listening", "waiting"):
-            if what in value:
-                self._hearer.stage_meets(what, value[what])
+        if "listening" in value:
+            self._hearer.stage_meets(Listening(**value["listening"]))
+        if "waiting" in value:
+            self._hearer.stage_meets(Waiting())
         self._answer.update(value)
         if "result" in value and self._orders is not None:
-            self._end(value["result"], None)
+            self._end(self._result(), None)
+
+    def _result(self) -> StagedDataset:
+        return msgspec.convert(self._answer["result"], StagedDataset)
 
     def tell(self, **order: Any) -> None:
         """Say something about the others."""
@@ -125,13 +132,13 @@ class StageChild:
         if self._ended:
             return
         if "result" in self._answer and code == 0:
-            self._end(self._answer["result"], None)
+            self._end(self._result(), None)
         elif "error" in self._answer:
             self._end(None, (str(self._answer["error"]["class"]), str(self._answer["error"]["message"])))
         else:
             self._end(None, ("StagingError", f"the staging process ended with {code} and without an answer; its log is that of the run"))
 
-    def _end(self, result: dict[str, Any] | None, error: tuple[str, str] | None) -> None:
+    def _end(self, result: StagedDataset | None, error: tuple[str, str] | None) -> None:
         self._ended = True
         self._hearer.stage_ended(result, error)
 

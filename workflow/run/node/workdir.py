@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from base.errors import RecordError, StagingError
 from base.jsonfile import json_text, publish_json, read_json
 from base.publish import publish_in, remove_tree, reserve
@@ -29,6 +31,7 @@ from base.trusted import trusted_directory
 from base.untrusted import directory, entries
 from base.userpath import expanded_path
 from containers.spec import Paths
+from workflow.run.link.orders import Pending, Plan
 from workflow.run.node.work_locks import PENDING, hold, let_go, sweep
 from workflow.run.record.machine_load import file_name
 from workflow.run.storage.results import ENDED, RECORD
@@ -67,13 +70,15 @@ def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]
     return found
 
 
-def with_own_cache(orders: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """The orders of an attempt with the cache as it is called on this node: `cache.path` of the site file may hold variables of the job.
+def with_own_cache(plan: Plan, environ: Mapping[str, str]) -> Plan:
+    """The plan of an attempt with the cache as it is called on this node: `cache.path` of the site file may hold variables of the job.
     Raises StagingError where one is not set here."""
     try:
-        own = {"cache": str(expanded_path(orders["cache"], environ))}
-        image = orders.get("image")
-        return {**orders, **own, **({} if image is None else {"image": {**image, "cache": str(expanded_path(image["cache"], environ))}})}
+        cache, ranks = str(expanded_path(plan.cache, environ)), plan.ranks
+        if ranks is not None and ranks.image is not None:
+            own = str(expanded_path(ranks.image.cache, environ))
+            ranks = replace(ranks, image=replace(ranks.image, cache=own))
+        return replace(plan, cache=cache, ranks=ranks)
     except ValueError as error:
         raise StagingError(f"cache.path of the site file: {error}") from error
 
@@ -174,12 +179,11 @@ class WorkDirectory:
         """Whether `create` was called. What has become of `out` is up to the program."""
         return self.path.is_dir()
 
-    def keep(self, pending: Mapping[str, Any], naming: Naming) -> None:
-        """Mark it as a result that waits for storage. `pending`: target, reason, and on the head node the record, and
-        the note of ended.py for a result. Written into the room that was reserved: the disk may be full as well."""
+    def keep(self, pending: Pending, naming: Naming) -> None:
+        """Mark it as a result that waits for storage. Written into the room that was reserved: the disk may be full as well."""
         from data_prep.push import keep_pending
 
-        notes = {RECORD: (pending.get("record"), sealed_text), ENDED: (pending.get("ended"), json_text)}
+        notes = {RECORD: (pending.record, sealed_text), ENDED: (pending.ended, json_text)}
         for name, (note, text) in notes.items():
             try:
                 if note is not None:
@@ -188,7 +192,7 @@ class WorkDirectory:
                 logger.error("%s", cache_failed(error, self.own / name))
         if not self.out.is_dir() or self.out.is_symlink():
             self._make_out()
-        keep_pending(self.path, Path(pending["target"]), pending["reason"], own=self.own.name, room=self.room / PENDING, naming=naming)
+        keep_pending(self.path, Path(pending.target), pending.reason, own=self.own.name, room=self.room / PENDING, naming=naming)
         self._let_go()
 
     def _make_out(self) -> None:

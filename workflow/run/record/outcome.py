@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
 from workflow.run.record.causes_outside import prevented_by
@@ -43,7 +43,7 @@ SECONDARY: Final = re.compile(
     re.IGNORECASE,
 )
 OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
-FROZEN: Final = "Tt"
+FROZEN: Final = ("T", "t")
 
 
 class RankEnd(NamedTuple):
@@ -71,6 +71,35 @@ class RankEnd(NamedTuple):
     def rank(self) -> int:
         """The rank to be named."""
         return self.ranks[0] if self.failed_rank is None else self.failed_rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How one rank is, as its node sees it. `state`: of its process, as in /proc; `?` where that is not known."""
+
+    rank: int
+    host: str
+    phase: str | None
+    step: int | None
+    silent_s: float
+    limit_s: float
+    """How long it may be silent in this phase."""
+    state: str
+    last_lines: str
+
+    def __post_init__(self) -> None:
+        if self.rank < 0:
+            raise ValueError(f"rank must not be negative, found {self.rank!r}")
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has been silent for too long."""
+        return self.silent_s > self.limit_s
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its process is stopped."""
+        return self.state in FROZEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,17 +202,17 @@ def root_cause(ends: Iterable[RankEnd]) -> Ending | None:
     return Ending(status=said.status, reason=f"rank {end.rank} on {end.host} {said.what}", rank_end=end)
 
 
-def hang(looks: Iterable[Mapping[str, Any]]) -> Ending:
+def hang(looks: Iterable[Look]) -> Ending:
     """The rank that hangs, from what the nodes saw of all: one that is stopped, else the one furthest behind, else the longest silent.
 
-    `looks`: rank, host, phase, step, silent_s, limit_s, state (of /proc), last_lines; at least one.
+    `looks`: at least one.
     """
-    found = min(looks, key=lambda look: (look["state"] not in FROZEN, -1 if look["step"] is None else look["step"], -look["silent_s"]))
-    state = f"; its process is stopped (state {found['state']})" if found["state"] in FROZEN else ""
-    phase = f"in phase {found['phase']}" if found["phase"] else "and has written no event"
-    silence = f"has said nothing for {found['silent_s']:.0f} s {phase}, limit {found['limit_s']:.0f} s{state}"
-    reason = f"rank {found['rank']} on {found['host']} {silence}"
-    end = RankEnd(ranks=(int(found["rank"]),), host=found["host"], exit_code=None, time=0.0, last_lines=found.get("last_lines", ""))
+    found = min(looks, key=lambda look: (not look.is_frozen, -1 if look.step is None else look.step, -look.silent_s))
+    state = f"; its process is stopped (state {found.state})" if found.is_frozen else ""
+    phase = f"in phase {found.phase}" if found.phase else "and has written no event"
+    silence = f"has said nothing for {found.silent_s:.0f} s {phase}, limit {found.limit_s:.0f} s{state}"
+    reason = f"rank {found.rank} on {found.host} {silence}"
+    end = RankEnd(ranks=(found.rank,), host=found.host, exit_code=None, time=0.0, last_lines=found.last_lines)
     return Ending(status="hang", reason=reason, rank_end=end)
 
 

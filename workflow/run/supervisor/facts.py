@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from base.errors import SlipwayError
 from containers.engines.bare import NAME as BARE
 from workflow.run.link.calls import Call
+from workflow.run.link.said import GpusSeen, Ready, Staged
 from workflow.run.plan import at_site, threads_per_rank
 from workflow.run.record.step_clock import Clock
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -30,7 +33,7 @@ def times_of(clock: Clock) -> dict[str, Any]:
 
 def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
     """The first argument of record.build_record."""
-    head = nodes.all[0].said.get("ready", {}).get("facts", {})
+    head = _facts(nodes.all[0])
     return {
         **{key: run.run[key] for key in ("run_id", "study", "cell", "repeat", "attempt", "result_number", "allocation")},
         "site": run.run["site"]["name"],
@@ -52,9 +55,15 @@ def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
     }
 
 
+def _facts(node: NodeHandle) -> dict[str, Any]:
+    """As the record has them; nothing where the node has not come up."""
+    ready = node.last(Ready)
+    return {} if ready is None else dict(msgspec.to_builtins(ready.facts))
+
+
 def _driver(nodes: Nodes) -> str | None:
     """Of all nodes; several where they differ."""
-    found = {node.said.get("ready", {}).get("facts", {}).get("driver_version") for node in nodes.all}
+    found = {_facts(node).get("driver_version") for node in nodes.all}
     return " + ".join(sorted(version for version in found if version)) or None
 
 
@@ -68,21 +77,21 @@ def _image_provenance(run: Supervisor) -> dict[str, Any]:
 
 
 def _node_record(node: NodeHandle) -> dict[str, Any]:
-    facts, staged = node.said.get("ready", {}).get("facts", {}), node.said.get("staged")
+    facts, staged, seen = _facts(node), node.last(Staged), node.last(GpusSeen)
     models = node.node.gpu_models or (None,) * len(node.node.gpus)
     return {
         "name": node.node.name,
         "hostname": facts.get("hostname", node.node.hostname),
         "cores": list(node.node.cores),
         "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
-        "gpus_seen": node.said.get("gpus", {}).get("seen"),
+        "gpus_seen": None if seen is None else list(seen.seen),
         "cpu_model": facts.get("cpu_model"),
         "machine_cores": facts.get("machine_cores"),
         "memory_bytes": facts.get("memory_bytes"),
         "network": facts.get("network"),
         "driver_version": facts.get("driver_version"),
-        "image_s": (staged or {}).get("image_s"),
-        "stage": staged and {key: staged.get(key) for key in STAGED},
+        "image_s": None if staged is None or staged.image is None else staged.image.seconds,
+        "stage": None if staged is None else {key: getattr(staged.dataset, key) for key in STAGED},
     }
 
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import asdict
 
 from base.errors import Cancelled, LeaseError, PushError, SlipwayError, error_named
 from base.units import format_duration, some
 from containers.engines.bare import NAME as BARE
+from workflow.run.link import orders, said
+from workflow.run.link.messages import name_of
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import build_record
 from workflow.run.record.steps_asked import StepsAsked, steps_asked
@@ -71,7 +75,7 @@ def finish(run: Supervisor) -> int:
     return _Finish(run).main()
 
 
-def _part(run: Supervisor, pending: Any) -> None:
+def _part(run: Supervisor, pending: Callable[[NodeHandle], orders.Pending] | None) -> None:
     """The node programs leave; `pending(node)` is what a node is to keep."""
     if run.nodes is None:
         return
@@ -111,9 +115,9 @@ class _Finish:
             if self.ending.rank_end is not None and self.ending.rank_end.last_lines:
                 logger.error("its last lines:\n%s", self.ending.rank_end.last_lines)
         self.clock.enter("result")
-        self._ask("stop", "stopped", self._stop_limit_s())
+        self._ask(orders.Stop(), said.Stopped, self._stop_limit_s())
         self._look_at_leftovers()
-        self._ask("collect", "collected", COLLECT_S)
+        self._ask(orders.Collect(), said.Collected, COLLECT_S)
         self._look_at_owners()
         self._push_and_publish()
         if self.ending.requeue:
@@ -122,13 +126,13 @@ class _Finish:
             logger.info("%s: ok in %s%s", self.run.run_id, format_duration(self.clock.run_s()), measured_words(self.found))
         return self.ending.exit_code
 
-    def _ask(self, do: str, answer: str, limit_s: float) -> None:
+    def _ask(self, order: orders.Stop | orders.Collect | orders.Release, answer: type[said.Message], limit_s: float) -> None:
         """Tell the nodes that are there, and wait for them, for as long as is reasonable."""
         self.nodes.forget(answer)
-        self.nodes.tell(do)
+        self.nodes.tell(order)
         if not self.loop.until(lambda: all(node.has_said(answer) for node in self.nodes.present()), limit_s):
             late = ", ".join(node.node.name for node in self.nodes.present() if not node.has_said(answer))
-            logger.warning("%s did not %s within %.0f s", late, do, limit_s)
+            logger.warning("%s did not %s within %.0f s", late, name_of(order), limit_s)
 
     def _look_at_leftovers(self) -> None:
         """What could not be ended is told: whoever measures there next is disturbed by it."""
@@ -140,10 +144,11 @@ class _Finish:
 
     def _look_at_owners(self) -> None:
         """A file that is not the user's: the run was not what it should have been, however it ended."""
-        said = [(node.node.name, path) for node in self.nodes.all for path in node.said.get("collected", {}).get("strangers", [])]
-        if not said:
+        told = [(node.node.name, answer.strangers) for node in self.nodes.all if (answer := node.last(said.Collected)) is not None]
+        strangers = [f"{path} on {name}" for name, paths in told for path in paths]
+        if not strangers:
             return
-        shown = some([f"{path} on {name}" for name, path in said], 3)
+        shown = some(strangers, 3)
         reason = f"files of another user are among the run's own: {shown}; whatever made them ran with rights that no program of a run has"
         self.run.warnings.append(reason)
         if self.ending.status == "ok":
@@ -169,7 +174,7 @@ class _Finish:
             logger.info("push: the result goes to storage")
             self._repeat("push", self._push, push_until)
             self.clock.enter("release")
-            self._ask("release", "released", RELEASE_S)
+            self._ask(orders.Release(), said.Released, RELEASE_S)
             self._repeat("publish", self._publish, push_until)
         except LeaseError as error:
             self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
@@ -219,15 +224,16 @@ class _Finish:
         self._judge_lost()
         if self.part is None:
             self.part = run.call("push", attempt.make_part, run.run["run_dir"], run.run["attempt"], timeout_s=left_s)
-        self.nodes.forget("pushed", "failed")
+        self.nodes.forget(said.Pushed, said.Failed)
         missing = [node for node in self.nodes.present() if node.index not in self.files]
         for node in missing:
-            self.nodes.send(node, "push", part=self.part, limit_s=left_s)
+            self.nodes.send(node, orders.Push(part=self.part, limit_s=left_s))
         self.loop.until(lambda: all(_answered(node) for node in missing), left_s + 5)
         problems = []
         for node in missing:
-            if node.has_said("pushed"):
-                self.files[node.index] = node.said["pushed"]["files"]
+            pushed = node.last(said.Pushed)
+            if pushed is not None:
+                self.files[node.index] = [asdict(file) for file in pushed.files]
             elif node.lost:
                 self._begin_again()
                 raise PushError(f"{node.node.name} was lost while it pushed")
@@ -285,15 +291,15 @@ class _Finish:
         if self.part is not None:
             _try(self.run, "removal of the half-pushed attempt", attempt.remove_part, self.part)
         self.clock.enter("release")
-        self._ask("release", "released", RELEASE_S)
+        self._ask(orders.Release(), said.Released, RELEASE_S)
         record, ended = self._record(self.ending, []), self._ended(was)
         target = Path(self.run.run["run_dir"], "attempts", str(self.run.run["attempt"]))
         text = str(error)
 
-        def pending(node: NodeHandle) -> dict[str, Any]:
+        def pending(node: NodeHandle) -> orders.Pending:
             own = target if node.index == 0 else target.with_name(f"{target.name}.node-{node.index}")
             notes = (record, ended) if node.index == 0 else (None, None)
-            return {"target": str(own), "reason": text, "record": notes[0], "ended": notes[1]}
+            return orders.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
 
         _part(self.run, pending)
 
@@ -308,15 +314,16 @@ class _Finish:
 
 def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
     """Pure: the names of those that did not say that they have ended all."""
-    return [node.node.name for node in nodes if not node.said.get("stopped", {}).get("clean", False)]
+    return [node.node.name for node in nodes if (answer := node.last(said.Stopped)) is None or not answer.clean]
 
 
 def _answered(node: NodeHandle) -> bool:
-    return node.lost or node.has_said("pushed") or node.said.get("failed", {}).get("during") == "push"
+    failed = node.last(said.Failed)
+    return node.lost or node.has_said(said.Pushed) or (failed is not None and failed.during == "push")
 
 
 def _push_error(node: NodeHandle) -> SlipwayError:
-    said = node.said.get("failed")
-    if said is None:
+    failed = node.last(said.Failed)
+    if failed is None:
         return PushError(f"{node.node.name} did not end its push in time")
-    return error_named(said["error"], PushError)(said["message"])
+    return error_named(failed.error, PushError)(failed.message)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import AllocationError, SlipwayError
 from cluster import grants
-from cluster.types import ForeignUse, Grant
 from workflow.run.link.calls import Call
+from workflow.run.link.said import Ready, Staged
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.node_locks import NodeLocks
 
@@ -61,8 +61,7 @@ def take_nodes(run: Supervisor, locks: NodeLocks | None) -> None:
 def complete(run: Supervisor) -> None:
     """All node programs have come up: fill in what they were granted. Ends the run where that is not what was asked."""
     assert run.nodes is not None
-    found = [node.said["ready"].get("grant") for node in run.nodes.all]
-    told = [None if grant is None else Grant.from_json(grant) for grant in found]
+    told = [node.answer(Ready).grant for node in run.nodes.all]
     try:
         run.allocation, warnings = grants.complete(
             run.allocation, told, int(run.run["cell"]["gpus_per_node"]), str(run.run["site"].get("foreign_gpu", "record"))
@@ -80,7 +79,7 @@ def complete(run: Supervisor) -> None:
 def look_at_foreign(run: Supervisor) -> None:
     """Just before the ranks start, what nodes say of others on their GPUs, where `complete` has not heard it."""
     assert run.nodes is not None
-    said = [(node.node.name, ForeignUse(*use)) for node in run.nodes.present() for use in node.said["staged"].get("foreign", ())]
+    said = [(node.node.name, use) for node in run.nodes.present() for use in node.answer(Staged).foreign]
     try:
         warnings = grants.foreign_warnings(f"run {run.run_id}", said, str(run.run["site"].get("foreign_gpu", "record")))
     except AllocationError as error:

@@ -8,20 +8,23 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from base.command import last_lines
 from base.logs import masked, printable
 from base.rooms import rooms_environ
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
+from workflow.run.link import orders, said
 from workflow.run.link.channel import Channel
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.listener import Listener
-from workflow.run.link.messages import SAID, check
+from workflow.run.link.messages import decode_said, encode
 from workflow.run.link.protocol import Link, ProtocolError, new_token
 
 logger = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=said.Message)
 
 ALIVE_EVERY_S: Final = 5.0
 AFTER_HANGING_UP_S: Final = 0.1
@@ -33,7 +36,7 @@ PAUSE_S: Final = 5.0
 
 
 class NodeHandle:
-    """One node program. `said` holds its last message of each kind."""
+    """One node program, with its last message of each kind."""
 
     def __init__(self, index: int, node: Node) -> None:
         self.index = index
@@ -43,11 +46,35 @@ class NodeHandle:
         self.dismissed = False
         """It was told to end, and does that by itself: its launch, which ends after it, is left alone meanwhile."""
         self.heard = time.monotonic()
-        self.said: dict[str, dict[str, Any]] = {}
+        self._said: dict[type[said.Message], said.Message] = {}
 
-    def has_said(self, what: str) -> bool:
-        """Whether a message of this kind has come since it was last forgotten."""
-        return what in self.said
+    def note(self, message: said.Message) -> None:
+        """Keep it in the place of the last one of its kind."""
+        self._said[type(message)] = message
+
+    def last(self, kind: type[S]) -> S | None:
+        """The last message of this kind, None where none has come since it was last forgotten."""
+        return cast("S | None", self._said.get(kind))
+
+    def answer(self, kind: type[S]) -> S:
+        """The same, where it has been waited for."""
+        found = self.last(kind)
+        assert found is not None, f"{self.node.name} has not said {kind.__name__}"
+        return found
+
+    def has_said(self, *kinds: type[said.Message]) -> bool:
+        """Whether a message of one of these kinds has come since it was last forgotten."""
+        return any(kind in self._said for kind in kinds)
+
+    def forget(self, *kinds: type[said.Message]) -> None:
+        """What was said of these kinds."""
+        for kind in kinds:
+            self._said.pop(kind, None)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it has said anything."""
+        return bool(self._said)
 
 
 class Nodes:
@@ -59,7 +86,7 @@ class Nodes:
         loop: Loop,
         allocation: Allocation,
         address: str,
-        on_message: Callable[[NodeHandle, dict[str, Any]], None],
+        on_message: Callable[[NodeHandle, said.Said], None],
         on_lost: Callable[[NodeHandle, str], None],
         silence_s: float = SILENCE_S,
     ) -> None:
@@ -113,26 +140,25 @@ class Nodes:
 
     # -- talking
 
-    def send(self, node: NodeHandle, do: str, **fields: Any) -> None:
+    def send(self, node: NodeHandle, order: orders.Order) -> None:
         """Tell one node to do something; nothing if it is lost."""
         if node.channel is not None:
-            node.channel.send({"do": do, **fields})
+            node.channel.send(encode(order))
 
-    def dismiss(self, node: NodeHandle, **fields: Any) -> None:
-        """Tell one node to end."""
+    def dismiss(self, node: NodeHandle, pending: orders.Pending | None) -> None:
+        """Tell one node to end; `pending`: what it is to keep."""
         node.dismissed = node.channel is not None
-        self.send(node, "end", **fields)
+        self.send(node, orders.End(pending=pending))
 
-    def tell(self, do: str, **fields: Any) -> None:
+    def tell(self, order: orders.Order) -> None:
         """Tell all nodes."""
         for node in self.all:
-            self.send(node, do, **fields)
+            self.send(node, order)
 
-    def forget(self, *kinds: str) -> None:
+    def forget(self, *kinds: type[said.Message]) -> None:
         """Forget what was said of these kinds, to ask again."""
         for node in self.all:
-            for kind in kinds:
-                node.said.pop(kind, None)
+            node.forget(*kinds)
 
     def present(self) -> list[NodeHandle]:
         """Those that can be talked to."""
@@ -142,20 +168,19 @@ class Nodes:
         """All is noted before anything is done about it: the first may end the run. A node that says what none of ours says is lost."""
         node.heard = time.monotonic()
         try:
-            for message in messages:
-                check(SAID, "say", message)
+            heard = [decode_said(message) for message in messages]
         except ProtocolError as error:
             self._lose(node, str(error))
             return
-        for message in messages:
-            node.said[message["say"]] = message
-        for message in messages:
+        for message in heard:
+            node.note(message)
+        for message in heard:
             self._on_message(node, message)
 
     # -- losing
 
     def _say_alive(self) -> None:
-        self.tell("alive")
+        self.tell(orders.Alive())
         now = time.monotonic()
         for node in self.present():
             if now - node.heard > self._silence_s:
@@ -183,7 +208,7 @@ class Nodes:
 
     def _was_unheard(self, launched: Launched, words: str) -> bool:
         """Whether a launch ended because the scheduler was silent, before anything came of it."""
-        begun = any(self.all[index].said for index in launched.launch.nodes)
+        begun = any(self.all[index].is_heard for index in launched.launch.nodes)
         return not begun and any(silence in words for silence in launched.launch.silence)
 
     def _lose(self, node: NodeHandle, why: str) -> None:

@@ -9,19 +9,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import asdict
 
 from cluster.preflight.judgement import all_reduced, unreachable, verdict
 from cluster.preflight.rates import best_of, summary
 from cluster.preflight.results import Finding, Place, Reach, Sample
 from cluster.preflight.schedule import REACH_S, exchange_bytes, exchange_s, measure_s
 from cluster.types import Allocation
+from workflow.run.link import orders
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.said import Measured, PreflightAnswered, ProbesListen, Reached
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.nodes import Nodes
 
 logger = logging.getLogger(__name__)
 
+A = TypeVar("A", ProbesListen, Reached, Measured)
 GRACE_S: Final = 30.0
 """Beyond the limits that the nodes keep themselves."""
 
@@ -60,7 +65,8 @@ class Preflight:
         while not clear:
             answers = self._measure(len(attempts), ring=not any(all_reduced(ring) for ring in rings) and len(rings) < 2)
             attempts.append(_samples(answers))
-            rings += [ring] if None not in (ring := [answer["all_reduce"] for answer in answers]) else []
+            ring = [asdict(answer.all_reduce) for answer in answers if answer.all_reduce is not None]
+            rings += [ring] if len(ring) == len(answers) else []
             findings, clear = verdict(self._places, attempts, rings)
         self._tell([None] * len(self._places))
         rates = best_of(attempts)
@@ -76,18 +82,17 @@ class Preflight:
 
     def _listen(self) -> None:
         nodes = self._allocation.nodes
-        self._tell([{"do": "listen", "index": index, "nodes": len(nodes), "address": node.address} for index, node in enumerate(nodes)])
-        answers = self._answers("listening", GRACE_S)
-        self._places = [
-            Place(node.name, answer["address"], answer["port"], node.interface) for node, answer in zip(nodes, answers, strict=True)
-        ]
+        self._tell([orders.Listen(index=index, nodes=len(nodes), address=node.address) for index, node in enumerate(nodes)])
+        answers = self._answers(ProbesListen, GRACE_S)
+        self._places = [Place(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)]
 
     def _reach(self) -> None:
-        answers = self._ask("reached", REACH_S, {"do": "reach", "peers": [[place.address, place.port] for place in self._places]})
+        order = orders.Reach(peers=tuple((place.address, place.port) for place in self._places))
+        answers = self._ask(Reached, REACH_S, order)
         reached = {
             (origin, target): Reach(*reach)
             for origin, answer in enumerate(answers)
-            for target, reach in enumerate(answer["reached"])
+            for target, reach in enumerate(answer.reached)
             if reach is not None
         }
         times = [reach.seconds for reach in reached.values() if reach.seconds is not None]
@@ -96,34 +101,37 @@ class Preflight:
         self._found([problem] if problem is not None else [])
         self._end_if_fatal()
 
-    def _measure(self, attempt: int, ring: bool) -> list[dict[str, Any]]:
+    def _measure(self, attempt: int, ring: bool) -> list[Measured]:
         count, again = len(self._places), attempt > 0
         limit_s = exchange_s(count, again)
-        order = {"do": "measure", "attempt": attempt, "ring": ring, "bytes": exchange_bytes(count, again), "limit_s": limit_s}
-        return self._ask("measured", measure_s(count, limit_s), order)
+        order = orders.Measure(attempt=attempt, ring=ring, bytes=exchange_bytes(count, again), limit_s=limit_s)
+        return self._ask(Measured, measure_s(count, limit_s), order)
 
     # -- asking
 
-    def _tell(self, orders: Sequence[dict[str, Any] | None]) -> None:
+    def _tell(self, own: Sequence[orders.Listen | orders.Reach | orders.Measure | None]) -> None:
         """Each node its own; None: that was all."""
-        self._nodes.forget("preflight")
-        for node, order in zip(self._nodes.all, orders, strict=True):
-            self._nodes.send(node, "preflight", order=order)
+        self._nodes.forget(PreflightAnswered)
+        for node, order in zip(self._nodes.all, own, strict=True):
+            self._nodes.send(node, orders.Preflight(order=order))
 
-    def _ask(self, kind: str, limit_s: float, order: dict[str, Any]) -> list[dict[str, Any]]:
+    def _ask(self, kind: type[A], limit_s: float, order: orders.Reach | orders.Measure) -> list[A]:
         self._tell([order] * len(self._allocation.nodes))
         return self._answers(kind, limit_s + GRACE_S)
 
-    def _answers(self, kind: str, limit_s: float) -> list[dict[str, Any]]:
+    def _answers(self, kind: type[A], limit_s: float) -> list[A]:
         """One per node, of this kind and about as many nodes as there are."""
-        if not self._loop.until(lambda: all(node.has_said("preflight") for node in self._nodes.all), limit_s):
-            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_said("preflight"))
+        if not self._loop.until(lambda: all(node.has_said(PreflightAnswered) for node in self._nodes.all), limit_s):
+            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(PreflightAnswered))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")
-        answers = [node.said["preflight"]["answer"] for node in self._nodes.all]
-        for node, answer in zip(self._nodes.all, answers, strict=True):
-            if answer["say"] != kind or any(len(answer[key]) != len(answers) for key in ("reached", "rates") if key in answer):
-                self._end(f"{node.node.name} gives an answer to another question than that for {kind!r}")
-        return answers
+        found: list[A] = []
+        for node in self._nodes.all:
+            answer = node.answer(PreflightAnswered).answer
+            if not isinstance(answer, kind) or _nodes_in(answer) not in (None, len(self._nodes.all)):
+                self._end(f"{node.node.name} gives an answer to another question than that for {kind.__name__}")
+            else:
+                found.append(answer)
+        return found
 
     # -- telling
 
@@ -152,14 +160,25 @@ class Preflight:
         return f"{record['pairs']} pairs connect in {record['connect_ms_max']:.1f} ms at most{rates}; tested in {record['seconds']:.2f} s"
 
 
-def _samples(answers: list[dict[str, Any]]) -> dict[tuple[int, int], Sample]:
+def _nodes_in(answer: ProbesListen | Reached | Measured) -> int | None:
+    """About how many nodes it is; None: about the one that gives it."""
+    match answer:
+        case ProbesListen():
+            return None
+        case Reached():
+            return len(answer.reached)
+        case Measured():
+            return len(answer.rates)
+
+
+def _samples(answers: list[Measured]) -> dict[tuple[int, int], Sample]:
     """(from, to) -> what came, told by the node where it came; how busy it was, by both."""
     found = {}
     for target, answer in enumerate(answers):
-        for origin, rate in enumerate(answer["rates"]):
+        for origin, rate in enumerate(answer.rates):
             if rate is not None:
-                other = answers[origin]["rates"][target]
-                found[origin, target] = Sample(int(rate[0]), float(rate[1]), float(rate[2]) + (float(other[2]) if other else 0.0))
+                other = answers[origin].rates[target]
+                found[origin, target] = Sample(rate[0], rate[1], rate[2] + (other[2] if other else 0.0))
     return found
 
 

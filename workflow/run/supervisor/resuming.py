@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from base.errors import StorageError
 from base.units import format_duration
 from containers.spec import CHECKPOINT
+from workflow.run.link.orders import Fetch, Forget
+from workflow.run.link.said import Fetched
 from workflow.run.record.outcome import Ending
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def bring_checkpoint(run: Supervisor) -> dict[str, Any] | None:
         run.warnings.append(f"attempt {offer['attempt']} is not gone on from: {problem}")
         logger.warning("%s", run.warnings[-1])
         assert run.nodes is not None
-        run.nodes.tell("forget")
+        run.nodes.tell(Forget())
     return None
 
 
@@ -43,10 +45,10 @@ def _bring(run: Supervisor, offer: dict[str, Any]) -> str | None:
     nodes = run.nodes
     source = str(Path(run.run["run_dir"], "attempts", str(offer["attempt"]), CHECKPOINT))
     limit_s = max(LEAST_S, offer["bytes"] / LEAST_RATE)
-    nodes.forget("fetched")
-    nodes.tell("fetch", source=source, bytes=offer["bytes"], blake3=offer["blake3"], limit_s=limit_s)
-    if not run.loop.until(lambda: all(node.has_said("fetched") for node in nodes.all), limit_s + GRACE_S):
-        silent = ", ".join(node.node.name for node in nodes.all if not node.has_said("fetched"))
+    nodes.forget(Fetched)
+    nodes.tell(Fetch(source=source, bytes=offer["bytes"], blake3=offer["blake3"], limit_s=limit_s))
+    if not run.loop.until(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + GRACE_S):
+        silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
         reason = f"the checkpoint {source} did not reach {silent} within {limit_s:.0f} s"
         run.end(Ending(status="storage", reason=reason, error=StorageError))
-    return next((problem for node in nodes.all if (problem := node.said["fetched"]["problem"]) is not None), None)
+    return next((problem for node in nodes.all if (problem := node.answer(Fetched).problem) is not None), None)

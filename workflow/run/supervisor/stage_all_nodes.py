@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
 from base.jsonfile import canonical_json
@@ -27,8 +27,9 @@ from base.units import format_duration, format_size
 from cluster import grants, processes
 from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler
-from cluster.types import Allocation, Grant
+from cluster.types import Allocation
 from containers.engines import bare
+from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import new_token
@@ -117,42 +118,45 @@ class Warm:
         self.nodes.launch(scheduler.launches(allocation, argv), environ, () if self.node_locks is None else self.node_locks.descriptors)
         self.staging = Staging(self.loop, self.nodes, self._end)
         self.staging.wait_for_nodes()
-        told = [node.said["ready"].get("grant") if node.has_said("ready") else None for node in self.nodes.all]
-        found = [Grant.from_json(grant) for grant in told if grant is not None]
-        if len(found) == len(told):
+        ready = [node.last(said.Ready) for node in self.nodes.all]
+        found = [message.grant for message in ready if message is not None and message.grant is not None]
+        if len(found) == len(ready):
             allocation = grants.complete(allocation, found, 1)[0]
             self.nodes.know(allocation.nodes)
         limit = site.get("storage_limit") or {}
-        orders = {
-            "allocation": allocation.to_json(),
-            "tag": self.tag,
-            "run_id": self.tag,
-            "run_dir": str(Path(self.arguments[0], "staged", self.tag)),  # no run's: it tells whose the work directory is
-            "cell_document": {},
-            "engine": bare.NAME,  # nothing is to run: the dataset alone
-            "group": site["shared"] == "group",
-            "source": work["dataset"]["path"],
-            "cache_max_bytes": site["cache"]["max_bytes"],
-            "cache_check_s": site["cache"].get("check_s"),
-            "bytes_per_s": limit.get("bytes_per_s"),
-        }
         cache = Path(site["cache"]["path"])
-        self.staging.run(orders, lambda node: str(scheduler.node_cache(cache, node)), limit.get("readers"))
+        plan = orders.Plan(
+            allocation=allocation,
+            tag=self.tag,
+            run_id=self.tag,
+            run_dir=str(Path(self.arguments[0], "staged", self.tag)),  # no run's: it tells whose the work directory is
+            cell_document={},
+            engine=bare.NAME,
+            group=site["shared"] == "group",
+            source=work["dataset"]["path"],
+            cache=str(cache),
+            cache_max_bytes=site["cache"]["max_bytes"],
+            cache_check_s=site["cache"].get("check_s"),
+            bytes_per_s=limit.get("bytes_per_s"),
+            ranks=None,  # nothing is to run: the dataset alone
+        )
+        self.staging.run(plan, lambda node: str(scheduler.node_cache(cache, node)), limit.get("readers"))
 
-    def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
-        what = message.get("say")
-        if what == "progress" and self.staging is not None:
-            self.staging.progress(node)
-        elif what == "listening" and self.staging is not None:
-            self.staging.listens(node)
-        elif what == "signal":
-            self._cancel(f"the node program of {node.node.name} got {signal.Signals(message['number']).name}")
-        elif what == "failed":
-            logger.error("%s on %s: %s", message["during"], node.node.name, message["message"])
+    def _heard(self, node: NodeHandle, message: said.Said) -> None:
+        if isinstance(message, said.OfStaging):
+            if self.staging is not None:
+                self.staging.heard(node, message)
+        elif isinstance(message, said.Signalled):
+            self._cancel(f"the node program of {node.node.name} got {signal.Signals(message.number).name}")
+        elif isinstance(message, said.Failed):
+            logger.error("%s on %s: %s", message.during, node.node.name, message.message)
+        elif not isinstance(message, said.OfTraining | said.Awaited):
+            assert_never(message)
 
     def _lost(self, node: NodeHandle, why: str) -> None:
         logger.error("the node program of %s is gone: %s", node.node.name, why)
-        node.said.setdefault("failed", {"error": "NodeLost", "message": why})
+        if not node.has_said(said.Failed):
+            node.note(said.Failed(during="stage", error="NodeLost", message=why))
 
     def _end(self, ending: Ending) -> None:
         raise (ending.error or AllocationError)(ending.reason or ending.status)
@@ -162,11 +166,11 @@ class Warm:
         assert self.nodes is not None
         rows: list[dict[str, Any]] = []
         for node in self.nodes.all:
-            staged = node.said.get("staged")
-            row = {key: staged[key] for key in SAID} if staged else {"error": node.said["failed"]["message"]}
+            staged = node.last(said.Staged)
+            row = {"error": node.answer(said.Failed).message} if staged is None else {key: getattr(staged.dataset, key) for key in SAID}
             rows.append({"name": node.node.name, **row})
         if all("error" in row for row in rows):
-            error = error_named(self.nodes.all[0].said["failed"]["error"])
+            error = error_named(self.nodes.all[0].answer(said.Failed).error)
             raise error(f"staging {work['dataset']['name']} on {rows[0]['name']}: {rows[0]['error']}")
         seconds = time.monotonic() - self.began
         return {"dataset": work["dataset"], "job_id": allocation.job_id, "seconds": seconds, "nodes": rows}
@@ -176,8 +180,8 @@ class Warm:
         if self.nodes is None:
             return
         self.nodes.leave()
-        self.nodes.tell("stop")
-        self.nodes.tell("release")
+        self.nodes.tell(orders.Stop())
+        self.nodes.tell(orders.Release())
         for node in self.nodes.all:
             self.nodes.dismiss(node, pending=None)
         if not self.nodes.wait_for_end(LEAVE_S):

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final, assert_never
+
+from msgspec.structs import replace
 
 from base.errors import StagingError
 from base.units import format_duration, format_size
 from cluster.types import Node
+from workflow.run.link import orders
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.said import (
+    DatasetIsHere,
+    Failed,
+    ImageRead,
+    ImageWanted,
+    Listening,
+    Loading,
+    Message,
+    OfStaging,
+    Progress,
+    Ready,
+    Reserved,
+    Staged,
+    Waiting,
+)
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.archive_readers import ArchiveReaders
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -28,8 +46,6 @@ MEET_S: Final = 20.0
 """How long nodes wait for each other before those that are there begin."""
 
 SHOW_EVERY_S: Final = 5.0
-HEARD_WHILE_STAGING: Final = frozenset({"progress", "listening", "loading", "dataset", "image_wanted", "image_read"})
-"""What nodes say that is told to `Staging.heard`."""
 
 
 class Staging:
@@ -39,7 +55,7 @@ class Staging:
         self._loop, self._nodes, self._on_end = loop, nodes, on_end
         self._begun = self._heard = self._shown = time.monotonic()
         self._readers: int | None = None
-        self._met: list[dict[str, Any] | None] | None = None
+        self._met: list[Listening | None] | None = None
         """What each node said of where it listens; None before they were told of each other."""
         self._has_waited = False
         self._appointed: tuple[int, ...] = ()
@@ -49,52 +65,56 @@ class Staging:
 
     def wait_for_nodes(self) -> None:
         """Until every node program has come up."""
-        while not self._loop.until(lambda: self._everybody("ready"), max(0.0, self._nodes.launched + CONNECT_S - time.monotonic())):
+        while not self._loop.until(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + CONNECT_S - time.monotonic())):
             if time.monotonic() < self._nodes.launched + CONNECT_S:
                 continue
-            missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said("ready"))
+            missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(Ready))
             self._on_end(Ending(status="node_lost", reason=f"no node program came up on {missing} within {CONNECT_S:.0f} s"))
 
-    def run(self, orders: Mapping[str, Any], cache_of: Callable[[Node], str], readers: int | None) -> None:
-        """Until every node has the dataset, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all may."""
+    def run(self, plan: orders.Plan, cache_of: Callable[[Node], str], readers: int | None) -> None:
+        """Until every node has the dataset, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all may.
+        `cache_of`: each node's own, in the place of the plan's."""
         self._readers = readers
-        self._turns = ArchiveReaders(self._nodes.all, self._nodes.send, readers, orders["bytes_per_s"])
+        self._turns = ArchiveReaders(self._nodes.all, self._nodes.send, readers, plan.bytes_per_s)
         for node in self._nodes.all:
-            self._nodes.send(node, "plan", **orders, cache=cache_of(node.node))
-            self._nodes.send(node, "stage")
+            self._nodes.send(node, replace(plan, cache=cache_of(node.node)))
+            self._nodes.send(node, orders.Stage())
         head = self._nodes.all[0]
-        self._nodes.send(head, "reserve")
+        self._nodes.send(head, orders.Reserve())
         self._begun = self._heard = time.monotonic()
-        limit_s = stall_s(orders["bytes_per_s"], len(self._nodes.all), readers)
+        limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
         if len(self._nodes.all) > 1:
-            self._loop.until(lambda: self._everybody("listening", "waiting", "failed"), MEET_S)
+            self._loop.until(lambda: self._everybody(Listening, Waiting, Failed), MEET_S)
             self._has_waited = True
-            if any(node.has_said("listening") for node in self._nodes.present()):
+            if any(node.has_said(Listening) for node in self._nodes.present()):
                 self._introduce()
-        while not self._loop.until(lambda: self._everybody("staged", "failed") and (head.lost or head.has_said("reserved")), 1.0):
+        while not self._loop.until(lambda: self._everybody(Staged, Failed) and (head.lost or head.has_said(Reserved)), 1.0):
             if time.monotonic() - self._heard > limit_s:
                 self._on_end(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
             self._turns.give()
-        self._nodes.tell("staged_all")
+        self._nodes.tell(orders.AllStaged())
 
     def _introduce(self) -> None:
         """Tell those that listen of each other, and who reads from storage."""
-        self._met = [None if node.lost else node.said.get("listening") for node in self._nodes.all]
-        self._appointed = pick_readers([None if said is None else said["have"] == "all" for said in self._met], self._readers)
+        self._met = [None if node.lost else node.last(Listening) for node in self._nodes.all]
+        self._appointed = pick_readers([None if said is None else said.have == "all" for said in self._met], self._readers)
         for node, said in zip(self._nodes.all, self._met, strict=True):
             if said is not None:
                 self._tell_of_others(node, late=False)
 
-    def heard(self, node: NodeHandle, what: str) -> None:
-        """One of HEARD_WHILE_STAGING."""
-        if what == "listening":
-            self.listens(node)
-        elif what == "progress":
-            self.progress(node)
-        else:
-            self.loads(node)
+    def heard(self, node: NodeHandle, message: OfStaging) -> None:
+        """What a node says while it is prepared."""
+        match message:
+            case Listening():
+                self.listens(node, message)
+            case Progress():
+                self.progress(node, message)
+            case Loading() | DatasetIsHere() | ImageWanted() | ImageRead():
+                self.loads(node)
+            case _:
+                assert_never(message)
 
-    def listens(self, node: NodeHandle) -> None:
+    def listens(self, node: NodeHandle, message: Listening) -> None:
         """A node has come: to the others, if these had been told already. Without anybody there is nobody to appoint as a reader: the first
         that comes then is the one, and the others get it from there."""
         self._heard = time.monotonic()
@@ -102,18 +122,18 @@ class Staging:
             if self._has_waited:
                 self._introduce()
         elif self._met[node.index] is None:
-            self._met[node.index] = node.said["listening"]
+            self._met[node.index] = message
             self._tell_of_others(node, late=True)
 
     def _tell_of_others(self, node: NodeHandle, late: bool) -> None:
         assert self._met is not None
-        peers = [said and [said["address"], said["port"], said["have"]] for said in self._met]
-        others = {"peers": peers, "readers": self._appointed, "most_readers": self._readers, "late": late}
-        self._nodes.send(node, "peers", peers=others)
+        peers = tuple(None if said is None else (said.address, said.port, said.have) for said in self._met)
+        others = orders.Others(peers=peers, readers=self._appointed, most_readers=self._readers, late=late)
+        self._nodes.send(node, orders.MeetPeers(others=others))
 
-    def _everybody(self, *what: str) -> bool:
+    def _everybody(self, *kinds: type[Message]) -> bool:
         """Whether each of the nodes that are there has said one of these."""
-        return all(node.lost or any(node.has_said(one) for one in what) for node in self._nodes.all)
+        return all(node.lost or node.has_said(*kinds) for node in self._nodes.all)
 
     def loads(self, node: NodeHandle) -> None:
         """A node brings the image in, or waits for its turn to read storage. A line for people now and then."""
@@ -125,26 +145,26 @@ class Staging:
         if now - self._shown < SHOW_EVERY_S:
             return
         self._shown = now
-        loading = [node for node in self._nodes.all if node.has_said("loading") and not node.has_said("staged") and not node.lost]
+        nodes = [node for node in self._nodes.all if not node.lost and not node.has_said(Staged)]
+        loading = [(node.node.name, said.seconds) for node in nodes if (said := node.last(Loading)) is not None]
         if not loading:
             return
-        seconds = max(float(node.said["loading"]["seconds"]) for node in loading)
-        names = ", ".join(node.node.name for node in loading[:8]) + (" ..." if len(loading) > 8 else "")
+        seconds = max(seconds for _, seconds in loading)
+        names = ", ".join(name for name, _ in loading[:8]) + (" ..." if len(loading) > 8 else "")
         logger.info("image: comes to %s, for %s so far", names, format_duration(seconds))
 
-    def progress(self, node: NodeHandle) -> None:
+    def progress(self, node: NodeHandle, message: Progress) -> None:
         """A node has told how far it is, which it does also while it does not get on. A line for people now and then, with rate and time
         left."""
         now = time.monotonic()
-        done = node.said["progress"]["done"]
-        if done != self._done.get(node.index):
-            self._done[node.index] = done
+        if message.done != self._done.get(node.index):
+            self._done[node.index] = message.done
             self._heard = now
         if now - self._shown < SHOW_EVERY_S:
             return
         self._shown = now
-        said = [message for node in self._nodes.all if (message := node.said.get("progress")) is not None]
-        done, total = sum(message["done"] for message in said), sum(message["total"] for message in said)
+        told = [said for node in self._nodes.all if (said := node.last(Progress)) is not None]
+        done, total = sum(said.done for said in told), sum(said.total for said in told)
         rate = done / (now - self._begun)
         left = f", {format_duration((total - done) / rate)} left" if rate else ""
         logger.info("stage: %s of %s, %s/s%s", format_size(done), format_size(total), format_size(rate), left)

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from base import errors
 from base.errors import SlipwayError, error_named
@@ -25,6 +25,7 @@ from cluster import processes
 from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
+from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.watch_child import SUPERVISOR, who_i_am
@@ -41,10 +42,10 @@ from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.job import Job, complete, look_at_foreign, take_locks, take_nodes
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import SILENCE_S, NodeHandle, Nodes
-from workflow.run.supervisor.plan_order import node_orders
+from workflow.run.supervisor.plan_order import node_plan
 from workflow.run.supervisor.provenance import slipway_provenance
 from workflow.run.supervisor.resuming import bring_checkpoint
-from workflow.run.supervisor.staging import HEARD_WHILE_STAGING, Staging
+from workflow.run.supervisor.staging import Staging
 from workflow.run.supervisor.stderr_relay import Relay
 from workflow.run.supervisor.time_limit import TimeLimit
 from workflow.run.supervisor.training import Training
@@ -54,9 +55,10 @@ logger = logging.getLogger(__name__)
 STORAGE_S: Final = 120.0
 OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
 """Errors of a node program that say that its node is at fault; all others are of storage or staging."""
+PUSH: Final = "push"
 AT_A_NODE: Final = frozenset({"come up", "preflight", "start"})
 """What has nothing to do with storage, whatever the error is."""
-CONSEQUENCES: Final = frozenset({"exit", "overdue", "failed"})
+CONSEQUENCES: Final = (said.Exited, said.Overdue, said.Failed)
 """What a node program says when the scheduler ends it; no cause of its own."""
 
 
@@ -159,33 +161,34 @@ class Supervisor:
             refused = any(launch.refusal and launch.refusal in why for launch in self.launches)
             self.end(Ending(status="node_lost", reason=reason, error=errors.AllocationError if refused else None))
 
-    def _heard(self, node: NodeHandle, message: dict[str, Any]) -> None:
-        what = message.get("say")
-        if self.job.is_ending and what in CONSEQUENCES:
+    def _heard(self, node: NodeHandle, message: said.Said) -> None:
+        if self.job.is_ending and isinstance(message, CONSEQUENCES):
             return
-        if what == "exit" and self.training is not None:
-            self.training.rank_ended(message)
-        elif what == "overdue" and self.training is not None:
-            self.training.overdue()
-        elif what == "alive" and self.training is not None:
-            self.training.show(node)
-        elif what == "saving":
-            self.time.heard_saving(message["step"])
-        elif self.staging is not None and what in HEARD_WHILE_STAGING:
-            self.staging.heard(node, what)
-        elif what == "signal":
-            name = signal_name(message["number"])
+        if isinstance(message, said.OfTraining):
+            self._heard_of_ranks(node, message)
+        elif isinstance(message, said.OfStaging):
+            if self.staging is not None:
+                self.staging.heard(node, message)
+        elif isinstance(message, said.Signalled):
             if self.ending is not None:
                 self.cancels += 1  # what fails from here on is not tried again: there is no time
-            self.job.ended(f"the node program of {node.node.name} got {name}")
-        elif what == "failed" and message["during"] != "push":
-            self._failed(node, message)
+            self.job.ended(f"the node program of {node.node.name} got {signal_name(message.number)}")
+        elif isinstance(message, said.Failed):
+            if message.during != PUSH:
+                self._failed(node, message)
+        elif not isinstance(message, said.Awaited):
+            assert_never(message)
 
-    def _failed(self, node: NodeHandle, message: dict[str, Any]) -> None:
-        name = str(message["error"])
-        error = error_named(name)
-        status = "node_lost" if name in OF_A_NODE or message["during"] in AT_A_NODE else "storage"
-        self.end(Ending(status=status, reason=f"{message['during']} on {node.node.name}: {message['message']}", error=error))
+    def _heard_of_ranks(self, node: NodeHandle, message: said.OfTraining) -> None:
+        if isinstance(message, said.Saving):
+            self.time.heard_saving(message.step)
+        elif self.training is not None:
+            self.training.heard(node, message)
+
+    def _failed(self, node: NodeHandle, message: said.Failed) -> None:
+        at_node = message.error in OF_A_NODE or message.during in AT_A_NODE
+        reason = f"{message.during} on {node.node.name}: {message.message}"
+        self.end(Ending(status="node_lost" if at_node else "storage", reason=reason, error=error_named(message.error)))
 
     def _training_failed(self, ending: Ending) -> None:
         """What ranks do that the scheduler ends is a consequence, but for memory that ran out: that may be why it ends them."""
@@ -246,7 +249,7 @@ class Supervisor:
         complete(self)
         self._test_network()
         readers = (self.run["site"].get("storage_limit") or {}).get("readers")
-        self.staging.run(node_orders(self), lambda node: str(self.scheduler.node_cache(cache, node)), readers)
+        self.staging.run(node_plan(self), lambda node: str(self.scheduler.node_cache(cache, node)), readers)
         self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that
         self._check_images()
         look_at_foreign(self)
@@ -261,9 +264,7 @@ class Supervisor:
         from workflow.run.images.pin import check_nodes
 
         try:
-            check_nodes(
-                self.work["image"], {node.node.name: node.said["staged"].get("image_id", "no image") for node in self.nodes.present()}
-            )
+            check_nodes(self.work["image"], {node.node.name: _image_id(node) for node in self.nodes.present()})
         except errors.ContainerError as error:
             self.end(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
 
@@ -286,9 +287,14 @@ class Supervisor:
         training = Training(self.loop, self.nodes, world_size, progress, self._training_failed)
         logger.info("train: %s %s", counted(world_size, "rank"), "starts" if world_size == 1 else "start")
         self.training = training
-        master = [head.said["reserved"]["address"], head.said["reserved"]["port"]]
-        self.nodes.tell("start", master=master, left_s=self.time.deadline - time.monotonic())
+        place = head.answer(said.Reserved)
+        self.nodes.tell(orders.Start(master=(place.address, place.port), left_s=self.time.deadline - time.monotonic()))
         self.loop.until(lambda: training.finished)
+
+
+def _image_id(node: NodeHandle) -> str:
+    image = node.answer(said.Staged).image
+    return "no image" if image is None else image.image_id
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from base.units import format_duration
 from workflow.run.link.event_loop import Timer
+from workflow.run.link.orders import Checkpoint
 from workflow.run.record.deadline import SAVE_SHARE, Saved, at_deadline, budget_of, by_scheduler, too_late
 from workflow.run.record.outcome import Ending
 
@@ -95,7 +96,7 @@ class TimeLimit:
         limit = SAVE_SHARE * self.budget.margin_s
         logger.info("%s left: a checkpoint is wanted within %s", format_duration(self.budget.margin_s), format_duration(limit))
         run.training.save(self._saved)
-        run.nodes.send(run.nodes.all[0], "checkpoint")
+        run.nodes.send(run.nodes.all[0], Checkpoint())
         run.loop.after(limit, lambda: self._saved(None, f"it was not written within {format_duration(limit)}"))
 
     def _why_not(self) -> str | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, assert_never
 
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.orders import Look
+from workflow.run.link.said import Alive, Exited, Looks, Overdue
 from workflow.run.record.outcome import CHECKPOINT_EXIT, Ending, RankEnd, hang, only_consequences, root_cause, verdict
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -49,11 +51,22 @@ class Training:
         else:
             self._on_end(ending)
 
-    def rank_ended(self, message: dict[str, Any]) -> None:
+    def heard(self, node: NodeHandle, message: Exited | Overdue | Alive) -> None:
+        """What a node says of its ranks."""
+        match message:
+            case Exited():
+                self.rank_ended(message)
+            case Overdue():
+                self.overdue()
+            case Alive():
+                self.show(node)
+            case _:
+                assert_never(message)
+
+    def rank_ended(self, message: Exited) -> None:
         """A node says that one of its processes has ended."""
-        said = RankEnd(*message["end"])
-        skew_s = time.time() - message["now"]  # clocks of nodes differ; the way of a message is short
-        end = said._replace(ranks=tuple(said.ranks), time=said.time + skew_s)
+        skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
+        end = message.end._replace(time=message.end.time + skew_s)
         self._ends.append(end)
         self._left -= set(end.ranks)
         if end.checkpoint is not None and end.exit_code == CHECKPOINT_EXIT:
@@ -65,8 +78,8 @@ class Training:
             failure = root_cause([end])
             self._on_saved(None, failure.reason if failure is not None else None)
         self._first_failure = time.monotonic()
-        self._nodes.forget("looks")
-        self._nodes.tell("look")
+        self._nodes.forget(Looks)
+        self._nodes.tell(Look())
         self._loop.after(GRACE_S, self._judge)
 
     def _stopped_at_checkpoint(self, end: RankEnd) -> None:
@@ -80,7 +93,7 @@ class Training:
         """After the grace: name the cause. While all failures look like echoes, wait for a node that may have gone silently."""
         assert self._first_failure is not None
         waited = time.monotonic() - self._first_failure
-        silent = [node for node in self._nodes.present() if not node.has_said("looks")]
+        silent = [node for node in self._nodes.present() if not node.has_said(Looks)]
         if only_consequences(self._ends) and waited < ECHO_S and (silent or self._left):
             self._loop.after(GRACE_S, self._judge)
             return
@@ -98,20 +111,21 @@ class Training:
         if self._overdue or self._on_saved is not None:
             return
         self._overdue = True
-        self._nodes.forget("looks")
-        self._nodes.tell("look")
+        self._nodes.forget(Looks)
+        self._nodes.tell(Look())
         self._loop.after(LOOK_S, self._name_hanging)
 
     def _name_hanging(self) -> None:
         if self._first_failure is not None or self._on_saved is not None:
             return
-        said = [message for node in self._nodes.all for kind in ("overdue", "looks") if (message := node.said.get(kind)) is not None]
-        looks = [look for message in said for look in message["looks"]]
-        self._on_end(hang([look for look in looks if look["silent_s"] > look["limit_s"] or look["state"] in "Tt"] or looks))
+        told = [message for node in self._nodes.all for message in (node.last(Overdue), node.last(Looks)) if message is not None]
+        looks = [look for message in told for look in message.looks]
+        self._on_end(hang([look for look in looks if look.is_overdue or look.is_frozen] or looks))
 
     def show(self, node: NodeHandle) -> None:
         """A line for people now and then: the step that all ranks have reached, and the rate."""
-        steps = [step for other in self._nodes.all if isinstance(step := other.said.get("alive", {}).get("step"), int)]
+        alive = [message for other in self._nodes.all if (message := other.last(Alive)) is not None]
+        steps = [message.step for message in alive if message.step is not None]
         line = self._progress.due(min(steps), time.monotonic()) if steps and node.index == 0 else None
         if line is not None:
             logger.info("%s", line)

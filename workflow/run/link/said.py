@@ -1,0 +1,310 @@
+"""What node programs say to their supervisor: one frozen type for each message, the union `Said` of all of them, and what stands in them.
+
+The docstring of a message says when it is sent. docs/messages.md is made from this module.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from cluster.interconnect import MOST as MOST_INTERFACES
+from cluster.interconnect import Interface
+from cluster.types import ForeignUse, Grant
+from workflow.run.link.fields import Count, GpuName, PathText, Pid, Port, Seconds, Value, Word, tag_of
+from workflow.run.record.outcome import Look, RankEnd
+
+
+class Message(Value, tag_field="say", tag=tag_of, frozen=True, kw_only=True):
+    """Any of them."""
+
+
+# -- what stands in messages
+
+
+class MachineCores(Value, frozen=True, kw_only=True):
+    """Of the whole machine, whatever the run may use of it."""
+
+    sockets: Count
+    cores: Count
+    cpus: Count
+    """Hardware threads."""
+
+
+class Facts(Value, frozen=True, kw_only=True):
+    """Of a machine, for the record."""
+
+    hostname: str
+    cpu_model: str | None
+    machine_cores: MachineCores | None = None
+    memory_bytes: Count | None
+    network: Annotated[tuple[Interface, ...], Meta(max_length=MOST_INTERFACES)] | None = None
+    kernel: str
+    os: str | None
+    driver_version: str | None = None
+    """Of NVIDIA's kernel module, where it is loaded."""
+
+
+class StagedDataset(Value, frozen=True, kw_only=True):
+    """A whole, checked dataset on this node, as data_prep.staging tells of it."""
+
+    root: PathText
+    """Where it lies there."""
+    digest: str
+    bytes: Count
+    copied_bytes: Count
+    storage_bytes: Count
+    """Of those, read from storage."""
+    peer_bytes: Count
+    """Of those, sent by other nodes."""
+    lost_peers: Mapping[str, str]
+    """Nodes that were given up or too slow, and why."""
+    resumed_bytes: Count
+    checked_bytes: Count
+    """Read from the node's disk and hashed."""
+    hit: bool
+    """Whether it was there already."""
+    seconds: Seconds
+    lease: str | None
+
+
+class LoadedImage(Value, frozen=True, kw_only=True):
+    """The pinned image, as it is on this node."""
+
+    image_id: str
+    seconds: Seconds
+
+
+class PushedFile(Value, frozen=True, kw_only=True):
+    """A file that is on storage now."""
+
+    path: PathText
+    bytes: Count
+    blake3: Word
+
+
+class ProbesListen(Value, tag_field="say", tag="listening", frozen=True, kw_only=True):
+    """Answer to the order `listen` of the preflight: where."""
+
+    address: str
+    port: Port
+
+
+class Reached(Value, tag_field="say", tag="reached", frozen=True, kw_only=True):
+    """Answer to the order `reach` of the preflight."""
+
+    reached: tuple[tuple[Seconds | None, str | None] | None, ...]
+    """For each node seconds, or what happened instead; null for itself."""
+
+
+class Ring(Value, frozen=True, kw_only=True):
+    """How the all-reduce of the preflight went."""
+
+    seconds: Seconds | None
+    problem: str | None
+    damaged: bool
+
+
+class Measured(Value, tag_field="say", tag="measured", frozen=True, kw_only=True):
+    """Answer to the order `measure` of the preflight."""
+
+    attempt: Count
+    rates: tuple[tuple[Count, Seconds, Seconds] | None, ...]
+    """For each node bytes, seconds, busy seconds; null where nothing was exchanged with it."""
+    all_reduce: Ring | None
+
+
+# -- from the start of a node program to that of the ranks
+
+
+class Ready(Message, frozen=True, kw_only=True):
+    """The node program is up: its first message, unless it cannot find out what this node was granted."""
+
+    facts: Facts
+    grant: Grant | None
+    """What the scheduler granted here, where only the node can see that."""
+    pid: Pid
+
+
+class Alive(Message, frozen=True, kw_only=True):
+    """Every 2 s, so that silence means that the node is lost."""
+
+    step: Count | None
+    """The step that all ranks of the node have reached."""
+
+
+class Signalled(Message, frozen=True, kw_only=True):
+    """The node program was told to end by a signal, mostly the scheduler's; it ends all that runs here."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number not in set(signal.Signals):
+            raise ValueError(f"number: expected the number of a signal, found {self.number}")
+
+
+class Failed(Message, frozen=True, kw_only=True):
+    """Something that was asked for cannot be done."""
+
+    during: Word
+    """What: the name of the order, or of a part of it."""
+    error: str
+    """Name of a class of base/errors.py."""
+    message: str
+
+
+class PreflightAnswered(Message, frozen=True, kw_only=True):
+    """The probes of this node have obeyed an order of the preflight."""
+
+    answer: ProbesListen | Reached | Measured
+
+
+class Progress(Message, frozen=True, kw_only=True):
+    """Now and then while the dataset is copied, also where nothing moves."""
+
+    done: Count
+    """Bytes."""
+    total: Count
+
+
+class Listening(Message, frozen=True, kw_only=True):
+    """The stager of this node can be reached by those of the other nodes."""
+
+    address: str
+    port: Port
+    have: str
+    """Which chunks of the dataset are here: see data_prep/staging/wire.py."""
+
+
+class Waiting(Message, frozen=True, kw_only=True):
+    """Somebody else on this machine stages the dataset, and the stager of this node waits for that."""
+
+
+class DatasetIsHere(Message, frozen=True, kw_only=True):
+    """The dataset is on this node, and the image is next."""
+
+
+class Loading(Message, frozen=True, kw_only=True):
+    """Every few seconds while the image is brought into the engine."""
+
+    seconds: Seconds
+    """Since it began."""
+
+
+class ImageWanted(Message, frozen=True, kw_only=True):
+    """The image has to be read from storage, and the node waits for the order `read_image`."""
+
+    bytes: Count
+
+
+class ImageRead(Message, frozen=True, kw_only=True):
+    """The image's archive has been read from storage: another node may."""
+
+    bytes: Count
+
+
+class Staged(Message, frozen=True, kw_only=True):
+    """All that the ranks need and that does not depend on other nodes is here."""
+
+    dataset: StagedDataset
+    image: LoadedImage | None
+    foreign: tuple[ForeignUse, ...]
+    """Processes of others on the run's GPUs, where the grant did not tell of them."""
+
+
+class Reserved(Message, frozen=True, kw_only=True):
+    """The head has bound the port at which the ranks will meet."""
+
+    address: str
+    port: Port
+
+
+class Fetched(Message, frozen=True, kw_only=True):
+    """The checkpoint of an earlier attempt is here, or is not what its record says."""
+
+    problem: str | None
+
+
+# -- while the ranks run
+
+
+class Started(Message, frozen=True, kw_only=True):
+    """The processes of this node were started."""
+
+
+class GpusSeen(Message, frozen=True, kw_only=True):
+    """Once, as soon as the container has listed the GPUs that it holds."""
+
+    seen: tuple[GpuName, ...]
+
+
+class Overdue(Message, frozen=True, kw_only=True):
+    """A rank of this node has been silent for longer than it may be."""
+
+    looks: Annotated[tuple[Look, ...], Meta(min_length=1)]
+
+
+class Looks(Message, frozen=True, kw_only=True):
+    """How the ranks of this node are, because somebody asked."""
+
+    looks: tuple[Look, ...]
+
+
+class Saving(Message, frozen=True, kw_only=True):
+    """A checkpoint was asked for."""
+
+    step: Count | None
+    """Where the ranks are; null where they have not done a step, and nothing will be written."""
+
+
+class Exited(Message, frozen=True, kw_only=True):
+    """A process of some ranks has ended."""
+
+    end: RankEnd
+    now: float
+    """Unix time of this node."""
+
+    def __post_init__(self) -> None:
+        if not self.end.ranks:
+            raise ValueError("end: expected the end of a process of some ranks, found none")
+
+
+# -- the end of the attempt
+
+
+class Stopped(Message, frozen=True, kw_only=True):
+    """All that ran here for this attempt has ended."""
+
+    clean: bool
+    """False where something could not be ended, or a container not be removed."""
+
+
+class Collected(Message, frozen=True, kw_only=True):
+    """The directory that is to be pushed is complete."""
+
+    strangers: tuple[str, ...]
+    """Files in it that are not the user's."""
+
+
+class Pushed(Message, frozen=True, kw_only=True):
+    """The files of this node are on storage."""
+
+    files: tuple[PushedFile, ...]
+
+
+class Released(Message, frozen=True, kw_only=True):
+    """The lease of the dataset is dropped."""
+
+
+OfTraining = Alive | Exited | Overdue | Saving
+"""What the supervisor acts on while the ranks run."""
+OfStaging = Progress | Listening | Loading | DatasetIsHere | ImageWanted | ImageRead
+"""What it acts on while the nodes are prepared."""
+Awaited = (
+    Ready | PreflightAnswered | Waiting | Staged | Reserved | Fetched | Started | GpusSeen | Looks | Stopped | Collected | Pushed | Released
+)
+"""What is only noted: where it is needed, it is waited for."""
+Said = OfTraining | OfStaging | Awaited | Signalled | Failed
