@@ -8,7 +8,6 @@ has the sticky bit; so nobody else can make two runs of one user look for their 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import stat
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import AllocationError
+from base.lock import has_name, try_lock
 from base.trusted import described, why_way_distrusted
 
 RUNTIME_DIRECTORIES: Final = ("/tmp/slipway-{uid}", "/var/tmp/slipway-{uid}")  # noqa: S108 - made with mode 0700 and checked
@@ -69,8 +69,9 @@ def _mark_one(first: Path, ours: Sequence[Path]) -> bool:
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
                 held.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (FileNotFoundError, BlockingIOError):
+            except FileNotFoundError:
+                return False
+            if not try_lock(descriptor) or not has_name(descriptor, path):
                 return False
         now = _ours(first)
         if now and not _marked(now):

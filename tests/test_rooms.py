@@ -110,6 +110,11 @@ def test_base_is_standard_library_only() -> None:
         assert imported(path) <= set(sys.stdlib_module_names) | {"base"}, path
 
 
+def test_locks_are_taken_in_one_place() -> None:
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if "fcntl.flock" in path.read_text()]
+    assert paths == [ROOT / "base" / "lock.py"]
+
+
 def test_the_reader_and_the_programs_import_nothing_of_ours() -> None:
     paths = [*(ROOT / "data_prep" / "reader").rglob("*.py"), *(ROOT / "containers" / "frameworks").glob("*/*.py")]
     assert paths

@@ -7,23 +7,21 @@ not honour, or whose holder is frozen, costs time only.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
 import platform
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from base.lock import LockFile, try_lock
 from base.publish import remove_tree
 from base.storage_clock import now_at
 
 logger = logging.getLogger(__name__)
 
 WAIT_S = 600.0
-_POLL_S = 0.1
 _STRANGER_S = 3600.0  # by storage's own clock, a part of another host is left alone until nobody has touched it for so long
 
 
@@ -31,30 +29,21 @@ _STRANGER_S = 3600.0  # by storage's own clock, a part of another host is left a
 def held(path: Path, wait_s: float = WAIT_S) -> Iterator[bool]:
     """Hold the lock file `path`; False when it could not be had, and the caller goes on without it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with LockFile(path) as lock:
+        yield _take(lock, wait_s)
+
+
+def _take(lock: LockFile, wait_s: float) -> bool:
     try:
-        yield _acquire(descriptor, path, wait_s)
-    finally:
-        os.close(descriptor)
-
-
-def _acquire(descriptor: int, path: Path, wait_s: float) -> bool:
-    deadline = time.monotonic() + wait_s
-    told = False
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock.try_take():
             return True
-        except BlockingIOError:
-            if not told:
-                logger.info("waiting for another builder that holds %s, at most %.0f s", path, wait_s)
-                told = True
-            if time.monotonic() > deadline:
-                logger.warning("%s is held for more than %.0f s: going on without it", path, wait_s)
-                return False
-            time.sleep(_POLL_S)
-        except OSError:  # a file system without locks
-            return False
+        logger.info("waiting for another builder that holds %s, at most %.0f s", lock.path, wait_s)
+        if lock.take(wait_s):
+            return True
+    except OSError:  # a file system without locks
+        return False
+    logger.warning("%s is held for more than %.0f s: going on without it", lock.path, wait_s)
+    return False
 
 
 def _host() -> str:
@@ -73,7 +62,7 @@ def own_part(target: Path) -> Iterator[Path]:
     descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: the part looks dead, and is judged by its age
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(descriptor)
         yield part
     finally:
         os.close(descriptor)
@@ -101,11 +90,8 @@ def _is_dead(part: Path) -> bool:
         return untouched
     descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor)
     except OSError:
         return untouched
     finally:
         os.close(descriptor)
-    return True

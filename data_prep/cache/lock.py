@@ -6,9 +6,7 @@ nothing moves and is told so.
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +17,14 @@ from typing import Any
 
 from base.errors import LeaseError
 from base.jsonfile import json_line, parse_json
+from base.lock import LockFile
 from data_prep.cache.holder import this_process
 
 logger = logging.getLogger(__name__)
 
 _BEAT_S = 0.1
+_SAID = 512
+"""Letters that are always written, so that the file keeps its size."""
 
 
 class Lock:
@@ -32,7 +33,6 @@ class Lock:
     def __init__(self, path: Path, what: str, mode: int) -> None:
         self.path = path
         self.what = what
-        self.held = False
         self._said: dict[str, Any] = {}
         self._writing = threading.Lock()
         self._news: tuple[int, int] | None = None
@@ -40,9 +40,11 @@ class Lock:
         self._busy = False
         self._stop = threading.Event()
         self._pulse: threading.Thread | None = None
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-        if os.fstat(self._descriptor).st_uid == os.geteuid():
-            os.fchmod(self._descriptor, mode)  # our group must be able to open it whatever our umask is
+        self._file = LockFile(path, mode)
+
+    @property
+    def held(self) -> bool:
+        return self._file.held
 
     def __enter__(self) -> Lock:
         return self
@@ -51,25 +53,21 @@ class Lock:
         self._stop.set()
         if self._pulse is not None:
             self._pulse.join()
-        os.close(self._descriptor)
-        self.held = False
+        self._file.close()
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._file.try_take():
             return False
-        self.held = True
         self._say(**this_process(), what=self.what, done=0, total=0)
         return True
 
     def acquire(self, stall_s: float, on_wait: Callable[[dict[str, Any]], None] | None = None) -> bool:
         """Wait for the lock as long as its holder gets on; False when nothing has moved for `stall_s`."""
-        seen: bytes | None = None
+        seen: str | None = None
         since, pause = time.monotonic(), 0.01
         while not self.try_acquire():
-            now, found = time.monotonic(), self._read()
+            now, found = time.monotonic(), self._file.said()
             if found != seen:
                 seen, since = found, now
                 if on_wait is not None:
@@ -119,15 +117,12 @@ class Lock:
     def holder(self) -> dict[str, Any]:
         """What the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read at this moment."""
         try:
-            found = parse_json(self._read(), self.path, LeaseError)
+            found = parse_json(self._file.said().encode(), self.path, LeaseError)
         except LeaseError:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _read(self) -> bytes:
-        return os.pread(self._descriptor, 4096, 0).rstrip()
-
     def _say(self, **news: Any) -> None:
         with self._writing:
             self._said.update(news)
-            os.pwrite(self._descriptor, json_line(self._said).ljust(512), 0)
+            self._file.say(json_line(self._said).decode().ljust(_SAID))

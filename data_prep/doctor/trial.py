@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import secrets
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from base.lock import try_lock
 from base.publish import create_exclusive, publish, remove_tree
 from base.storage_clock import now_at
 
@@ -95,14 +95,9 @@ def _locks(path: Path) -> bool | None:
     """Whether a second lock on the same file is refused."""
     with path.open("rb") as first, path.open("rb") as second:
         try:
-            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return try_lock(first.fileno()) and not try_lock(second.fileno())
         except OSError:
             return None
-        try:
-            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
 
 
 def _write(path: Path, most_bytes: int, most_s: float) -> tuple[int, float]:

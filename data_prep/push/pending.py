@@ -7,7 +7,6 @@ descriptors from the cache on, and where the result goes must suit the caller to
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import NotRequired, TypedDict
 from base.errors import PushError, RecordError, SlipwayError
 from base.jsonfile import json_text, parse_json, publish_json
 from base.limited import call_limited
+from base.lock import has_name, try_lock
 from base.publish import part_path, publish_in, remove_tree
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
@@ -91,15 +91,8 @@ def _taken(run_dir: Path) -> Iterator[tuple[int, int] | None]:
             yield None
             return
         open_.callback(os.close, note)
-        if not _ours(root) or not _ours(note):
-            yield None
-            return
-        try:
-            fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        yield root, note
+        is_free = _ours(root) and _ours(note) and try_lock(note) and has_name(note, NAME, root)
+        yield (root, note) if is_free else None
 
 
 def _ours(descriptor: int) -> bool:

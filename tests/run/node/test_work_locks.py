@@ -15,7 +15,7 @@ from base.jsonfile import json_text
 from data_prep.push import Naming, deliver_pending
 from tests.run.record.test_machine_load import node
 from workflow.run.link.orders import Pending
-from workflow.run.node.work_locks import hold, let_go, remove_delivered, sweep
+from workflow.run.node.work_locks import hold, remove_delivered, sweep
 from workflow.run.node.workdir import WorkDirectory, of_run, room_bytes
 
 HOLDER = """
@@ -119,17 +119,17 @@ def test_what_waits_is_kept_whatever_became_of_out(tmp_path: Path, became: str) 
 
 
 def test_a_lock_without_its_directory_goes(tmp_path: Path) -> None:
-    os.close(hold(tmp_path / "one"))
+    hold(tmp_path / "one").close()
     assert sweep(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
     held = hold(tmp_path / "two")
     assert sweep(tmp_path) == []
-    let_go(tmp_path / "two", held)
+    held.remove()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_kill_in_the_middle_of_a_sweep_loses_nothing(tmp_path: Path) -> None:
-    os.close(hold(tmp_path / "one"))
+    hold(tmp_path / "one").close()
     (tmp_path / "one").mkdir()
 
     def die(_path: Path) -> None:

@@ -7,43 +7,33 @@ node at the same time. So a directory is removed only by who holds its lock, and
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from base.lock import LockFile, has_name, try_lock
 from base.publish import remove_tree
+from base.untrusted import NEVER_FOLLOW
 
 PENDING: Final = "pending.json"
 
 
-def hold(directory: Path) -> int:
-    """Take the lock of a work directory that is about to be made; the descriptor that holds it."""
-    path = _lock_of(directory)
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
-        os.close(descriptor)  # a sweep took the name away between our two steps
-
-
-def let_go(directory: Path, descriptor: int) -> None:
-    """The directory is gone, or waits for storage: nobody is at work in it."""
-    _lock_of(directory).unlink(missing_ok=True)
-    os.close(descriptor)
+def hold(directory: Path) -> LockFile:
+    """Take the lock of a work directory that is about to be made. It is removed when the directory is gone, or waits for storage: nobody is
+    at work in it then."""
+    lock = LockFile(_lock_of(directory))
+    lock.take()
+    return lock
 
 
 def remove_delivered(directory: Path, remove: Callable[[Path], None] = remove_tree) -> None:
     """Take away a work directory that waited for storage. Its lock is there until all of it is gone: what a kill leaves is swept."""
-    descriptor = hold(directory)
+    lock = hold(directory)
     (directory / PENDING).unlink(missing_ok=True)
     remove(directory)
-    let_go(directory, descriptor)
+    lock.remove()
 
 
 def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool = True) -> list[str]:
@@ -56,21 +46,18 @@ def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool
     for path in sorted(runs.glob(".*.lock")):
         directory = directories.get(path)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDWR | NEVER_FOLLOW)
         except OSError:
             continue  # gone meanwhile, another user's, or no lock at all
         try:
-            if not _is_ours(descriptor):
+            if not (_is_ours(descriptor) and try_lock(descriptor) and has_name(descriptor, path)):
                 continue
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if directory is not None and not (directory / PENDING).exists():
                 if act:
                     remove(directory)
                 swept.append(directory.name)
             if act:
                 path.unlink(missing_ok=True)
-        except BlockingIOError:
-            continue
         finally:
             os.close(descriptor)
     return swept

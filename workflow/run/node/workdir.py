@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from base.errors import RecordError, StagingError
 from base.jsonfile import json_text, publish_json, read_json
+from base.lock import LockFile
 from base.publish import publish_in, remove_tree, reserve
 from base.rooms import ROOMS
 from base.seal import sealed_text
@@ -32,7 +33,7 @@ from base.untrusted import directory, entries
 from base.userpath import expanded_path
 from containers.spec import Paths
 from workflow.run.link.orders import Pending, Plan
-from workflow.run.node.work_locks import PENDING, hold, let_go, sweep
+from workflow.run.node.work_locks import PENDING, hold, sweep
 from workflow.run.record.machine_load import file_name
 from workflow.run.storage.results import ENDED, RECORD
 
@@ -104,7 +105,7 @@ class WorkDirectory:
         self.resume = self.path / "resume"
         self.program = self.path / "program"
         self.room = self.path / "room"
-        self._lock: int | None = None
+        self._lock: LockFile | None = None
 
     def create(self, cell_document: Mapping[str, Any], run_dir: str) -> None:
         """Make it, after removing what dead attempts have left here: those whose lock is free. `run_dir`, the run's directory on storage,
@@ -208,5 +209,5 @@ class WorkDirectory:
 
     def _let_go(self) -> None:
         if self._lock is not None:
-            let_go(self.path, self._lock)
+            self._lock.remove()
             self._lock = None

@@ -1,0 +1,144 @@
+"""Lock files: one process at a time does something, and the others can read who it is.
+
+A lock is flock's: it belongs to the open file, so the kernel frees it with the last process that has the file open, however that ends, and
+a child may wait for it in our name. A cleaner of /tmp, or whoever held it before, may have taken the file away and somebody made another:
+so a lock counts only while the file that is locked still has its name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from base.trusted import trusted_directory
+from base.untrusted import NEVER_FOLLOW
+
+PAUSE_S: Final = 0.1
+TRIES: Final = 10
+MOST_SAID: Final = 4096
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file or directory if nobody else has; again is fine. Raises OSError where its file system knows no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def has_name(descriptor: int, path: Path | str, dir_fd: int | None = None) -> bool:
+    """Whether `path`, relative to the directory `dir_fd` where it is given, still is what is open. Raises OSError."""
+    try:
+        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))
+
+
+def lock_some(descriptors: Sequence[int], count: int) -> None:
+    """For a child that waits in our name: until `count` of these are locked. The threads that still wait end with the child."""
+    got = threading.Semaphore(0)
+    for descriptor in descriptors:
+        threading.Thread(target=_lock, args=(descriptor, got), daemon=True).start()
+    for _ in range(count):
+        got.acquire()
+
+
+def _lock(descriptor: int, got: threading.Semaphore) -> None:
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    got.release()
+
+
+class LockFile:
+    """The lock file `path`, made where it is not there and open until close(); it stays when nobody has it. All functions raise OSError.
+
+    `trusted`: its directory is made with mode 0700 where it is not there, and must be one that nobody else can exchange. `mode`: of a new
+    file; one with bits for a group is given to the group whatever our umask is. `descriptor` stays the same number for as long as it is
+    open: a child that inherits it has the lock too.
+    """
+
+    def __init__(self, path: Path, mode: int = 0o600, *, trusted: bool = False) -> None:
+        self.path = path
+        self.held = False
+        self._mode = mode
+        self._trusted = trusted
+        self.descriptor = self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def try_take(self) -> bool:
+        """Take it if nobody else has it, or if a child has waited for it in our name."""
+        while try_lock(self.descriptor):
+            if has_name(self.descriptor, self.path):
+                self.held = True
+                return True
+            self._reopen()
+        return False
+
+    def take(self, limit_s: float = math.inf, pause_s: float = PAUSE_S) -> bool:
+        """Wait for it, at most so long; whether we have it."""
+        end = time.monotonic() + limit_s
+        while not self.try_take():
+            if limit_s == math.inf:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX)
+            elif time.monotonic() > end:
+                return False
+            else:
+                time.sleep(pause_s)
+        return True
+
+    def say(self, text: str) -> None:
+        """Write for others who has it; no reader finds a part of it, as long as it fits into a page."""
+        content, size = text.encode(), os.fstat(self.descriptor).st_size
+        os.pwrite(self.descriptor, content.ljust(size), 0)
+        if size > len(content):
+            os.ftruncate(self.descriptor, len(content))
+
+    def said(self) -> str:
+        """What whoever took it last has written; it stands there even when nobody has the lock any more."""
+        return os.pread(self.descriptor, MOST_SAID, 0).decode(errors="replace").strip()
+
+    def leave(self) -> None:
+        """Let others have it; we may come back."""
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        self.held = False
+
+    def close(self) -> None:
+        """Give it up, as far as we have it: a program that was given the descriptor may hold it still."""
+        os.close(self.descriptor)
+        self.held = False
+
+    def remove(self) -> None:
+        """Give it up for good: the file goes too. For who has the lock."""
+        self.path.unlink(missing_ok=True)
+        self.close()
+
+    def _open(self) -> int:
+        for left in reversed(range(TRIES)):
+            try:
+                if self._trusted:
+                    trusted_directory(self.path.parent)
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | NEVER_FOLLOW, self._mode)
+                break
+            except FileNotFoundError:  # a cleaner of /tmp has taken its directory between our two steps
+                if not left or not self._trusted:
+                    raise
+        if self._mode & 0o070 and os.fstat(descriptor).st_uid == os.geteuid():
+            os.fchmod(descriptor, self._mode)
+        return descriptor
+
+    def _reopen(self) -> None:
+        fresh = self._open()
+        os.dup2(fresh, self.descriptor, inheritable=False)
+        os.close(fresh)
