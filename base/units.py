@@ -64,6 +64,11 @@ def format_duration(seconds: float) -> str:
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{left:02d}s"
 
 
+def whole_duration(seconds: float) -> str:
+    """For people who wait: `43 s`, `4m05s`."""
+    return f"{seconds:.0f} s" if seconds < 59.5 else format_duration(seconds)
+
+
 def parse_size(text: str) -> int:
     """`500MB`, `20GiB`, `3TB`, `1024`: bytes; KB is 1000, KiB is 1024. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())

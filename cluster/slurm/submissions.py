@@ -1,15 +1,18 @@
-"""Whole-study jobs of ours in Slurm's queue, and what their states and reasons mean in plain words."""
+"""Whole-study jobs of ours in Slurm's queue, and what states and reasons of jobs mean in plain words."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from base.errors import SchedulerSilent
+from base.units import whole_duration
 from cluster.slurm.batch_script import is_of_study
 from cluster.slurm.query import ask
+from cluster.slurm.queue import QueuedJob
 from cluster.slurm.submit import tell
 
 ACTIVE: Final = frozenset(
@@ -22,9 +25,11 @@ REASONS: Final = {
     "Dependency": "waiting for another job",
     "BeginTime": "its start time is not reached: after a requeue Slurm waits two minutes",
     "JobHeldUser": "held by you; `scontrol release JOBID` lets it go",
+    "JobHoldMaxRequeue": "held, since it was put back into the queue too often; `scontrol release JOBID` lets it go",
+    "DependencyNeverSatisfied": "waiting for another job that has failed; it never starts",
     "JobHeldAdmin": "held by an administrator",
-    "PartitionNodeLimit": "asks for more nodes than the partition allows; it never starts",
-    "PartitionTimeLimit": "asks for more time than the partition allows; set walltime in the site file",
+    "PartitionNodeLimit": "asks for more nodes than the partition allows, and never starts: `scancel JOBID`, and fewer nodes",
+    "PartitionTimeLimit": "asks for more time than the partition allows, and never starts: `scancel JOBID`, and a shorter walltime",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition takes no jobs now",
     "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
@@ -37,6 +42,8 @@ REASONS: Final = {
     "AssocGrpGRES": "your account has as many GPUs as it may",
     "Reservation": "waiting for its reservation",
 }
+LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
+"""Slurm has a word for each of many limits; they begin alike."""
 SAID_AFTER_S: Final = 10.0
 FIRST_S: Final = 5.0
 LONGEST_S: Final = 60.0
@@ -69,13 +76,29 @@ def parse_submissions(text: str, study: str) -> tuple[Submission, ...]:
     return tuple(job for job in found if is_of_study(job.name, study) and job.state in ACTIVE)
 
 
-def plain_reason(reason: str | None) -> str:
+def plain_reason(reason: str | None, job_id: str = "JOBID") -> str:
     """Why a job waits, in words, with Slurm's own word for who wants to search for it."""
     if reason is None:
         return "Slurm has not looked at it yet"
     word = reason.strip("()")
-    words = REASONS.get(word) or ("nodes it needs are down, drained or reserved" if word.lower().startswith("nodes") else None)
-    return f"{words} ({reason})" if words else f"{reason.replace('_', ' ')}"
+    words = REASONS.get(word) or next((words for start, words in LIMITS if word.startswith(start)), None)
+    if words is None and word.lower().startswith("nodes"):
+        words = "nodes it needs are down, drained or reserved"
+    return f"{words.replace('JOBID', job_id)} ({reason})" if words else f"{reason.replace('_', ' ')}"
+
+
+def job_words(job: QueuedJob, now: float) -> str:
+    """What a job does, for a line that tells of its run: `job 31 waits for 2m05s: ... (Resources), expected to start 22 Nov 15:26`."""
+    if not job.waits:
+        return f"job {job.job_id} is {job.state.lower()}{f' on {job.nodes}' if job.nodes else ''}"
+    long = "" if job.submitted is None else f" for {whole_duration(max(1.0, now - job.submitted))}"
+    again = ", put back into the queue" if job.restarts else ""
+    return f"job {job.job_id} waits{long}{again}: {plain_reason(job.reason, job.job_id)}{expected_words(job.expected)}"
+
+
+def expected_words(expected: float | None) -> str:
+    """When a waiting job is expected to start, where Slurm says it."""
+    return "" if expected is None else f", expected to start {time.strftime('%d %b %H:%M', time.localtime(expected))}"
 
 
 def intervals() -> Iterator[float]:

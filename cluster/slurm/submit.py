@@ -70,7 +70,8 @@ def submit_once(call: Call, find: Find, patience_s: float, say: Say | None = Non
 def parse_job_id(result: CommandResult) -> str:
     """Pure: of `sbatch --parsable`. Raises SubmitError for a refusal, and for an answer without an id."""
     if result.returncode:
-        raise SubmitError(f"Slurm refused the job: {describe(result)}")
+        said = "; ".join(line.strip() for line in last_lines(result.stderr, 2).splitlines())
+        raise SubmitError(f"Slurm refused the job: {said or f'exit code {result.returncode}'}\n{describe(result)}")
     match = re.search(r"^(\d+)(;\S*)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
     if match is None:
         raise SubmitError(f"sbatch ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")

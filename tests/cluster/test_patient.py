@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.slurm.patient import IN_JOBS, IN_MAIN, job_environ, patient_environ, plain_path
+from base.logs import level_and_message
+from cluster.slurm.patient import IN_JOBS, IN_MAIN, Submitted, job_environ, patient_environ, plain_path
 from cluster.slurm.patient.answers import is_status_query, option, with_ended, with_long_memory
+from cluster.slurm.queue import COLUMNS
 
 pytestmark = pytest.mark.slow  # a process for each answer
 ROOT = Path(__file__).parents[2]
@@ -26,12 +28,16 @@ def run(tmp_path: Path) -> Run:
     """Run a command as the plugin does, where `real` says what Slurm's own command of that name does."""
     (tmp_path / "bin").mkdir()
 
-    def call(argv: tuple[str, ...], real: str, *, in_job: bool = False, **more: str) -> subprocess.CompletedProcess[str]:
-        path = tmp_path / "bin" / argv[0]
-        path.write_text(f"#!/bin/sh\n{real}\n")
-        path.chmod(0o755)
+    def call(
+        argv: tuple[str, ...], real: str, *, in_job: bool = False, squeue: str = "true", **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        for name, does in {"squeue": squeue, argv[0]: real}.items():
+            path = tmp_path / "bin" / name
+            path.write_text(f"#!/bin/sh\n{does}\n")
+            path.chmod(0o755)
         own = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **more}
-        env = {**own, **patient_environ(own, tmp_path / "state", 0, "proj")}
+        what = Submitted(mark="slipway=a-1234", run_logs=str(tmp_path / "logs"), builds=str(tmp_path / "builds"))
+        env = {**own, **patient_environ(own, tmp_path / "state", 0, "proj", what)}
         return subprocess.run(argv, env=job_environ(env) if in_job else env, capture_output=True, text=True, check=False, timeout=60)
 
     return call
@@ -64,7 +70,7 @@ def test_the_plugins_status_query_is_known() -> None:
 
 def test_a_job_that_squeue_has_forgotten_has_ended() -> None:
     text = "5|RUNNING\n6|COMPLETED\n"
-    submitted = ["4 1000", "5 1000", "7 1050", "torn"]
+    submitted = ["4 1000 rule_a", "5 1000", "7 1050", "torn"]
     assert with_ended(text, submitted, now=1100.0) == "5|RUNNING\n6|COMPLETED\n4|COMPLETED\n"
     assert with_ended("", [], now=1100.0) == ""
 
@@ -110,7 +116,7 @@ def test_sbatch_marks_its_job_and_leaves_the_job_a_plain_path(run: Run, tmp_path
     assert (done.returncode, done.stdout) == (0, "8\n")
     said = (tmp_path / "bin" / "sbatch.said").read_text().splitlines()
     assert said[3] == "--comment"
-    assert said[4].startswith("rule_a slipway-")
+    assert said[4].startswith("rule_a slipway=a-1234 slipway-")
     assert said[6].split(":")[0] == IN_JOBS
     assert IN_MAIN not in said[6].split(":")
     assert said[7] == "1", "the Snakemake of the job takes no module from the user's directory"
@@ -118,6 +124,58 @@ def test_sbatch_marks_its_job_and_leaves_the_job_a_plain_path(run: Run, tmp_path
     refused = run(argv, "echo 'sbatch: error: invalid qos' >&2; exit 1")
     assert refused.returncode == 1
     assert "invalid qos" in refused.stderr
+
+
+RUN_COMMENT = "rule_stage_train_push_wildcards_a-r1"
+SUBMIT = ("sbatch", "--parsable", "--job-name", "uuid-1", "--comment", RUN_COMMENT, "--wrap=true")
+
+
+def test_a_refusal_stands_in_the_log_of_the_run_and_of_the_shard(run: Run, tmp_path: Path) -> None:
+    refuses = "echo 'sbatch: error: invalid partition specified: nope' >&2; exit 1"
+    assert run(SUBMIT, refuses).returncode == 1
+    assert [level_and_message(line) for line in (tmp_path / "logs" / "a-r1.log").read_text().splitlines()][:1] == [
+        ("ERROR", "Slurm refused the job: sbatch: error: invalid partition specified: nope")
+    ]
+    shard = [word.replace(RUN_COMMENT, "rule_dataset_shard_wildcards_digits-0123_00001") for word in SUBMIT]
+    assert run(tuple(shard), refuses).returncode == 1
+    assert "invalid partition" in (tmp_path / "builds" / "digits-0123" / "logs" / "shard-00001.log").read_text()
+
+
+def test_a_job_says_whose_it_is(run: Run, tmp_path: Path) -> None:
+    assert run(SUBMIT, 'printf "%s\\n" "$@" > $0.said; echo 8').stdout == "8\n"
+    comment = (tmp_path / "bin" / "sbatch.said").read_text().splitlines()[4]
+    assert comment.startswith(f"{RUN_COMMENT} slipway=a-1234 slipway-")
+    assert (tmp_path / "state" / "uuid-1.jobs").read_text().endswith(f" {RUN_COMMENT}\n")
+
+
+def test_a_job_that_somebody_cancelled_is_not_submitted_once_more(run: Run, tmp_path: Path) -> None:
+    assert run(SUBMIT, "echo 8", squeue="true").stdout == "8\n"
+    again = run(SUBMIT, "echo 9", squeue="echo CANCELLED")
+    assert (again.returncode, again.stdout) == (1, "")
+    words = "job 8 was cancelled, by scancel or by an administrator; it is not tried again in this call"
+    assert words in (tmp_path / "logs" / "a-r1.log").read_text()
+    assert run(SUBMIT, "echo 10", squeue="echo NODE_FAIL").stdout == "10\n"
+
+
+def in_queue(directory: Path, state: str = "PENDING") -> str:
+    values = {"job_id": "8", "state": state, "name": "uuid-0", "comment": f"{RUN_COMMENT} slipway=a-1234 slipway-0a", "restarts": "0"}
+    line = "".join(({**values, "directory": str(directory)}.get(key, "N/A")).ljust(width) for key, _, width in COLUMNS)
+    return f"case \"$*\" in *--Format*) echo '{line}';; *--name*) echo \"$*\" >&2; echo '8|RUNNING';; *) echo {state};; esac"
+
+
+def test_a_job_of_a_killed_snakemake_is_waited_for(run: Run, tmp_path: Path) -> None:
+    done = run(SUBMIT, "echo 9", squeue=in_queue(Path.cwd()))
+    assert (done.returncode, done.stdout) == (0, "8\n")
+    assert "job 8 is in the queue already" in done.stderr
+    asked = run(STATUS_QUERY, in_queue(Path.cwd()).replace("*--name*", "*uuid-1,uuid-0*"))
+    assert asked.stdout == "8|RUNNING\n"
+
+
+def test_a_job_that_was_submitted_elsewhere_is_named_and_none_submitted(run: Run) -> None:
+    done = run(SUBMIT, "echo 9", squeue=in_queue(Path("/elsewhere")))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "job 8 for the same is in the queue already, submitted in /elsewhere" in done.stderr
+    assert run(SUBMIT, "echo 9", squeue=in_queue(Path("/elsewhere"), "COMPLETED")).stdout == "9\n"
 
 
 @pytest.mark.parametrize("command", ["srun", "scontrol"])

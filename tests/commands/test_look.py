@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import io
 import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from base.errors import SchedulerSilent
+from cluster.holding import holder_of
+from cluster.slurm.queue import QueuedJob, mark_of
+from cluster.types import Holder
 from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold
-from workflow.commands.look import TABLES, Active, Ended, Look, activity, ended_line, folded, headline, plain_lines
+from workflow.commands.look import STYLES, TABLES, Active, Ended, Look, activity, ended_line, folded, headline, plain_lines
+from workflow.commands.queue_view import AskedQueue, QueueView
 from workflow.commands.shown import Lines, drawn
 from workflow.commands.watching import Watch, step_of
+from workflow.run.record.progress_line import seconds_left
 from workflow.study.study import Study
 
 
@@ -55,6 +65,15 @@ def test_an_end_is_one_line_with_reason_log_and_what_to_do() -> None:
     assert ended_line(failed) == f"failed: {words}: oom: 3 GB were asked for; log: /l"
     prevented = Ended(words=words, state="prevented", seconds=1.0, reason="storage: it is full", log="/l")
     assert ended_line(prevented) == f"prevented: {words}: storage: it is full; it runs again with the same command; log: /l"
+
+
+def test_what_slurm_refused_is_red_and_does_not_run_again_unchanged() -> None:
+    refused = Ended(words="lenet", state="prevented", seconds=0.0, reason="Slurm refused the job: invalid partition: nope", log="/l")
+    assert refused.style == STYLES["failed"]
+    assert ended_line(refused) == (
+        "prevented: lenet: Slurm refused the job: invalid partition: nope; "
+        "correct the site file or the study, then the same command runs it; log: /l"
+    )
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 24), (20, 6)])
@@ -193,3 +212,159 @@ def test_status_says_why_a_run_was_refused(house: House) -> None:
     found = {run["run_id"]: run for run in house.json("status")["runs"]}
     assert (found[refused]["state"], found[refused]["reason"]) == ("missing", "the image is not there; build it")
     assert found[cut_off]["reason"] == "started, and left no record; its log ends with: cancelled: the supervisor got SIGINT"
+
+
+class FixedQueue:
+    """What Slurm says, as the test sets it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.jobs: tuple[QueuedJob, ...] = ()
+        self.silent_s: float | None = None
+        self.living: bool | None = None
+
+    def view(self) -> QueueView:
+        return QueueView(jobs=self.jobs, began=self.clock.now, silent_s=self.silent_s)
+
+    def alive(self, holder: Holder) -> bool | None:
+        return True if holder.scheduler == "local" else self.living
+
+
+def job_of(study: Study, run_id: str, job_id: str = "31", **fields: Any) -> QueuedJob:
+    comment = f"rule_stage_train_push_wildcards_{run_id} {mark_of(study.name, str(study.results_dir))} slipway-0a"
+    return QueuedJob(**{"job_id": job_id, "state": "PENDING", "reason": "Resources", "comment": comment, **fields})
+
+
+def watched(house: House) -> tuple[Study, Clock, FixedQueue, Watch]:
+    study, clock = house.load(), Clock()
+    (study.build_dir("digits")).mkdir(parents=True)
+    (study.build_dir("digits") / "dataset.json").write_text("{}")
+    queue = FixedQueue(clock)
+    return study, clock, queue, Watch(study=study, asked=[run.run_id for run in study.runs], clock=clock, queue=queue)
+
+
+def test_a_run_in_slurms_queue_says_its_job_and_slurms_reason(house: House) -> None:
+    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    study, _, queue, watch = watched(house)
+    names = [run.run_id for run in study.runs]
+    queue.jobs = (job_of(study, names[0]), job_of(study, names[1], "32", reason="QOSMaxJobsPerUserLimit"), job_of(study, "other-r1", "33"))
+    look = watch.look()
+    assert (look.waiting, len(look.queued)) == (8, 2)
+    rows = activity(look)
+    assert rows[0][1] == "job 31 waits: waiting for nodes to become free (Resources)"
+    assert rows[1][1] == "job 32 waits: you have as many jobs as the QoS allows (QOSMaxJobsPerUserLimit)"
+    assert rows[2] == ("6 runs wait", "not in Slurm's queue yet")
+
+
+def test_jobs_of_shards_say_why_they_wait(house: House) -> None:
+    study, _, queue, watch = watched(house)
+    build = study.build_dir("digits")
+    (build / "dataset.json").unlink()
+    (build / "plan.json").write_text("{}")
+    (build / "shard-00000.json").write_text("{}")
+    mark = mark_of(study.name, str(study.results_dir))
+    queue.jobs = tuple(
+        QueuedJob(
+            job_id=str(40 + index),
+            state=state,
+            reason="Priority",
+            comment=f"rule_dataset_shard_wildcards_{build.name}_{index:05d} {mark} x",
+        )
+        for index, state in enumerate(("RUNNING", "RUNNING", "PENDING", "PENDING"))
+    )
+    assert watch.look().before == (
+        "dataset digits: 1 of 4 shards built, 1 job at work; job 42 waits: others are before it in the queue (Priority) (2 jobs wait)",
+    )
+
+
+def test_a_job_that_is_put_back_into_the_queue_waits_and_is_not_prevented(house: House) -> None:
+    study, clock, queue, watch = watched(house)
+    name = study.runs[0].run_id
+    write_log(study, name, "10:00:00 run INFO train: step 5 of 60\n")
+    queue.jobs = (job_of(study, name, state="RUNNING"),)
+    assert [run.step for run in watch.look().active] == ["train: step 5 of 60"]
+    clock.now += 30
+    assert watch.look().ended == (), "its job is there"
+    queue.jobs = (job_of(study, name, reason="BeginTime", restarts=1),)
+    look = watch.look()
+    assert (look.prevented, look.active, look.ended, look.waiting) == (0, (), (), 8)
+    assert "put back into the queue" in look.queued[0][1]
+    assert "BeginTime" in look.queued[0][1]
+    queue.jobs = ()
+    clock.now += 30
+    assert [end.state for end in watch.look().ended] == ["prevented"]
+
+
+def test_a_silent_controller_is_told_apart_from_storage(house: House) -> None:
+    study, _, queue, watch = watched(house)
+    name = study.runs[0].run_id
+    write_log(study, name, "10:00:00 run INFO train: step 5 of 60\n")
+    hold(house, name, scheduler="slurm", job_id="31", host="n1", boot_id="x")
+    queue.silent_s = 68.0
+    look = watch.look()
+    assert [run.step for run in look.active] == ["train: step 5 of 60"]
+    assert activity(look)[-1] == ("Slurm's controller", "does not answer, for 1m08s; jobs go on")
+
+
+def test_an_end_that_was_asked_for_starts_nothing() -> None:
+    ending = Look(total=2, done=0, failed=0, prevented=0, ending=True)
+    assert activity(ending) == [("snakemake", "ends what it has started")]
+    assert activity(Look(total=2, done=2, failed=0, prevented=0, ending=True)) == [("snakemake", "ends what it has started")]
+
+
+def test_the_time_left_is_never_less_than_a_runs_own_line_says(house: House) -> None:
+    study, clock, _, watch = watched(house)
+    names = [run.run_id for run in study.runs]
+    write_log(study, names[0], f"10:00:00 run INFO {names[0]}: attempt 1 on n1\n")
+    watch.look()
+    clock.now += 20
+    house.record(names[0], "ok")
+    assert watch.look().left_s == 140.0
+    for name in names[1:]:
+        write_log(study, name, "10:00:00 run INFO train: step 120 of 200, 1,480 samples/s, 1m45s left\n")
+        hold(house, name)
+    assert watch.look().left_s == 105.0
+    assert [seconds_left(f"train: step 1 of 2, 3 samples/s, {text} left") for text in ("0.42 s", "45.1 s", "1h02m", "3d04h")] == [
+        0.42, 45.1, 3720.0, 273600.0,
+    ]  # fmt: skip
+    assert seconds_left("train: step 1 of 2") is None
+
+
+def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
+    asked: list[tuple[str, ...]] = []
+    answers: list[Sequence[QueuedJob] | None] = [(QueuedJob(job_id="1", state="RUNNING"),), None]
+    moments = [threading.Event(), threading.Event()]
+
+    def ask() -> Sequence[QueuedJob]:
+        answer = answers[0] if not moments[0].is_set() else answers[1]
+        moments[0 if not moments[0].is_set() else 1].set()
+        if answer is None:
+            raise SchedulerSilent("no answer")
+        return answer
+
+    def ask_holders(holders: Sequence[Holder], _limit_s: float) -> tuple[bool | None, ...]:
+        asked.append(tuple(holder.job_id for holder in holders))
+        return (False,) * len(holders)
+
+    queue = AskedQueue(ask, ask_holders, pause_s=0.01)
+    here = holder_of(os.getpid(), "slurm", "1", 0)
+    assert moments[0].wait(30)
+    wait_for(lambda: queue.alive(here) is True)
+    gone = replace(here, job_id="2")
+    assert queue.alive(gone) is None
+    assert moments[1].wait(30)
+    wait_for(lambda: queue.view().silent_s is not None)
+    assert queue.alive(here) is True, "what was known is known"
+    answers[1] = ()
+    wait_for(lambda: queue.alive(gone) is False)
+    assert asked == [("2",)] or asked[0] == ("2",)
+    queue.stop()
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    over = threading.Event()
+    for _ in range(3000):
+        if true():
+            return
+        over.wait(0.01)
+    raise AssertionError("it did not come to be")

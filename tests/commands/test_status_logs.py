@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from cluster.holding import holder_of
+from cluster.slurm.queue import COLUMNS, mark_of
 from tests.commands.conftest import House
 from workflow.dag.image_file import images_file
 from workflow.run.storage.lease import new_lease
@@ -231,3 +233,37 @@ def test_what_else_its_machines_did_while_a_run_measured_is_told(house: House) -
     assert house("logs", name).out.startswith(f"busy: {shown}\n")
     (run,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
     assert (run["state"], run["reason"]) == ("done", words)
+
+
+def test_runs_in_slurms_queue_are_queued_and_a_silent_controller_is_said_soon(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    study = house.load()
+    names = [run.run_id for run in study.runs]
+    house.record(names[0], "ok")
+    squeue = house.root / "slurm" / "squeue"
+    squeue.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    values = {"job_id": "7", "state": "PENDING", "reason": "Resources", "restarts": "0"}
+    mark = mark_of(study.name, str(study.results_dir))
+    one = {**values, "comment": f"rule_stage_train_push_wildcards_{names[1]} {mark} slipway-0a"}
+    whole = {**values, "job_id": "24", "state": "RUNNING", "nodes": "n1", "name": f"slipway-{study.name}-0badcafe"}
+
+    def shows(*jobs: dict[str, str]) -> None:
+        lines = "\n".join("".join(job.get(key, "N/A").ljust(width) for key, _, width in COLUMNS) for job in jobs)
+        squeue.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")
+        squeue.chmod(0o755)
+
+    shows(one)
+    found = {run["run_id"]: (run["state"], run["reason"]) for run in house.json("status")["runs"]}
+    assert found[names[1]] == ("queued", "job 7 waits: waiting for nodes to become free (Resources)")
+    assert (found[names[0]][0], found[names[2]][0]) == ("done", "missing")
+    shows(whole)
+    assert house.json("status")["queued"] == 7
+    assert "job 24 is running on n1; the run has not begun in it" in house("status").out
+    hold(house, names[1], scheduler="slurm", job_id="31", host="n1", boot_id="x")
+    squeue.write_text("#!/bin/sh\nexec sleep 60\n")
+    begun = time.monotonic()
+    said = house.json("status")
+    assert time.monotonic() - begun < 10
+    assert "Slurm's controller does not answer" in said["scheduler"]
+    assert [run["state"] for run in said["runs"]][:3] == ["done", "running", "missing"]

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from base.units import and_more, counted, format_duration
+from base.units import and_more, counted, whole_duration
 
 ADVICE: Final = {
     "failed": "",
     "prevented": "; it runs again with the same command",
+    "refused": "; correct the site file or the study, then the same command runs it",
 }
 STYLES: Final = {"done": "green", "failed": "bold red", "prevented": "yellow"}
+REFUSED: Final = "Slurm refused"
+ENDS: Final = "ends what it has started"
+SLURM: Final = "Slurm's controller"
+SILENT_S: Final = 10.0
+"""A controller is busy now and then."""
+MOST_QUEUED: Final = 8
 TABLES: Final = "looks whether tables, plots and report are up to date, and makes them if not"
 
 
@@ -40,10 +47,21 @@ class Ended:
     reason: str | None = None
     log: str | None = None
 
+    @property
+    def refused(self) -> bool:
+        """Whether it cannot run before somebody changes something."""
+        return self.state == "prevented" and (self.reason or "").startswith(REFUSED)
+
+    @property
+    def style(self) -> str:
+        """Its colour."""
+        return STYLES["failed" if self.refused else self.state]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look at a study. `before`: what runs wait for that is still being made; `queue`: why those that wait do."""
+    """One look at a study. `before`: what runs wait for that is still being made; `queued`: (run, what its job in the queue does);
+    `queue`: why the others wait; `silent_s`: for how long the scheduler has not answered; `ending`: we have been told to end."""
 
     total: int
     done: int
@@ -54,6 +72,9 @@ class Look:
     before: tuple[str, ...] = ()
     queue: str = ""
     left_s: float | None = None
+    queued: tuple[tuple[str, str], ...] = ()
+    silent_s: float | None = None
+    ending: bool = False
 
     @property
     def waiting(self) -> int:
@@ -64,16 +85,25 @@ class Look:
 def headline(look: Look) -> str:
     """`12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left`."""
     parts = {"done": look.done, "failed": look.failed, "prevented": look.prevented, "running": len(look.active), "waiting": look.waiting}
-    left = "" if look.left_s is None or look.left_s < 1 else f"; about {_whole(look.left_s)} left"
+    left = "" if look.left_s is None or look.left_s < 1 else f"; about {whole_duration(look.left_s)} left"
     return f"{counted(look.total, 'run')}: {', '.join(f'{count} {name}' for name, count in parts.items())}{left}"
 
 
 def activity(look: Look) -> list[tuple[str, str]]:
-    """Who does what now: (what, step); what is made first, then the runs, then why others wait."""
+    """Who does what now: (what, step); what is made first, then the runs, then why others wait, and what nobody can say."""
     rows = [(what, step) for what, _, step in (text.partition(": ") for text in look.before)]
-    rows += [(run.words, f"{run.step} ({_whole(run.seconds)} so far)" if run.seconds >= 1 else run.step) for run in look.active]
-    if look.waiting and look.active and look.queue:
-        rows.append((f"{counted(look.waiting, 'run')} wait{'s' if look.waiting == 1 else ''}", look.queue))
+    rows += [(run.words, f"{run.step} ({whole_duration(run.seconds)} so far)" if run.seconds >= 1 else run.step) for run in look.active]
+    shown = look.queued if len(look.queued) <= MOST_QUEUED else look.queued[: MOST_QUEUED - 1]
+    rows += shown
+    if len(shown) < len(look.queued):
+        rows.append((and_more(len(look.queued), len(shown), "runs"), "jobs of theirs are in the queue too"))
+    left = look.waiting - len(look.queued)
+    if left > 0 and (look.active or shown) and look.queue and not look.ending:
+        rows.append((f"{counted(left, 'run')} wait{'s' if left == 1 else ''}", look.queue))
+    if look.ending and not rows:
+        rows.append(("snakemake", ENDS))
+    if look.silent_s is not None and look.silent_s >= SILENT_S:
+        rows.append((SLURM, f"does not answer, for {whole_duration(look.silent_s)}; jobs go on"))
     if not rows:
         rows.append(("snakemake", "starts the next run" if look.waiting else TABLES))
     return rows
@@ -82,14 +112,10 @@ def activity(look: Look) -> list[tuple[str, str]]:
 def ended_line(ended: Ended) -> str:
     """What became of a run, in one line."""
     if ended.state == "done":
-        return f"done: {ended.words}, in {_whole(ended.seconds)}{f' ({ended.reason})' if ended.reason else ''}"
+        return f"done: {ended.words}, in {whole_duration(ended.seconds)}{f' ({ended.reason})' if ended.reason else ''}"
     reason = ended.reason or "no reason is known"
-    return f"{ended.state}: {ended.words}: {reason}{ADVICE[ended.state]}; log: {ended.log}"
-
-
-def _whole(seconds: float) -> str:
-    """For people who wait: `43 s`, `4m05s`."""
-    return f"{seconds:.0f} s" if seconds < 59.5 else format_duration(seconds)
+    advice = ADVICE["refused" if ended.refused else ended.state]
+    return f"{ended.state}: {ended.words}: {reason}{advice}; log: {ended.log}"
 
 
 def plain_lines(look: Look) -> list[str]:

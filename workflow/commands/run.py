@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +24,13 @@ from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.look import Look
 from workflow.commands.looking import Looker
+from workflow.commands.queue_view import AskedQueue
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.shown import Shown, shown
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import Watch
+from workflow.dag.execution import SLURM
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.study.cell_words import words_of
@@ -67,7 +70,8 @@ def _run(graph: Graph, argv: Sequence[str]) -> None:
         raise StorageError(
             f"the results of {study.name} cannot be written: {error.filename}: {error.strerror}; site {study.site.name}"
         ) from error
-    watch = Watch(study=study, asked=[Path(receipt).name for receipt in graph.receipts])
+    queue = AskedQueue() if profile_name(study.site, os.environ) == SLURM else None
+    watch = Watch(study=study, asked=[Path(receipt).name for receipt in graph.receipts], queue=queue)
     sys.stdout.flush()
     with shown() as view:
         view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; what snakemake says: {log}")
@@ -90,7 +94,7 @@ def _follow(child: Child, looker: Looker, view: Shown) -> int:
             view.ended(look)
             last = look
         if last is not None:
-            view.show(last, looker.age_s)
+            view.show(replace(last, ending=bool(child.told)), looker.age_s)
     for look in looker.stop():
         view.ended(look)
     return code

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from base.logs import printable
-from workflow.commands.look import STYLES, Look, activity, ended_line, folded, headline, plain_lines
+from workflow.commands.look import Look, activity, ended_line, folded, headline, plain_lines
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -95,7 +95,7 @@ def _table(stream: TextIO) -> Iterator[Shown]:
             def ended(self, look: Look) -> None:
                 for one in look.ended:
                     with suppress(OSError):
-                        console.print(Text(printable(ended_line(one)), style=STYLES[one.state]))
+                        console.print(Text(printable(ended_line(one)), style=one.style))
 
             def say(self, sentence: str) -> None:
                 with suppress(OSError):

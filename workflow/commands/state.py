@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,14 +23,16 @@ from workflow.study import paths
 from workflow.study.cell import Run
 from workflow.study.study import Study
 
-STATES: Final = ("done", "failed", "prevented", "running", "missing")
+STATES: Final = ("done", "failed", "prevented", "running", "queued", "missing")
+Alive = Callable[[Holder], bool | None]
 MAX_REASON: Final = 300
 MAX_LEASE: Final = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunState:
-    """`state` is one of STATES; `status` the record's own word. Done and failed have a published record, which is what snakemake sees."""
+    """`state` is one of STATES; `status` the record's own word. Done and failed have a published record, which is what snakemake sees.
+    Queued: a job for it is in the scheduler's queue, or has begun and said nothing yet."""
 
     run: Run
     state: str
@@ -47,12 +49,19 @@ class RunState:
         return self.state not in ("done", "failed")
 
 
-def run_states(study: Study) -> tuple[RunState, ...]:
-    """The state of every run, in the study's order. Two listings for those never started, a few small reads for each of the others. A run
-    that was refused at its start has a log and nothing else."""
+def scheduler_says(holder: Holder) -> bool | None:
+    """Whether a holder lives, asked now: patiently, since the scheduler may be silent."""
+    scheduler = SCHEDULERS.get(holder.scheduler)
+    return scheduler.holder_alive(holder) if scheduler else None
+
+
+def run_states(study: Study, alive: Alive = scheduler_says) -> tuple[RunState, ...]:
+    """The state of every run, in the study's order; `alive` says whether the holder of a lease lives. Two listings for those never started,
+    a few small reads for each of the others. A run that was refused at its start has a log and nothing else."""
     logs = {parse_asked(name.removesuffix(".log"))[0] for name in _names(study.results_dir / "logs")}
     started = _names(study.results_dir / "runs") | logs
-    return tuple(state_of(study.results_dir, run) if run.run_id in started else RunState(run=run, state="missing") for run in study.runs)
+    results = study.results_dir
+    return tuple(state_of(results, run, alive) if run.run_id in started else RunState(run=run, state="missing") for run in study.runs)
 
 
 def counts(states: Iterable[RunState]) -> dict[str, int]:
@@ -61,10 +70,10 @@ def counts(states: Iterable[RunState]) -> dict[str, int]:
     return {state: found[state] for state in STATES}
 
 
-def state_of(results: Path, run: Run) -> RunState:
+def state_of(results: Path, run: Run, alive: Alive = scheduler_says) -> RunState:
     """The state of one run."""
     run_dir = paths.run_dir(results, run.run_id)
-    holder = _holder(run_dir)
+    holder = _holder(run_dir, alive)
     if holder is not None:
         return RunState(run=run, state="running", reason=holder, log=_supervisor_log(results, run.run_id))
     published = (run_dir / "record.json").exists()
@@ -110,7 +119,7 @@ def _went_on(record: Mapping[str, Any]) -> str | None:
     return None if earlier is None else f"went on from attempt {earlier} at step {record['resumed_step']}"
 
 
-def _holder(run_dir: Path) -> str | None:
+def _holder(run_dir: Path, says: Alive) -> str | None:
     """Who runs it now, in words; None when nobody does. A holder of whom we cannot know counts as alive, as for a supervisor."""
     from workflow.run.storage.lease import read_lease
 
@@ -124,7 +133,7 @@ def _holder(run_dir: Path) -> str | None:
         return None
     holder: Holder = lease.holder
     scheduler = SCHEDULERS.get(holder.scheduler)
-    alive = scheduler.holder_alive(holder) if scheduler else None
+    alive = says(holder)
     if alive is False:
         return None
     words = scheduler.describe_holder(holder) if scheduler else f"job {holder.job_id} of {holder.scheduler}"

@@ -11,8 +11,9 @@ from typing import Any, Final
 from base.units import counted
 from workflow.commands import show
 from workflow.commands.before_runs import hindrances
+from workflow.commands.queued_runs import standing
 from workflow.commands.results import no_results
-from workflow.commands.state import RunState, counts, run_states
+from workflow.commands.state import RunState, counts
 from workflow.commands.told_study import told_study
 from workflow.dag.storage_place import refuse_unreadable_storage
 from workflow.study.next_command import completed
@@ -25,8 +26,9 @@ def main(path: Path, site: str | None, as_json: bool) -> None:
     """Print the states. Raises StorageError where there can be none."""
     study = told_study(path, site)
     refuse_unreadable_storage(study)
-    states = run_states(study)
-    waiting = hindrances(study) if any(state.state == "missing" for state in states) else ()
+    found = standing(study)
+    states = found.states
+    waiting = hindrances(study) if any(state.state in ("missing", "queued") for state in states) else ()
     if as_json:
         show.json_value(
             {
@@ -34,7 +36,8 @@ def main(path: Path, site: str | None, as_json: bool) -> None:
                 "site": study.site.name,
                 "results": str(study.results_dir),
                 "runs": [_json(state) for state in states],
-                "hindrances": [asdict(found) for found in waiting],
+                "hindrances": [asdict(one) for one in waiting],
+                "scheduler": found.silence or None,
                 **counts(states),
             }
         )
@@ -46,9 +49,11 @@ def main(path: Path, site: str | None, as_json: bool) -> None:
     show.prose(f"\n{study.name}: {counted(len(states), 'run')}: {total}", INDENT)
     if any(state.log is not None for state in states):
         show.line(f"logs: {study.command('logs', 'RUN', '--study', str(study.path))}")
-    for found in waiting:
-        show.prose(f"waits for {found.what}: {completed(found.reason, study.chosen_site, study.path)}", INDENT)
-        show.line(f"{INDENT}log: {os.path.relpath(found.log, study.results_dir)}")
+    for one in waiting:
+        show.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", INDENT)
+        show.line(f"{INDENT}log: {os.path.relpath(one.log, study.results_dir)}")
+    if found.silence:
+        show.prose(found.silence, INDENT)
 
 
 def _print(states: Sequence[RunState], study: Study) -> None:

@@ -1,4 +1,5 @@
-"""Where the runs of one start stand, from what lies on storage: logs, leases, records. It holds for every way of running, and asks nobody.
+"""Where the runs of one start stand, from what lies on storage: logs, leases, records. It holds for every way of running. What Slurm says
+of their jobs comes from whoever has asked it: a look waits for storage alone.
 
 A run has begun when its supervisor's log has changed since the start; what it does is what its supervisor said last. Only runs that have
 begun and not ended are read, so a look costs the same for ten runs as for ten thousand.
@@ -9,15 +10,20 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from base.units import counted
+from cluster.slurm.queue import RUN, SHARD, QueuedJob, jobs_of_rule, mark_of
+from cluster.slurm.submissions import job_words
 from workflow.commands.log_tail import SHORT_BYTES, messages
 from workflow.commands.look import Active, Ended, Look
-from workflow.commands.state import RunState, run_states, state_of
+from workflow.commands.queue_view import Queue, QueueView
+from workflow.commands.state import RunState, run_states, scheduler_says, state_of
 from workflow.dag.image_file import images_file
+from workflow.run.record.progress_line import seconds_left
 from workflow.run.storage.asked import parse_asked
 from workflow.study.cell import Run
 from workflow.study.cell_words import words_of
@@ -45,11 +51,13 @@ class _Seen:
 
 @dataclass
 class Watch:
-    """Looks at the runs `asked` (as their jobs are named: workflow.run.storage.asked) of a study. Made before they are started."""
+    """Looks at the runs `asked` (as their jobs are named: workflow.run.storage.asked) of a study. Made before they are started. `queue`: of
+    the scheduler, where each run is a job."""
 
     study: Study
     asked: Sequence[str]
     clock: Callable[[], float] = time.monotonic
+    queue: Queue | None = None
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _took: dict[str, list[float]] = field(default_factory=dict)
 
@@ -58,7 +66,11 @@ class Watch:
         self._runs: dict[str, Run] = {f"{name}.log": runs[parse_asked(name)[0]] for name in self.asked}
         self._words = words_of(self.study.cells, self.study.site, self.study.repeats)
         self._at_start = dict(self._logs())
-        states = {state.run.run_id: state for state in run_states(self.study)}
+        self._alive = scheduler_says if self.queue is None else self.queue.alive
+        self._view = QueueView()
+        self._jobs: Mapping[str, QueuedJob] = {}
+        self._mark = mark_of(self.study.name, str(self.study.results_dir))
+        states = {state.run.run_id: state for state in run_states(self.study, self._alive)}
         wanted = {run.run_id for run in self._runs.values()}
         self._before = {run_id: _key(states[run_id]) for run_id in wanted}
         self._rest = Counter(state.state for run_id, state in states.items() if run_id not in wanted)
@@ -67,9 +79,14 @@ class Watch:
     def look(self) -> Look:
         """Now. Reads storage, which may hang: call it in a thread that nothing waits for."""
         now = self.clock()
+        if self.queue is not None:
+            self._view = self.queue.view()
+            self._jobs = {f"{name}.log": job for name, job in jobs_of_rule(self._view.jobs, self._mark, RUN).items()}
         ended = [end for name, stamp in self._logs() if (end := self._look_at(name, stamp, now)) is not None]
-        ends = Counter(seen.ended for seen in self._seen.values() if seen.ended is not None)
-        active = tuple(seen.active for seen in self._seen.values() if seen.active is not None)
+        queued = {name: job for name, job in self._jobs.items() if name in self._runs and self._is_queued(name, job)}
+        seen = {name: seen for name, seen in self._seen.items() if name not in queued}
+        ends = Counter(one.ended for one in seen.values() if one.ended is not None)
+        active = tuple(one.active for one in seen.values() if one.active is not None)
         self._width = max(self._width, sum(not run.waits for run in active))
         return Look(
             total=len(self.study.runs),
@@ -79,11 +96,21 @@ class Watch:
             active=active,
             ended=tuple(ended),
             before=tuple(self._preparing()),
-            queue=_queue(self.study),
+            queue=_queue(self.study, self.queue is not None),
+            queued=tuple((self._words(self._runs[name]), job_words(job, time.time())) for name, job in queued.items()),
             left_s=self._left_s(),
+            silent_s=self._view.silent_s,
         )
 
     # -- runs
+
+    def _is_queued(self, name: str, job: QueuedJob) -> bool:
+        """Whether a run is not under way, and its job says what it waits for: it has not begun, or the job was put back into the queue. The
+        answer of the queue may be older than what the log says."""
+        seen = self._seen.get(name)
+        if seen is None:
+            return True
+        return job.waits and seen.ended not in ("done", "failed") and self._view.known_since(seen.changed)
 
     def _logs(self) -> Iterator[tuple[str, Stamp]]:
         """Of the runs that were asked for: what each log looks like now."""
@@ -106,7 +133,7 @@ class Watch:
             seen = self._seen[name] = _Seen(begun=now, key=self._before[run.run_id])
         if seen.ended in ("done", "failed") or (seen.ended is not None and seen.stamp == stamp):
             return None
-        state = state_of(self.study.results_dir, run)
+        state = state_of(self.study.results_dir, run, self._alive)
         began_anew = seen.stamp is not None and stamp[1] < seen.stamp[1]
         if seen.stamp != stamp:
             seen.stamp, seen.changed = stamp, now
@@ -123,7 +150,7 @@ class Watch:
             seen.key = _key(state)
             return self._ended(run, seen, state.state, self._whole(_reason(state)), state.log)
         errors = [message for level, message in said if level == "ERROR"]
-        if state.state != "running" and (errors or (said and now - seen.changed > SILENT_S)):
+        if state.state != "running" and (errors or (said and now - seen.changed > SILENT_S and self._has_no_job(name, seen.changed))):
             reason = errors[-1] if errors else f"it ended without a record, after: {said[-1][1]}"
             return self._ended(run, seen, "prevented", self._whole(reason), str(log))
         step = errors[-1] if errors else step_of([message for _, message in said], run.run_id)
@@ -135,6 +162,10 @@ class Watch:
     def _whole(self, reason: str | None) -> str | None:
         return None if reason is None else completed(reason, self.study.chosen_site, self.study.path)
 
+    def _has_no_job(self, name: str, changed: float) -> bool:
+        """As far as is known since its log grew last: a job without a word may have begun, or wait in the queue once more."""
+        return self.queue is None or (name not in self._jobs and self._view.known_since(changed + SILENT_S))
+
     def _ended(self, run: Run, seen: _Seen, state: str, reason: str | None, log: str | None) -> Ended:
         seen.active, seen.ended = None, state
         seconds = self.clock() - seen.begun
@@ -145,19 +176,23 @@ class Watch:
     # -- what is to come
 
     def _left_s(self) -> float | None:
-        """By what the same cells took, else all that ended; None before one has."""
+        """By what a run's own line says, else by what the same cells took, else by all that ended; None before one has. Never less than
+        what the line of a run says."""
         took = [seconds for found in self._took.values() for seconds in found]
         if not took:
             return None
-        left = 0.0
+        left, longest = 0.0, 0.0
         for name, run in self._runs.items():
             seen = self._seen.get(name)
             if seen is not None and seen.ended is not None:
                 continue
             same = self._took.get(run.cell.cell_id, took)
-            spent = 0.0 if seen is None or seen.active is None else seen.active.seconds
-            left += max(0.0, sum(same) / len(same) - spent)
-        return left / self._width
+            active = None if seen is None else seen.active
+            by_step = None if active is None else seconds_left(active.step)
+            spent = 0.0 if active is None else active.seconds
+            one = max(0.0, sum(same) / len(same) - spent) if by_step is None else by_step
+            left, longest = left + one, max(longest, one)
+        return max(longest, left / self._width)
 
     def _preparing(self) -> Iterator[str]:
         """Of what runs wait for: what is not there yet, and how far it is."""
@@ -166,6 +201,7 @@ class Watch:
         if images is not None and not Path(images).exists():
             said = messages(self.study.results_dir / "logs" / Path(images).with_suffix(".log").name, SHORT_BYTES)
             yield f"images: {said[-1][1] if said else 'wait to be pinned'}"
+        shards = jobs_of_rule(self._view.jobs, self._mark, SHARD)
         for name in sorted({run.cell.dataset for run in open_runs}):
             build = self.study.build_dir(name)
             try:
@@ -173,7 +209,8 @@ class Watch:
             except FileNotFoundError:
                 there = set()
             if "dataset.json" not in there:
-                yield f"dataset {name}: {_how_far(there, self.study.datasets[name].shards)}"
+                jobs = [job for key, job in shards.items() if _is_shard_to_build(key, build.name, there)]
+                yield f"dataset {name}: {_how_far(there, self.study.datasets[name].shards)}{_of_jobs(jobs)}"
 
 
 def step_of(said: Sequence[str], run_id: str) -> str:
@@ -192,8 +229,24 @@ def _how_far(there: set[str], shards: int) -> str:
     return f"{sum(name.startswith('shard-') and name.endswith('.json') for name in there)} of {shards} shards built"
 
 
-def _queue(study: Study) -> str:
-    return "one run at a time measures on this machine" if study.site.scheduler == "local" else "for nodes"
+def _is_shard_to_build(key: str, build: str, there: set[str]) -> bool:
+    """Whether a job with those wildcards builds what is not there yet: the queue is asked less often than storage."""
+    dataset, _, shard = key.rpartition("_")
+    return dataset == build and f"shard-{shard}.json" not in there
+
+
+def _of_jobs(jobs: Sequence[QueuedJob]) -> str:
+    """What the jobs of shards do: one of those that wait speaks for all."""
+    waiting = [job for job in jobs if job.waits]
+    said = f", {counted(len(jobs) - len(waiting), 'job')} at work" if len(waiting) < len(jobs) else ""
+    others = f" ({counted(len(waiting), 'job')} wait)" if len(waiting) > 1 else ""
+    return f"{said}; {job_words(waiting[0], time.time())}{others}" if waiting else said
+
+
+def _queue(study: Study, jobs: bool) -> str:
+    if study.site.scheduler == "local":
+        return "one run at a time measures on this machine"
+    return "not in Slurm's queue yet" if jobs else "for nodes of this job"
 
 
 def _key(state: RunState) -> object:

@@ -21,7 +21,8 @@ from base.rooms import rooms_environ
 from base.units import counted
 from cluster.machine import usable_cores
 from cluster.slurm.last_call import watch_deadline
-from cluster.slurm.patient import patient_environ
+from cluster.slurm.patient import Submitted, patient_environ
+from cluster.slurm.queue import mark_of
 from data_prep.spec import DatasetSpec
 from workflow.dag.execution import Mode, refuse_wrong_executor
 from workflow.dag.image_file import images_file, keep_images
@@ -221,7 +222,9 @@ class Graph:
         """What Snakemake's environment gains: our modules for the commands; where it submits jobs, Slurm's commands with patience."""
         ours = rooms_environ(environ)
         if self.mode.way == "jobs" and self.mode.main:
-            ours.update(patient_environ(environ, STATE_DIR.absolute(), os.getpid(), self.study.site.account))
+            mark = mark_of(self.study.name, self.results_dir)
+            what = Submitted(mark=mark, run_logs=f"{self.results_dir}/logs", builds=f"{self.datasets_dir}/.build")
+            ours.update(patient_environ(environ, STATE_DIR.absolute(), os.getpid(), self.study.site.account, what))
         return ours
 
     def start(self, executor: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +22,27 @@ STATE: Final = "SLIPWAY_PATIENT_STATE"
 PYTHON: Final = "SLIPWAY_PATIENT_PYTHON"
 MAIN_PID: Final = "SLIPWAY_PATIENT_PID"
 ACCOUNT: Final = "SLIPWAY_PATIENT_ACCOUNT"
+STUDY: Final = "SLIPWAY_PATIENT_STUDY"
+RUN_LOGS: Final = "SLIPWAY_PATIENT_RUN_LOGS"
+BUILDS: Final = "SLIPWAY_PATIENT_BUILDS"
+ONLY_MAIN: Final = (MAIN_PID, ACCOUNT, STUDY, RUN_LOGS, BUILDS)
 SLURM_CONF: Final = "SLIPWAY_SLURM_CONF"
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 """What `-P` says to one Python, said to all."""
 
 
-def patient_environ(environ: Mapping[str, str], state: Path, pid: int, account: str | None) -> dict[str, str]:
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """What jobs are submitted for: the mark of the study, where its runs have their logs, and where its datasets are built."""
+
+    mark: str
+    run_logs: str
+    builds: str
+
+
+def patient_environ(
+    environ: Mapping[str, str], state: Path, pid: int, account: str | None, what: Submitted | None = None
+) -> dict[str, str]:
     """Pure: what the Snakemake that submits adds to its environment. `state`: a directory on shared storage that jobs see too."""
     return {
         "PATH": ":".join([IN_MAIN, IN_JOBS, plain_path(environ.get("PATH", ""))]),
@@ -34,6 +50,7 @@ def patient_environ(environ: Mapping[str, str], state: Path, pid: int, account: 
         PYTHON: sys.executable,
         MAIN_PID: str(pid),
         ACCOUNT: account or "",
+        **({} if what is None else {STUDY: what.mark, RUN_LOGS: what.run_logs, BUILDS: what.builds}),
         **({SLURM_CONF: environ["SLURM_CONF"]} if environ.get("SLURM_CONF") else {}),
     }
 
@@ -46,5 +63,5 @@ def plain_path(path: str, *, keep: str = "") -> str:
 def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Pure: what a job may inherit: of the stand-ins only those for jobs. The Snakemake in it is called without `-P`, in the user's
     directory; the environments of programs that train are lists of what they get, and this is in none."""
-    kept = {key: value for key, value in environ.items() if key not in (MAIN_PID, ACCOUNT)}
+    kept = {key: value for key, value in environ.items() if key not in ONLY_MAIN}
     return {**kept, "PATH": plain_path(environ.get("PATH", ""), keep=IN_JOBS), SAFE_PATH: "1"}

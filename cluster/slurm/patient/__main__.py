@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError
 from base.publish import publish
 from base.storage_clock import now_at
-from cluster.slurm.patient import ACCOUNT, MAIN_PID, STATE, job_environ, plain_path
-from cluster.slurm.patient.answers import is_status_query, option, with_ended, with_long_memory
+from cluster.slurm.patient import ACCOUNT, MAIN_PID, STATE, STUDY, job_environ, plain_path
+from cluster.slurm.patient.answers import is_status_query, last_job_for, option, with_ended, with_long_memory, with_names
+from cluster.slurm.patient.told import tell_log
 from cluster.slurm.query import ask
+from cluster.slurm.queue import QueuedJob, jobs_of_work, our_jobs
+from cluster.slurm.submissions import ACTIVE
 from cluster.slurm.submit import Call, find_by_comment, submit_once
 
 COPY: Final = "scontrol-config.txt"
@@ -51,17 +56,16 @@ def _squeue(argv: Sequence[str]) -> int:
     """The plugin's question for the states of its jobs. No answer yet means: nothing new, which is no failure."""
     if not is_status_query(argv):
         return _pass_on(argv)
+    name = option(argv, "--name") or ""
     try:
-        text = ask(argv, QUESTION_S, TRY_S)
+        text = ask(with_names(argv, _lines(f"{name}.names")), QUESTION_S, TRY_S)
     except SchedulerSilent:
         _say("slurmctld does not answer; the jobs are waited for")
         return 0
     except SchedulerOutputError as error:
         _say(f"squeue says nothing of the jobs now; they are waited for: {error}")
         return 0
-    jobs = _state() / f"{option(argv, '--name')}.jobs"
-    submitted = jobs.read_text().splitlines() if jobs.exists() else []
-    sys.stdout.write(with_ended(text, submitted, time.time()))
+    sys.stdout.write(with_ended(text, _lines(f"{name}.jobs"), time.time()))
     return 0
 
 
@@ -70,19 +74,70 @@ def _sbatch(argv: Sequence[str], environ: dict[str, str]) -> int:
     name, comment = option(argv, "--job-name"), option(argv, "--comment")
     if name is None or comment is None:
         return _pass_on(argv)
-    mark = f"{comment} slipway-{secrets.token_hex(6)}"
-    place = list(argv).index("--comment") + 1
-    marked = [*argv[:place], mark, *argv[place + 1 :]]
     try:
-        call = Call(argv=tuple(marked), env=environ)
-        job_id = submit_once(call, lambda patience: find_by_comment(name, mark, patience), SUBMIT_S, _say)
+        job_id = earlier_job(name, comment, _lines(f"{name}.jobs")) or _submit(argv, name, comment, environ)
     except SlipwayError as error:
         sys.stderr.write(f"{error}\n")
+        tell_log(comment, str(error), os.environ)
         return 1
-    with (_state() / f"{name}.jobs").open("a") as jobs:
-        jobs.write(f"{job_id} {time.time():.0f}\n")
+    _add(f"{name}.jobs", f"{job_id} {time.time():.0f} {comment}")
     sys.stdout.write(f"{job_id}\n")
     return 0
+
+
+def _submit(argv: Sequence[str], name: str, comment: str, environ: dict[str, str]) -> str:
+    """Its id. The comment says whose it is, and which call of sbatch it was."""
+    mark = " ".join(filter(None, [comment, os.environ.get(STUDY), f"slipway-{secrets.token_hex(6)}"]))
+    place = list(argv).index("--comment") + 1
+    call = Call(argv=(*argv[:place], mark, *argv[place + 1 :]), env=environ)
+    return submit_once(call, lambda patience: find_by_comment(name, mark, patience), SUBMIT_S, _say)
+
+
+def earlier_job(name: str, comment: str, submitted: Sequence[str]) -> str | None:
+    """The job that is in the queue for the same work already, of an earlier Snakemake that was killed: it is waited for, and no other is
+    submitted. Raises Cancelled where this Snakemake has submitted one and somebody has cancelled it, since it would be tried once more;
+    SubmitError where the job there will tell an earlier Snakemake in another directory of its end."""
+    last = last_job_for(submitted, comment)
+    if last is not None:
+        if _state_of(last) == "CANCELLED":
+            raise Cancelled(f"job {last} was cancelled, by scancel or by an administrator; it is not tried again in this call")
+        return None
+    job = _queued_before(name).get(comment)
+    if job is None or _state_of(job.job_id) not in ACTIVE:
+        return None
+    if job.directory != str(Path.cwd()):
+        raise SubmitError(
+            f"job {job.job_id} for the same is in the queue already, submitted in {job.directory}; "
+            f"wait for its end, or `scancel {job.job_id}`"
+        )
+    _say(f"job {job.job_id} is in the queue already for {comment}: it is waited for")
+    _add(f"{name}.names", job.name)
+    return job.job_id
+
+
+def _queued_before(name: str) -> dict[str, QueuedJob]:
+    """What was in the queue for this study when we came, asked for once."""
+    path = _state() / f"{name}.before"
+    mark = os.environ.get(STUDY)
+    if mark is None:
+        return {}
+    if path.exists():
+        lines = json.loads(path.read_text())
+        return {work: QueuedJob(**job) for work, job in lines.items()}
+    try:
+        found = dict(jobs_of_work(our_jobs(QUESTION_S, TRY_S), mark))
+    except SchedulerOutputError:  # sbatch will say it
+        return {}
+    publish(path, json.dumps({work: asdict(job) for work, job in found.items()}).encode())
+    return found
+
+
+def _state_of(job_id: str) -> str | None:
+    """Of a job that may be over; None where nobody knows it any more, or says it."""
+    try:
+        return ask(("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T"), 0.0, TRY_S).strip() or None
+    except SchedulerOutputError:
+        return None
 
 
 def _scontrol(argv: Sequence[str]) -> int:
@@ -142,6 +197,16 @@ def _state() -> Path:
     state = Path(os.environ[STATE])
     state.mkdir(parents=True, exist_ok=True)
     return state
+
+
+def _lines(name: str) -> list[str]:
+    path = _state() / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _add(name: str, line: str) -> None:
+    with (_state() / name).open("a") as file:
+        file.write(f"{line}\n")
 
 
 def _say(words: str) -> None:

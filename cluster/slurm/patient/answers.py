@@ -29,15 +29,28 @@ def option(argv: Sequence[str], name: str) -> str | None:
 def with_ended(text: str, submitted: Sequence[str], now: float) -> str:
     """squeue's answer, and jobs that it no longer shows as completed: whether they did well, their records tell.
 
-    `submitted`: lines of job id and time.
+    `submitted`: lines of job id, time and what it is for.
     """
     shown = {line.partition("|")[0].strip() for line in text.splitlines()}
     lines = [line for line in text.splitlines() if line.strip()]
     for entry in submitted:
-        job_id, _, when = entry.partition(" ")
+        job_id, when = [*entry.split(" ", 2), ""][:2]
         if job_id not in shown and when and now - float(when) > KNOWN_AFTER_S:
             lines.append(f"{job_id}|COMPLETED")
     return "".join(f"{line}\n" for line in lines)
+
+
+def with_names(argv: Sequence[str], names: Sequence[str]) -> list[str]:
+    """squeue's question for the jobs of a name, asked for jobs of other names too."""
+    if not names:
+        return list(argv)
+    place = list(argv).index("--name") + 1
+    return [*argv[:place], ",".join([argv[place], *names]), *argv[place + 1 :]]
+
+
+def last_job_for(submitted: Sequence[str], work: str) -> str | None:
+    """The id of the job that was submitted last for that work, as the plugin says it in the comment."""
+    return next((entry.split(" ", 2)[0] for entry in reversed(submitted) if entry.split(" ", 2)[2:] == [work]), None)
 
 
 def with_long_memory(config: str) -> str:

@@ -1,0 +1,129 @@
+"""What Slurm's queue holds of ours, asked for in a thread of its own: a controller that is silent delays nothing that storage says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from base.errors import SchedulerOutputError
+from cluster.schedulers import SCHEDULERS, slurm
+from cluster.slurm.queue import QueuedJob, our_jobs
+from cluster.slurm.submissions import intervals
+from cluster.types import Holder
+
+LEAST_S: Final = 5.0
+"""Between two questions."""
+HOLDERS_S: Final = 8.0
+BELIEVED_S: Final = 60.0
+"""A holder that lived, in a job that is not ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueView:
+    """The last answer. `began`: when the question was asked, by the monotonic clock, None before the first answer; `silent_s`: for how long
+    the controller has not answered, None while it does."""
+
+    jobs: tuple[QueuedJob, ...] = ()
+    began: float | None = None
+    silent_s: float | None = None
+
+    def known_since(self, moment: float) -> bool:
+        """Whether the answer is of a later moment."""
+        return self.began is not None and self.began > moment
+
+
+class Queue(Protocol):
+    """What a look at a study asks of the scheduler; both answer at once."""
+
+    def view(self) -> QueueView:
+        """The last answer."""
+
+    def alive(self, holder: Holder) -> bool | None:
+        """Whether the holder of a lease lives, None while that is not known."""
+
+
+class AskedQueue:
+    """Asks from when it is made until `stop`, more and more rarely while nothing changes, and soon when something new is to be known."""
+
+    def __init__(
+        self,
+        ask: Callable[[], Sequence[QueuedJob]] = our_jobs,
+        ask_holders: Callable[[Sequence[Holder], float], tuple[bool | None, ...]] = slurm.holders_alive,
+        clock: Callable[[], float] = time.monotonic,
+        pause_s: float = LEAST_S,
+    ) -> None:
+        self._pause_s = pause_s
+        self._ask, self._ask_holders, self._clock = ask, ask_holders, clock
+        self._lock = threading.Lock()
+        self._jobs: tuple[QueuedJob, ...] = ()
+        self._began: float | None = None
+        self._silent_since: float | None = None
+        self._wanted: set[Holder] = set()
+        self._told: dict[Holder, tuple[bool | None, float]] = {}
+        self._wake, self._over = threading.Event(), threading.Event()
+        threading.Thread(target=self._go_on, name="queue", daemon=True).start()
+
+    def view(self) -> QueueView:
+        """The last answer."""
+        with self._lock:
+            silent = None if self._silent_since is None else self._clock() - self._silent_since
+            return QueueView(jobs=self._jobs, began=self._began, silent_s=silent)
+
+    def alive(self, holder: Holder) -> bool | None:
+        """By the last answers; a job of ours that was not in the queue is asked for in the next round."""
+        if holder.scheduler != slurm.NAME:
+            return SCHEDULERS[holder.scheduler].holder_alive(holder) if holder.scheduler in SCHEDULERS else None
+        with self._lock:
+            answer, when = self._told.get(holder, (None, 0.0))
+            if answer is False or (answer and self._clock() - when < BELIEVED_S):
+                return answer
+            job = next((job for job in self._jobs if job.job_id == holder.job_id), None)
+            if job is not None and job.restarts == holder.restart_count and not job.waits:
+                return True
+            self._wanted.add(holder)
+        self._wake.set()
+        return None
+
+    def ask_soon(self) -> None:
+        """Something has changed."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._over.set()
+        self._wake.set()
+
+    def _go_on(self) -> None:
+        pauses = intervals()
+        while not self._over.is_set():
+            if self._round():
+                pauses = intervals()
+            if self._over.wait(self._pause_s):
+                return
+            if self._wake.wait(max(0.0, next(pauses) - LEAST_S)):
+                pauses = intervals()
+            self._wake.clear()
+
+    def _round(self) -> bool:
+        """One question, and one for each job that its answer did not hold; whether something is new."""
+        began = self._clock()
+        try:
+            jobs = tuple(self._ask())
+        except SchedulerOutputError:
+            with self._lock:
+                self._silent_since = began if self._silent_since is None else self._silent_since
+            return False
+        with self._lock:
+            new = jobs != self._jobs or self._silent_since is not None
+            self._jobs, self._began, self._silent_since = jobs, began, None
+            wanted, self._wanted = sorted(self._wanted, key=lambda holder: holder.job_id), set()
+        living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
+        wanted = [holder for holder in wanted if (holder.job_id, holder.restart_count) not in living]
+        if wanted:
+            answers = self._ask_holders(wanted, HOLDERS_S)
+            with self._lock:
+                self._told.update((holder, (alive, began)) for holder, alive in zip(wanted, answers, strict=True))
+        return new
