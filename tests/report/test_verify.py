@@ -95,6 +95,42 @@ def test_what_is_whole_passes_and_is_counted(results: Path, capsys: pytest.Captu
     assert main(["verify", "--results", str(results)]) == 0
 
 
+CONTRADICTIONS: dict[str, tuple[Callable[[str, int], str], str]] = {
+    "another world": (
+        lambda text, rank: text.replace('"parameters": 10', '"world_size": 1', 1),
+        "rank 0 tells of 1 ranks in all, and the run has 2: they did not work together",
+    ),
+    "another device": (
+        lambda text, rank: text.replace('"parameters": 10', '"device": "cuda:0"', 1),
+        "rank 0 computed on cuda:0, as it tells, and the run's device is cpu",
+    ),
+    "another network": (
+        lambda text, rank: text,
+        "the program trained another network: lenet has 11 parameters here, and rank 0 tells of 10",
+    ),
+    "no end": (lambda text, rank: text[: text.rindex('{"event": "run_stop"')] if rank else text, "was pushed without run_stop"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_an_ok_that_its_own_events_contradict_is_listed_and_left_as_it_is(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written, words = CONTRADICTIONS[name]
+    plain = events
+    monkeypatch.setitem(globals(), "events", lambda rank, first=0: written(plain(rank, first), rank))
+    results = write_study(tmp_path / "results" / "digits", [CELL], repeats=1)
+    (results / "runs" / RUN / "attempts" / "1").mkdir(parents=True)
+    (results / "runs" / RUN / "attempts" / "1" / "cell.json").write_text(json.dumps({"model_parameters": 11 if "network" in name else 10}))
+    attempt(results)
+    before = (results / "runs" / RUN / "record.json").read_bytes()
+    assert run(["verify", str(results)]) == 19
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "attempts/1/record.json: it says ok, and is an error by the rules of this version: " in line
+    assert words in line
+    assert (results / "runs" / RUN / "record.json").read_bytes() == before
+
+
 def change(path: str, old: bytes, new: bytes) -> Callable[[Path], None]:
     def apply(run_dir: Path) -> None:
         content = (run_dir / path).read_bytes()

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from base.jsonfile import read_json
 from workflow.report.recheck import rechecked
 from workflow.report.watched import Told
 from workflow.run.record.continuation import joined
 from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import loads
+from workflow.run.record.ok_check import other_device
 from workflow.run.record.run_record import measured
+from workflow.run.record.steps_asked import StepsAsked, steps_asked
 
 RELATIVE: Final = 1e-9  # another version may add in another order
 PARTS: Final = ("performance", "training")
@@ -21,15 +24,20 @@ OF_ANOTHER_RULE: Final = frozenset({"samples_per_s", "samples_per_s_per_gpu", "w
 
 
 def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, told: Told) -> Iterator[str]:
-    """One sentence for each number of the record that the events in `attempt` do not give. `earlier`: the record of the attempt that this
-    one went on from. `told` hears what is read. Raises KeyError, TypeError where the record is none."""
+    """One sentence for each number of the record that the events in `attempt` do not give, and one where they speak against its `ok`.
+    `earlier`: the record of the attempt that this one went on from. `told` hears what is read. Raises KeyError, TypeError where the record
+    is none."""
     cell = record["cell"]
     world = cell["nodes"] * cell["gpus_per_node"]
     events = read_events(attempt, world, told)
     told(None)
     seen = loads(attempt, events, cell, told)
     told(None)
-    found = measured(events, world, cell["global_batch_size"], cell["mode"])
+    model, asked = _model(attempt, cell), _asked(record)
+    told(None)
+    found = measured(events, world, cell["global_batch_size"], cell["mode"], model, asked)
+    if record["status"] == "ok" and (wrong := found["contradiction"] or other_device(events, record["device"])) is not None:
+        yield f"it says ok, and is an error by the rules of this version: {wrong}"
     for index, node in enumerate(record["nodes"]):
         if node.get("load") is not None:
             yield from _unequal(f"nodes[{index}].load", node["load"], seen.get(index))
@@ -43,6 +51,20 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
             again = {key: again[key] for key in said.keys() & again.keys() - OF_ANOTHER_RULE}
             said = {key: said[key] for key in again}
         yield from _unequal(part, said, again)
+
+
+def _model(attempt: Path, cell: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Name and parameter count of the network that was asked for, which the attempt's cell.json has."""
+    path = attempt / "cell.json"
+    document = read_json(path) if path.exists() else None
+    parameters = document.get("model_parameters") if isinstance(document, dict) else None
+    return (cell["model"], parameters) if isinstance(parameters, int) else None
+
+
+def _asked(record: Mapping[str, Any]) -> StepsAsked | None:
+    """None for epochs: of how many samples the dataset's training split was is not in a record."""
+    cell, resumed = record["cell"], record["resumed_from"]
+    return None if cell["epochs"] is not None else steps_asked(cell, 0, 0 if resumed is None else resumed["step"])
 
 
 def _unequal(path: str, told: Any, again: Any) -> Iterator[str]:
