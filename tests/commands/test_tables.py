@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -135,3 +136,24 @@ def test_the_page(house: House) -> None:
     assert said.code == 0, said.err
     assert f"report: {study.results_dir}/report.html" in said.out
     assert json.loads((study.results_dir / "plots" / "efficiency.vl.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@pytest.mark.parametrize("command", ["tables", "report"])
+@pytest.mark.parametrize("changes", [{}, {"baseline": {"nodes": 2}}])
+def test_who_may_only_read_the_results_writes_tables_elsewhere(house: House, command: str, changes: dict[str, object]) -> None:
+    study = house.load()
+    house.record(study.runs[0].run_id, "ok")
+    publish_resolved(study)
+    house.study(**changes)
+    before = (study.results_dir / "study.json").read_bytes()
+    read_only = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+    words = [command, "--study", str(house.path), "--site", str(house.site), "--out", str(house.root / "out")]
+    argv = ["unshare", "--mount", "bash", "-c", read_only, str(study.site.storage), sys.executable, "-m", "workflow.commands.main", *words]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "small: 1 of 8 runs ok" in done.stdout
+    assert ("Read-only file system; tables show the study as it was when it last ran there" in done.stderr) == bool(changes)
+    assert (house.root / "out" / "tables" / "speedup.csv").is_file()
+    assert (study.results_dir / "study.json").read_bytes() == before

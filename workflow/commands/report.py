@@ -14,7 +14,7 @@ from workflow.report.keeping import all_kept
 @all_kept()
 def main(study: Path, site: str | None, directories: Sequence[Path], out: Path | None) -> None:
     """Write everything anew from the records."""
-    results = results_dirs(study, site, directories)
+    results = results_dirs(study, site, directories, out)
     target = out or results[0]
     outputs = report_outputs()
     with waiting("report: tables, plots and page"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from base.errors import ConfigError, RecordError, UnsupportedRequest
 from base.logs import private_umask
@@ -17,6 +20,9 @@ from workflow.study.paths import STUDY_FILE
 from workflow.study.resolved import publish_resolved
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
+
+logger = logging.getLogger(__name__)
+NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, list[Path]]:
@@ -35,15 +41,21 @@ def results_as_they_are(study_path: Path, site: str | None, places: Sequence[Pat
     return list(directories) or [_with_results(told_study(study_path, site)).results_dir]
 
 
-def results_dirs(study_path: Path, site: str | None, places: Sequence[Path]) -> list[Path]:
-    """The same, to write tables into: the study's study.json is brought up to date."""
+def results_dirs(study_path: Path, site: str | None, places: Sequence[Path], out: Path | None = None) -> list[Path]:
+    """The same, to write tables into, or into `out`: the study's study.json is brought up to date. Who writes elsewhere need not be one who
+    may write there."""
     study_path, directories = _study_or_directories(study_path, places)
     if directories:
         private_umask(group=load_site(site).shared == "group")
         return list(directories)
     study = _with_results(told_study(study_path, site))
     private_umask(group=study.site.shared == "group")
-    refresh(study)
+    try:
+        refresh(study)
+    except OSError as error:
+        if out is None or error.errno not in NOT_OURS:
+            raise
+        logger.warning("%s: %s; tables show the study as it was when it last ran there", study.results_dir, error.strerror)
     return [study.results_dir]
 
 

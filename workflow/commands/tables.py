@@ -44,7 +44,7 @@ def main(study: Path, site: str | None, places: Sequence[Path], wanted: Wanted) 
 
 
 def _write(study: Path, site: str | None, places: Sequence[Path], out: Path | None) -> Analysis:
-    results = results_dirs(study, site, places)
+    results = results_dirs(study, site, places, out)
     out = out or results[0]
     outputs = report_outputs()
     with waiting("tables") as now:
