@@ -97,11 +97,11 @@ def test_what_is_whole_passes_and_is_counted(results: Path, capsys: pytest.Captu
 
 CONTRADICTIONS: dict[str, tuple[Callable[[str, int], str], str]] = {
     "another world": (
-        lambda text, rank: text.replace('"parameters": 10', '"world_size": 1', 1),
+        lambda text, rank: text.replace('"parameters": 10', '"parameters": 10, "world_size": 1', 1),
         "rank 0 tells of 1 ranks in all, and the run has 2: they did not work together",
     ),
     "another device": (
-        lambda text, rank: text.replace('"parameters": 10', '"device": "cuda:0"', 1),
+        lambda text, rank: text.replace('"parameters": 10', '"parameters": 10, "device": "cuda:0"', 1),
         "rank 0 computed on cuda:0, as it tells, and the run's device is cpu",
     ),
     "another network": (
