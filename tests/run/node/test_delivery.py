@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from base.errors import LeaseError, PushError, RecordError
 from base.limited import LimitedCall
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
+from cluster.holding import holder_of
 from data_prep.push import push_files
 from data_prep.push.delivered import write_list
 from tests.report.builder import make_record
@@ -24,8 +27,8 @@ from workflow.run.record.model import validate_record
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.storage.late_record import complete_delivered, ended_note
-from workflow.run.storage.lease import read_lease
-from workflow.run.storage.prepare import prepare
+from workflow.run.storage.lease import acquire, new_lease, read_lease
+from workflow.run.storage.prepare import describe_holder, holder_alive, prepare
 
 
 @pytest.mark.parametrize("attempt", ["1", "12", "1.node-1", "3.node-12"])
@@ -243,3 +246,13 @@ def test_while_somebody_runs_it_nothing_is_published(world: World) -> None:
     with pytest.raises(LeaseError, match="is running already"):
         publish_delivered(run_dir, os.getpid())
     assert not (run_dir / "record.json").exists()
+
+
+def test_the_lease_that_stays_keeps_the_number_of_what_waits_on_its_nodes(world: World) -> None:
+    run_id = world.cell(1)
+    ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    left = new_lease(holder_of(ended.pid, "local", "1", 0), 1)
+    acquire(world.run_dir(run_id), lambda _: left, holder_alive, describe_holder)
+    ended.communicate(b"\n")
+    assert not (world.run_dir(run_id) / "attempts").exists()
+    assert prepare(str(world.results), run_id, 0, os.getpid(), {})["attempt"] == 2

@@ -277,7 +277,8 @@ class _Finish:
     # -- what storage did not take
 
     def _keep(self, error: SlipwayError) -> None:
-        """The result stays on its nodes under pending.json, and the attempt is a prevented one."""
+        """The result stays on its nodes under pending.json, and the attempt is a prevented one. The lease stays too: it holds the attempt's
+        number until the files have that name on storage, whoever starts the run meanwhile."""
         was = self.ending
         reason = f"the run ended {was.status}, and its result could not be pushed: {error}"
         code = type(error) if was.kind == "result" else None
