@@ -1,4 +1,4 @@
-"""Who knows the token? Each side hashes the other's fresh challenge with it: the token itself never goes over a connection.
+"""Prove that one knows a token without sending it: each side hashes the other's fresh challenge with it.
 
 What is asked and said here comes from whoever connects: any text at all is answered, none is an error.
 """

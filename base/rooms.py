@@ -1,4 +1,4 @@
-"""Where the rooms lie that we run from, and what a Python of ours is told so that it finds them, whatever directory it is started in.
+"""Where our packages lie, and the environment that makes every Python we start find them, whatever directory it is started in.
 
 Such a Python is started with `-P`: without it `python -m` looks into the working directory first, which is the user's, and runs or reads
 what lies there by the name of a module of ours or of the standard library.

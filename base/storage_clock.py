@@ -1,4 +1,4 @@
-"""What time it is for a file system. Its servers have a clock of their own, and the times of its files are compared with that one only."""
+"""The time by a file system's own clock: its servers have their own, and only that one can be compared with the times of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds something: this process, of this start of a job."""
+"""Describe a process of this machine as a holder: which process it is, of which job, and of which start of that job."""
 
 from __future__ import annotations
 

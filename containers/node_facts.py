@@ -1,4 +1,4 @@
-"""What a container is to get of the node and of the job that runs there: user, limits, memory, devices. Probes, and one pure function."""
+"""What a container gets from its node and from the job that runs there: user, limits, memory, devices. Probes, and one pure function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers of ours whose job is gone: the third layer. It reads our labels and asks the scheduler; what it is not sure of stays.
+"""Remove containers of ours whose job is gone. It reads our labels and asks the scheduler; a container that it is not sure about stays.
 
 Usable at every start of a node program, by hand, and in an epilog: `slipway reap --remove`.
 """

@@ -1,4 +1,4 @@
-"""YAML that others wrote, as plain values: without aliases, by which some hundred bytes stand for gigabytes, and within bounds."""
+"""YAML that others wrote, as plain values: within bounds, and without aliases, since a hundred bytes of them can stand for gigabytes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Do the nodes of an allocation reach each other, and how fast? Children of the node programs test it, judgement.py says what it means."""
+"""The network test of an allocation: do its nodes reach each other, and how fast? Children of the node programs measure, judgement.py says
+what the measurements mean."""

@@ -1,5 +1,5 @@
-"""What a job may know of the environment in which it was submitted. sbatch takes all that it has: it lies on the controller's disk, in the
-environment of every process of the job, and whoever looks there finds the keys and passwords of a shell.
+"""Which environment variables a job takes along from the shell that submits it. sbatch would take all of them: they would lie on the
+controller's disk and in the environment of every process of the job, with the keys and passwords of that shell.
 
 So sbatch gets what is named here, and nothing else: where things are, who and in which language, what modules, Python, the network
 libraries and the engines of containers read, and the options of sbatch itself. Lines of the site's `setup` set what is missing.

@@ -1,4 +1,4 @@
-"""Who holds a run, and whether that still lives: a process in sight, or else its job in the start that it was in."""
+"""Whether the holder of a run is alive: by its process where we can see it, else by its job, in the start that it belonged to."""
 
 from __future__ import annotations
 

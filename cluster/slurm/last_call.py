@@ -1,4 +1,5 @@
-"""When a job of many runs has too little time for another: Snakemake starts no more, waits for those that run, and makes the tables."""
+"""End a study in time: when the job has too little time left for another run, Snakemake starts no more, waits for those that run, and
+makes the tables."""
 
 from __future__ import annotations
 

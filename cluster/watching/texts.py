@@ -1,4 +1,4 @@
-"""The texts of /proc and /sys that tell how loaded a machine is: text in, numbers out; None for what is no such text."""
+"""Parsers for the texts of /proc and /sys that tell how loaded a machine is: text in, numbers out; None for anything else."""
 
 from __future__ import annotations
 

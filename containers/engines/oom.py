@@ -1,4 +1,4 @@
-"""Memory that ran out in a container, known although the container's own first process was the victim."""
+"""Find out that a container ran out of memory, even if its first process was the victim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a container says to us, by type: who has taken over a program in it can speak for its first process."""
+"""What the first process of a container may say to us, by type. It is checked, because a program in the container that somebody has taken
+over could speak in its place."""
 
 from __future__ import annotations
 

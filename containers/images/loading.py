@@ -1,4 +1,4 @@
-"""An archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and looked at afterwards.
+"""Load an archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and checked afterwards.
 
 Nothing is pulled, unless the site says that nodes may. What is there already costs one question to the engine. `<cache>/images/` holds
 the lock, for apptainer the image, and while a load runs the checked copy of the archive, beside which podman unpacks it; storage is read

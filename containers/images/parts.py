@@ -1,4 +1,5 @@
-"""What a load has on the node's disk while it runs, and leaves there where it is killed: `.<archive>.part-<short>`, file or directory."""
+"""The files that a load keeps on the node's disk while it runs, and leaves there when it is killed: `.<archive>.part-<short>`, file or
+directory."""
 
 from __future__ import annotations
 

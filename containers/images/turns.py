@@ -1,4 +1,5 @@
-"""Reading an archive on storage beside other nodes: when one may, how fast, and how far it is. The run's supervisor gives the turns."""
+"""Take turns with other nodes in reading an archive from storage: when this node may read, how fast, and how far it is. The run's
+supervisor decides."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a specification to a published dataset: plan -> one job per shard -> finish. Each step goes on where a killed one stopped."""
+"""From a specification to a published dataset: plan -> one job per shard -> finish. Each step resumes where a killed one stopped."""

@@ -1,4 +1,4 @@
-"""Two builders of one dataset: locks save double work, nothing rests on them.
+"""Locks that keep two builders of one dataset from doing the same work twice. The result is right without them too.
 
 Every builder of a shard writes the same bytes into a part of its own, and the first to publish wins; so a lock that the file system does
 not honour, or whose holder is frozen, costs time only.

@@ -1,4 +1,5 @@
-"""What was not taken, and why: all are counted, the first by name are kept, so that a million strange files do not fill the memory."""
+"""Samples that were rejected, and why: all are counted, the first are kept by name, so that a million strange files do not fill the
+memory."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class PixelCounter:
                 totals[channel] += total
 
     def total(self) -> PixelSums:
-        """What was added so far."""
+        """The sums over all images that were added until now."""
         return PixelSums(pixels=self._pixels, sums=tuple(self._sums), squares=tuple(self._squares))
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of the cache: the list, and the removal of one dataset."""
+"""The cache as people see it: the list of what is in it, and the removal of one dataset."""
 
 from __future__ import annotations
 

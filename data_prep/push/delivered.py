@@ -1,4 +1,5 @@
-"""The list of the files that one node delivered, written beside them by who had them: whoever makes a record of them compares."""
+"""The list of the files that one node delivered, written beside them by that node. Whoever makes a record of the files compares them with
+it."""
 
 from __future__ import annotations
 

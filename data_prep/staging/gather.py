@@ -75,7 +75,7 @@ class Gather:
 
     @property
     def came(self) -> Gathered:
-        """So far."""
+        """Bytes copied so far, by origin."""
         return Gathered(storage_bytes=self.storage_bytes, peer_bytes=self.peer_bytes)
 
     def run(self, on_bytes: Callable[[int], None]) -> None:

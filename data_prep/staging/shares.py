@@ -1,4 +1,5 @@
-"""Who reads what from storage: the same answer on every node, computed from what all of them were told."""
+"""Which share of a dataset each node reads from storage: computed from what all nodes were told, so that each of them gets the same
+answer."""
 
 from __future__ import annotations
 

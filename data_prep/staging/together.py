@@ -1,4 +1,5 @@
-"""Staging together with other nodes, from `listening` to the moment when all have the dataset: it outlives the copy."""
+"""Staging together with other nodes, from the message `listening` to the moment when all have the dataset; a node serves others after its
+own copy is complete."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
     assert last["resumed_from"]["step"] == first["checkpoint"]["step"]
     warning, *busy = last["warnings"]
     assert busy == last["busy"]
-    assert warning.startswith("attempt 2 is not gone on from: the checkpoint ")
+    assert warning.startswith("attempt 2 cannot be resumed: the checkpoint ")
     assert "is damaged" in warning
 
 

@@ -1,4 +1,4 @@
-"""What a study's runs wait for, and why it is not there: the logs of datasets and images, read for who asks what became of the runs."""
+"""Why a study's runs cannot start: the datasets and images that they wait for, and what the logs of these say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a log of ours, for who tells people where something stands. Reads little of it, whatever its size."""
+"""The last lines of one of our logs, for commands that say how something stands. Reads little of it, whatever its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of a study that runs: how many runs stand where, what each does, what the rest wait for. Pure values."""
+"""What people see of a study that runs: how many runs are in which state, what each of them does, what the rest wait for. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks, made in a thread of their own: network storage may hang, and who waits for Ctrl-C must not."""
+"""Look at a study in a thread of its own: network storage may hang, and the command that waits for Ctrl-C must not."""
 
 from __future__ import annotations
 

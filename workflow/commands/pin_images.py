@@ -1,4 +1,4 @@
-"""The images of a study on the login node, before its job is submitted: a queue is a long way to learn of a wrong name."""
+"""Pin a study's images on the login node before its job is submitted, so that nobody waits in a queue to learn of a wrong name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of `slipway run`: what is ours, and what is Snakemake's. Pure."""
+"""Sort the words that were typed after `slipway run`: which are ours, and which are Snakemake's. Pure."""
 
 from __future__ import annotations
 

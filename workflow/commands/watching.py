@@ -1,5 +1,5 @@
-"""Where the runs of one start stand, from what lies on storage: logs, leases, records. It holds for every way of running. What Slurm says
-of their jobs comes from whoever has asked it: a look waits for storage alone.
+"""How the runs of one `slipway run` stand, read from storage: logs, leases, records. It is the same for every way of running. What Slurm
+says of their jobs comes from whoever has asked it: a look waits for storage alone.
 
 A run has begun when its supervisor's log has changed since the start; what it does is what its supervisor said last. Only runs that have
 begun and not ended are read, so a look costs the same for ten runs as for ten thousand.

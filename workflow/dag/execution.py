@@ -22,7 +22,7 @@ PROFILES: Final[Mapping[Way, str]] = {"local": "profiles/local", "jobs": "profil
 class Mode:
     """How one Snakemake runs: its way; of how many nodes it may use at once; whether it decides what to run, or makes one job's files.
 
-    `job`: which job it is inside of, and the how manieth start of it; "" outside.
+    `job`: the job that it runs in and that job's restart count; "" outside of a job.
     """
 
     way: Way = "local"

@@ -1,4 +1,4 @@
-"""The graph of the study that Snakemake is told, after all that can be refused before anything starts."""
+"""Load the graph of the study for Snakemake, after everything has been refused that can be refused before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs of a study have a result: what Snakemake decides by. Light, since it is looked for in a fresh interpreter."""
+"""Which runs of a study have a result: what Snakemake decides by. Imports little, because it runs in a fresh interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the tables of a study are of the study as it is. Light, since it is looked for in a fresh interpreter."""
+"""Whether the tables of a study belong to the study as it is now. Imports little, because it runs in a fresh interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a report makes lives until it is written: to look for garbage among it is half of the time of 10^5 runs."""
+"""Switch garbage collection off while a report is made: what it makes lives until it is written, and looking for garbage would take half
+of the time of 10^5 runs."""
 
 from __future__ import annotations
 

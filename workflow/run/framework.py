@@ -1,4 +1,4 @@
-"""What a start needs of a framework's folder: its image, interpreter, command and environment, as plain values."""
+"""What a run needs to know of a framework's folder: its image, interpreter, command and environment, as plain values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a study's image was pinned to stays what it is, also where its archive has gone from storage: the same image is archived again, or
-nothing goes on; never another under the same study."""
+"""Keep the archive of a study's image on storage: if it has gone, the same image is archived again, or nothing starts. A study never gets
+another image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`python -m containers.images load` as a child of the node program: its turn, its answer, its error, its end in any case."""
+"""`python -m containers.images load` as a child of the node program: when it may read storage, its answer or its error, and its end in any
+case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier attempts of a run have left on this node: schedulers start a job again while its old processes live."""
+"""End the processes that earlier attempts of a run have left on this node: schedulers start a job again while its old processes live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of a process that did nothing wrong itself: a process of its own was killed, or a disk or the staged dataset failed it. Pure."""
+"""Recognise ends that are not the program's fault: one of its processes was killed, or a disk or the staged dataset failed it. Pure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from workflow.run.record.events import RankEvents
 from workflow.run.record.performance import thinned
 
 RESUMABLE_RESULT: Final = "timeout"
-"""The one result that is gone on with when it is retried: the training was well, and had too little time."""
+"""The one result that is resumed when it is retried: nothing was wrong with the training, it had too little time."""
 
 
 class _File(TypedDict):

@@ -72,7 +72,7 @@ class Saved:
 
 
 def at_deadline(budget: Budget, job_s: float | None, saved: Saved) -> Ending:
-    """The end of an attempt whose time is over: `timeout`, a result, where the budget is used up; else `preempted`, to be gone on with."""
+    """The end of an attempt whose time is over: `timeout`, a result, where the budget is used up; else `preempted`: the next attempt resumes it."""
     margin = f"{budget.margin_s:.0f} s"
     if not budget.outlives(job_s):
         walltime = format_duration(budget.walltime_s)

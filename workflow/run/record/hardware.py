@@ -1,4 +1,4 @@
-"""A node in the words that a reader buys by: processors, cores, memory, GPUs, what connects it to others. What is not told is left out."""
+"""A node in the words in which machines are bought: processors, cores, memory, GPUs, network. What is not known is left out."""
 
 from __future__ import annotations
 

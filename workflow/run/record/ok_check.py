@@ -1,4 +1,4 @@
-"""Whether the files that were pushed bear out an ending `ok`. Pure.
+"""Whether the files that were pushed confirm the status `ok`. Pure.
 
 That the ranks ended well was seen while they wrote. Their directory is open to the program, and to whoever else may write there, until it
 is pushed: what makes a row of the tables is what then lies on storage.

@@ -1,4 +1,4 @@
-"""A record that its reader takes: at most as many bytes as the reader reads. Pure."""
+"""Shorten a record that is larger than its readers accept. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks tell, against what is known without them: Slipway's own clock, the dataset. One warning for each contradiction. Pure."""
+"""Compare what ranks tell with what is known without them: Slipway's own clock, the dataset. One warning for each contradiction. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A run whose files storage did not take: the note of its end, which is delivered with them, and the record that is made of the two.
+"""A run whose files storage did not take when it ended: the note that is delivered with them later, and the record that is made of note
+and files.
 
 Until all files of all its nodes are on storage the attempt is `prevented`, since its push was. Then it is the result that it would have
 been: its record is built from the note and the events, as the supervisor would have built it. A file counts only if it is what its node

@@ -1,5 +1,5 @@
-"""What runs must not share is locked: this machine while a run measures, or some nodes of a job that many runs are in. The kernel frees a
-lock however its holder ends: with the last process that has its file open."""
+"""Locks on what runs must not share: this machine while a run measures, or some nodes of a job that many runs are in. The kernel frees a
+lock when the last process that has its file open ends, however it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor tells its node programs of the attempt: the order Plan, but for each node's own cache."""
+"""What a supervisor tells all its node programs of the attempt: the order Plan, except the path of each node's own cache."""
 
 from __future__ import annotations
 

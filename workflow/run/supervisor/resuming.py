@@ -32,7 +32,7 @@ def bring_checkpoint(run: Supervisor) -> dict[str, Any] | None:
             before = format_duration(offer["used_s"])
             logger.info("going on from attempt %d at step %d; %s were trained before", offer["attempt"], offer["step"], before)
             return dict(offer)
-        run.warnings.append(f"attempt {offer['attempt']} is not gone on from: {problem}")
+        run.warnings.append(f"attempt {offer['attempt']} cannot be resumed: {problem}")
         logger.warning("%s", run.warnings[-1])
         assert run.nodes is not None
         run.nodes.tell(Forget())

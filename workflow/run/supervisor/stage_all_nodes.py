@@ -73,13 +73,13 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
     }
 
 
-class Warm:
+class StageAllNodes:
     """One dataset, all nodes."""
 
     def __init__(self, results: str, dataset: str) -> None:
         self.loop = Loop()
         self.arguments = (results, dataset, os.getpid(), dict(os.environ))
-        self.tag = f"warm-{dataset}-{new_token().hex()[:8]}"
+        self.tag = f"stage-{dataset}-{new_token().hex()[:8]}"
         self.began = time.monotonic()
         self.staging: Staging | None = None
         self.nodes: Nodes | None = None
@@ -205,11 +205,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", required=True, metavar="FILE")
     arguments = parser.parse_args(argv)
     private_umask()
-    configure("warm")
-    warm = Warm(os.path.abspath(arguments.results), arguments.dataset)
+    configure("stage")
+    staging = StageAllNodes(os.path.abspath(arguments.results), arguments.dataset)
     try:
-        found = warm.run()
-        Call(warm.loop, "publish", write, os.path.abspath(arguments.output), found, timeout_s=STORAGE_S).wait()
+        found = staging.run()
+        Call(staging.loop, "publish", write, os.path.abspath(arguments.output), found, timeout_s=STORAGE_S).wait()
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code

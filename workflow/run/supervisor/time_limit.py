@@ -1,4 +1,5 @@
-"""The clock of one attempt: begins with its turn, asks for a checkpoint a margin before the end, and then ends the run."""
+"""The clock of one attempt: it starts when the attempt has its nodes, asks for a checkpoint a margin before the end, and then ends the
+run."""
 
 from __future__ import annotations
 

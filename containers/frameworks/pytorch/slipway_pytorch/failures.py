@@ -1,4 +1,4 @@
-"""What kind of end an exception is, by type or, where the framework has no type for it, by its words."""
+"""Which kind of end an exception means: by its type or, where the framework has no type for it, by its words."""
 
 from __future__ import annotations
 

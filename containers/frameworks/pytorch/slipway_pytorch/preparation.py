@@ -1,4 +1,4 @@
-"""What a run needs before its first step: the network on its device, and the way of images to it."""
+"""What a run needs before its first step: the network on its device, and how images get there."""
 
 from __future__ import annotations
 
