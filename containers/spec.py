@@ -28,7 +28,7 @@ class Paths:
     beat: str
     out: str
     resume: str
-    """A directory: `stop` appears in it when a checkpoint is wanted; `checkpoint.safetensors`, where the run goes on from one."""
+    """A directory: `stop` appears in it when a checkpoint is wanted; `checkpoint.safetensors`, where the run resumes from one."""
     program: str
     """The framework's folder."""
     control: str = ""
@@ -94,7 +94,7 @@ class ContainerSpec:
     """For every process, beside its own."""
     labels: tuple[tuple[str, str], ...] = ()
     resumed: bool = False
-    """Whether the run goes on from the checkpoint in `paths.resume`."""
+    """Whether the run resumes from the checkpoint in `paths.resume`."""
     deadline: float | None = None
     """When the container ends itself, by the monotonic clock of its node: no step of the wall clock ends a run."""
     image_id: str | None = None

@@ -102,7 +102,7 @@ def _end_of_jobs(config: Config) -> Iterator[Finding]:
         yield Finding(SUBJECT, "ok", f"KillWait {wait:g} s is enough to stop a run in order")
     if config.get("JobRequeue") == "0":
         yield Finding(
-            SUBJECT, "note", "JobRequeue 0: Slurm does not requeue after a lost node", "nothing: the same snakemake command goes on"
+            SUBJECT, "note", "JobRequeue 0: Slurm does not requeue after a lost node", "nothing: the same snakemake command continues"
         )
     cut = seconds(config.get("SlurmdTimeout"))
     if cut:

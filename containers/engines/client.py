@@ -42,7 +42,7 @@ def call(argv: Sequence[str], where: str, limit_s: float = CALL_S, env: Mapping[
 
 
 def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], *, outlives_us: bool = True) -> subprocess.Popen[bytes]:
-    """In a session of its own: a signal to our group shall reach the ranks by the ladder. Raises ContainerError."""
+    """In a session of its own: a signal to our group shall reach the ranks by the orderly shutdown only. Raises ContainerError."""
     try:
         return subprocess.Popen(
             list(argv),

@@ -59,7 +59,7 @@ class FrameworkSpec:
     """A framework folder. `env`: renderings of the allocation as environment variables; `events`: `program`, or `log:<pattern>`;
     `python`: the interpreter inside the image (the bare engine has its own); `packages`: what that interpreter must be able to import,
     as requirements; `command`: one process, with {python} and {folder} to fill in; `checkpoint`: whether the program writes a checkpoint
-    when asked, and goes on from one."""
+    when asked, and resumes from one."""
 
     name: str
     folder: Path

@@ -1,7 +1,7 @@
 """Where things lie in a node's cache, and whether its directories can be trusted.
 
 <cache>/datasets/<name>-<digest12>/       a whole dataset, files 0444; it appears by one rename
-<cache>/datasets/.<name>-<digest12>.part/ a copy in progress, or left by a kill: the next stager goes on with it
+<cache>/datasets/.<name>-<digest12>.part/ a copy in progress, or left by a kill: the next stager resumes it
 <cache>/leases/<dataset>/<token>.json     one file per user of a dataset
 <cache>/locks/<dataset>.lock              flock: one process at a time stages, leases or removes a dataset
 <cache>/used/<dataset>.json               bytes of the dataset; its time stamp is the last use

@@ -45,7 +45,7 @@ class _Progress:
 
     def __call__(self, done: int, total: int) -> None:
         if os.getppid() != self.parent:
-            raise Cancelled("the program that asked for this dataset has gone; the unfinished copy is kept, the next one goes on with it")
+            raise Cancelled("the program that asked for this dataset has gone; the unfinished copy is kept, the next one resumes it")
         now = time.monotonic()
         if now - self.shown_at >= _EVERY_S or (done == total and total > 0):
             self.shown_at = now

@@ -69,7 +69,7 @@ class Orders:
         except BlockingIOError:
             return []
         if not data:
-            raise Cancelled("the program that asked for this dataset has gone; an unfinished copy is kept, the next one goes on with it")
+            raise Cancelled("the program that asked for this dataset has gone; an unfinished copy is kept, the next one resumes it")
         if b"\n" not in data:
             self._rest += data
             if len(self._rest) > MOST_LINE:

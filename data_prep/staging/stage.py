@@ -57,7 +57,7 @@ def stage(
 ) -> StagedDataset:
     """Bring the dataset `source_dir`, `<name>-<digest12>`, into the cache and protect it for `holder` (see this_process; None: no lease).
 
-    A kill at any moment leaves a whole dataset or a copy that the next call goes on with. Raises NotEnoughSpace before the first byte,
+    A kill at any moment leaves a whole dataset or a copy that the next call resumes. Raises NotEnoughSpace before the first byte,
     DigestMismatch when storage holds other bytes than the manifest promises, StorageError when it cannot be read, StagingError otherwise.
     """
     started = time.monotonic()

@@ -67,7 +67,7 @@ class Stager:
             if error.errno in _NO_DESCRIPTORS:  # says nothing of the disk
                 raise StagingError(
                     f"no more files can be opened while {self.source.name} is copied: {error.strerror}; the unfinished copy is kept, "
-                    "the next one goes on with it; raise the limit of open files (ulimit -n)"
+                    "the next one resumes it; raise the limit of open files (ulimit -n)"
                 ) from error
             part.remove()
             raise self._disk_failed(error) from error

@@ -553,7 +553,7 @@ def _record_sample(_directory: Path) -> tuple[bytes, ...]:
 
 
 def _read_record(content: bytes, directory: Path) -> None:
-    """What is done with a record besides the tables: the graph's look, the attempts to go on from."""
+    """What is done with a record besides the tables: the graph's look, the attempts to resume from."""
     path = _written(content, directory / "run" / "record.json")
     canonical_json(result_at(path))
     published_result(path.parent)

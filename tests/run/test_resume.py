@@ -101,7 +101,7 @@ def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes
     assert (first["status"], first["kind"]) == ("preempted", "prevented")
     step = first["checkpoint"]["step"]
     assert step > 10
-    assert f"resumable at step {step}: the next attempt goes on there" in first["status_reason"]
+    assert f"resumable at step {step}: the next attempt resumes there" in first["status_reason"]
     assert first["failed_rank"] is None
     assert first["resumed_from"] is None
     assert len(first["training"]["losses"]) > 10

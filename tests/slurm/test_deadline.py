@@ -43,7 +43,7 @@ def test_a_run_longer_than_its_job_is_saved_requeued_and_goes_on(world: ClusterW
     first = record(world, run_id, 1)
     step = first["checkpoint"]["step"]
     assert (first["status"], first["restart_count"]) == ("preempted", 0), world.log()
-    assert f"resumable at step {step}: the next attempt goes on there" in first["status_reason"]
+    assert f"resumable at step {step}: the next attempt resumes there" in first["status_reason"]
     world.begin_again(job)
     world.wait_for(lambda: completed(world, job), 300)
     second, last = record(world, run_id, 2), record(world, run_id)

@@ -189,6 +189,6 @@ def test_a_run_longer_than_a_job_must_be_able_to_go_on(tmp_path: Path) -> None:
     faults, _ = check_walltime(7200.0, load_site(str(site), {}), ["caffe"])
     assert faults[0].place == ("limits", "walltime")
     assert faults[0].message == (
-        "found 2h00m; valid: at most 1h00m, the walltime of the site 'tiny', since framework caffe cannot go on from a checkpoint "
+        "found 2h00m; valid: at most 1h00m, the walltime of the site 'tiny', since framework caffe cannot resume from a checkpoint "
         "in another job"
     )

@@ -147,7 +147,7 @@ def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(typed: Typed) -> None:
     out, err = process.communicate(timeout=120)
     assert process.returncode == 26, out + err
     assert "SIGINT: the runs are ended" in err
-    assert f"2 runs have no result; `slipway run {typed.checkout.study}` goes on" in err
+    assert f"2 runs have no result; `slipway run {typed.checkout.study}` continues" in err
     assert "Traceback" not in out + err
 
 

@@ -72,7 +72,7 @@ def _end(study: Study, job: Submission, last: JobInfo | None) -> None:
     show.line(f"job {job.job_id} has ended ({state.lower()}); {_runs_words(study)}")
     if not left:
         return
-    words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` goes on with them"
+    words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` continues with them"
     if state == "CANCELLED":
         raise Cancelled(f"job {job.job_id} was cancelled: {words}")
     if state in ("TIMEOUT", "PREEMPTED", "NODE_FAIL"):

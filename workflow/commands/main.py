@@ -201,7 +201,7 @@ def dataset_build(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a dataset with a damaged image, instead of listing it.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted or refused build decided.")] = False,
 ) -> None:
-    """Build datasets on network storage; what is built already is left alone, what was interrupted goes on."""
+    """Build datasets on network storage; what is built already is left alone, what was interrupted is resumed."""
     from workflow.commands import dataset_build as command
 
     command.main(study, site, names or [], command.Wanted(jobs=jobs, strict=strict, fresh=fresh))

@@ -133,7 +133,7 @@ def _end(graph: Graph, code: int, told: Sequence[int], log: Path) -> None:
     _, left = graph.counts()
     without = f"{counted(left, 'run has', 'runs have')} no result"
     if code and told:
-        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; {without}; `{command(study)}` goes on")
+        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; {without}; `{command(study)}` continues")
     if code and left:
         raise RecordError(f"{without}; `{command(study, 'status')}` says why; what snakemake says: {log}")
     if code < 0:

@@ -1,4 +1,4 @@
-"""What to type to go on with a study: the whole command, quoted, since people copy it from the screen. Pure."""
+"""What to type to continue a study: the whole command, quoted, since people copy it from the screen. Pure."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class SiteFile(Part):
     gpus_per_node: Count = Field(default=ABSENT, description="GPUs of a node; a study that wants more is refused")
     cpus_per_node: Count = Field(default=ABSENT, description="cores of a node")
     memory_per_node: Size = Field(default=ABSENT, description="memory of a node")
-    walltime: Seconds = Field(default=ABSENT, description="the longest job the queue allows; longer runs go on from a checkpoint")
+    walltime: Seconds = Field(default=ABSENT, description="the longest job the queue allows; longer runs resume from a checkpoint")
     deadline_margin: Seconds = Field(default=DEADLINE_MARGIN_S, description="checkpoint and push begin this long before the end")
     share_nodes: Flag = Field(default=False, description="whether runs may share a node")
     setup: tuple[TextLine, ...] = Field(default=(), description="shell lines before the node program, such as module load; trusted")

@@ -10,14 +10,14 @@ from workflow.study.site import Site
 
 
 def check_walltime(walltime_s: float, site: Site, without: Sequence[str]) -> tuple[list[Fault], list[str]]:
-    """(faults, notes). `without`: the frameworks of the study that cannot go on from a checkpoint: their runs must fit into one job."""
+    """(faults, notes). `without`: the frameworks of the study that cannot resume from a checkpoint: their runs must fit into one job."""
     if site.walltime_s is None or walltime_s <= site.walltime_s:
         return [], []
     most, found = format_duration(site.walltime_s), format_duration(walltime_s)
     if without:
         message = (
             f"found {found}; valid: at most {most}, the walltime of the site {site.name!r}, "
-            f"since framework {', '.join(without)} cannot go on from a checkpoint in another job"
+            f"since framework {', '.join(without)} cannot resume from a checkpoint in another job"
         )
         return [Fault(place=("limits", "walltime"), message=message)], []
     note = f"a run may take {found}, and a job of the site {site.name!r} {most}: runs are saved before its end, and go on in another job"

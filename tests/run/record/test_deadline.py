@@ -1,4 +1,4 @@
-"""When a run stops, what that is called, and which attempt the next one goes on from. No processes, no files."""
+"""When a run stops, what that is called, and which attempt the next one resumes from. No processes, no files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_whether_budget_or_job_is_over(used: float, job: float | None, status: s
 @pytest.mark.parametrize(
     ("saved", "words", "requeue"),
     [
-        (Saved(step=120), "resumable at step 120: the next attempt goes on there", True),
+        (Saved(step=120), "resumable at step 120: the next attempt resumes there", True),
         (Saved(step=120, resumed_step=100), "resumable at step 120", True),
         (Saved(step=100, resumed_step=100), "resumable at step 100", False),  # it came no further: do not turn in a circle
         (Saved(step=0), "resumable at step 0", False),
@@ -119,7 +119,7 @@ def test_the_exit_code_of_a_checkpoint_is_no_failure_where_its_event_was_written
     assert said.status == "error"
 
 
-# -- which attempt to go on from
+# -- which attempt to resume from
 
 
 def record(attempt: int, step: int | None = 5, **changes: Any) -> dict[str, Any]:

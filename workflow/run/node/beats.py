@@ -34,7 +34,7 @@ class Beats:
         self.step: int | None = None
         self.error: Event | None = None
         self.checkpoint: int | None = None
-        """The step of the last checkpoint that a run can go on from."""
+        """The step of the last checkpoint that a run can resume from."""
         self.problem: str | None = None
         """Why its events cannot be read."""
         self.stopped = False

@@ -20,8 +20,8 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.said import ImageRead, ImageWanted, Loading
 
 LOAD_S: Final = 5400.0
-"""From the start to the turn to read storage, and again from the archive's last byte to the end: with these two another's load of the same
-image, and our own. The turn and the reading, which the site may slow down, have no limit but STALL_S."""
+"""From the start until it may read storage, and again from the archive's last byte to the end: with these two another's load of the same
+image, and our own. Waiting for permission and reading, which the site may slow down, have no limit but STALL_S."""
 STALL_S: Final = 300.0
 """Without a byte of the archive, once it is read."""
 SAY_EVERY_S: Final = 5.0
@@ -44,7 +44,7 @@ class ImageChild:
         self._loop, self._say, self._then, self._limit_s, self._stall_s = loop, say, then, limit_s, stall_s
         self._since = self._limited_from = self._moved = time.monotonic()
         self._phase = "before"
-        """before, waiting (for a turn), reading (storage), after."""
+        """before, waiting (until it may read), reading (storage), after."""
         self._answer: Answer | None = None
         self._rest = b""
         self._closed = False
@@ -84,7 +84,7 @@ class ImageChild:
         self._then(None, (error, f"{why}; its load was ended"))
 
     def read(self, bytes_per_s: float | None) -> None:
-        """Its turn has come."""
+        """It may read storage now."""
         self._phase = "reading"
         self._moved = time.monotonic()
         self._orders.feed(json.dumps({"bytes_per_s": bytes_per_s}).encode() + b"\n")

@@ -177,7 +177,7 @@ class Preparation:
             self.fail("load the image", "ContainerError", f"{argv[0]} cannot be started: {problem.strerror}")
 
     def read_image(self, bytes_per_s: float | None) -> None:
-        """It is our turn to read the image's archive."""
+        """We may read the image's archive now."""
         if self._loading is not None:
             self._loading.read(bytes_per_s)
 

@@ -151,7 +151,7 @@ class StageChild:
             self._process.stdout.close()
 
     def kill(self) -> None:
-        """End it now; an unfinished copy stays, and the next stager goes on with it. `stage_ended` is not called."""
+        """End it now; an unfinished copy stays, and the next stager resumes it. `stage_ended` is not called."""
         if not self._closed:
             self._process.kill()
             self._close()

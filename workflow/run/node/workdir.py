@@ -2,7 +2,7 @@
 
 <cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  lib/slipway_reader  beat  cell.json
                                       own/ (what only we write: logs/, cell.json, a record that could not be pushed)
-                                      resume/ (stop, and the checkpoint this attempt goes on from)
+                                      resume/ (stop, and the checkpoint this attempt resumes from)
                                       room/ (blocks of the disk for the notes of a result that waits for storage)
                                       run.json (whose this is: the run's directory on storage, the attempt)
 Only `out` can be written to in a container, and `own` is not in it at all: nothing of ours is written where a link may lie.

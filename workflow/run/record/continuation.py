@@ -54,7 +54,7 @@ class _Attempt(TypedDict):
 
 
 def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], budget: Budget) -> list[dict[str, Any]]:
-    """The attempts to go on from, the best first. `records`: of the run's attempts, the newest first; `budget`: used_s does not count.
+    """The attempts to resume from, the best first. `records`: of the run's attempts, the newest first; `budget`: used_s does not count.
 
     Only attempts since the last result; that one too if it ran into its walltime, and there is more of it now. The retry of any other
     result begins anew. Each: attempt, step, bytes, blake3, used_s, performance, training.
@@ -92,7 +92,7 @@ def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any]
 
 
 def checkpoint_of(events: Mapping[int, RankEvents]) -> dict[str, int] | None:
-    """{step, bytes} of the last checkpoint that rank 0 told of and that a run can go on from."""
+    """{step, bytes} of the last checkpoint that rank 0 told of and that a run can resume from."""
     said = [event for event in (events[0].checkpoints if 0 in events else []) if event.get("resumable") is True]
     step, size = (said[-1].get(key) for key in ("step", "bytes")) if said else (None, None)
     return None if step is None or size is None else {"step": step, "bytes": size}

@@ -72,7 +72,7 @@ class Saved:
 
 
 def at_deadline(budget: Budget, job_s: float | None, saved: Saved) -> Ending:
-    """The end of an attempt whose time is over: `timeout`, a result, where the budget is used up; else `preempted`: the next attempt resumes it."""
+    """The end of an attempt whose time is over: `timeout`, a result, where the budget is used up; else `preempted`, which is resumed."""
     margin = f"{budget.margin_s:.0f} s"
     if not budget.outlives(job_s):
         walltime = format_duration(budget.walltime_s)
@@ -119,6 +119,6 @@ def _of_timeout(saved: Saved) -> str:
 
 def _of_preempted(saved: Saved) -> str:
     if saved.step is not None:
-        return f"resumable at step {saved.step}: the next attempt goes on there"
+        return f"resumable at step {saved.step}: the next attempt resumes there"
     from_where = "from the beginning" if saved.resumed_step is None else f"at step {saved.resumed_step} once more"
     return f"no checkpoint ({saved.why}): the next attempt begins {from_where}"

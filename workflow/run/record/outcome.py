@@ -113,7 +113,7 @@ class Ending:
     planned: bool = False
     """By our own clock: there is time left for the push."""
     requeue: bool = False
-    """Whether the job is to be put back into the queue when all is done: the run goes on from a checkpoint."""
+    """Whether the job is to be put back into the queue when all is done: the run resumes from a checkpoint."""
 
     def __post_init__(self) -> None:
         if self.status not in TABLE:

@@ -158,8 +158,8 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
 
 
 def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str, Any], since: int | None) -> list[str]:
-    """Warnings where a run that ended well has no window, or another one than was asked for; `found`: of chain.joined; `since`: the first
-    step after a resume, from which on a shorter window is what is left."""
+    """Warnings where a run that ended well has no window, or another one than was asked for; `found`: of
+    continuation.joined; `since`: the first step after a resume, from which on a shorter window is what is left."""
     if ending.status != "ok":
         return []
     performance, steps = found.get("performance"), cell["steps"] or {}
@@ -198,7 +198,7 @@ def build_record(
 
     `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
     threads_per_rank, preflight, dataset, provenance, `splits`: samples of each of the dataset's, and `earlier`, the attempt it goes on
-    from, of chain.resumable); `times`: start, end, run_s, steps_s; `found`: of attempt.read_measured; `files`: path, bytes, blake3.
+    from, of continuation.resumable); `times`: start, end, run_s, steps_s; `found`: of attempt.read_measured; `files`: path, bytes, blake3.
     """
     allocation, earlier = run["allocation"], run.get("earlier")
     loads = dict(found.get("loads", []))

@@ -31,7 +31,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     or after Snakemake has lost the record, ends here.
 
     Returns study, run_id, cell, repeat, site, limits, allocation, attempt, token, tag, result_number, run_dir, `resumable` (attempts to go
-    on from, of chain.resumable), `done`.
+    on from, of continuation.resumable), `done`.
     """
     from workflow.study.resolved import find_run, read_resolved
 

@@ -156,13 +156,13 @@ class _Finish:
         logger.error("%s", reason)
 
     def _requeue(self) -> None:
-        """Last of all, since the scheduler then ends this job: put it back into the queue, to go on from the checkpoint."""
+        """Last of all, since the scheduler then ends this job: put it back into the queue, to resume from the checkpoint."""
         try:
             self.run.call("requeue", self.run.scheduler.requeue, self.run.allocation, timeout_s=REQUEUE_S)
         except SlipwayError as error:
-            logger.info("the job is not put back into the queue (%s): the same command goes on with the run", error)
+            logger.info("the job is not put back into the queue (%s): the same command continues the run", error)
         else:
-            logger.info("the job is put back into the queue, and goes on from the checkpoint")
+            logger.info("the job is put back into the queue, and resumes from the checkpoint")
 
     # -- push and publish
 

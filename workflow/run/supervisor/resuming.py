@@ -25,7 +25,7 @@ GRACE_S: Final = 5.0
 
 
 def bring_checkpoint(run: Supervisor) -> dict[str, Any] | None:
-    """The offer of chain.resumable that every node now has, None: the run begins at the start. A damaged one is passed over."""
+    """The offer of continuation.resumable that every node now has, None: the run begins at the start. A damaged one is passed over."""
     for offer in run.run["resumable"]:
         problem = _bring(run, offer)
         if problem is None:

@@ -136,7 +136,7 @@ class Staging:
         return all(node.lost or node.has_said(*kinds) for node in self._nodes.all)
 
     def loads(self, node: NodeHandle) -> None:
-        """A node brings the image in, or waits for its turn to read storage. A line for people now and then."""
+        """A node brings the image in, or waits until it may read storage. A line for people now and then."""
         now = time.monotonic()
         if self._turns is not None:
             self._turns.give()

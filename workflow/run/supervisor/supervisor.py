@@ -94,7 +94,7 @@ class Supervisor:
         """Whether staging has begun: from then on an attempt is recorded."""
         self.cancels = 0
         self.resumed: dict[str, Any] | None = None
-        """The earlier attempt that this one goes on from, of chain.resumable."""
+        """The earlier attempt that this one resumes from, of continuation.resumable."""
         self.warnings: list[str] = []
         """For the record."""
 

@@ -31,14 +31,14 @@ class TimeLimit:
         self._timer: Timer | None = None
         self._saving = False
         self.goes_on_from: dict[str, object] | None = None
-        """The checkpoint of an earlier attempt that this one goes on from: attempt, step, used_s."""
+        """The checkpoint of an earlier attempt that this one resumes from: attempt, step, used_s."""
         self.job_ends(run.allocation.deadline)
         if run.limits.get("queued_job_s"):
             self.job_ends(time.time() + float(run.limits["queued_job_s"]))
 
     @property
     def deadline(self) -> float:
-        """The end of the budget or of the job, whichever comes first. The budget begins with the turn."""
+        """The end of the budget or of the job, whichever comes first. The budget begins when the attempt has its nodes."""
         assert self._begun is not None
         end = self._begun + self.budget.left_s
         return end if self._job_end is None else min(end, self._job_end)
@@ -49,7 +49,7 @@ class TimeLimit:
         self._arm()
 
     def begin(self) -> None:
-        """The attempt may begin: its turn has come. Ends the run where the job has too little time left."""
+        """The attempt may begin: it has its nodes. Ends the run where the job has too little time left."""
         self._begun = time.monotonic()
         if self._run.limits.get("job_s"):
             self._job_end = self._begun + float(self._run.limits["job_s"])
@@ -76,7 +76,7 @@ class TimeLimit:
             self._timer = self._run.loop.after(max(0.0, left - self.budget.least_s), self._too_late)
 
     def _too_late(self) -> None:
-        """Still waiting for its turn, while the job comes to its end."""
+        """Still waiting for its nodes, while the job comes to its end."""
         if self._job_end is not None:
             self._run.end(too_late(self.budget, self._job_end - time.monotonic()))
 

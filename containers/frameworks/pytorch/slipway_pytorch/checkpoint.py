@@ -68,14 +68,14 @@ class Request:
 
 
 class Resumed(NamedTuple):
-    """A checkpoint to go on from: the file, and the first step that is still to be done."""
+    """A checkpoint to resume from: the file, and the first step that is still to be done."""
 
     path: Path
     step: int
 
 
 def find_checkpoint(cell: Mapping[str, Any]) -> Resumed | None:
-    """The checkpoint this run shall go on from, None: from the start. Raises ValueError for one of another training."""
+    """The checkpoint this run shall resume from, None: from the start. Raises ValueError for one of another training."""
     name = os.environ.get("SLIPWAY_CHECKPOINT")
     if not name:
         return None
@@ -89,7 +89,7 @@ def find_checkpoint(cell: Mapping[str, Any]) -> Resumed | None:
 
 
 def identity(cell: Mapping[str, Any]) -> str:
-    """Names the training: cells with the same one may go on from each other's checkpoints."""
+    """Names the training: cells with the same one may resume from each other's checkpoints."""
     text = json.dumps({key: cell.get(key) for key in DECIDING}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
