@@ -20,6 +20,7 @@ from tests.report.builder import failed, plausible_records, scaling_cells, write
 from workflow.report.outputs import write_all
 
 CHROMIUM = find_chromium()
+MODELS = ("lenet", "resnet18")
 chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH: apt-get install chromium")
 pytestmark = pytest.mark.slow
 VISIBLE = """[...document.querySelectorAll('%s')].map(e => { const r = e.getBoundingClientRect(); return [r.width, r.height, r.right] })"""
@@ -101,6 +102,32 @@ def test_a_number_leads_to_its_runs_and_from_there_to_the_record(opened: Browser
     opened.evaluate("document.querySelector('#runs-tools button').click()")
     opened.settle("location.hash === '#runs'")
     assert len(opened.evaluate(RUNS)) == 36
+
+
+@chromium
+def test_the_filter_takes_words_and_no_parts_of_hashes(opened: Browser) -> None:
+    def found(words: str) -> list[list[str]]:
+        opened.evaluate(f"(() => {{ const f = document.getElementById('runs-filter'); f.value = {json.dumps(words)}; "
+                        "f.dispatchEvent(new Event('input')) })()")  # fmt: skip
+        rows: list[list[str]] = opened.evaluate(RUNS)
+        return rows
+
+    assert {row[2] for row in found("batch 32 1 node")} == {f"{model}, batch 32, 1 node \N{MULTIPLICATION SIGN} 1" for model in MODELS}
+    assert found("batch 3") == []
+    assert found("32 node") == []
+    assert {row[4] for row in found("oom")} == {"oom"}
+    assert {row[2].split(",")[0] for row in found("resn")} == {"resnet18"}
+    run = found("lenet")[0][0]
+    assert [row[0] for row in found(run)] == [run]
+
+
+@chromium
+def test_the_filter_is_two_stops_of_the_tab_key_away(opened: Browser) -> None:
+    press(opened, "Tab", 9)
+    press(opened, "Tab", 9)
+    assert opened.evaluate("document.activeElement.textContent") == "Skip to the filter of the runs"
+    press(opened, "Enter", 13)
+    opened.settle("document.activeElement.id === 'runs-filter'")
 
 
 @chromium

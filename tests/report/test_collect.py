@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from base.errors import RecordError
-from tests.report.builder import CPU, GPU, failed, make_cell, make_record, scaling_cells, write_records, write_study
+from base.seal import sealed_text
+from tests.report.builder import CPU, GPU, failed, make_cell, make_record, plausible_records, scaling_cells, write_records, write_study
 from workflow.report.analysis import analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
@@ -320,3 +322,24 @@ def test_every_gpu_of_a_node_is_seen(tmp_path: Path, models: list[str], hardware
     row = only(study(tmp_path, record, cells=[cell]))
     assert (row["hardware"], row["mixed_hardware"]) == (hardware, mixed)
     assert ("hardware" in analyse(collect([tmp_path / "results" / "digits"])).cells[0].marks) == mixed
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_record_that_lies_in_two_directories_is_counted_once_and_that_is_said(tmp_path: Path, whole: bool) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    first = write_study(tmp_path / "one" / "digits", cells)
+    records = plausible_records(cells)
+    for record in records[:-1]:
+        place = first / "runs" / record["run_id"]
+        (place / "attempts" / "1").mkdir(parents=True)
+        for path in (place / "attempts" / "1" / "record.json", place / "record.json"):
+            path.write_bytes(sealed_text(record))
+    second = shutil.copytree(first, tmp_path / "two" / "digits")
+    if not whole:
+        (second / "runs" / records[-1]["run_id"]).mkdir()
+        (second / "runs" / records[-1]["run_id"] / "record.json").write_bytes(sealed_text(records[-1]))
+    analysis = analyse(collect([first, second]))
+    said = analysis.summary.closing_line()
+    assert "5 records in two of the directories, counted once" in said
+    assert said.startswith("5 of 6 runs ok, 1 missing;" if whole else "6 of 7 runs ok, 1 missing;")
+    assert [cell.num_measured for cell in analysis.cells if cell.source == analysis.sources[0].label] == [3, 2]

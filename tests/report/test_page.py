@@ -147,8 +147,7 @@ def test_warnings_that_differ_in_numbers_only_are_one_row(tmp_path: Path) -> Non
     found = warnings(collected(tmp_path / "digits", records))
     assert sorted(row[0].text for row in found.table.rows) == ["1", "59"], "a run is counted once, and the rarer one is not cut away"
     shown = {row[2].text for row in found.table.rows}
-    assert "another" in shown
-    assert shown - {"another"} <= {said[0] for said in seen}
+    assert shown == {"another", "slow step 1 to 60: 0.1 to 3.5 s"}
     assert "and 53 more" in next(row[1].text for row in found.table.rows if row[0].text == "59")
 
 
@@ -289,3 +288,27 @@ def test_nodes_of_one_machine_are_said_to_be_shares_of_it(tmp_path: Path) -> Non
     assert said in TABLES["times"](analysis).caption
     records = [{**record, "scheduler": "slurm"} for record in plausible_records(scaling_cells(nodes=[1, 2]))]
     assert "shares of one machine" not in page(collected(tmp_path / "cluster", records), {})
+
+
+def test_how_busy_machines_were_is_one_row_with_the_range_over_its_runs(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)]
+    for used, record in zip((0.47, 0.9, 0.66, 0.5, 0.8, 0.7), records, strict=True):
+        names = "python of root" if used > 0.6 else "python of root, sh of root"
+        words = f"local-{record['cell']['nodes'] - 1}: others used {used:.2g} of 1 core while it measured ({names})"
+        record["busy"] = record["warnings"] = [words]
+    analysis = collected(tmp_path / "digits", records)
+    (row,) = warnings(analysis).table.rows
+    assert [value.text for value in (row[0], row[2])] == [
+        "6",
+        "local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, sh of root)",
+    ]
+
+
+def test_the_page_says_by_how_much_machines_were_busy(tmp_path: Path) -> None:
+    load = {"cores": 2, "before": None, "during": {"seconds": 9.0, "others_cores": 1.25, "steal_ratio": 0, "memory_wait_ratio": None}}
+    records = [make_record(make_cell(), repeat, busy=["local-0: others used 1.2 of 2 cores while it measured"]) for repeat in (1, 2, 3)]
+    records[0]["nodes"][0]["load"] = load
+    text = page(collected(tmp_path / "digits", records), {})
+    said = "a machine did something else while it measured: others used up to 1.2 of 2 cores in the window of 1 of 3 runs"
+    assert text.count(said) >= 2, "at the table of the speed-up, and in the legend of the runs"

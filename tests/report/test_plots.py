@@ -159,3 +159,9 @@ def test_long_labels_are_drawn_whole(tmp_path: Path, name: str) -> None:
     assert all(program in text for program in programs)
     assert text.count("batch 32") >= 4
     assert text.count("hook fp16") >= 2
+
+
+def test_what_only_infers_has_no_training_loss(tmp_path: Path) -> None:
+    cells = [make_cell(mode=mode, nodes=1) for mode in ("train", "infer")]
+    rows = values(PLOTS["loss"](collected(tmp_path / "digits", plausible_records(cells))))
+    assert {row["run"] for row in rows} == {f"lenet{SEPARATOR}train{SEPARATOR}batch 32{SEPARATOR}1\N{MULTIPLICATION SIGN}1"}

@@ -196,3 +196,14 @@ def test_rows_beyond_the_first_are_folded_and_said_to_be(tmp_path: Path) -> None
     drawn, folded = markup.split('<template id="runs-folded">')
     assert (drawn.count("<tr data-in"), folded.count("<tr data-in")) == (MOST_DRAWN, 2)
     assert f"{MOST_DRAWN} of {MOST_DRAWN + 2} runs are shown" in drawn
+
+
+def test_a_run_that_was_not_measured_has_no_rate_among_those_that_were(tmp_path: Path) -> None:
+    record = {**make_record(make_cell()), "status": "nan", "status_reason": "a loss that is no number"}
+    (row,) = Rows(page(collected(tmp_path / "digits", [record], repeats=1), {})).runs
+    assert row["cells"][4:8] == ["nan", "\N{EN DASH}", "\N{EN DASH}", row["cells"][7]]
+
+
+def test_a_mark_is_named_once_in_the_legend(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", [make_record(make_cell(), oversubscribed=True)], repeats=1), {})
+    assert "oversubscribed</a>: nodes or processes of a run shared cores" in text

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.report.builder import CPU, collected, drift_of, failed, make_cell, make_record, scaling_cells
+from tests.report.builder import CPU, collected, drift_of, failed, make_cell, make_record, plausible_records, scaling_cells
 from workflow.report.analysis import Analysis
 from workflow.report.digits import joined, significant, with_error
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
@@ -389,3 +389,11 @@ def test_a_baseline_that_failed_has_no_speed_up(tmp_path: Path) -> None:
     records = [failed(cells[0], 1, status="nan"), *(make_record(cells[1], repeat) for repeat in (1, 2, 3))]
     table = TABLES["times"](collected(tmp_path / "digits", records, cells))
     assert cells_of(table, "speedup") == ["–", "–"]
+
+
+def test_no_two_columns_of_a_table_have_one_title(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes, steps={"warmup": 10, "measured": count}) for nodes in (1, 2) for count in (100, 200)]
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    for build in TABLES.values():
+        titles = [column.title for column in build(analysis).columns]
+        assert len(titles) == len(set(titles)), titles

@@ -224,3 +224,23 @@ def test_who_died_before_study_json_was_written_has_the_results(two: Two) -> Non
     assert len(read_resolved(study.results_dir)["history"]) == 1
     two.run(two.other, OTHER, adopt="yes")
     assert len(read_resolved(study.results_dir)["history"]) == 2
+
+
+def test_tables_of_a_file_whose_results_are_anothers_are_refused(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
+    two.run(two.one, changed())
+    write(two.other, OTHER)
+    for words in (["tables", "--show"], ["tables"], ["report"], ["verify"]):
+        assert main.run([*words, str(two.other / "study.yaml"), "--site", str(two.site)]) == 10, words
+        assert f"are those of {two.one / 'study.yaml'}" in capsys.readouterr().err
+
+
+def test_tables_of_the_owners_edited_file_say_what_they_show(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
+    two.run(two.one, changed())
+    arguments = [str(two.one / "study.yaml"), "--site", str(two.site)]
+    assert main.run(["tables", "--json", *arguments]) == 0
+    assert capsys.readouterr().err == ""
+    write(two.one, OTHER)
+    assert main.run(["tables", "--json", *arguments]) == 0
+    said = capsys.readouterr()
+    json.loads(said.out)
+    assert f"{two.one / 'study.yaml'} was edited: what is shown are the cells and the baseline as of 20" in said.err

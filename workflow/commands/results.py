@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import sys
 from collections.abc import Sequence
@@ -11,13 +12,15 @@ from types import ModuleType
 from typing import Final
 
 from base.errors import ConfigError, RecordError, UnsupportedRequest
-from base.logs import private_umask
+from base.jsonfile import canonical_json, read_json
+from base.logs import printable, private_umask
 from workflow.commands.state import run_states
 from workflow.commands.told_study import told_study
 from workflow.dag.storage_place import refuse_unreadable_storage
 from workflow.study.next_command import command
+from workflow.study.origin import refuse_foreign_results
 from workflow.study.paths import STUDY_FILE
-from workflow.study.resolved import publish_resolved
+from workflow.study.resolved import publish_resolved, resolved_study
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
 
@@ -38,7 +41,11 @@ def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, li
 def results_as_they_are(study_path: Path, site: str | None, places: Sequence[Path]) -> list[Path]:
     """Results directories, else that of the study, which may be among `places`; nothing is written."""
     study_path, directories = _study_or_directories(study_path, places)
-    return list(directories) or [_with_results(told_study(study_path, site)).results_dir]
+    if directories:
+        return directories
+    study = _with_results(told_study(study_path, site))
+    _tell_edited(study)
+    return [study.results_dir]
 
 
 def results_dirs(study_path: Path, site: str | None, places: Sequence[Path], out: Path | None = None) -> list[Path]:
@@ -51,7 +58,8 @@ def results_dirs(study_path: Path, site: str | None, places: Sequence[Path], out
     study = _with_results(told_study(study_path, site))
     private_umask(group=study.site.shared == "group")
     try:
-        refresh(study)
+        if not refresh(study):
+            _tell_edited(study)
     except OSError as error:
         if out is None or error.errno not in NOT_OURS:
             raise
@@ -65,11 +73,31 @@ def no_results(study: Study) -> str:
 
 
 def _with_results(study: Study) -> Study:
-    """`study`. Raises RecordError where it was never run: who only reads makes no directory for it."""
+    """`study`. Raises RecordError where it was never run: who only reads makes no directory for it; ConfigError where what is there are
+    the results of another file of the same name."""
     refuse_unreadable_storage(study)
     if not study.results_dir.exists():
         raise RecordError(f"{no_results(study)}; `{command(study)}` runs it; another site: --site NAME_OR_PATH")
+    refuse_foreign_results(study)
     return study
+
+
+def _tell_edited(study: Study) -> None:
+    """A sentence where the file asks for something else than what study.json has: tables are made of that. Not on standard output, which
+    may be for a program."""
+    try:
+        last = read_json(study.results_dir / STUDY_FILE)["history"][-1]
+        digest, when = str(last["sha256"]), str(last["time"])
+    except (RecordError, LookupError, TypeError):
+        return  # there is none, or one that says so itself
+    if hashlib.sha256(canonical_json(resolved_study(study))).hexdigest() != digest:
+        sys.stderr.write(
+            printable(
+                f"slipway: {study.path} was edited: what is shown are the cells and the baseline as of {when}, which is what last ran; "
+                f"`{command(study)}` runs what is new in it"
+            )
+            + "\n"
+        )
 
 
 def refresh(study: Study) -> bool:

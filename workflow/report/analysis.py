@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from base.units import counted
 from workflow.report.cells import END, MEASURED, CellResult, cells_of
 from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
@@ -26,6 +27,9 @@ class Summary:
     left_out: int
     without_study: bool = False
     """Whether there is a directory without study.json: which of its runs are missing is not known."""
+
+    copies: int = 0
+    """Records that are in two directories: counted once."""
 
     @property
     def num_runs(self) -> int:
@@ -53,6 +57,7 @@ class Summary:
                 detail = "" if name in counts else f" ({', '.join(f'{count} {status}' for status, count in counts.items())})"
                 text += f", {sum(counts.values())} {name}{detail}"
         text += "; without study.json nobody knows which runs are missing" if self.without_study else ""
+        text += f"; {counted(self.copies, 'record')} in two of the directories, counted once" if self.copies else ""
         return text + (f"; {self.left_out} left out: the study no longer asks for them" if self.left_out else "")
 
     def _failed(self) -> tuple[str, ...]:
@@ -142,6 +147,7 @@ def analyse(collection: Collection) -> Analysis:
         summary=Summary(
             ends=dict(sorted(ends.items())),
             left_out=sum(source.left_out for source in collection.sources),
+            copies=sum(source.copies for source in collection.sources),
             without_study=not all(source.has_study for source in collection.sources),
         ),
     )

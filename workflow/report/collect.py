@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,22 @@ def collect(directories: Sequence[Path]) -> Collection:
     read = [_collect_one(directory) for directory in unique]
     sources = labelled([source for source, _ in read])
     frames = [frame.insert_column(0, pl.lit(source.label).alias("source")) for source, (_, frame) in zip(sources, read, strict=True)]
-    return Collection(frame=pl.concat(frames), sources=tuple(sources))
+    return _each_once(frames, sources)
+
+
+def _each_once(frames: Sequence[pl.DataFrame], sources: Sequence[Source]) -> Collection:
+    """A record that lies in two of the directories, the same by its seal, is one measurement. Of a directory that holds nothing but
+    copies, what is missing is missing in the other one too."""
+    kept, counted = [], []
+    seals: set[str] = set()
+    for frame, source in zip(frames, sources, strict=True):
+        copied = frame["seal"].is_in(sorted(seals)).fill_null(value=False) if seals else pl.repeat(False, len(frame), eager=True)
+        num = int(copied.sum())
+        only = num > 0 and num == frame["record"].is_not_null().sum()
+        kept.append(frame.clear() if only else frame.filter(~copied))
+        counted.append(replace(source, copies=num))
+        seals.update(frame["seal"].drop_nulls().to_list())
+    return Collection(frame=pl.concat(kept), sources=tuple(counted))
 
 
 def write_records(collection: Collection, out: Path) -> Path:

@@ -11,7 +11,6 @@ from itertools import repeat
 from typing import Final
 
 from workflow.report.digits import NONE
-from workflow.report.lint import MARKS
 from workflow.report.style import STYLE, STYLE_SHA256
 from workflow.report.table import Column, Table, Value, raised
 
@@ -115,7 +114,8 @@ def html_table(table: Table, most_rows: int | None = None, places: Container[str
         for row, row_leads in zip(rows, leads, strict=False)
     )
     more = f'<p class="note">{html.escape(left)}</p>' if left else ""
-    notes = "".join(_note(mark, letter, places) for mark, letter in letters.items())
+    said = dict(table.footnotes())
+    notes = "".join(_note(mark, letter, said[letter], places) for mark, letter in letters.items())
     return (
         f'<figure class="table" id="table-{table.name}"><div class="scroll" role="region" tabindex="0" aria-label="{title}">'
         f"<table>\n<caption>{title}</caption>\n"
@@ -152,8 +152,8 @@ def _linked(table: Table, most_rows: int | None, places: Container[str]) -> Iter
         yield found
 
 
-def _note(mark: str, letter: str, places: Container[str]) -> str:
-    sentence = html.escape(MARKS[mark])
+def _note(mark: str, letter: str, said: str, places: Container[str]) -> str:
+    sentence = html.escape(said)
     return f"<li><sup>{letter}</sup> " + (f'<a href="#mark-{mark}">{sentence}</a>' if f"mark-{mark}" in places else sentence) + "</li>"
 
 

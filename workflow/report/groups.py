@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -20,6 +21,9 @@ MOST_NAMES: Final = 6
 MOST_WARNINGS: Final = 100
 RunKey = tuple[str, str]
 """Label of the source, run."""
+_BUSY: Final = re.compile(r"(?P<node>[^:\s]+): (?P<words>[^()]*?)(?: \((?P<programs>[^()]*)\))?", re.DOTALL)
+_NUMBER: Final = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-]*\w)")
+"""A number that is a word of its own: not one in the name of a node or a file."""
 _VARYING: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -71,11 +75,13 @@ def failures(analysis: Analysis) -> Groups:
 
 
 def warnings(analysis: Analysis) -> Groups:
-    """What the runs themselves found odd, each thing once: but for numbers, as of steps and nodes, it is the same."""
-    said: dict[str, tuple[str, list[Mapping[str, Any]]]] = {}
-    for row in analysis.frame.select("source", "run_id", "warnings").drop_nulls().iter_rows(named=True):
+    """What the runs themselves found odd, each kind of thing once: but for numbers, and the names of nodes and of others' programs."""
+    said: dict[str, tuple[list[_Said], list[Mapping[str, Any]]]] = {}
+    for row in analysis.frame.select("source", "run_id", "warnings", "busy").filter(pl.col("warnings").is_not_null()).iter_rows(named=True):
         for words in row["warnings"]:
-            _, rows = said.setdefault(_VARYING.sub("0", words), (words, []))
+            one = _Said.of(words, in_busy=words in (row["busy"] or ()))
+            sayings, rows = said.setdefault(_VARYING.sub("0", _NUMBER.sub("#", one.words)), ([], []))
+            sayings.append(one)
             if not rows or rows[-1] is not row:
                 rows.append(row)
     columns = (
@@ -91,12 +97,45 @@ def warnings(analysis: Analysis) -> Groups:
         Table(
             name="warnings",
             title="What the runs themselves noted",
-            caption=f"Each thing once, but for numbers, in the words of the first, with the runs that said so{more}.",
+            caption=f"Each kind of thing once, with the runs that said so; a number is the range over these runs{more}.",
             columns=columns,
-            rows=tuple((_count(rows), _which(rows), text(words)) for words, rows in shown),
+            rows=tuple((_count(rows), _which(rows), text(_together(sayings))) for sayings, rows in shown),
             empty="No run noted anything.",
         ),
     )
+
+
+class _Said(NamedTuple):
+    """A warning without the node that it begins with, and without the programs that it ends with, where it is one of a busy machine."""
+
+    words: str
+    node: str = ""
+    programs: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, words: str, *, in_busy: bool) -> _Said:
+        found = _BUSY.fullmatch(words) if in_busy else None
+        if found is None:
+            return cls(words)
+        return cls(found["words"], found["node"], tuple(filter(None, (found["programs"] or "").split(", "))))
+
+
+def _together(sayings: Sequence[_Said]) -> str:
+    """`local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, sh of root, and 5 more)`."""
+    nodes = some(list(dict.fromkeys(one.node for one in sayings if one.node)), MOST_NAMES)
+    counts = Counter(program for one in sayings for program in one.programs)
+    programs = some([name for name, _ in counts.most_common()], MOST_NAMES)
+    found = [_NUMBER.findall(one.words) for one in sayings]
+    words = sayings[0].words
+    if len({len(numbers) for numbers in found}) == 1:
+        ranges = iter([_range(column) for column in zip(*found, strict=True)])
+        words = _NUMBER.sub(lambda _: next(ranges), words)
+    return f"{f'{nodes}: ' if nodes else ''}{words}{f' ({programs})' if programs else ''}"
+
+
+def _range(numbers: Sequence[str]) -> str:
+    low, high = min(numbers, key=float), max(numbers, key=float)
+    return low if float(low) == float(high) else f"{low} to {high}"
 
 
 def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Table) -> Groups:

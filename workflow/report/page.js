@@ -15,13 +15,26 @@
   const texts = new Map(); // row -> its text in small letters, made when first asked for
   let sorted = rows, by = null, descending = false, limit = STEP, place = "";
 
+  const NUMBER = /^\d[\d.e+]*$/;
   const textOf = (row) => {
-    if (!texts.has(row)) texts.set(row, row.textContent.toLowerCase());
+    if (!texts.has(row)) {
+      const text = [...row.cells].map((cell) => cell.textContent).join(" | ").toLowerCase();
+      texts.set(row, [text, text.match(/\||[^\s,;:()|\u00d7-]+/g) || []]);
+    }
     return texts.get(row);
   };
+  // A word is the beginning of one, or a part of a name where it has a hyphen. A number is a whole one, and stands beside the word that
+  // was typed beside it: `batch 8` and `1 node` are in the text as they are typed, not anywhere.
+  const hasWord = (row, word, before, after) => {
+    const [text, parts] = textOf(row);
+    if (word.includes("-") || word.includes("/")) return text.includes(word);
+    if (!NUMBER.test(word)) return parts.some((part) => part.startsWith(word));
+    const beside = (part, other) => other && part && part.startsWith(other);
+    return parts.some((part, at) => part === word && ((!before && !after) || beside(parts[at - 1], before) || beside(parts[at + 1], after)));
+  };
   const matching = () => {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (row) => words.every((word) => textOf(row).includes(word));
+    const words = filter.value.toLowerCase().split(/[\s,]+/).filter(Boolean);
+    const fits = (row) => words.every((word, at) => hasWord(row, word, words[at - 1], words[at + 1]));
     const here = (row) => !place || row.dataset.in.split(" ").includes(place);
     return sorted.filter((row) => here(row) && fits(row));
   };
@@ -59,6 +72,7 @@
     draw();
     if (place) region.focus({ preventScroll: true });
     if (place) document.getElementById("runs").scrollIntoView();
+    if (wanted === filter.id) filter.focus();
   };
 
   for (const head of heads.filter((one) => one.dataset.sort !== "plain")) {

@@ -9,7 +9,7 @@ from typing import Final
 import polars as pl
 
 from base.logs import printable
-from base.units import some
+from base.units import counted, some
 from workflow.report.analysis import Analysis
 from workflow.report.sources import Source
 from workflow.run.record.columns import PROVENANCE
@@ -41,6 +41,8 @@ def _of_source(analysis: Analysis, source: Source) -> Block:
     items += [(name.replace("_", " "), _values(rows[name])) for name in SHOWN]
     if source.left_out:
         items.append(("left out", f"{source.left_out} runs that the study no longer asks for"))
+    if source.copies:
+        items.append(("copies", f"{counted(source.copies, 'record')} that a directory named before has too, by their seals: counted there"))
     if not source.has_study:
         items.append(
             ("study.json", "none: the cells are those that the records tell of; missing runs cannot be known, and there is no baseline")

@@ -100,7 +100,8 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     """Training loss over samples seen, one run per cell; read from the records, where alone the curves are."""
     import altair as alt
 
-    cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(_measured(analysis))}
+    trained = [(label, comparison) for label, comparison in _measured(analysis) if comparison.cell.keys["mode"] == "train"]
+    cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
     roots = {source.label: Path(source.path, "runs") for source in analysis.sources}
     first = analysis.frame.filter(pl.col("status") == "ok").unique(["source", "cell_id"], keep="first", maintain_order=True)
     values = []
@@ -124,7 +125,7 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     wide = lowest > 0 and highest > 50 * lowest
     y_axis = alt.Y("loss:Q", title="loss", **(log_scale([lowest, highest]) if wide else {"scale": alt.Scale(zero=False)}))
     lines = alt.Chart(alt.InlineData(values=values)).mark_line(strokeWidth=1.8, opacity=0.9).encode(x=x_axis, y=y_axis, color=colour)
-    total = len(_measured(analysis))
+    total = len(trained)
     note = f"mean over processes; first run of {f'{len(order)} of the {total} cells' if total > len(order) else 'each cell'}"
     return finished(lines.properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled("Training loss", note))))
 

@@ -17,7 +17,7 @@ import polars as pl
 from base.logs import printable
 from base.units import and_more
 from workflow.report.analysis import Analysis
-from workflow.report.cells import END
+from workflow.report.cells import END, MEASURED
 from workflow.report.digits import NONE, significant
 from workflow.report.groups import RunKey
 from workflow.report.labels import series_words
@@ -43,7 +43,7 @@ HEADS: Final = {
 """Title of a column -> how it is sorted; `plain`: it is not."""
 TOOLS: Final = (
     '<div class="tools" id="runs-tools" role="search" aria-label="Runs" hidden><label>Filter '
-    '<input type="search" placeholder="words: a model, an end, a node, a mark" autocomplete="off" spellcheck="false"></label> '
+    '<input type="search" id="runs-filter" placeholder="words: lenet, batch 8, 1 node, oom" autocomplete="off" spellcheck="false"></label> '
     "<output></output> <button type=button hidden>Show all</button></div>\n"
 )
 """Shown by the script, since nothing else makes it work."""
@@ -78,8 +78,8 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
             html.escape(words),
             NONE if processes is None else str(processes),
             html.escape(row["end_word"]),
-            significant(row["samples_per_s"]),
-            significant(None if row["step_p50_s"] is None else 1000 * row["step_p50_s"]),
+            significant(row["samples_per_s"] if row["measured"] else None),
+            significant(1000 * row["step_p50_s"] if row["measured"] and row["step_p50_s"] is not None else None),
             significant(row["run_s"]),
             ", ".join(marks),
             _hosts(row["hosts"]),
@@ -95,7 +95,7 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
         f'{TOOLS}<div class="scroll tall" role="region" tabindex="0" aria-label="All runs">'
         '<table id="all-runs">\n<caption>All runs</caption>\n'
         f"<thead><tr>{titles}</tr></thead>\n<tbody>\n" + "\n".join(rows[:MOST_DRAWN]) + f"\n</tbody></table></div>\n{_folded(rows)}"
-        f'<p><button type="button" id="runs-more" hidden></button></p>\n{_legend(met)}'
+        f'<p><button type="button" id="runs-more" hidden></button></p>\n{_legend(met, analysis.reasons)}'
     )
     return RunsTable(markup=markup, places=frozenset(met))
 
@@ -104,7 +104,7 @@ def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
     marked = [expression.fill_null(value=False).alias(mark) for mark, expression in RUN_MARKS.items()]
     frame = analysis.frame
     wanted = [pl.col(name) for name in _WANTED if name in frame.columns]
-    return frame.select(*wanted, END.alias("end_word"), pl.col("status"), *marked).iter_rows(named=True)
+    return frame.select(*wanted, END.alias("end_word"), pl.col("status"), MEASURED.alias("measured"), *marked).iter_rows(named=True)
 
 
 def _in_words(analysis: Analysis, cell: Any) -> str:
@@ -161,10 +161,9 @@ def _folded(rows: Sequence[str]) -> str:
     return f'<p class="note">{note}</p><template id="runs-folded"><table><tbody>\n{rest}\n</tbody></table></template>\n'
 
 
-def _legend(met: set[str]) -> str:
+def _legend(met: set[str], reasons: Mapping[str, str]) -> str:
+    said = {mark: ": ".join(filter(None, [words.removeprefix(f"{mark}: "), reasons.get(mark)])) for mark, words in MARKS.items()}
     notes = [
-        f'<li><a href="#mark-{mark}">{mark}</a>: {html.escape(sentence.removeprefix(f"{mark}: "))}</li>'
-        for mark, sentence in MARKS.items()
-        if f"mark-{mark}" in met
+        f'<li><a href="#mark-{mark}">{mark}</a>: {html.escape(sentence)}</li>' for mark, sentence in said.items() if f"mark-{mark}" in met
     ]
     return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""

@@ -33,6 +33,8 @@ class Source:
     has_study: bool = True
     file_sha256: str | None = None
     left_out: int = 0
+    copies: int = 0
+    """Records that a source before it has too, by their seals: they are counted there."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

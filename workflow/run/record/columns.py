@@ -25,6 +25,7 @@ CELL_INTS: Final = ("batch_size", "global_batch_size", "nodes", "gpus_per_node")
 # column: (path in the record, type)
 FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "schema": ("schema", TEXT),
+    "seal": ("seal", TEXT),
     "run_id": ("run_id", TEXT),
     "attempt": ("attempt", FROM_ONE),
     "repeat": ("repeat", FROM_ONE),
