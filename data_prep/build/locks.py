@@ -42,7 +42,7 @@ def _take(lock: LockFile, wait_s: float) -> bool:
             return True
     except OSError:  # a file system without locks
         return False
-    logger.warning("%s is held for more than %.0f s: going on without it", lock.path, wait_s)
+    logger.warning("%s is held for more than %.0f s: continuing without it", lock.path, wait_s)
     return False
 
 

@@ -105,9 +105,9 @@ class _Worker:
         code = self.process.wait()
         if code < 0:
             hint = " (out of memory?)" if code == -signal.SIGKILL else ""
-            raise DatasetError(f"the worker of shard {self.index} was killed by {signal.Signals(-code).name}{hint}; run again to go on")
+            raise DatasetError(f"the worker of shard {self.index} was killed by {signal.Signals(-code).name}{hint}; run again to continue")
         if code or self.index >= 0:
-            raise DatasetError(f"the worker of shard {self.index} ended with {code}; its message stands above; run again to go on")
+            raise DatasetError(f"the worker of shard {self.index} ended with {code}; its message stands above; run again to continue")
 
     def stop(self) -> None:
         """Kill it if it is still there: a shard it was at is begun anew by the next run."""

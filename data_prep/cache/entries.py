@@ -70,7 +70,7 @@ def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) 
         used_by = live_leases(cache, name)
         if used_by and not force:
             users = "; ".join(str(lease) for lease in used_by)
-            raise LeaseError(f"dataset {name} is in use: {users}; wait for their end, or remove it all the same with --force")
+            raise LeaseError(f"dataset {name} is in use: {users}; wait for their end, or remove it anyway with --force")
         paths = [path for path in (cache.datasets / name, part_of(cache, name)) if path.exists()]
         if not paths:
             known = ", ".join(names(cache)) or "none"

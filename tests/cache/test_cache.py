@@ -78,7 +78,7 @@ def test_what_is_in_use_is_not_removed_unless_forced(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"
     held = lease(cache, name, this_process("the-run"))
     with pytest.raises(
-        LeaseError, match=rf"{name} is in use: run the-run, pid {os.getpid()}; wait for .* or remove it all the same with --force"
+        LeaseError, match=rf"{name} is in use: run the-run, pid {os.getpid()}; wait for .* or remove it anyway with --force"
     ):
         rm(cache, name)
     release(cache, held)

@@ -184,7 +184,7 @@ def test_a_run_longer_than_a_job_must_be_able_to_go_on(tmp_path: Path) -> None:
     site = tmp_path / "tiny.yaml"
     site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\nwalltime: 1h\n")
     (note,) = [note for note in load(tmp_path, changed(limits={"walltime": "2h"}), str(site)).notes if "job" in note]
-    assert note == "a run may take 2h00m, and a job of the site 'tiny' 1h00m: runs are saved before its end, and go on in another job"
+    assert note == "a run may take 2h00m, and a job of the site 'tiny' 1h00m: runs are saved before its end, and resume in another job"
     assert not [note for note in load(tmp_path, changed(limits={"walltime": "1h"}), str(site)).notes if "job" in note]
     faults, _ = check_walltime(7200.0, load_site(str(site), {}), ["caffe"])
     assert faults[0].place == ("limits", "walltime")

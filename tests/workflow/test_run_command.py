@@ -170,7 +170,7 @@ def test_killed_it_leaves_nothing_running(typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--nosuch",), 2, "snakemake takes this otherwise: unrecognized arguments: --nosuch"),
+        (("--nosuch",), 2, "snakemake does not accept this: unrecognized arguments: --nosuch"),
         (("nosuchtarget",), 10, "snakemake: MissingRuleException: No rule to produce nosuchtarget"),
         (("--cores", "x"), 10, "snakemake: Error parsing number of cores"),
     ],

@@ -83,7 +83,7 @@ def _print(root: Path, manifest: Manifest) -> None:
     if more := and_more(len(rows), MAX_CLASSES, "classes"):
         show.line(f"... {more}; --json lists all")
     if manifest.left_out_classes:
-        show.line(f"\nleft out for want of samples: {', '.join(manifest.left_out_classes)}")
+        show.line(f"\nleft out, since they have too few samples: {', '.join(manifest.left_out_classes)}")
     if manifest.rejected_count:
         show.line(f"\nrejected: {manifest.rejected_count}")
         for entry in manifest.rejected[:MAX_REJECTED]:

@@ -94,7 +94,7 @@ def slipway(
 
 
 @app.command(cls=Ours)
-def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where they go; made where it is not there.")]) -> None:
+def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where they go; made if it does not exist.")]) -> None:
     """Write a commented study file and a commented site file to begin with; what is there already is never overwritten."""
     from workflow.commands import init as command
 
@@ -170,13 +170,13 @@ def status(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_jso
 @app.command(cls=Ours)
 def logs(  # noqa: PLR0913 - its options
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run, or the beginning of its name that no other run has.", autocompletion=_runs)
+        str, typer.Argument(metavar="RUN", help="A run, or the beginning of its name if no other run begins so.", autocompletion=_runs)
     ],
     study: StudyOption = DEFAULT_STUDY,
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Default: the latest.")] = None,
     rank: Annotated[int | None, typer.Option("--rank", min=0, help="Of this rank only.")] = None,
     lines: Annotated[int | None, typer.Option("--lines", "-n", min=1, help="Only the last lines of each log.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written, until the run has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing what is written until the run has ended.")] = False,
     site: SiteOption = None,
     as_json: JsonOption = False,
 ) -> None:

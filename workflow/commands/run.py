@@ -102,7 +102,7 @@ def _follow(child: Child, looker: Looker, view: Shown) -> int:
 
 def _passed_on(number: int) -> str:
     if number == signal.SIGTERM:
-        return "told to end: what runs is finished, no more is started; Ctrl-C ends the runs too"
+        return "told to end: runs at work are finished, no more are started; Ctrl-C ends the runs too"
     return f"{signal.Signals(number).name}: the runs are ended, which may take half a minute"
 
 
@@ -113,7 +113,7 @@ def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
         code = child.wait(DRY_S)
     if code != 0:
         text = _text(log)
-        _refuse(text, code or 0, what_it_said(text) or f"it did not end within {DRY_S:.0f} s, or not well: exit code {code}", "")
+        _refuse(text, code or 0, what_it_said(text) or f"it did not end within {DRY_S:.0f} s, or failed: exit code {code}", "")
     study, names = graph.study, set(chosen.read_text().splitlines())
     runs = [run for run in study.runs if run.run_id in names]
     words = words_of(study.cells, study.site, study.repeats)
@@ -140,14 +140,14 @@ def _end(graph: Graph, code: int, told: Sequence[int], log: Path) -> None:
         raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; what it says: {log}")
     if code:
         rules = ", ".join(failed_rules(text)) or f"snakemake (exit code {code})"
-        raise RecordError(f"all runs have a result, and the report is not whole: {rules} failed; what snakemake says: {log}")
+        raise RecordError(f"all runs have a result, but the report is not complete: {rules} failed; what snakemake says: {log}")
 
 
 def _refuse(text: str, code: int, said: str, where: str) -> None:
     """Snakemake did not begin, by its own words. Raises what our Snakefile ended with, else ConfigError; BadParameter for an option that
     it does not know."""
     if is_usage(text):
-        raise typer.BadParameter(f"snakemake takes this otherwise: {said}{where}")
+        raise typer.BadParameter(f"snakemake does not accept this: {said}{where}")
     raise error_of_exit(code, ConfigError)(f"snakemake: {said}{where}")
 
 

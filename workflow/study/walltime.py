@@ -20,5 +20,5 @@ def check_walltime(walltime_s: float, site: Site, without: Sequence[str]) -> tup
             f"since framework {', '.join(without)} cannot resume from a checkpoint in another job"
         )
         return [Fault(place=("limits", "walltime"), message=message)], []
-    note = f"a run may take {found}, and a job of the site {site.name!r} {most}: runs are saved before its end, and go on in another job"
+    note = f"a run may take {found}, and a job of the site {site.name!r} {most}: runs are saved before its end, and resume in another job"
     return [], [note]
