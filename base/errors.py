@@ -9,7 +9,7 @@ SlipwayError
     StagingError 15           the dataset did not reach the node: NotEnoughSpace, DigestMismatch
     ContainerError 16         image or engine
     TrainingFailed 17         the program's own failure, where it is not a row of a table
-    PushError 18              the result did not reach storage
+    PushError 18              the result did not reach storage: StorageFull
     RecordError 19            a record is missing, unreadable or contradicts itself
     DatasetError 20           the source or the build of a dataset
     LeaseError 21             somebody else, alive, holds the run or the dataset
@@ -104,6 +104,10 @@ class PushError(SlipwayError):
     """The result did not reach network storage; it stays on the node."""
 
     exit_code = 18
+
+
+class StorageFull(PushError):
+    """There is no room for it, which time does not mend."""
 
 
 class RecordError(SlipwayError):

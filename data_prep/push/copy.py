@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from blake3 import blake3
 
-from base.errors import PushError, StorageError
+from base.errors import StorageError, StorageFull
 from base.limited import moved
 from base.publish import sync_directory
 from base.units import format_size
@@ -61,7 +61,7 @@ def push_files(
     `local_dir` is what a program wrote; `own_dir` what Slipway wrote beside it, which comes first and whose names the program's files
     cannot have (without it they may: a result of an earlier version). See listing.py for what is refused, and `most`; a file of the program
     whose name storage does not take is refused too. It is listed in a file `not-pushed-<hash>.jsonl`. A log longer than `log_bytes`
-    (`*.log`, and all below a directory `logs`) keeps its head and its tail. Raises PushError where storage is full (what this call wrote is
+    (`*.log`, and all below a directory `logs`) keeps its head and its tail. Raises StorageFull where it is (what this call wrote is
     removed, the local copy stays), StorageError where it fails.
     """
     with contextlib.ExitStack() as open_:
@@ -216,9 +216,8 @@ def _free_bytes(place: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _full(local_dir: Path, part_dir: Path, need: int, reason: str) -> PushError:
-    return PushError(
+def _full(local_dir: Path, part_dir: Path, need: int, reason: str) -> StorageFull:
+    return StorageFull(
         f"storage is full: the result {local_dir} needs {format_size(need)}, {part_dir.parent} has "
-        f"{format_size(_free_bytes(part_dir.parent))} free ({reason}); it stays on the node (`slipway cache ls`): free room or quota, "
-        "then deliver it with `slipway reap --push`"
+        f"{format_size(_free_bytes(part_dir.parent))} free ({reason}); free room or quota"
     )

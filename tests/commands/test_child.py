@@ -43,6 +43,19 @@ def test_who_is_left_early_is_asked_to_end(tmp_path: Path) -> None:
     assert mark.read_text() == "asked"
 
 
+def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    stubborn = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{ASKED}"
+    with Child([sys.executable, "-c", stubborn, str(mark)], tmp_path / "log", os.environ) as child:
+        while not Path(f"{mark}.ready").exists():
+            assert child.wait(0.05) is None, (tmp_path / "log").read_text()
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert child.wait(30) == 0
+    assert mark.read_text() == "asked"
+    assert child.told == [signal.SIGTERM, signal.SIGTERM]
+
+
 def test_lines_that_nobody_reads_end_nothing() -> None:
     with Path("/dev/full").open("w") as full:
         lines = Lines(full, lambda: 0.0)

@@ -23,7 +23,10 @@ from workflow.commands.look import STYLES, TABLES, Active, Ended, Look, activity
 from workflow.commands.queue_view import AskedQueue, QueueView
 from workflow.commands.shown import Lines, drawn
 from workflow.commands.watching import Watch, step_of
+from workflow.report.collect import collect
 from workflow.run.record.progress_line import seconds_left
+from workflow.run.record.waiting import waiting_words
+from workflow.study.resolved import publish_resolved
 from workflow.study.study import Study
 
 
@@ -191,6 +194,45 @@ def test_failed_prevented_refused_and_tried_again(house: House) -> None:
     write_log(study, f"{names[0]}.after-1", "10:00:00 run INFO push: the result goes to storage\n")
     house.record(names[0], "ok", attempt=2, result_number=2)
     assert [end.state for end in watch.look().ended] == ["done"]
+
+
+KEPT = (
+    "the run ended ok, and its result could not be pushed: storage is full: the result /c/x needs 9 MB, /s has 0 B free (No space left on "
+    f"device); free room or quota; {waiting_words(['local-0'])}"
+)
+
+
+def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: House) -> None:
+    study, clock = house.load(), Clock()
+    name = study.runs[0].run_id
+    watch = Watch(study=study, asked=[name], clock=clock)
+    begun = f"10:00:00 run INFO {name}: attempt 1 on local-0\n10:00:01 run INFO push: the result goes to storage\n"
+    hold(house, name)
+    failed = "push failed: storage is full: free room or quota; again in 1 s, for 1m00s more"
+    write_log(study, name, f"{begun}10:00:02 run WARNING {failed}\n")
+    look = watch.look()
+    assert (len(look.told), look.told[0].endswith(f": {failed}")) == (1, True)
+    assert look.active[0].step == failed
+    assert watch.look().told == ()
+    stream = io.StringIO()
+    Lines(stream, clock).ended(look)
+    assert failed in stream.getvalue()
+
+    (study.results_dir / "runs" / name / "lease.json").unlink()
+    write_log(study, name, f"{begun}10:01:02 run ERROR {KEPT}\n10:01:03 run INFO the end\n")
+    (end,) = watch.look().ended
+    whole = KEPT.replace("reap --push", f"reap --push --site {house.site}")
+    assert (end.state, end.reason) == ("prevented", f"storage: {whole}")
+    assert ended_line(end).endswith(
+        f"deliver it there with `slipway reap --push --site {house.site}`; else the same command trains it again; log: {end.log}"
+    )
+    found = house.json("status")["runs"][0]
+    assert (found["state"], found["status"], found["reason"]) == ("prevented", "storage", KEPT)
+    publish_resolved(study)
+    assert "8 runs: 1 prevented, 7 missing" in house("status").out
+    assert "1 prevented" in house("tables").out
+    (row,) = [row for row in collect([study.results_dir]).frame.iter_rows(named=True) if row["run_id"] == name]
+    assert (row["status"], row["status_reason"]) == ("storage", KEPT)
 
 
 def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:

@@ -530,6 +530,51 @@ def test_full_storage_is_told_as_such(world: World, tmp_path: Path) -> None:
     assert world.processes() == []
 
 
+def test_full_storage_is_waited_for_a_while_only_and_holds_nobody_up(world: World) -> None:
+    from tests.staging.disks import tmpfs
+
+    world.limits["full_s"] = 3.0
+    run_id = world.cell(step_s=0.02, measured=20)
+    (world.results / "runs").mkdir(parents=True)
+    with tmpfs(world.results / "runs" / run_id, 64 << 10):
+        process = fails_at_push(world, run_id)
+        with (world.results / "runs" / run_id / "filler").open("wb") as file, contextlib.suppress(OSError):
+            file.write(bytes(1 << 20))
+        assert process.stderr is not None
+        log = ""
+        for line in process.stderr:
+            log += line
+            if "others may use this machine" in line:
+                break
+        code, other = world.run(world.cell(step_s=0.0, measured=2, model="resnet18"))
+        assert code == 0, other
+        rest = process.stderr.read()
+        assert process.wait(30) == 18, log + rest
+        assert "a full disk is not waited for longer, the result stays on its nodes then" in log + rest
+        assert "its result waits on local-0; deliver it there with `slipway reap --push`" in rest
+        assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+    assert world.processes() == []
+
+
+def test_who_is_told_to_end_while_storage_refuses_leaves_the_result_on_the_node(world: World) -> None:
+    run_id = world.cell(step_s=0.02, measured=20)
+    process = fails_at_push(world, run_id)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    assert process.stderr is not None
+    log = ""
+    for line in process.stderr:
+        log += line
+        if "push failed" in line:
+            break
+    process.terminate()
+    rest = process.stderr.read()
+    assert process.wait(30) == 22, log + rest
+    assert rest.count("push failed") == 0
+    assert "its result waits on local-0" in rest
+    assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+    assert world.processes() == []
+
+
 def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_delivered(world: World) -> None:
     from tests.staging.disks import tmpfs
     from workflow.run.node.work_locks import sweep

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workflow.commands.log_tail import last_error
 from workflow.dag.image_file import images_file
+from workflow.run.record.log_tail import last_error
 from workflow.study.study import Study
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from base.units import and_more, counted, whole_duration
+from workflow.run.record.waiting import tells_waiting
 
 ADVICE: Final = {
     "failed": "",
     "prevented": "; it runs again with the same command",
+    "waits": "; else the same command trains it again",
     "refused": "; correct the site file or the study, then the same command runs it",
 }
 STYLES: Final = {"done": "green", "failed": "bold red", "prevented": "yellow"}
@@ -70,6 +72,8 @@ class Look:
     active: tuple[Active, ...] = ()
     ended: tuple[Ended, ...] = ()
     before: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    """What people should know at once, and did not yet."""
     queue: str = ""
     left_s: float | None = None
     queued: tuple[tuple[str, str], ...] = ()
@@ -114,7 +118,7 @@ def ended_line(ended: Ended) -> str:
     if ended.state == "done":
         return f"done: {ended.words}, in {whole_duration(ended.seconds)}{f' ({ended.reason})' if ended.reason else ''}"
     reason = ended.reason or "no reason is known"
-    advice = ADVICE["refused" if ended.refused else ended.state]
+    advice = ADVICE["refused" if ended.refused else "waits" if tells_waiting(reason) else ended.state]
     return f"{ended.state}: {ended.words}: {reason}{advice}; log: {ended.log}"
 
 

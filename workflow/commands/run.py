@@ -88,7 +88,7 @@ def _follow(child: Child, looker: Looker, view: Shown) -> int:
     said = 0
     while (code := child.wait(DRAW_S)) is None:
         for number in child.told[said:]:
-            view.say(_passed_on(number))
+            view.say(_passed_on(number, again=number in child.told[:said]))
             said += 1
         for look in looker.take():
             view.ended(look)
@@ -100,9 +100,9 @@ def _follow(child: Child, looker: Looker, view: Shown) -> int:
     return code
 
 
-def _passed_on(number: int) -> str:
-    if number == signal.SIGTERM:
-        return "told to end: runs at work are finished, no more are started; Ctrl-C ends the runs too"
+def _passed_on(number: int, *, again: bool) -> str:
+    if number == signal.SIGTERM and not again:
+        return "told to end: runs at work are finished, no more are started; a second SIGTERM, or Ctrl-C, ends the runs too"
     return f"{signal.Signals(number).name}: the runs are ended, which may take half a minute"
 
 

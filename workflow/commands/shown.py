@@ -63,6 +63,8 @@ class Lines:
 
     def ended(self, look: Look) -> None:
         """A line each."""
+        for sentence in look.told:
+            self.say(sentence)
         for one in look.ended:
             self.say(ended_line(one))
 
@@ -93,6 +95,9 @@ def _table(stream: TextIO) -> Iterator[Shown]:
                     live.update(drawn(look, age_s, console.width, console.height), refresh=True)
 
             def ended(self, look: Look) -> None:
+                for sentence in look.told:
+                    with suppress(OSError):
+                        console.print(Text(printable(sentence), style="yellow"), soft_wrap=True)
                 for one in look.ended:
                     with suppress(OSError):
                         console.print(Text(printable(ended_line(one)), style=one.style))

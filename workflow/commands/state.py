@@ -14,10 +14,12 @@ from base.errors import LeaseError, SlipwayError
 from base.jsonfile import read_content
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
-from workflow.commands.log_tail import messages
 from workflow.run.record.attempts import Found, find_record
 from workflow.run.record.believing import record_of
 from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.log_tail import messages
+from workflow.run.record.waiting import STATUS as WAITING
+from workflow.run.record.waiting import tells_waiting
 from workflow.run.storage.asked import parse_asked
 from workflow.study import paths
 from workflow.study.cell import Run
@@ -25,7 +27,7 @@ from workflow.study.study import Study
 
 STATES: Final = ("done", "failed", "prevented", "running", "queued", "missing")
 Alive = Callable[[Holder], bool | None]
-MAX_REASON: Final = 300
+MAX_REASON: Final = 2000
 MAX_LEASE: Final = 1 << 16
 
 
@@ -84,7 +86,10 @@ def state_of(results: Path, run: Run, alive: Alive = scheduler_says) -> RunState
         return RunState(run=run, state="failed", status="unreadable", reason=_short(f"{where}: {problem}"), log=str(run_dir))
     if record is None:
         log = _supervisor_log(results, run.run_id)
-        return RunState(run=run, state="missing", reason=_why_missing(log) if log or _names(run_dir) else None, log=log)
+        reason = _why_missing(log) if log or _names(run_dir) else None
+        if reason is not None and tells_waiting(reason):
+            return RunState(run=run, state="prevented", status=WAITING, reason=reason, log=log)
+        return RunState(run=run, state="missing", reason=_short(reason), log=log)
     return _from_record(run, record, run_dir, published)
 
 
@@ -140,13 +145,13 @@ def _holder(run_dir: Path, says: Alive) -> str | None:
     return f"attempt {lease.attempt}: {words}" + ("" if alive else "; whether it lives cannot be seen from here")
 
 
-def _why_missing(log: str | None) -> str | None:
+def _why_missing(log: str | None) -> str:
     """Of a run that was started: why it could not begin, else the last that is known of it."""
     said = [] if log is None else messages(Path(log))
     errors = [message for level, message in said if level == "ERROR"]
     if errors:
-        return _short(errors[-1])
-    return _short("started, and left no record" + (f"; its log ends with: {said[-1][1]}" if said else ""))
+        return errors[-1]
+    return "started, and left no record" + (f"; its log ends with: {said[-1][1]}" if said else "")
 
 
 def _supervisor_log(results: Path, run_id: str) -> str | None:

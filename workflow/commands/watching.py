@@ -18,11 +18,11 @@ from typing import Final
 from base.units import counted
 from cluster.slurm.queue import RUN, SHARD, QueuedJob, jobs_of_rule, mark_of
 from cluster.slurm.submissions import job_words
-from workflow.commands.log_tail import SHORT_BYTES, messages
 from workflow.commands.look import Active, Ended, Look
 from workflow.commands.queue_view import Queue, QueueView
 from workflow.commands.state import RunState, run_states, scheduler_says, state_of
 from workflow.dag.image_file import images_file
+from workflow.run.record.log_tail import SHORT_BYTES, messages
 from workflow.run.record.progress_line import seconds_left
 from workflow.run.storage.asked import parse_asked
 from workflow.study.cell import Run
@@ -30,7 +30,8 @@ from workflow.study.cell_words import words_of
 from workflow.study.next_command import completed
 from workflow.study.study import Study
 
-STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for")
+REFUSED: Final = ("push failed: ", "publish failed: ")
+STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for", *REFUSED)
 """What a line of a supervisor's log begins with that says what it does now."""
 SILENT_S: Final = 10.0
 """A run that nobody holds, without a record or an error, has ended when its log did not grow for so long: storage may show files late."""
@@ -46,6 +47,8 @@ class _Seen:
     changed: float = 0.0
     key: object = None
     ended: str | None = None
+    told: bool = False
+    """Whether people know that storage does not take its result."""
     active: Active | None = None
 
 
@@ -59,6 +62,7 @@ class Watch:
     clock: Callable[[], float] = time.monotonic
     queue: Queue | None = None
     _seen: dict[str, _Seen] = field(default_factory=dict)
+    _told: list[str] = field(default_factory=list)
     _took: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,6 +91,7 @@ class Watch:
         seen = {name: seen for name, seen in self._seen.items() if name not in queued}
         ends = Counter(one.ended for one in seen.values() if one.ended is not None)
         active = tuple(one.active for one in seen.values() if one.active is not None)
+        told, self._told = tuple(self._told), []
         self._width = max(self._width, sum(not run.waits for run in active))
         return Look(
             total=len(self.study.runs),
@@ -95,6 +100,7 @@ class Watch:
             prevented=ends["prevented"],
             active=active,
             ended=tuple(ended),
+            told=told,
             before=tuple(self._preparing()),
             queue=_queue(self.study, self.queue is not None),
             queued=tuple((self._words(self._runs[name]), job_words(job, time.time())) for name, job in queued.items()),
@@ -156,6 +162,9 @@ class Watch:
         step = errors[-1] if errors else step_of([message for _, message in said], run.run_id)
         if step.startswith("waiting"):
             seen.begun = now
+        if step.startswith(REFUSED) and not seen.told:
+            seen.told = True
+            self._told.append(f"{self._words(run)}: {self._whole(step)}")
         seen.active = Active(words=self._words(run), step=step, seconds=now - seen.begun)
         return None
 

@@ -28,6 +28,8 @@ from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame,
 from workflow.run.record.attempts import names
 from workflow.run.record.columns import CELL_INTS, CELL_TEXTS, MISSING, RECORD_CELL, UNREADABLE
 from workflow.run.record.reading import read_value
+from workflow.run.record.waiting import STATUS as WAITING
+from workflow.run.storage.undelivered import waiting_runs
 
 MAX_RECORDS_BYTES = 4 << 30
 _META = "slipway"
@@ -115,7 +117,18 @@ def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
         file_sha256=resolved.file_sha256,
         left_out=len(there - set(runs)),
     )
-    return source, _joined(rows, resolved)
+    frame = _joined(rows, resolved)
+    missing = frame.filter(pl.col("status") == MISSING)["run_id"]
+    return source, _with_waiting(frame, waiting_runs(directory, missing))
+
+
+def _with_waiting(frame: pl.DataFrame, waiting: Mapping[str, str]) -> pl.DataFrame:
+    """Runs without a record whose result waits on its nodes: prevented, and no word of them is missing."""
+    if not waiting:
+        return frame
+    said = pl.col("run_id").replace_strict(waiting, default=None, return_dtype=pl.String())
+    status = pl.when(said.is_not_null()).then(pl.lit(WAITING)).otherwise(pl.col("status"))
+    return frame.with_columns(status.alias("status"), pl.coalesce(said, "status_reason").alias("status_reason"))
 
 
 def _in_place(rows: pl.DataFrame) -> pl.DataFrame:

@@ -24,8 +24,10 @@ from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import build_record
 from workflow.run.record.steps_asked import StepsAsked, steps_asked
 from workflow.run.record.summary import measured_words
+from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import attempt
 from workflow.run.storage.late_record import ended_note
+from workflow.run.supervisor.again import Again
 from workflow.run.supervisor.facts import run_facts, times_of
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
@@ -44,8 +46,6 @@ GIVE_UP_S: Final = 10.0
 REQUEUE_S: Final = 30.0
 CANCELLED_PUSH_S: Final = 10.0
 LEAST_PUSH_S: Final = 10.0
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
 NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
 """Results that are made of every node's files: measurements, a checkpoint."""
 
@@ -105,6 +105,7 @@ class _Finish:
         self.loop = run.loop
         self.clock = run.clock
         self.ending: Ending = run.ending
+        self.again: Again
         self.part: str | None = None
         self.files: dict[int, list[dict[str, Any]]] = {}
         self.found: dict[str, Any] = {}
@@ -167,15 +168,15 @@ class _Finish:
     # -- push and publish
 
     def _push_and_publish(self) -> None:
-        push_until = time.monotonic() + self._push_limit_s()
+        self.again = Again(self.run, time.monotonic() + self._push_limit_s(), not not_clean(self.nodes.present()))
         pending: SlipwayError | None = None
         try:
             self.clock.enter("push")
             logger.info("push: the result goes to storage")
-            self._repeat("push", self._push, push_until)
+            self.again.repeat("push", self._push)
             self.clock.enter("release")
             self._ask(orders.Release(), said.Released, RELEASE_S)
-            self._repeat("publish", self._publish, push_until)
+            self.again.repeat("publish", self._publish)
         except LeaseError as error:
             self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
             logger.error("%s", error)
@@ -200,35 +201,17 @@ class _Finish:
         limit = self.run.limits.get("push_s")
         return float(limit) if limit is not None else max(LEAST_PUSH_S, self.run.time.deadline - time.monotonic())
 
-    def _repeat(self, what: str, step: Any, until: float) -> None:
-        """`step(seconds left)` until it succeeds or time is over. A lost lease is final. Raises the last error."""
-        pause = FIRST_PAUSE_S
-        cancels = self.run.cancels
-        while True:
-            try:
-                step(max(1.0, until - time.monotonic()))
-                return
-            except LeaseError:
-                raise
-            except SlipwayError as error:
-                left = until - time.monotonic()
-                if left < pause or self.run.cancels > cancels:
-                    raise
-                logger.warning("%s failed: %s; again in %.0f s, for %s more", what, error, pause, format_duration(left))
-            self.loop.until(lambda: self.run.cancels > cancels, pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-
     def _push(self, left_s: float) -> None:
         """Every node copies its files into the attempt's part directory; what the events say is read from there."""
         run = self.run
         self._judge_lost()
         if self.part is None:
-            self.part = run.call("push", attempt.make_part, run.run["run_dir"], run.run["attempt"], timeout_s=left_s)
+            self.part = self.again.call("push", attempt.make_part, run.run["run_dir"], run.run["attempt"], left_s=left_s)
         self.nodes.forget(said.Pushed, said.Failed)
         missing = [node for node in self.nodes.present() if node.index not in self.files]
         for node in missing:
             self.nodes.send(node, orders.Push(part=self.part, limit_s=left_s))
-        self.loop.until(lambda: all(_answered(node) for node in missing), left_s + 5)
+        self.again.wait(lambda: all(_answered(node) for node in missing), left_s + 5)
         problems = []
         for node in missing:
             pushed = node.last(said.Pushed)
@@ -243,7 +226,7 @@ class _Finish:
             raise problems[0]
         arguments = (self.part, run.run["cell"], run.work["model"]["parameters"], self._steps_asked(), run.allocation.device)
         status = self.ending.status
-        self.found = run.call("push", attempt.read_measured, *arguments, status, timeout_s=left_s)
+        self.found = self.again.call("push", attempt.read_measured, *arguments, status, left_s=left_s)
         if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
             self.ending = Ending(status="error", reason=wrong)
             logger.error("%s", wrong)
@@ -269,7 +252,7 @@ class _Finish:
     def _publish(self, left_s: float) -> None:
         files = [file for node_files in self.files.values() for file in node_files]
         arguments = (self.run.run, self.part, files, lambda: self._record(self.ending, files))
-        self.run.call("publish", attempt.publish_attempt, *arguments, timeout_s=left_s)
+        self.again.call("publish", attempt.publish_attempt, *arguments, left_s=left_s)
 
     def _record(self, ending: Ending, files: list[dict[str, Any]]) -> dict[str, Any]:
         return build_record(run_facts(self.run, self.nodes), ending, times_of(self.clock), self.found, files)
@@ -280,7 +263,8 @@ class _Finish:
         """The result stays on its nodes under pending.json, and the attempt is a prevented one. The lease stays too: it holds the attempt's
         number until the files have that name on storage, whoever starts the run meanwhile."""
         was = self.ending
-        reason = f"the run ended {was.status}, and its result could not be pushed: {error}"
+        reason = f"the run ended {was.status}, and its result could not be pushed: {'; '.join(str(error).splitlines())}"
+        reason += f"; {waiting_words([node.node.name for node in self.nodes.present()])}"
         code = type(error) if was.kind == "result" else None
         self.ending = Ending(
             status=was.status if was.kind == "prevented" else "storage",

@@ -1,0 +1,24 @@
+"""Runs whose result waits on the nodes, as their supervisors' logs tell: storage that was full took no record of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from workflow.run.record.attempts import names
+from workflow.run.record.log_tail import last_error
+from workflow.run.record.waiting import tells_waiting
+from workflow.run.storage.asked import parse_asked
+from workflow.study.paths import supervisor_log
+
+
+def waiting_runs(results: Path, runs: Iterable[str]) -> dict[str, str]:
+    """Those of `runs`, which have no record, whose result waits: the reason of each. Reads the ends of their logs."""
+    logs = {parse_asked(name.removesuffix(".log"))[0] for name in names(f"{results}/logs")}
+    found = {}
+    for run_id in runs:
+        log = supervisor_log(results, run_id) if run_id in logs else None
+        reason = None if log is None else last_error(log)
+        if reason is not None and tells_waiting(reason):
+            found[run_id] = reason
+    return found

@@ -1,0 +1,104 @@
+"""The last steps of a run, tried again where storage does not take them: until the deadline where it is away, for a minute where it is
+full, since time alone makes no room there. Whoever tells the run to end meanwhile ends this at once.
+
+The ranks have ended by then, so others may measure on this machine as soon as storage has refused for the first time.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from base.errors import LeaseError, PushError, SlipwayError, StorageFull
+from base.units import format_duration
+from workflow.run.link.calls import Call
+
+if TYPE_CHECKING:
+    from workflow.run.supervisor.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+FULL_S: Final = 60.0
+TOLD_S: Final = 10.0
+"""For what is under way when we are told to end: the scheduler kills what is left some 30 s after it has told us."""
+_FULL_WORDS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+def is_full(error: SlipwayError) -> bool:
+    """Whether it is for want of room on storage, or of quota."""
+    return isinstance(error, StorageFull) or any(words in str(error) for words in _FULL_WORDS)
+
+
+class Again:
+    """Of one run, from its push on. `measures_no_more`: nothing that it started on its nodes is left."""
+
+    def __init__(self, run: Supervisor, until: float, measures_no_more: bool) -> None:
+        self._run = run
+        self._until = until
+        self._cancels = run.cancels
+        self._may_let_others = measures_no_more
+
+    @property
+    def told(self) -> bool:
+        """Whether somebody has told us to end since we began."""
+        return self._run.cancels > self._cancels
+
+    def repeat(self, what: str, step: Callable[[float], None]) -> None:
+        """`step(seconds left)` until it succeeds or time is over. A lost lease is final. Raises the last error."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                step(max(1.0, self._until - time.monotonic()))
+                return
+            except LeaseError:
+                raise
+            except SlipwayError as error:
+                self._let_others()
+                how = self._how_long(error)
+                left = self._until - time.monotonic()
+                if left < pause or self.told:
+                    raise
+                logger.warning("%s failed: %s; again in %.0f s, for %s more%s", what, error, pause, format_duration(left), how)
+                self._run.loop.until(lambda: self.told, pause)
+                if self.told:
+                    raise
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def call(self, what: str, function: Any, *arguments: Any, left_s: float) -> Any:
+        """`function` in a child that may touch storage. Raises what it raises, StorageError when it takes too long, PushError when we are
+        told to end before it has."""
+        call = Call(self._run.loop, what, function, *arguments, timeout_s=left_s)
+        self.wait(lambda: call.finished)
+        if not call.finished:
+            call.abandon()
+            raise PushError(f"{what}: storage had not answered when this run was told to end")
+        return call.result()
+
+    def wait(self, done: Callable[[], bool], limit_s: float | None = None) -> None:
+        """Until `done()`, for a while only when we are told to end."""
+        self._run.loop.until(lambda: done() or self.told, limit_s)
+        if not done() and self.told:
+            self._run.loop.until(done, TOLD_S)
+
+    def _how_long(self, error: SlipwayError) -> str:
+        """Shorten the time where there is no room; what that means, in words."""
+        if not is_full(error):
+            return ""
+        limit_s = float(self._run.limits.get("full_s", FULL_S))
+        self._until = min(self._until, time.monotonic() + limit_s)
+        return ": a full disk is not waited for longer, the result stays on its nodes then"
+
+    def _let_others(self) -> None:
+        """Give this machine's turn back. Not the nodes of a job: what runs there next would have them to itself by its record."""
+        locks = self._run.node_locks
+        if locks is None or not self._may_let_others or not self._run.allocation.own_job:
+            return
+        locks.give()
+        self._run.node_locks = None
+        logger.info("nothing is measured any more: others may use this machine while the result waits for storage")
