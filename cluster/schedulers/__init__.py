@@ -16,6 +16,8 @@ class Scheduler(Protocol):
     """What a scheduler's module offers. Nothing here polls; what may take long runs in a child process with a limit."""
 
     NAME: str
+    TAKES_JOBS: bool
+    """Whether runs can be submitted to it: each as a job of its own, or all in one job."""
 
     def detect(self, environ: Mapping[str, str]) -> bool:
         """Whether `environ` is that of a job of this scheduler."""
@@ -38,6 +40,12 @@ class Scheduler(Protocol):
 
     def launch_environ(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment for a launch, made of ours: without what the scheduler's launcher would take for orders."""
+
+    def job_start(self, environ: Mapping[str, str]) -> str | None:
+        """Pure: the job that `environ` is of and which start of it this is, as a word for names of files; None outside of its jobs."""
+
+    def off_node(self, environ: Mapping[str, str]) -> str | None:
+        """Pure: in a job of it, why nothing is granted to this process itself, and what to type; None where it runs on a node."""
 
     def node_index(self, environ: Mapping[str, str]) -> int | None:
         """Pure: the position of this node in the allocation, for a program started by a launch whose argv does not say it."""
@@ -71,6 +79,11 @@ class Scheduler(Protocol):
 
 
 SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local, "slurm": slurm}
+
+
+def takes_jobs(name: str) -> bool:
+    """Whether runs can be submitted to the scheduler of that name; False too where it is not here yet."""
+    return name in SCHEDULERS and SCHEDULERS[name].TAKES_JOBS
 
 
 def get_scheduler(name: str) -> Scheduler:

@@ -20,6 +20,7 @@ from cluster.runtime import runtime_directory
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 NAME = "local"
+TAKES_JOBS = False
 ADDRESS = "127.0.0.1"
 INTERFACE = "lo"
 
@@ -92,6 +93,16 @@ def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Pure: as it is."""
     return dict(environ)
+
+
+def job_start(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there are no jobs
+    """There are no jobs."""
+    return None
+
+
+def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there are no jobs
+    """This machine is the node."""
+    return None
 
 
 def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it

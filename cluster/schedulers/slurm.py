@@ -30,6 +30,7 @@ from cluster.slurm.steps import srun_argv, srun_environment
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "slurm"
+TAKES_JOBS = True
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 """Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
 REFUSAL: Final = "Unable to create step"
@@ -161,6 +162,19 @@ def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Ours without Slurm's variables, but for those that name the job and its cluster."""
     return srun_environment(environ, job_environ(environ))
+
+
+def job_start(environ: Mapping[str, str]) -> str | None:
+    """The job's id and its restart count."""
+    job = environ.get(JOB_ID)
+    return f"{job}-{environ.get(RESTART_COUNT) or 0}" if job else None
+
+
+def off_node(environ: Mapping[str, str]) -> str | None:
+    """As in the shell of salloc, which stays where it was typed."""
+    if not environ.get(JOB_ID) or "SLURMD_NODENAME" in environ:
+        return None
+    return "Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`"
 
 
 def node_index(environ: Mapping[str, str]) -> int | None:

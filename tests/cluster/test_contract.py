@@ -8,7 +8,7 @@ import pytest
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster.launching import Launched
-from cluster.schedulers import SCHEDULERS, Scheduler, get_scheduler
+from cluster.schedulers import SCHEDULERS, Scheduler, get_scheduler, takes_jobs
 from cluster.types import Allocation, Holder, Launch, Node
 
 NODES = tuple(Node(name=f"node-{index}", hostname=f"h{index}", address=f"10.0.0.{index + 1}", cores=(index,)) for index in range(3))
@@ -67,3 +67,20 @@ def test_a_launch_gets_its_line_and_its_words_are_kept() -> None:
 def test_a_program_that_is_not_there_is_an_error() -> None:
     with pytest.raises(AllocationError, match="cannot be started"):
         Launched(Launch(argv=("/nowhere/srun",), nodes=(0,)), b"\n", {})
+
+
+def test_outside_of_its_jobs_it_names_none_and_has_no_advice(scheduler: Scheduler) -> None:
+    assert scheduler.job_start({}) is None
+    assert scheduler.off_node({}) is None
+
+
+def test_jobs_are_submitted_to_those_that_take_them() -> None:
+    assert {name: takes_jobs(name) for name in ("local", "slurm", "lsf")} == {"local": False, "slurm": True, "lsf": False}
+
+
+def test_a_start_of_a_slurm_job_has_a_name_of_its_own() -> None:
+    scheduler = get_scheduler("slurm")
+    assert scheduler.job_start({"SLURM_JOB_ID": "7"}) == "7-0"
+    assert scheduler.job_start({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2"}) == "7-2"
+    assert "srun --overlap" in str(scheduler.off_node({"SLURM_JOB_ID": "7"}))
+    assert scheduler.off_node({"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}) is None

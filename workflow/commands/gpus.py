@@ -11,6 +11,7 @@ from base.units import counted
 from cluster.gpus import App, Decision, Gpu, accepted, decide, query_apps, query_gpus, read_place
 from cluster.gpus.listing import short_bus
 from cluster.jobs import scheduler_of
+from cluster.schedulers import SCHEDULERS
 from workflow.commands import show
 
 
@@ -56,8 +57,8 @@ def _explain(decision: Decision, environ: Mapping[str, str]) -> None:
     show.line()
     for number, step in enumerate(decision.steps, start=1):
         show.line(f"{number}. {step}")
-    if scheduler_of(environ) == "slurm" and "SLURMD_NODENAME" not in environ:
-        show.line("Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`")
+    for why in filter(None, (scheduler.off_node(environ) for scheduler in SCHEDULERS.values())):
+        show.line(why)
 
 
 def _count(gpus: Sequence[Gpu]) -> str:

@@ -10,8 +10,9 @@ from typing import Final
 from base.errors import ConfigError
 from cluster.installation import PROFILES
 from cluster.jobs import scheduler_of
+from cluster.schedulers import takes_jobs
 from workflow.commands.run_words import Words
-from workflow.dag.execution import NODES, SLURM
+from workflow.dag.execution import NODES
 from workflow.dag.snakemake_call import snakemake_argv
 from workflow.study.site import Site
 
@@ -28,9 +29,9 @@ A_JOB_FAILED: Final = "At least one job did not complete successfully."
 
 def profile_name(site: Site, environ: Mapping[str, str]) -> str:
     """The profile that fits the site and the place we are at."""
-    if site.scheduler != SLURM:
+    if not takes_jobs(site.scheduler):
         return site.scheduler
-    return ALLOCATION if scheduler_of(environ) == SLURM else SLURM
+    return ALLOCATION if scheduler_of(environ) == site.scheduler else site.scheduler
 
 
 def profile_path(name: str) -> str:

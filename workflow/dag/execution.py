@@ -8,13 +8,15 @@ from typing import Any, Final, Literal
 
 from base.errors import ConfigError
 from cluster.jobs import scheduler_of
-from cluster.slurm.environ import JOB_ID, RESTART_COUNT
+from cluster.schedulers import SCHEDULERS, takes_jobs
 from workflow.study.cell import Run
 from workflow.study.site import Site
 
 Way = Literal["local", "jobs", "allocation"]
 NODES: Final = "nodes"
 SLURM: Final = "slurm"
+NO_JOB: Final = "0-0"
+"""In the place of a job's name, where none is known."""
 PROFILES: Final[Mapping[Way, str]] = {"local": "profiles/local", "jobs": "profiles/slurm", "allocation": "profiles/slurm-allocation"}
 
 
@@ -40,7 +42,7 @@ def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], main: bool, en
         return Mode(way="jobs", main=main)
     if NODES in limits:
         limit = limits[NODES]
-        job = f"{environ.get(JOB_ID, 0)}-{environ.get(RESTART_COUNT, 0)}"
+        job = next((start for scheduler in SCHEDULERS.values() if (start := scheduler.job_start(environ))), NO_JOB)
         return Mode(way="allocation", nodes=int(getattr(limit, "value", limit)), main=main, job=job)  # Snakemake's own values have a .value
     return Mode(main=main)
 
@@ -59,12 +61,12 @@ def refuse_wrong_executor(way: Way, executor: str) -> None:
 def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
     """Raise ConfigError when Snakemake would run the study in a way that the site's scheduler does not offer here."""
     said = f"{PROFILES[way]} {_does(way)}, and the site {site.name!r} says scheduler: {site.scheduler}"
-    if site.scheduler != SLURM:
+    if not takes_jobs(site.scheduler):
         if way != "local":
             fits = "`slipway run STUDY` takes the profile that fits"
             raise ConfigError(f"{said}; {fits}; or choose a site with scheduler: slurm (--site NAME)")
         return
-    inside = scheduler_of(environ) == SLURM
+    inside = scheduler_of(environ) == site.scheduler
     if way == "local":
         ways = (
             "this is inside a job: use `slipway run STUDY`, whose runs share its nodes"
