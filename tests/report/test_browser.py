@@ -187,6 +187,46 @@ def test_the_page_is_printed_whole_and_light(opened: Browser) -> None:
 
 
 @chromium
+def test_paper_has_the_heads_of_the_runs_on_each_page_and_breaks_no_word(opened: Browser) -> None:
+    opened.call("Emulation.setEmulatedMedia", media="print")
+    resize(opened, 1030)
+    heads = """[...document.querySelectorAll('#all-runs thead th')].map((e) => [getComputedStyle(e, '::before').content,
+      [...e.querySelectorAll('button')].filter((button) => getComputedStyle(button).display !== 'none').length])"""
+    shown = opened.evaluate(heads)
+    assert [title for title, _ in shown][3:5] == ['"Processes"', '"End"'], "text is repeated on each page, and buttons are not"
+    assert {buttons for _, buttons in shown} == {0}
+    broken = """[...document.querySelectorAll('#table-times :is(th, td):not(.wrap)')].filter((e) =>
+      getComputedStyle(e).overflowWrap !== 'normal' || e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent)"""
+    assert opened.evaluate(broken) == []
+    place = "(name) => document.querySelector(name).getBoundingClientRect().top"
+    assert opened.evaluate(f"({place})('#table-speedup') < ({place})('#speedup .plots')"), "the first page has room for the table"
+
+
+@chromium
+def test_a_narrow_screen_shows_numbers_of_the_speed_up_first(opened: Browser) -> None:
+    resize(opened, 500)
+    ends = "[...document.querySelectorAll('#table-speedup tbody tr:first-child td.number')].map((e) => e.getBoundingClientRect().right)"
+    assert max(opened.evaluate(ends)) <= 500
+    first = "[...document.querySelectorAll('#table-speedup tbody tr:first-child td')].find((e) => e.offsetWidth).textContent"
+    assert opened.evaluate(first) == "lenet, weak, 32 each"
+
+
+@chromium
+@pytest.mark.parametrize("place", ["#mark-short", "#failure-1"])
+def test_what_a_link_leads_to_is_visible_in_the_runs(report: Path, tmp_path: Path, place: str) -> None:
+    assert CHROMIUM is not None
+    with browser(CHROMIUM, tmp_path) as page:
+        resize(page, 1400)
+        page.open(f"{report.as_uri()}{place}")
+        box = "(() => { const r = document.querySelector('%s').getBoundingClientRect(); return [r.left, r.right, r.top, r.bottom] })()"
+        head = page.evaluate(box % "#all-runs thead")
+        for column in (5, 9):
+            left, right, top, bottom = page.evaluate(box % f"#all-runs tbody tr:first-child td:nth-child({column})")
+            assert 0 <= left < right <= 1400
+            assert head[3] - 1 <= top < bottom <= 900, "it is below the head, and not behind it"
+
+
+@chromium
 def test_headings_are_in_order_and_heads_of_tables_say_of_what(opened: Browser) -> None:
     levels = opened.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map((e) => Number(e.tagName[1]))")
     assert levels[0] == 1

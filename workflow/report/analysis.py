@@ -83,6 +83,11 @@ class Analysis:
         return tuple(dict.fromkeys(("model", *varying(self.cells))))
 
     @cached_property
+    def cell_names(self) -> tuple[str, ...]:
+        """The model, and what else tells all cells apart, measured or not."""
+        return tuple(dict.fromkeys(("model", *telling(self.cells))))
+
+    @cached_property
     def label_names(self) -> tuple[str, ...]:
         """The model, and what else tells the lines of the plots apart: keys in which cells that were not measured differ are no part."""
         return tuple(dict.fromkeys(("model", *telling([cell for cell in self.cells if cell.num_measured]))))

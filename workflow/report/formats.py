@@ -105,12 +105,18 @@ def html_table(table: Table, most_rows: int | None = None, places: Container[str
     if not rows:
         return f'<p class="empty"><strong>{title}.</strong> {html.escape(table.empty)}</p>'
     letters = table.letters()
-    heads = "".join(f'<th scope="col"{_class(column)}>{html.escape(column.title)}</th>' for column in columns)
+    folds = sum(column in table.columns[: table.folds] for column in columns)
+    heads = "".join(
+        f'<th scope="col"{_class(column, fold=index < folds)}>{html.escape(column.title)}</th>' for index, column in enumerate(columns)
+    )
+    heads = f'<th scope="col" class="folded">Which</th>{heads}' if folds else heads
     marks = _once(lambda found: _sup(_sorted(found, letters)))
-    cells = [(_class(column), _class(column, muted=True)) for column in columns]
+    cells = [tuple(_class(column, muted=muted, fold=index < folds) for muted in (False, True)) for index, column in enumerate(columns)]
     leads = _linked(table, most_rows, places) if table.leads and places else repeat(repeat(""))
     body = "\n".join(
-        "<tr>" + "".join([_td(names, value, marks, lead) for names, value, lead in zip(cells, row, row_leads, strict=False)]) + "</tr>"
+        f"<tr>{_folded(columns[:folds], row[:folds])}"
+        + "".join([_td(names, value, marks, lead) for names, value, lead in zip(cells, row, row_leads, strict=False)])
+        + "</tr>"
         for row, row_leads in zip(rows, leads, strict=False)
     )
     more = f'<p class="note">{html.escape(left)}</p>' if left else ""
@@ -152,12 +158,19 @@ def _linked(table: Table, most_rows: int | None, places: Container[str]) -> Iter
         yield found
 
 
+def _folded(columns: Sequence[Column], values: Sequence[Value]) -> str:
+    """The first values of a row in one, for a narrow screen; a bare number with the title of its column."""
+    texts = [(column.title.lower(), value.text) for column, value in zip(columns, values, strict=True) if value.text]
+    words = [f"{title} {text}" if text[:1].isdecimal() and " " not in text else text for title, text in texts]
+    return f'<td class="folded">{html.escape(", ".join(words))}</td>' if values else ""
+
+
 def _note(mark: str, letter: str, said: str, places: Container[str]) -> str:
     sentence = html.escape(said)
     return f"<li><sup>{letter}</sup> " + (f'<a href="#mark-{mark}">{sentence}</a>' if f"mark-{mark}" in places else sentence) + "</li>"
 
 
-def _td(names: tuple[str, str], value: Value, marks: Callable[[frozenset[str]], str], lead: str) -> str:
+def _td(names: Sequence[str], value: Value, marks: Callable[[frozenset[str]], str], lead: str) -> str:
     text = value.text
     muted = value.muted and text not in ("", NONE)
     linked = f"{lead}{_html(text)}</a>" if lead else _html(text)
@@ -168,8 +181,8 @@ def _sup(letters: Sequence[str]) -> str:
     return f"<sup>{' '.join(letters)}</sup>" if letters else ""
 
 
-def _class(column: Column, muted: bool = False) -> str:
-    names = [name for name, on in {"number": column.number, "wrap": column.wrap, "reason": muted}.items() if on]
+def _class(column: Column, *, muted: bool = False, fold: bool = False) -> str:
+    names = [name for name, on in {"number": column.number, "wrap": column.wrap, "reason": muted, "fold": fold}.items() if on]
     return f' class="{" ".join(names)}"' if names else ""
 
 

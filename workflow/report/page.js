@@ -72,10 +72,12 @@
     draw();
     if (place) region.focus({ preventScroll: true });
     if (place) document.getElementById("runs").scrollIntoView();
+    if (place) region.scrollTop = 0; // the browser has gone to the first row, below the head
     if (wanted === filter.id) filter.focus();
   };
 
   for (const head of heads.filter((one) => one.dataset.sort !== "plain")) {
+    head.dataset.title = head.textContent; // for paper, where the browser repeats no button on the next page
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);

@@ -62,7 +62,16 @@ figcaption, .note {{ color: var(--muted); font-size: .87rem; max-width: 105ch; m
   box-shadow: 0 2px var(--muted); }}
 .tall tbody th {{ font-weight: 400; }}
 .tall :is(:nth-child(4), :nth-child(6), :nth-child(7), :nth-child(8)):is(td, th) {{ text-align: right; }}
-.tall :is(td:nth-child(9), td:nth-child(10)) {{ white-space: normal; min-width: 9rem; }}
+.tall td:nth-child(9) {{ white-space: normal; min-width: 8rem; }}
+.tall td:nth-child(10) {{ white-space: normal; min-width: 4rem; }}
+.tall :is(th, td) {{ padding: .34rem .45rem; }}
+.tall tbody th {{ white-space: normal; min-width: 11rem; }}
+.tall td:nth-child(3) {{ white-space: normal; min-width: 10rem; }}
+.tall td:nth-child(2) {{ white-space: normal; min-width: 6rem; }}
+.tall thead th {{ white-space: normal; }}
+.tall th button {{ white-space: normal; }}
+#table-speedup td.number {{ white-space: normal; min-width: 6.5rem; }}
+.folded {{ display: none; }}
 #table-failures td:last-child {{ min-width: 20rem; }}
 tr:has(:target) {{ background: var(--raised); }}
 .tools {{ display: flex; flex-wrap: wrap; gap: .4rem .8rem; align-items: center; margin: .8rem 0; }}
@@ -84,7 +93,7 @@ thead th {{ border-bottom: 2px solid var(--muted); font-weight: 600; vertical-al
 tbody tr:hover {{ background: var(--raised); }}
 .number {{ text-align: right; }}
 .reason {{ color: var(--bad); }}
-td sup {{ color: var(--muted); margin-left: .15em; font-size: .72em; line-height: 0; }}
+td sup {{ color: var(--muted); margin-left: .15em; font-size: .72em; line-height: 0; white-space: nowrap; }}
 td.wrap {{ white-space: pre-line; overflow-wrap: anywhere; min-width: 11rem; max-width: 30rem; }}
 .notes {{ list-style: none; padding: 0; margin: .3rem 0 0; color: var(--muted); font-size: .87rem; }}
 .notes sup {{ font-weight: 600; }}
@@ -109,22 +118,41 @@ footer {{ margin-top: 3rem; color: var(--muted); font-size: .87rem; border-top: 
   dl {{ grid-template-columns: 1fr; gap: 0; }}
   dd {{ margin: 0 0 .5rem 1rem; }}
   .plot {{ padding: .4rem; }}
+  #table-speedup table {{ font-size: .8rem; }}
+  #table-speedup :is(th, td) {{ padding: .3rem .25rem; }}
+  #table-speedup td.number {{ min-width: 4.6rem; }}
+  .fold {{ display: none; }}
+  .folded {{ display: table-cell; white-space: normal; min-width: 6rem; max-width: 9rem; }}
 }}
 @media print {{
   :root {{ color-scheme: light; --ink: #000000; --muted: #444c56; --grid: #c4cad1; --paper: #ffffff; --raised: #ffffff; --accent: #0f6cbd;
     --bad: #b42318; --good: #11734f; }}
   @page {{ size: landscape; margin: 12mm; }}
   body {{ font-size: 9.5pt; }}
+  h1 {{ font-size: 1.5rem; margin: 0; }}
+  h2 {{ margin-top: 1.2rem; }}
+  p {{ margin: .3rem 0; max-width: 130ch; }}
+  figcaption, .note {{ max-width: none; }}
+  .tiles {{ margin: .6rem 0; }}
+  .tiles li {{ padding: .3rem .7rem; }}
+  .tiles b {{ font-size: 1.2rem; }}
+  #speedup {{ display: flex; flex-direction: column; }}
+  #speedup .plots {{ order: 1; }}
   main {{ max-width: none; padding: 0; }}
   nav, .skip, .tools, .tools[hidden], button#runs-more {{ display: none; }}
-  th button::after {{ content: none; }}
+  th[data-title] button {{ display: none; }}
+  th[data-title]::before {{ content: attr(data-title); }}
+  .fold:is(th, td) {{ display: table-cell; }}
+  .folded:is(th, td) {{ display: none; }}
   .scroll, .tall, pre {{ overflow: visible; max-height: none; }}
   .tall thead th {{ position: static; box-shadow: none; border-bottom: 2px solid var(--muted); }}
   table {{ font-size: 7pt; }}
-  :is(table, .tall, #table-failures, #all-runs) :is(th, td):nth-child(n) {{ padding: .15rem .4rem; white-space: normal; min-width: 0;
-    overflow-wrap: anywhere; }}
-  #all-runs thead th:nth-child(n) {{ overflow-wrap: normal; }}
+  :is(table, .tall, #table-failures, #all-runs) :is(th, td):nth-child(n) {{ padding: .15rem .4rem; white-space: normal; min-width: 0; }}
+  #table-times table {{ font-size: 5.8pt; }}
+  #table-times :is(th, td):nth-child(n) {{ padding: .12rem .2rem; }}
   table td.wrap {{ white-space: pre-line; }}
+  #all-runs tbody :is(th, td):nth-child(n) {{ overflow-wrap: anywhere; }}
+  #all-runs tbody :is(td:nth-child(2), td:nth-child(5), td:nth-child(9)) {{ overflow-wrap: normal; }}
   pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
   thead {{ display: table-header-group; }}
   tr, .plot, .tiles li {{ break-inside: avoid; }}

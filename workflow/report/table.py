@@ -54,6 +54,8 @@ class Table:
     leads: tuple[tuple[str, ...], ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Mark -> what is said of it beside its own sentence, of this study."""
+    folds: int = 0
+    """So many of the first columns, which tell the rows apart, stand in one on a narrow screen."""
 
     def __post_init__(self) -> None:
         if wrong := [index for index, row in enumerate(self.rows) if len(row) != len(self.columns)]:

@@ -77,6 +77,7 @@ def speedup(analysis: Analysis) -> Table:
         rows=tuple(rows),
         leads=tuple(leads),
         reasons=analysis.reasons,
+        folds=len(keys) + 2,
     )
 
 

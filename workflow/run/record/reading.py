@@ -231,9 +231,9 @@ def _check(row: Sequence[Any], num_nodes: int) -> None:
     start, end = (_MOMENT.fullmatch(text) for text in _of(row, "start", "end"))
     if start is None or end is None or (start[2] == end[2] and start[1] > end[1]):
         raise NotBelieved(f"its time is from {shown(row[_AT['start']])} to {shown(row[_AT['end']])}")
-    digest = row[_AT["dataset_digest"]]
-    if digest is not None and not _DIGEST.fullmatch(digest):
-        raise NotBelieved(f"dataset.digest: found {shown(digest)}, expected 64 hex digits")
+    for name, digest in zip(("dataset.digest", "seal"), _of(row, "dataset_digest", "seal"), strict=True):
+        if digest is not None and not _DIGEST.fullmatch(digest):
+            raise NotBelieved(f"{name}: found {shown(digest)}, expected 64 hex digits")
     if row[_AT["step_n"]] is not None:
         _check_steps(row)
 
