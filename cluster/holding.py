@@ -1,4 +1,4 @@
-"""Describe a process of this machine as a holder: which process it is, of which job, and of which start of that job."""
+"""Describe a process as a holder (which process, of which job and of which start of it), and tell whether that process still lives."""
 
 from __future__ import annotations
 
@@ -25,3 +25,20 @@ def holder_of(pid: int, scheduler: str, job_id: str, restart_count: int) -> Hold
         pid_namespace=processes.pid_namespace(),
         machine=processes.machine(),
     )
+
+
+def lives(pid: int, start: int | None, boot_id: str | None, pid_namespace: str | None, *, same_machine: bool) -> bool | None:
+    """Whether a process still runs, by what it noted of itself; what it did not note, or earlier versions did not, counts as equal.
+
+    None where that cannot be seen from here: it is of another pid namespace, or of another boot of what is not known to be `same_machine`.
+    """
+    if boot_id not in (None, processes.boot_id()):
+        return False if same_machine else None
+    if pid_namespace not in (None, processes.pid_namespace()):
+        return None
+    return processes.is_alive(pid, start)
+
+
+def holder_lives(holder: Holder, *, same_machine: bool) -> bool | None:
+    """The same of a holder's process."""
+    return lives(holder.pid, holder.pid_start, holder.boot_id, holder.pid_namespace, same_machine=same_machine)

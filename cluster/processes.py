@@ -62,10 +62,10 @@ def state_of(pid: int) -> ProcessState | None:
         return None
 
 
-def is_alive(pid: int, start: int) -> bool:
-    """Whether the process of that pid and start time still runs; a zombie does not."""
+def is_alive(pid: int, start: int | None) -> bool:
+    """Whether the process of that pid and start time (None: of any) still runs; a zombie does not."""
     state = state_of(pid)
-    return _is_hidden(pid) if state is None else state.start == start and state.state not in "ZX"
+    return _is_hidden(pid) if state is None else start in (None, state.start) and state.state not in "ZX"
 
 
 def _is_hidden(pid: int) -> bool:

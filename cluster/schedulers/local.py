@@ -14,6 +14,7 @@ from pathlib import Path
 from base.errors import AllocationError, UnsupportedRequest
 from cluster import processes
 from cluster.gpus import Gpu, granted_gpus, query_gpus, split_gpus
+from cluster.holding import holder_lives
 from cluster.jobs import scheduler_of
 from cluster.machine import Topology, read_topology, usable_cores
 from cluster.runtime import runtime_directory
@@ -122,12 +123,8 @@ def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int
 
 def holder_alive(holder: Holder) -> bool | None:
     """By pid, start time and boot, where we can see its processes; a holder on another machine is unknown, also on one of our name."""
-    if holder.boot_id != processes.boot_id():
-        same = holder.host == os.uname().nodename and holder.machine in (None, processes.machine())
-        return False if same else None
-    if holder.pid_namespace != processes.pid_namespace():
-        return None
-    return processes.is_alive(holder.pid, holder.pid_start)
+    same_machine = holder.host == os.uname().nodename and holder.machine in (None, processes.machine())
+    return holder_lives(holder, same_machine=same_machine)
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:  # noqa: ARG001 - nobody is asked

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from base.errors import SchedulerOutputError
-from cluster import processes
+from cluster.holding import holder_lives
 from cluster.slurm.environ import JOB_ID, RESTART_COUNT, job_environ
 from cluster.slurm.fate import is_running
 from cluster.slurm.query import Jobs
@@ -34,10 +34,9 @@ def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | Non
 def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: Jobs) -> bool | None:
     if holder.job_id == ours[0] and holder.restart_count < ours[1]:
         return False
-    if _is_in_sight(holder) and not processes.is_alive(holder.pid, holder.pid_start):
-        return False
-    if holder.job_id == ours[0] and holder.restart_count == ours[1]:
-        return True if _is_in_sight(holder) else None
+    alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None
+    if alive is False or (holder.job_id, holder.restart_count) == ours:
+        return alive
     try:
         info = jobs.info(holder.job_id)
     except SchedulerOutputError:
@@ -48,8 +47,3 @@ def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: Jobs) -> b
 def describe_holder(holder: Holder) -> str:
     """Pure: who holds a run, and how to end that."""
     return f"Slurm job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `scancel {holder.job_id}`"
-
-
-def _is_in_sight(holder: Holder) -> bool:
-    here_ = (os.uname().nodename, processes.boot_id(), processes.pid_namespace())
-    return (holder.host, holder.boot_id, holder.pid_namespace) == here_

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from base.publish import publish_directory, remove_tree
-from data_prep.cache.holder import start_time
+from data_prep.cache.holder import this_process
 from data_prep.cache.layout import Cache, part_of
 from data_prep.manifest import DATA_NAME, FILE_NAME, Shard
 from data_prep.staging import journal
@@ -28,7 +28,8 @@ class Part:
     def __init__(self, cache: Cache, source: Source, locked: bool) -> None:
         self.source = source
         common = part_of(cache, source.name)
-        own = common.parent / f"{common.name}-{os.getpid()}-{start_time(os.getpid())}"
+        me = this_process()
+        own = common.parent / f"{common.name}-{me['pid']}-{me['start_time']}"
         self.path = common if locked and _is_free(common) else own
         self.path.mkdir(exist_ok=True)
         self.path.chmod(0o2750 if cache.shared else 0o700)

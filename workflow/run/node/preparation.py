@@ -13,7 +13,7 @@ import msgspec
 
 from base.challenge import derived
 from base.errors import DigestMismatch, SlipwayError
-from cluster import processes
+from cluster.holding import holder_of
 from cluster.types import ForeignUse
 from containers.engines.bare import NAME as BARE
 from containers.spec import CHECKPOINT
@@ -65,18 +65,11 @@ class Preparation:
 
     def stage(self) -> None:
         """Bring the dataset here, under a lease that names this process."""
-        state = processes.state_of(os.getpid())
-        self._holder = {
-            "run_id": self.plan.run_id,
-            "pid": os.getpid(),
-            "start_time": state.start if state else None,
-            "boot_id": processes.boot_id(),
-            "pid_namespace": processes.pid_namespace(),
-            "uid": os.geteuid(),
-            "job_id": self.allocation.job_id,
-            "scheduler": self.allocation.scheduler,
-        }
-        plan = self.plan
+        from data_prep.cache.holder import as_user
+
+        plan, allocation = self.plan, self.allocation
+        holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
+        self._holder = as_user(holder, plan.run_id)
         argv = stage_argv(sys.executable, plan.source, plan.cache, self._holder, plan.cache_max_bytes, plan.bytes_per_s)
         argv += group_argv(plan.group) + check_argv(plan.cache_check_s)
         nodes = len(self.allocation.nodes)
