@@ -14,8 +14,9 @@ from array import array
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
+from base.handshake import NoProof
 from cluster.preflight.schedule import LANE, REACH_S, RING_S, chunk_lanes, partner, rounds, tournament_s
-from cluster.preflight.wire import NoProof, Wire, cut, patiently, receive
+from cluster.preflight.wire import Wire, cut, patiently, receive
 
 BLOCK: Final = 1 << 18
 HEADER: Final = struct.Struct("<II")

@@ -15,21 +15,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from base.challenge import new_challenge, proof, proves
+from base.handshake import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, NoProof
 from base.strangers import REST_S, NoRoom, Strangers, listen, newcomers
 
-HELLO: Final = struct.Struct("<I16s64s64s")
-"""Who is there, what for, its challenge, its proof."""
-HEX: Final = 64
 HANDSHAKE_S: Final = 3.0
 AGAIN_S: Final = 2.0
 """How long who is turned away comes again."""
 FIRST_PAUSE_S: Final = 0.02
 _T = TypeVar("_T")
-
-
-class NoProof(Exception):
-    """The other end does not know the token, or is another node than it should be."""
 
 
 class Wire:
@@ -90,14 +83,16 @@ class Wire:
 
     async def _let_in(self, connection: socket.socket) -> tuple[int, str]:
         loop = asyncio.get_running_loop()
-        challenge = new_challenge()
-        await loop.sock_sendall(connection, challenge.encode())
-        peer, purpose, theirs, said = parse_hello(await receive(connection, HELLO.size))
-        if peer >= self.nodes or not proves(self._token, _role(purpose, peer, self.index), challenge, said):
-            raise NoProof
-        answer = proof(self._token, _role(purpose, self.index, peer), theirs)
-        await loop.sock_sendall(connection, answer.encode())
+        handshake = self._handshake()
+        await loop.sock_sendall(connection, handshake.greeting())
+        peer, purpose, welcome = handshake.check_answer(await receive(connection, ANSWER_BYTES))
+        if peer >= self.nodes:
+            raise NoProof(f"there is no node {peer}")
+        await loop.sock_sendall(connection, welcome)
         return peer, purpose
+
+    def _handshake(self) -> Handshake:
+        return Handshake(self._token, "preflight", self.index)
 
     def _expected(self, peer: int, purpose: str) -> asyncio.Future[socket.socket]:
         return self._arrived.setdefault((peer, purpose), asyncio.get_running_loop().create_future())
@@ -135,13 +130,9 @@ class Wire:
     async def introduce(self, connection: socket.socket, peer: int, purpose: str) -> None:
         """Say who we are, and hear that it is `peer`. Raises OSError, EOFError, NoProof."""
         loop = asyncio.get_running_loop()
-        challenge = (await receive(connection, HEX)).decode("latin-1")
-        own = new_challenge()
-        said = proof(self._token, _role(purpose, self.index, peer), challenge)
-        await loop.sock_sendall(connection, HELLO.pack(self.index, purpose.encode(), own.encode(), said.encode()))
-        answer = (await receive(connection, HEX)).decode("latin-1")
-        if not proves(self._token, _role(purpose, peer, self.index), own, answer):
-            raise NoProof
+        handshake = self._handshake()
+        await loop.sock_sendall(connection, handshake.answer(await receive(connection, GREETING_BYTES), peer, purpose))
+        handshake.check_welcome(await receive(connection, WELCOME_BYTES), peer, purpose)
 
     def close(self) -> None:
         """Nobody comes in any more."""
@@ -152,13 +143,6 @@ class Wire:
         for future in self._arrived.values():
             if future.done() and not future.cancelled():
                 future.result().close()
-
-
-def parse_hello(hello: bytes | bytearray) -> tuple[int, str, str, str]:
-    """Pure: node, purpose, challenge and proof of HELLO.size bytes, whatever they are."""
-    peer, *words = HELLO.unpack(hello)
-    purpose, challenge, said = (word.decode("latin-1") for word in words)
-    return peer, purpose.rstrip("\0"), challenge, said
 
 
 async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
@@ -172,10 +156,6 @@ async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
                 raise
         await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
         pause_s *= 2
-
-
-def _role(purpose: str, speaker: int, listener: int) -> str:
-    return f"preflight {purpose} {speaker} to {listener}"
 
 
 def _prepare(connection: socket.socket) -> None:

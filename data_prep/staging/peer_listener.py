@@ -14,10 +14,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from base.handshake import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, NoProof
 from base.strangers import NoRoom, Refusals, Strangers, listen, newcomers
 from data_prep.staging.connection import Connection
 from data_prep.staging.peer_group import PeerGroup
-from data_prep.staging.wire import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, HungUp, PeerError
+from data_prep.staging.wire import HungUp, PeerError
 
 if TYPE_CHECKING:
     from data_prep.staging.exchange import Exchange
@@ -85,7 +86,7 @@ class PeerListener:
             self._dismiss(oldest, "too many wait, and it was the oldest")
 
     def _answered(self, stranger: _Stranger, answer: bytes) -> None:
-        index, welcome = stranger.handshake.check_answer(answer)
+        index, _, welcome = stranger.handshake.check_answer(answer)
         if not self._exchange.may_come(index):
             raise PeerError(f"node {index} is not expected")
         stranger.peer.say(welcome)
@@ -123,7 +124,7 @@ class PeerListener:
     # -- both
 
     def _handshake(self) -> Handshake:
-        return Handshake(self._peer_group.token, self._digest, self._peer_group.index)
+        return Handshake(self._peer_group.token, f"chunks {self._digest}", self._peer_group.index)
 
     def _waits(self, stranger: _Stranger) -> bool:
         return stranger in self._strangers or stranger in self._called
@@ -136,7 +137,7 @@ class PeerListener:
         """Whatever comes here is a stranger's, and so is every error of it."""
         try:
             stranger.peer.receive()
-        except PeerError as error:
+        except (PeerError, NoProof) as error:
             self._dismiss(stranger, str(error), again=isinstance(error, HungUp))
             return
         self._flush(stranger)

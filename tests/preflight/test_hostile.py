@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import random
 import socket
+import struct
 
 import pytest
 
 from base.challenge import new_challenge
-from cluster.preflight.wire import HELLO, NoProof, Wire, receive
+from base.handshake import Handshake, NoProof
+from cluster.preflight.wire import Wire, receive
 from tests.hostile import changed_bytes
 
 pytestmark = pytest.mark.slow
@@ -37,7 +39,7 @@ def test_no_words_disturb_the_listener(count: int) -> None:
         for _ in range(count):
             with socket.create_connection(("127.0.0.1", far.port)) as stranger:
                 stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                hello = HELLO.pack(chance.choice((0, 1, 2**32 - 1)), b"ring 0", new_challenge().encode(), b"0" * 64)
+                hello = struct.pack("!I16s64s64s", chance.choice((0, 1, 2**32 - 1)), b"ring 0", b"0" * 64, new_challenge().encode())
                 with contextlib.suppress(OSError):
                     stranger.sendall(changed_bytes(hello, chance))
                 await asyncio.sleep(0)
@@ -67,7 +69,7 @@ def test_no_words_of_a_listener_disturb_who_dials(count: int) -> None:
                     stranger, _ = await loop.sock_accept(listener)
                     stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                     with stranger, contextlib.suppress(OSError, TimeoutError):
-                        await loop.sock_sendall(stranger, changed_bytes(new_challenge().encode(), chance))
+                        await loop.sock_sendall(stranger, changed_bytes(Handshake(TOKEN, "preflight", 0).greeting(), chance))
                         async with asyncio.timeout(0.02):
                             await loop.sock_recv(stranger, 200)
                         await loop.sock_sendall(stranger, changed_bytes(new_challenge().encode(), chance))

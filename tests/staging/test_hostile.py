@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from base.handshake import ANSWER_BYTES, GREETING_BYTES, Handshake
 from data_prep.manifest import Shard, parse_manifest
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.peer_group import Others, PeerGroup
 from data_prep.staging.table import ChunkTable
-from data_prep.staging.wire import ANSWER_BYTES, BEAT, CHUNK, GREETING_BYTES, HAVE, KINDS, MISS, WANT, Handshake, frame, have_frames
+from data_prep.staging.wire import BEAT, CHUNK, HAVE, KINDS, MISS, WANT, frame, have_frames
 from tests.hostile import changed_bytes
 from tests.reader.small import random_dataset
 
@@ -75,7 +76,7 @@ def knock(address: tuple[str, int]) -> Iterator[socket.socket]:
 
 
 def come_in(node: Node, connection: socket.socket, index: int) -> None:
-    handshake = Handshake(TOKEN, "digest", index)
+    handshake = Handshake(TOKEN, "chunks digest", index)
     node.turns(2)
     connection.sendall(handshake.answer(connection.recv(GREETING_BYTES, socket.MSG_WAITALL), 0))
     node.turns(3)
@@ -153,7 +154,7 @@ def test_no_words_of_a_listener_disturb_who_connects(source: Path, count: int) -
                 connection, _ = listener.accept()
                 with connection, contextlib.suppress(OSError):
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                    connection.sendall(changed_bytes(Handshake(TOKEN, "digest", index).greeting(), chance))
+                    connection.sendall(changed_bytes(Handshake(TOKEN, "chunks digest", index).greeting(), chance))
                     node.turns(2)
                     connection.sendall(changed_bytes(b"0" * 64, chance))
                     node.turns(2)

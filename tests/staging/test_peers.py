@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from base.handshake import ANSWER_BYTES, GREETING_BYTES, Handshake
 from data_prep.cache.layout import open_cache, part_of
 from data_prep.manifest import digest_of, parse_manifest
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.table import ChunkTable
-from data_prep.staging.wire import ANSWER_BYTES, BEAT, CHUNK, GREETING_BYTES, HAVE, HEAD, WANT, Handshake, frame, have_frames, have_text
+from data_prep.staging.wire import BEAT, CHUNK, HAVE, HEAD, WANT, frame, have_frames, have_text
 from tests.reader.small import random_dataset
 from tests.staging.crew import TOKEN, crew
 from tests.staging.test_stage import Stopped, contents, stop_after
@@ -242,9 +243,9 @@ class Liar:
     def greet(self, me: int, chunks: Sequence[int] | None = None) -> socket.socket:
         connection, _ = self.listener.accept()
         connection.settimeout(30)
-        handshake = Handshake(TOKEN, self.digest, me)
+        handshake = Handshake(TOKEN, f"chunks {self.digest}", me)
         connection.sendall(handshake.greeting())
-        _, welcome = handshake.check_answer(exactly(connection, ANSWER_BYTES))
+        _, _, welcome = handshake.check_answer(exactly(connection, ANSWER_BYTES))
         connection.sendall(welcome + have_frames(list(chunks or range(self.table.num_chunks))))
         return connection
 
@@ -299,7 +300,7 @@ def test_a_node_that_is_turned_away_comes_again(source: Path, caches: list[Path]
         stagers.meet(replace={1: ("127.0.0.1", crowded.port, "all")}, appointed=[])
         crowded.listener.accept()[0].close()
         connection, _ = crowded.listener.accept()
-        connection.sendall(Handshake(TOKEN, crowded.digest, 1).greeting())
+        connection.sendall(Handshake(TOKEN, f"chunks {crowded.digest}", 1).greeting())
         exactly(connection, ANSWER_BYTES)
         connection.close()
         with crowded.greet(1) as connection:

@@ -11,7 +11,7 @@ from data_prep.staging.connection import Connection, Piece
 from data_prep.staging.shares import NOBODY, owners_of
 from data_prep.staging.swarm import Swarm
 from data_prep.staging.table import pack, unpack
-from data_prep.staging.wire import Handshake, PeerError, frame, have_frames, have_text, parse_have, parse_have_text
+from data_prep.staging.wire import PeerError, frame, have_frames, have_text, parse_have, parse_have_text
 from workflow.run.supervisor.staging import pick_readers
 
 
@@ -111,20 +111,6 @@ def test_counts_stay_right_whatever_happens(num_chunks: int, rng: random.Random)
         assert swarm.missing == num_chunks - sum(swarm.have)
         late = moment - 5.0
         assert swarm.unclaimed(late) == [chunk for chunk in range(num_chunks) if swarm.is_unclaimed(chunk, late)]
-
-
-def test_a_handshake_proves_both_sides_and_their_places() -> None:
-    listener, caller = Handshake(b"t" * 32, "digest", 1), Handshake(b"t" * 32, "digest", 0)
-    index, welcome = listener.check_answer(caller.answer(listener.greeting(), 1))
-    assert index == 0
-    caller.check_welcome(welcome, 1)
-    with pytest.raises(PeerError, match="token"):
-        caller.check_welcome(welcome, 2)
-    for other in (Handshake(b"x" * 32, "digest", 0), Handshake(b"t" * 32, "another dataset", 0)):
-        with pytest.raises(PeerError, match="token"):
-            listener.check_answer(other.answer(listener.greeting(), 1))
-    with pytest.raises(PeerError, match="no node that stages"):
-        caller.answer(b"HTTP/1.1 400 Bad Request".ljust(len(listener.greeting())), 1)
 
 
 class Nobody:
