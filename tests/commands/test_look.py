@@ -20,7 +20,7 @@ from cluster.types import Holder
 from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold
 from workflow.commands.look import STYLES, TABLES, Active, Ended, Look, activity, ended_line, folded, headline, plain_lines
-from workflow.commands.queue_view import AskedQueue, QueueView
+from workflow.commands.queue_view import AskedQueue, QueueView, cancelled_words
 from workflow.commands.shown import Lines, drawn
 from workflow.commands.watching import Watch, step_of
 from workflow.report.collect import collect
@@ -352,6 +352,18 @@ def test_an_end_that_was_asked_for_starts_nothing() -> None:
     ending = Look(total=2, done=0, failed=0, prevented=0, ending=True)
     assert activity(ending) == [("snakemake", "ends what it has started")]
     assert activity(Look(total=2, done=2, failed=0, prevented=0, ending=True)) == [("snakemake", "ends what it has started")]
+
+
+def test_jobs_that_were_cancelled_are_counted_and_those_left_are_named(house: House) -> None:
+    study, _, queue, watch = watched(house)
+    queue.jobs = tuple(job_of(study, run.run_id, str(31 + index)) for index, run in enumerate(study.runs[:2]))
+    jobs = watch.jobs()
+    assert cancelled_words(jobs, ()) == "2 Slurm jobs were cancelled (31, 32)"
+    assert cancelled_words(jobs, (replace(jobs[0], state="COMPLETING"), replace(jobs[1], state="RUNNING"))) == (
+        "1 Slurm job was cancelled (31); 1 Slurm job is still there: `scancel 32` ends what is left"
+    )
+    assert "does not answer; look with `squeue --me`, and end what is left: `scancel 31 32`" in cancelled_words(jobs, None)
+    assert cancelled_words((), None) == ""
 
 
 def test_the_time_left_is_never_less_than_a_runs_own_line_says(house: House) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from base.errors import SubmitError
 from tests.commands.conftest import House, Said
 from workflow.commands import main
+from workflow.commands.accepted import refuse_runs
 
 Tree = Callable[[Path], dict[str, int]]
 
@@ -112,6 +115,48 @@ def test_a_refusal_of_slurm_is_said(queue: Queue, submit: Callable[..., Said]) -
     said = submit()
     assert said.code == 12
     assert "invalid partition specified: main" in said.err
+
+
+PARTITIONS = json.loads((Path(__file__).parents[1] / "captured" / "slurm-22.05" / "show-partition.json").read_text())["stdout"]
+
+
+def test_what_a_partition_never_starts_is_refused_and_said_before(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    (queue.root / "partitions").write_text(PARTITIONS)
+    queue.command("scontrol", f"cat {queue.root}/partitions")
+    nodes = submit("--nodes", "9")
+    assert (nodes.code, queue.script) == (10, None)
+    assert "a job of 9 nodes never starts: partition main has 4; fewer nodes, or another queue in the site file" in nodes.err
+    house.study(limits={"walltime": "23h59m", "gpu_hours": 10_000})
+    long = submit()
+    assert (long.code, queue.script) == (10, None)
+    assert "partition main allows 1d00h (MaxTime); `walltime: 86400s` or less in the site file" in long.err
+    house.site.write_text(house.site.read_text().replace("queue: main", "queue: mian"))
+    wrong = submit()
+    assert "queue 'mian' of the site file is no partition of this cluster" in wrong.err
+    assert "main" in wrong.err
+    notes = house.json("plan")["notes"]
+    assert any("queue 'mian' of the site file is no partition" in note for note in notes)
+    queue.command("scontrol", "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    assert submit().code == 0
+
+
+def test_runs_that_sbatch_would_refuse_are_refused_before_snakemake_starts(
+    house: House, queue: Queue, submit: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert submit("--print").code == 0  # the site has Slurm now
+    said = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
+    queue.command("sbatch", f'echo "$*" >> {queue.root}/asked; echo "{said}" >&2; exit 1')
+    study = house.load()
+    with pytest.raises(SubmitError, match=r"Slurm would refuse the job of .*: sbatch: error: .*Invalid account") as caught:
+        refuse_runs(study, study.runs)
+    assert "correct the site file" in str(caught.value)
+    (asked,) = (queue.root / "asked").read_text().splitlines()
+    assert asked.startswith("--test-only --parsable ")
+    assert "--nodes=2" in asked
+    queue.command("sbatch", "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1")
+    refuse_runs(study, study.runs)
+    monkeypatch.setenv("PATH", str(queue.root / "nowhere"))
+    refuse_runs(study, study.runs)
 
 
 def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

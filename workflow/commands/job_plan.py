@@ -17,6 +17,7 @@ from workflow.study.cell import Cell, Run
 from workflow.study.study import Study
 
 TOKEN: Final = "0" * 8
+DEFAULT_QUEUE: Final = "<default>"
 LOG: Final = ".slipway/slurm-logs/rule_stage_train_push/{run}/%j.log"
 """As profiles/slurm says, in the directory where Snakemake works."""
 
@@ -42,7 +43,7 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> str:
         "slurm_logfile": str(study.results_dir / LOG.format(run=run_id)),
         "comment_str": f"rule_stage_train_push_wildcards_{run_id}",
         "account": f"-A {shlex.quote(site.account)}" if site.account else "",
-        "partition": f"-p {shlex.quote(site.queue)}" if site.queue else "-p '<default>'",
+        "partition": f"-p {shlex.quote(site.queue)}" if site.queue else f"-p {shlex.quote(DEFAULT_QUEUE)}",
         "workdir": str(study.results_dir),
     }
     settings = SimpleNamespace(requeue=True, no_requeue=False, qos=None, reservation=None)

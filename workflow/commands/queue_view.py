@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from base.errors import SchedulerOutputError
+from base.units import counted, some
 from cluster.schedulers import SCHEDULERS, slurm
 from cluster.slurm.queue import QueuedJob, our_jobs
 from cluster.slurm.submissions import intervals
@@ -33,6 +34,22 @@ class QueueView:
     def known_since(self, moment: float) -> bool:
         """Whether the answer is of a later moment."""
         return self.began is not None and self.began > moment
+
+
+def cancelled_words(before: Sequence[QueuedJob], after: Sequence[QueuedJob] | None) -> str:
+    """Pure: what became of the jobs of a Snakemake that was told to end; `after`: the queue now, None where nobody says it."""
+    if not before:
+        return ""
+    ids = [job.job_id for job in before]
+    if after is None:
+        said = f"{counted(len(ids), 'Slurm job')} ({some(ids, 8)}) should have been cancelled, and the controller does not answer"
+        return f"{said}; look with `squeue --me`, and end what is left: `scancel {' '.join(ids)}`"
+    left = [job.job_id for job in after if job.job_id in ids and job.state != "COMPLETING"]
+    gone = [job_id for job_id in ids if job_id not in left]
+    parts = [f"{counted(len(gone), 'Slurm job was', 'Slurm jobs were')} cancelled ({some(gone, 8)})"] if gone else []
+    if left:
+        parts.append(f"{counted(len(left), 'Slurm job is', 'Slurm jobs are')} still there: `scancel {' '.join(left)}` ends what is left")
+    return "; ".join(parts)
 
 
 class Queue(Protocol):

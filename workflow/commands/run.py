@@ -14,17 +14,19 @@ from typing import Final
 
 import typer
 
-from base.errors import Cancelled, ConfigError, Killed, RecordError, StorageError, error_of_exit
+from base.errors import Cancelled, ConfigError, Killed, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.logs import private_umask
 from base.rooms import rooms_environ
 from base.units import counted
 from cluster.installation import FILES
+from cluster.slurm.queue import QUICK_S, QueuedJob, our_jobs
 from workflow.commands import show
+from workflow.commands.accepted import refuse_runs
 from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.look import Look
 from workflow.commands.looking import Looker
-from workflow.commands.queue_view import AskedQueue
+from workflow.commands.queue_view import AskedQueue, cancelled_words
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.shown import Shown, shown
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
@@ -63,6 +65,9 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
 
 def _run(graph: Graph, argv: Sequence[str]) -> None:
     study = graph.study
+    own_jobs = profile_name(study.site, os.environ) == SLURM
+    if own_jobs:
+        refuse_runs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -70,24 +75,37 @@ def _run(graph: Graph, argv: Sequence[str]) -> None:
         raise StorageError(
             f"the results of {study.name} cannot be written: {error.filename}: {error.strerror}; site {study.site.name}"
         ) from error
-    queue = AskedQueue() if profile_name(study.site, os.environ) == SLURM else None
+    queue = AskedQueue() if own_jobs else None
     watch = Watch(study=study, asked=[Path(receipt).name for receipt in graph.receipts], queue=queue)
     sys.stdout.flush()
     with shown() as view:
         view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; what snakemake says: {log}")
         with Child(argv, log, {**os.environ, **rooms_environ(os.environ), SHOWN: "1"}) as child:
-            code = _follow(child, Looker(watch.look), view)
+            code, jobs = _follow(child, Looker(watch.look), view, watch)
             told = list(child.told)
+        if queue is not None:
+            queue.stop()
+        if jobs and (signal.SIGINT in told or signal.SIGHUP in told):
+            view.say(cancelled_words(jobs, _queue_now()))
         view.say("snakemake has ended; the table is made from the records")
     _end(graph, code, told, log)
 
 
-def _follow(child: Child, looker: Looker, view: Shown) -> int:
-    """Show it until it ends; its exit code."""
+def _queue_now() -> tuple[QueuedJob, ...] | None:
+    try:
+        return our_jobs(0.0, QUICK_S)
+    except SchedulerOutputError:
+        return None
+
+
+def _follow(child: Child, looker: Looker, view: Shown, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
+    """Show it until it ends; its exit code, and the jobs that it had in the queue when it was told to end."""
     last: Look | None = None
     said = 0
+    jobs: tuple[QueuedJob, ...] = ()
     while (code := child.wait(DRAW_S)) is None:
         for number in child.told[said:]:
+            jobs = jobs or watch.jobs()
             view.say(_passed_on(number, again=number in child.told[:said]))
             said += 1
         for look in looker.take():
@@ -97,7 +115,7 @@ def _follow(child: Child, looker: Looker, view: Shown) -> int:
             view.show(replace(last, ending=bool(child.told)), looker.age_s)
     for look in looker.stop():
         view.ended(look)
-    return code
+    return code, jobs
 
 
 def _passed_on(number: int, *, again: bool) -> str:

@@ -11,12 +11,16 @@ from base.errors import SlipwayError
 from base.units import counted, format_size
 from cluster.machine import memory_bytes
 from cluster.schedulers import local
-from workflow.commands.state import RunState, counts, run_states
+from workflow.commands.accepted import problem_of_runs
+from workflow.commands.queued_runs import standing
+from workflow.commands.state import RunState, counts
 from workflow.dag.cost import gpu_hours, process_hours
 from workflow.dag.estimate import Estimate, Outlook, estimate_of, outlook_of
+from workflow.dag.execution import SLURM
 from workflow.dag.past_runs import past_runs
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, memory_of
-from workflow.study.cell import Cell
+from workflow.study.cell import Cell, Run
+from workflow.study.next_command import command
 from workflow.study.series import Series, series_of
 from workflow.study.site import device_of
 from workflow.study.study import Study
@@ -77,7 +81,7 @@ class StudyPlan:
 
 def plan_study(study: Study) -> StudyPlan:
     """Look at storage and this machine, and put the plan together."""
-    states = run_states(study)
+    states = standing(study).states
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in study.cells}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
@@ -109,6 +113,7 @@ def plan_study(study: Study) -> StudyPlan:
             *_memory_notes(cells),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),
+            *_queue_notes(study, [state.run for state in states if state.to_run]),
         ),
     )
 
@@ -175,6 +180,12 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequiremen
                 f"a global batch of {batch} may be more than the about {expected} training samples of {name}: such runs would fail"
             )
     return notes
+
+
+def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
+    """What the cluster that we are at will never start."""
+    problem = problem_of_runs(study, runs) if study.site.scheduler == SLURM else None
+    return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 
 def _series_notes(series: Sequence[Series]) -> list[str]:

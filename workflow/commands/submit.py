@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from base.errors import SubmitError, UnsupportedRequest
+from base.errors import ConfigError, SubmitError, UnsupportedRequest
 from base.logs import private_umask
 from base.units import counted
 from cluster.installation import FILES
+from cluster.slurm.acceptance import partition_problem_now
 from cluster.slurm.batch_script import BatchJob, batch_script, clock
 from cluster.slurm.submissions import Submission, submissions_of
 from cluster.slurm.submit import submit
@@ -56,6 +57,8 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
             show.line(text)
         return
     _refuse_second(graph)
+    if problem := partition_problem_now(job.queue, job.nodes, job.minutes):
+        raise ConfigError(problem)
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(graph)

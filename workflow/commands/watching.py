@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from base.units import counted
-from cluster.slurm.queue import RUN, SHARD, QueuedJob, jobs_of_rule, mark_of
+from cluster.slurm.queue import RUN, SHARD, QueuedJob, jobs_of_rule, jobs_of_work, mark_of
 from cluster.slurm.submissions import job_words
 from workflow.commands.look import Active, Ended, Look
 from workflow.commands.queue_view import Queue, QueueView
@@ -107,6 +107,10 @@ class Watch:
             left_s=self._left_s(),
             silent_s=self._view.silent_s,
         )
+
+    def jobs(self) -> tuple[QueuedJob, ...]:
+        """Those of this study in the scheduler's queue, of runs and shards."""
+        return () if self.queue is None else tuple(jobs_of_work(self.queue.view().jobs, self._mark).values())
 
     # -- runs
 
