@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import getpass
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Final
 
 from base.command import run
-from base.errors import SchedulerOutputError, SchedulerSilent
+from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.finding import Finding, worst
 from cluster.doctor.asked import Asked
 from cluster.doctor.slurm_config import has_accounting, has_private_tmp, judge_config, parse_config
@@ -20,6 +21,7 @@ from cluster.slurm.query import ask, slurm_environment
 SUBJECT: Final = "scheduler"
 PATIENCE_S: Final = 5.0
 QUICK_S: Final = 5.0
+PING_S: Final = 5.0
 TIMEOUT_S: Final = 12.0
 """Slurm's own commands give up after MessageTimeout, 10 s where the site has not changed it."""
 CONFIG: Final = ("scontrol", "show", "config")
@@ -42,9 +44,14 @@ def check_slurm(asked: Asked) -> tuple[Finding, ...]:
 
 
 def check_controller() -> tuple[Finding, ...]:
-    """One ping; it says DOWN with exit code 1, after some seconds of its own."""
+    """One ping; it says DOWN with exit code 1, after some seconds of its own (MessageTimeout), for which nobody waits."""
     start = time.monotonic()
-    result = run(("scontrol", "ping"), timeout_s=TIMEOUT_S, env=slurm_environment(os.environ))
+    try:
+        result = run(("scontrol", "ping"), timeout_s=PING_S, env=slurm_environment(os.environ))
+    except SlipwayError as error:
+        if not isinstance(error.__cause__, subprocess.TimeoutExpired):
+            raise
+        return tuple(judge_ping(f"no word within {PING_S:g} s", PING_S))
     said = result.stdout if "Slurmctld" in result.stdout else result.stderr
     return tuple(judge_ping(said, time.monotonic() - start))
 

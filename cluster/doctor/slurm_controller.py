@@ -11,6 +11,7 @@ from base.finding import Finding
 from cluster.doctor.asked import Asked
 
 SUBJECT: Final = "scheduler"
+SILENT: Final = "the controller does not answer"
 SLOW_S: Final = 2.0
 BUSY_THREADS: Final = 100
 """Of 256 that the controller has by default."""
@@ -71,7 +72,7 @@ def judge_ping(text: str, taken_s: float) -> Iterator[Finding]:
     """Pure: the answer of `scontrol ping`, and how long it took."""
     said = "; ".join(line.strip() for line in text.splitlines() if "Slurmctld" in line) or text.strip()
     if not re.search(r"\bUP\b", said):
-        text = f"the controller does not answer: {said or 'no word from scontrol ping'}; nothing else was asked of it"
+        text = f"{SILENT}: {said or 'no word from scontrol ping'}; nothing else was asked of it"
         advice = (
             "wait and ask again: sbatch and squeue fail now, runs that go on are not lost. If it stays so: is SLURM_CONF the right one?"
         )

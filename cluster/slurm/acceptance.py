@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.command import last_lines, run
-from base.errors import SchedulerOutputError, SlipwayError
+from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.names import choices
 from base.units import counted, format_duration
 from cluster.doctor.slurm_partitions import SHOW, Partition, default_partition, parse_partitions, parse_time
@@ -47,9 +47,11 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
 
 
 def partition_problem_now(queue: str | None, nodes: int, minutes: int) -> str | None:
-    """The same of this cluster; None where the controller does not say, or no Slurm is here."""
+    """The same of this cluster; None where no Slurm is here, or it does not say. Raises SchedulerSilent."""
     try:
         return partition_problem(parse_partitions(ask(SHOW, 0.0, QUICK_S)), queue, nodes, minutes)
+    except SchedulerSilent:
+        raise
     except SchedulerOutputError:
         return None
 

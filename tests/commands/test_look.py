@@ -298,6 +298,26 @@ def test_a_run_in_slurms_queue_says_its_job_and_slurms_reason(house: House) -> N
     assert rows[2] == ("6 runs wait", "not in Slurm's queue yet")
 
 
+def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(house: House) -> None:
+    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    study, clock, queue, _ = watched(house)
+    names = [run.run_id for run in study.runs]
+    watch = Watch(study=study, asked=names, clock=clock, queue=queue, submission="slipway-small-0badcafe")
+    job = QueuedJob(job_id="24", state="PENDING", reason="PartitionTimeLimit", name="slipway-small-0badcafe")
+    queue.jobs = (job, replace(job, job_id="25", name="other"))
+    (waits,) = activity(watch.look())
+    assert waits[0] == "job 24 waits"
+    assert "`scancel 24`, and a shorter walltime (PartitionTimeLimit)" in waits[1]
+    queue.jobs = (replace(job, state="RUNNING", reason=None, nodes="n1"),)
+    write_log(study, names[0], "10:00:00 run INFO train: step 5 of 60\n")
+    hold(house, names[0])
+    clock.now += 3
+    lines = plain_lines(watch.look())
+    assert lines[1] == "  job 24 is running on n1"
+    assert lines[2].endswith(": train: step 5 of 60")
+    assert lines[3].endswith("7 runs wait: for nodes of this job")
+
+
 def test_jobs_of_shards_say_why_they_wait(house: House) -> None:
     study, _, queue, watch = watched(house)
     build = study.build_dir("digits")

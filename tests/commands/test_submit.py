@@ -12,7 +12,7 @@ import pytest
 from base.errors import SubmitError
 from tests.commands.conftest import House, Said
 from workflow.commands import main
-from workflow.commands.accepted import refuse_runs
+from workflow.commands.accepted import refuse_jobs
 
 Tree = Callable[[Path], dict[str, int]]
 
@@ -148,15 +148,15 @@ def test_runs_that_sbatch_would_refuse_are_refused_before_snakemake_starts(
     queue.command("sbatch", f'echo "$*" >> {queue.root}/asked; echo "{said}" >&2; exit 1')
     study = house.load()
     with pytest.raises(SubmitError, match=r"Slurm would refuse the job of .*: sbatch: error: .*Invalid account") as caught:
-        refuse_runs(study, study.runs)
+        refuse_jobs(study, study.runs)
     assert "correct the site file" in str(caught.value)
     (asked,) = (queue.root / "asked").read_text().splitlines()
     assert asked.startswith("--test-only --parsable ")
     assert "--nodes=2" in asked
     queue.command("sbatch", "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1")
-    refuse_runs(study, study.runs)
+    refuse_jobs(study, study.runs)
     monkeypatch.setenv("PATH", str(queue.root / "nowhere"))
-    refuse_runs(study, study.runs)
+    refuse_jobs(study, study.runs)
 
 
 def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,11 @@ from cluster.doctor import slurm_config as config
 from cluster.doctor import slurm_controller as controller
 from cluster.doctor import slurm_partitions as partitions
 from cluster.doctor.asked import Asked
+from cluster.doctor.slurm import check_slurm
 from cluster.doctor.slurm_versions import judge_version, parse_version
+from workflow.doctor.checks import checks
+from workflow.doctor.surroundings import Surroundings
+from workflow.study.site import local_site
 
 CAPTURED = Path(__file__).parents[1] / "captured" / "slurm-22.05"
 ASKED = Asked(scheduler="slurm", status_command="squeue", poll_s=20, walltime_s=3600)
@@ -290,3 +296,22 @@ def test_versions_of_srun_and_scontrol() -> None:
     assert worst(launcher.judge_versions(one, one)) == "ok"
     assert worst(launcher.judge_versions(one, "slurm 23.02.1")) == "warning"
     assert worst(launcher.judge_versions("", one)) == "error"
+
+
+def test_a_controller_that_is_silent_is_asked_once_and_for_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("scontrol", "sinfo", "squeue", "sbatch", "srun"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/asked\n[ "$1" = --version ] && exit\nexec sleep 60\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    begun = time.monotonic()
+    found = list(check_slurm(ASKED))
+    assert time.monotonic() - begun < 8
+    assert [finding.level for finding in found] == ["error"]
+    assert "the controller does not answer: no word within 5 s" in found[0].text
+    assert (tmp_path / "asked").read_text() == "scontrol ping\n"
+    site = replace(local_site({}), scheduler="slurm")
+    where = Surroundings(hostname="login", scheduler="slurm", job_id=None, nodes=())
+    asking = {"check_names_of_nodes", "check_path_of_cache"}
+    later = {check.function.__name__: check.arguments for check in checks(site, where, found) if check.function.__name__ in asking}
+    assert set(later) == {"check_path_of_cache"}
+    assert "slurm" not in later["check_path_of_cache"]

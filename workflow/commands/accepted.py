@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from base.errors import ConfigError, SubmitError
+from base.errors import ConfigError, SchedulerSilent, SubmitError
 from cluster.slurm.acceptance import partition_problem_now, refusal_of
 from workflow.commands.job_plan import DEFAULT_QUEUE, job_of_run
 from workflow.dag.job_size import job_minutes
@@ -17,17 +17,21 @@ MOST_KINDS: Final = 4
 
 
 def problem_of_runs(study: Study, runs: Sequence[Run]) -> str | None:
-    """Why the largest run can never start as a job of its own."""
+    """Why the largest run can never start as a job of its own. Raises SchedulerSilent."""
     if not runs:
         return None
     nodes = max(run.cell.nodes for run in runs)
     return partition_problem_now(study.site.queue, nodes, job_minutes(study.limits.walltime_s, study.site))
 
 
-def refuse_runs(study: Study, runs: Sequence[Run]) -> None:
+def refuse_jobs(study: Study, runs: Sequence[Run]) -> None:
     """Raise ConfigError for jobs that never start, SubmitError for jobs that sbatch would not take: of each size one is shown to it, the
-    largest first."""
-    if problem := problem_of_runs(study, runs):
+    largest first. A controller that is silent is waited for later."""
+    try:
+        problem = problem_of_runs(study, runs)
+    except SchedulerSilent:
+        return
+    if problem:
         raise ConfigError(problem)
     kinds = {(run.cell.nodes, run.cell.gpus_per_node): run for run in runs}
     for size in sorted(kinds, reverse=True)[:MOST_KINDS]:

@@ -1,69 +1,78 @@
-"""`slipway submit --wait`: follow a job to its end, one question per interval, and say what changes. A silent controller ends nothing."""
+"""`slipway submit --wait`: follow a job to its end on the same screen as `slipway run`. A silent controller ends nothing."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
 from base.units import counted
 from cluster.slurm.query import JobInfo, jobs_named
-from cluster.slurm.submissions import ACTIVE, Submission, intervals, plain_reason
+from cluster.slurm.submissions import ACTIVE, Submission
 from workflow.commands import show
-from workflow.commands.progress import waiting
+from workflow.commands.look import Look
+from workflow.commands.looking import Looker
+from workflow.commands.queue_view import AskedQueue
+from workflow.commands.shown import Shown, shown
+from workflow.commands.watching import Watch
 from workflow.study.next_command import command
 from workflow.study.paths import record_path
 from workflow.study.study import Study
 
 PATIENCE_S = 10.0
+DRAW_S: Final = 0.5
 
 
-def follow(study: Study, job: Submission) -> None:
-    """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that."""
+def follow(study: Study, job: Submission, asked: Sequence[str]) -> None:
+    """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that. `asked`: its runs."""
     sys.stdout.flush()
+    queue = AskedQueue()
     try:
-        with waiting(f"job {job.job_id}", every_s=None) as now:
-            last = _watch(study, job, now)
+        with shown() as view:
+            last = _watch(Watch(study=study, asked=asked, queue=queue, submission=job.name), job, queue, view)
     except KeyboardInterrupt:
         show.line(f"job {job.job_id} goes on; `scancel {job.job_id}` ends it")
         raise
+    finally:
+        queue.stop()
     _end(study, job, last)
 
 
-def _watch(study: Study, job: Submission, now: Callable[[str], None]) -> JobInfo | None:
-    """What Slurm said of the job last, when it is over; what changes is said in a line, and on a terminal how it stands meanwhile."""
-    said = ""
-    last: JobInfo | None = None
-    pauses = intervals()
+def _watch(watch: Watch, job: Submission, queue: AskedQueue, view: Shown) -> JobInfo | None:
+    """What Slurm said of the job last, when it is over; None if it has forgotten it."""
+    looker = Looker(watch.look)
+    last: Look | None = None
+    asked: float | None = None
+    info: JobInfo | None = None
     while True:
-        time.sleep(next(pauses))
-        info, words = _look(job)
-        last = info or last
-        if info is not None and info.state in ACTIVE:
-            words = f"{_state_words(info)}; {_runs_words(study)}"
-        elif not words:
-            return last
-        if words != said:
-            _say(f"{time.strftime('%H:%M:%S')} job {job.job_id}: {words}")
-            now(words)
-            said, pauses = words, intervals()
+        time.sleep(DRAW_S)
+        for look in looker.take():
+            view.ended(look)
+            last = look
+        if last is not None:
+            view.show(last, looker.age_s)
+        found = queue.view()
+        if found.began is None or found.began == asked or any(one.job_id == job.job_id for one in found.jobs):
+            continue
+        asked = found.began
+        known, info = _ask(job)
+        if known and (info is None or info.state not in ACTIVE):
+            break
+    for look in looker.stop():
+        view.ended(look)
+    return info
 
 
-def _say(words: str) -> None:
-    """Now, also into a pipe."""
-    show.line(words)
-    sys.stdout.flush()
-
-
-def _look(job: Submission) -> tuple[JobInfo | None, str]:
-    """What Slurm knows of the job; or no job and why nobody knows."""
+def _ask(job: Submission) -> tuple[bool, JobInfo | None]:
+    """Of a job that is not in the queue any more: whether Slurm answers, and what it knows."""
     try:
         found = jobs_named(job.name, PATIENCE_S)
     except SchedulerOutputError:
-        return None, "slurmctld does not answer; the job goes on"
-    return (found[-1] if found else None), ""
+        return False, None
+    return True, (found[-1] if found else None)
 
 
 def _end(study: Study, job: Submission, last: JobInfo | None) -> None:
@@ -87,12 +96,5 @@ def num_results(study: Study) -> int:
     return sum(run.run_id in there and record_path(study.results_dir, run.run_id).exists() for run in study.runs)
 
 
-def _state_words(info: JobInfo) -> str:
-    if info.state == "PENDING":
-        starts = f", expected to start {time.strftime('%d %b %H:%M', time.localtime(info.start_time))}" if info.start_time else ""
-        return f"waits: {plain_reason(info.reason)}{starts}"
-    return f"{info.state.lower()} on {info.node_list}" if info.node_list else info.state.lower()
-
-
 def _runs_words(study: Study) -> str:
-    return f"{num_results(study)} of {counted(len(study.runs), 'run')} have a result"
+    return f"{num_results(study)} of {counted(len(study.runs), 'run')} {'has' if len(study.runs) == 1 else 'have'} a result"

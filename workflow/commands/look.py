@@ -124,7 +124,7 @@ def ended_line(ended: Ended) -> str:
 
 def plain_lines(look: Look) -> list[str]:
     """Where it stands, for a file or a pipe."""
-    return [headline(look), *(f"  {what}: {step}" for what, step in activity(look))]
+    return [headline(look), *(f"  {what}{': ' if step else ''}{step}" for what, step in activity(look))]
 
 
 def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:

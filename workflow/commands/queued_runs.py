@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from base.errors import SchedulerOutputError
+from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers import SCHEDULERS, slurm
 from cluster.slurm.queue import RUN, QueuedJob, jobs_of_rule, jobs_of_submissions, mark_of, our_jobs
 from cluster.slurm.submissions import job_words
@@ -22,6 +22,8 @@ HOLDERS_S: Final = 4.0
 SILENCE: Final = (
     "Slurm's controller does not answer: whether runs wait in its queue, and whether those that run still live, is not known now"
 )
+
+ELSEWHERE: Final = "Slurm cannot be asked from here: whether runs wait in its queue, and whether those that run still live, is not known"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +40,10 @@ def standing(study: Study) -> Standing:
         return Standing(states=run_states(study))
     try:
         jobs = our_jobs(0.0, QUEUE_S)
-    except SchedulerOutputError:
+    except SchedulerSilent:
         return Standing(states=run_states(study, _alive_elsewhere), silence=SILENCE)
+    except SchedulerOutputError:
+        return Standing(states=run_states(study, _alive_elsewhere), silence=ELSEWHERE)
     return Standing(states=with_queue(run_states(study, _Answers(jobs).alive), study, jobs, time.time()))
 
 

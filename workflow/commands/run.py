@@ -21,7 +21,7 @@ from base.units import counted
 from cluster.installation import FILES
 from cluster.slurm.queue import QUICK_S, QueuedJob, our_jobs
 from workflow.commands import show
-from workflow.commands.accepted import refuse_runs
+from workflow.commands.accepted import refuse_jobs
 from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.look import Look
@@ -67,7 +67,7 @@ def _run(graph: Graph, argv: Sequence[str]) -> None:
     study = graph.study
     own_jobs = profile_name(study.site, os.environ) == SLURM
     if own_jobs:
-        refuse_runs(study, graph.runs_to_make)
+        refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from base.command import run as run_command
-from base.errors import SlipwayError
+from base.errors import SchedulerSilent, SlipwayError
 from base.units import counted, format_size
 from cluster.machine import memory_bytes
 from cluster.schedulers import local
 from workflow.commands.accepted import problem_of_runs
-from workflow.commands.queued_runs import standing
+from workflow.commands.queued_runs import SILENCE, standing
 from workflow.commands.state import RunState, counts
 from workflow.dag.cost import gpu_hours, process_hours
 from workflow.dag.estimate import Estimate, Outlook, estimate_of, outlook_of
@@ -81,7 +81,8 @@ class StudyPlan:
 
 def plan_study(study: Study) -> StudyPlan:
     """Look at storage and this machine, and put the plan together."""
-    states = standing(study).states
+    found = standing(study)
+    states = found.states
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in study.cells}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
@@ -113,7 +114,7 @@ def plan_study(study: Study) -> StudyPlan:
             *_memory_notes(cells),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),
-            *_queue_notes(study, [state.run for state in states if state.to_run]),
+            *([found.silence] if found.silence == SILENCE else _queue_notes(study, [state.run for state in states if state.to_run])),
         ),
     )
 
@@ -184,7 +185,10 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequiremen
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
     """What the cluster that we are at will never start."""
-    problem = problem_of_runs(study, runs) if study.site.scheduler == SLURM else None
+    try:
+        problem = problem_of_runs(study, runs) if study.site.scheduler == SLURM else None
+    except SchedulerSilent:
+        return []
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 

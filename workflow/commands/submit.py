@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from base.errors import ConfigError, SubmitError, UnsupportedRequest
+from base.errors import ConfigError, SchedulerSilent, SubmitError, UnsupportedRequest
 from base.logs import private_umask
 from base.units import counted
 from cluster.installation import FILES
@@ -57,8 +57,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
             show.line(text)
         return
     _refuse_second(graph)
-    if problem := partition_problem_now(job.queue, job.nodes, job.minutes):
-        raise ConfigError(problem)
+    _refuse_what_never_starts(job)
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(graph)
@@ -69,7 +68,16 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     if how.wait:
         from workflow.commands.follow import follow
 
-        follow(graph.study, Submission(job_id=job_id, name=job.name, state="PENDING"))
+        follow(graph.study, Submission(job_id=job_id, name=job.name, state="PENDING"), [Path(receipt).name for receipt in graph.receipts])
+
+
+def _refuse_what_never_starts(job: BatchJob) -> None:
+    try:
+        problem = partition_problem_now(job.queue, job.nodes, job.minutes)
+    except SchedulerSilent:  # sbatch is tried for a while, and says so
+        return
+    if problem:
+        raise ConfigError(problem)
 
 
 def _refuse_second(graph: Graph) -> None:

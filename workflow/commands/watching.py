@@ -55,12 +55,13 @@ class _Seen:
 @dataclass
 class Watch:
     """Looks at the runs `asked` (as their jobs are named: workflow.run.storage.asked) of a study. Made before they are started. `queue`: of
-    the scheduler, where each run is a job."""
+    the scheduler; each run is a job there, or all are in the one of the name `submission`."""
 
     study: Study
     asked: Sequence[str]
     clock: Callable[[], float] = time.monotonic
     queue: Queue | None = None
+    submission: str | None = None
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _told: list[str] = field(default_factory=list)
     _took: dict[str, list[float]] = field(default_factory=dict)
@@ -101,8 +102,8 @@ class Watch:
             active=active,
             ended=tuple(ended),
             told=told,
-            before=tuple(self._preparing()),
-            queue=_queue(self.study, self.queue is not None),
+            before=(*(job_words(job, time.time()) for job in self._view.jobs if job.name == self.submission), *self._preparing()),
+            queue=_queue(self.study, self.queue is not None and self.submission is None),
             queued=tuple((self._words(self._runs[name]), job_words(job, time.time())) for name, job in queued.items()),
             left_s=self._left_s(),
             silent_s=self._view.silent_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from cluster.doctor.limits import check_limits
 from cluster.doctor.names import check_nodes, check_own_name
 from cluster.doctor.schedulers import check_choice
 from cluster.doctor.slurm import check_slurm, node_names, private_tmp
+from cluster.doctor.slurm_controller import SILENT
 from cluster.schedulers import SCHEDULERS
 from containers.doctor import check_engines
 from data_prep.doctor.cache import check_cache_path
@@ -35,14 +36,15 @@ MOST_NAMES: Final = 32
 def run_checks(site: Site, where: Surroundings, say: Callable[[str], None]) -> tuple[Finding, ...]:
     """Every check, one after the other, so that they do not slow each other down; `say` is told what is being looked at."""
     found: list[Finding] = []
-    for check in checks(site, where):
+    for check in checks(site, where, found):
         say(f"{check.subject}: {check.function.__name__.removeprefix('check_').replace('_', ' ')}")
         found += guarded(check)
     return merged(found)
 
 
-def checks(site: Site, where: Surroundings) -> Iterator[Check]:
-    """What is looked at: the cluster, storage, and the machines on which runs are started, as far as they can be reached from here."""
+def checks(site: Site, where: Surroundings, found: Sequence[Finding] = ()) -> Iterator[Check]:
+    """What is looked at: the cluster, storage, and the machines on which runs are started, as far as they can be reached from here.
+    `found`: grows meanwhile; a controller that did not answer is asked no more."""
     asked = asked_of(site)
     alone = site.scheduler == "local"
     asks = bool(where.job_id and where.nodes)
@@ -55,7 +57,7 @@ def checks(site: Site, where: Surroundings) -> Iterator[Check]:
     if alone or where.job_id is not None:
         yield from _where_runs_are(site, where, alone)
     else:
-        yield from _outside(site, where, asked)
+        yield from _outside(site, where, asked, silent=any(finding.text.startswith(SILENT) for finding in found))
     if not alone:
         yield Check(subject="network", function=say_open)
 
@@ -69,11 +71,12 @@ def _where_runs_are(site: Site, where: Surroundings, alone: bool) -> Iterator[Ch
     yield Check(subject="launcher", function=check_nodes_of_job, arguments=arguments, timeout_s=STEP_S * 2 + TIMEOUT_S + 20)
 
 
-def _outside(site: Site, where: Surroundings, asked: Asked) -> Iterator[Check]:
-    yield Check(subject="cache", function=check_path_of_cache, arguments=(site.cache.path, site.storage, where.scheduler), timeout_s=40)
+def _outside(site: Site, where: Surroundings, asked: Asked, silent: bool) -> Iterator[Check]:
+    scheduler = "" if silent else where.scheduler
+    yield Check(subject="cache", function=check_path_of_cache, arguments=(site.cache.path, site.storage, scheduler), timeout_s=40)
     yield Check(subject="limits", function=check_limits)
     yield Check(subject="names", function=check_own_name, arguments=(False,), timeout_s=15)
-    if where.scheduler == "slurm":
+    if scheduler == "slurm":
         yield Check(subject="names", function=check_names_of_nodes, arguments=(asked.queue,), timeout_s=60)
     network = (site.network_interface, None, False, (FIRST_PORT, LAST_PORT))
     yield Check(subject="network", function=check_interfaces, arguments=network, timeout_s=15)
