@@ -41,15 +41,17 @@ lint: .venv/.dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m workflow.study.schemas --check
 	$(BIN)/python -m workflow.run.record.model --check
+	$(BIN)/python -m workflow.run.link.messages_page --check
 
 types: .venv/.dev
 	$(BIN)/mypy
 
 check: lint types test slow  ## all that CI checks
 
-schemas: .venv/.dev  ## write config/schemas from the models
+schemas: .venv/.dev  ## write config/schemas and docs/messages.md from the types
 	$(BIN)/python -m workflow.study.schemas
 	$(BIN)/python -m workflow.run.record.model
+	$(BIN)/python -m workflow.run.link.messages_page
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements.txt requirements.in
