@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, Node
+from containers.models import Model
 from containers.spec import Paths
 from data_prep.spec import parse_spec, spec12
 from workflow.run import plan
@@ -20,13 +22,9 @@ from workflow.run.storage.description import build_name, describe_model
 
 ROOT = Path(__file__).parents[2]
 PATHS = Paths(cell="/w/cell.json", data="/w/data", lib="/w/lib", beat="/w/beat", out="/w/out", resume="/w/resume", program="/f")
-FRAMEWORK: dict[str, Any] = {
-    "name": "f",
-    "launcher": "ranks",
-    "command": ["{python}", "{folder}/program.py"],
-    "image": "i",
-    "python": "python3",
-}
+FRAMEWORK = plan.Framework(
+    name="f", folder="/f", launcher="ranks", command=("{python}", "{folder}/program.py"), image="i", python="python3"
+)
 
 
 def allocation(nodes: int = 2, **changes: Any) -> Allocation:
@@ -38,7 +36,7 @@ def allocation(nodes: int = 2, **changes: Any) -> Allocation:
 
 
 def work(launcher: str = "ranks", each: int = 2, threads: Any = "auto") -> dict[str, Any]:
-    return {"tag": "run-a1-0011", "framework": {**FRAMEWORK, "launcher": launcher}, "cell": {"gpus_per_node": each, "threads": threads}}
+    return {"tag": "run-a1-0011", "framework": replace(FRAMEWORK, launcher=launcher), "cell": {"gpus_per_node": each, "threads": threads}}
 
 
 def test_ranks_are_numbered_over_the_nodes() -> None:
@@ -96,14 +94,14 @@ def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each
     [
         ({"launcher": "mpirun"}, 2, "mpirun"),
         ({"launcher": "single"}, 2, "one process"),
-        ({"env": ["tf_config"]}, 2, "tf_config"),
-        ({"sidecars": [["x"]]}, 2, "sidecars"),
+        ({"env": ("tf_config",)}, 2, "tf_config"),
+        ({"sidecars": (("x",),)}, 2, "sidecars"),
         ({"events": "log:x"}, 2, "log:x"),
     ],
 )
 def test_what_is_not_here_yet_is_refused_by_name(changes: dict[str, Any], world: int, words: str) -> None:
     with pytest.raises(UnsupportedRequest, match=words):
-        plan.check_framework({**FRAMEWORK, **changes}, world)
+        plan.check_framework(replace(FRAMEWORK, **changes), world)
 
 
 def test_the_request_knows_the_largest_cell() -> None:
@@ -138,7 +136,7 @@ def test_the_supervisor_s_and_the_stager_s_argv() -> None:
 
 def test_cell_json_holds_what_the_allocation_decided() -> None:
     cell = {"device": "site", "threads": "auto", "gpus_per_node": 1, "seed": 3}
-    model = {"layers": [{"kind": "x"}], "parameters": 9, "variant": "v"}
+    model = Model(name="m", variant="v", layers=({"kind": "x"},), parameters=9, macs=1, smallest_size=1)
     document = plan.cell_document(cell, {"run_id": "x-r1", "repeat": 1, "attempt": 2}, allocation(), model)
     assert document["schema"] == "slipway.cell/1"
     assert (document["device"], document["threads"], document["seed"], document["attempt"]) == ("cpu", 4, 3, 2)
@@ -153,15 +151,15 @@ def test_the_build_directory_is_the_one_of_the_build() -> None:
 def test_a_framework_is_described_by_name_or_by_folder() -> None:
     cell = {"mode": "train", "model": "lenet", "precision": "fp32", "layout": "nchw", "comm_hook": "none"}
     named = describe_framework({**cell, "framework": "pytorch"}, "cpu")
-    assert (named["launcher"], named["command"][0]) == ("ranks", "{python}")
+    assert (named.launcher, named.command[0]) == ("ranks", "{python}")
     folder = Path(__file__).parent / "fake"
-    assert describe_framework({**cell, "framework": str(folder)}, "cpu")["folder"] == str(folder)
+    assert describe_framework({**cell, "framework": str(folder)}, "cpu").folder == str(folder)
     with pytest.raises(UnsupportedRequest, match="precision 'bf16'"):
         describe_framework({**cell, "framework": str(folder), "precision": "bf16"}, "cpu")
 
 
 def test_the_network_is_that_of_the_dataset_s_images() -> None:
-    assert describe_model("lenet", "d", (28, 28), 1, 10)["parameters"] == 431080
+    assert describe_model("lenet", "d", (28, 28), 1, 10).parameters == 431080
     with pytest.raises(UnsupportedRequest, match="dataset 'd' have different sizes"):
         describe_model("lenet", "d", None, 1, 10)
 

@@ -14,6 +14,7 @@ from workflow.doctor.checks import check_path_of_cache
 from workflow.doctor.node import check_own_cache
 from workflow.run.link.orders import Image, Plan, RanksPlan
 from workflow.run.node.workdir import with_own_cache
+from workflow.run.plan import Framework
 from workflow.study.site import Site
 from workflow.study.site_file import read_site
 
@@ -40,6 +41,9 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path, name: str) -> None:
         site(tmp_path, "/work", f"/work/${name}", "local")
 
 
+FRAMEWORK = Framework(name="f", folder="/f", launcher="ranks", command=("{python}",))
+
+
 def make_plan(cache: str, ranks: RanksPlan | None) -> Plan:
     node = Node(name="n0", hostname="h", address="127.0.0.1")
     allocation = Allocation(scheduler="slurm", job_id="1", nodes=(node,), device="cpu", exclusive=True)
@@ -52,7 +56,7 @@ def test_the_cache_is_what_it_is_on_the_node(tmp_path: Path) -> None:
     found = site(tmp_path, "/work", "$SLURM_TMPDIR/$USER")
     assert Site.from_json(found.to_json()).cache.path == Path("$SLURM_TMPDIR/$USER")
     image = Image(archive="a", cache=str(found.cache.path), may_pull=False, credentials=None)
-    plan = make_plan(str(found.cache.path), RanksPlan(framework={}, image=image, beat_s=60, init_s=60))
+    plan = make_plan(str(found.cache.path), RanksPlan(framework=FRAMEWORK, image=image, beat_s=60, init_s=60))
     own = with_own_cache(plan, {"SLURM_TMPDIR": "/nvme/7", "USER": "ada"})
     assert own.ranks is not None
     assert own.ranks.image == Image(archive="a", cache="/nvme/7/ada", may_pull=False, credentials=None)

@@ -117,7 +117,7 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
     directory = WorkDirectory(cache, work["tag"])
     master = (allocation.head.address, UNKNOWN_PORT)
     bare = site.engine == BARE
-    folder = work["framework"]["folder"] if bare else str(directory.program)
+    folder = work["framework"].folder if bare else str(directory.program)
     spec = container_spec(work, allocation, index, directory.paths(str(cache / "datasets" / name), folder), master)
     return {
         "name": node.name,
@@ -145,11 +145,7 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
 
 def _document(cell: Cell, run: Mapping[str, Any], allocation: Allocation, needs: DatasetRequirements) -> dict[str, Any]:
     """cell.json; without the layers while the classes or the size of the images are not known."""
-    model = model_of(cell, needs)
-    described: dict[str, Any] = {"layers": None, "parameters": None, "variant": None}
-    if model is not None:
-        described = {"layers": [dict(layer) for layer in model.layers], "parameters": model.parameters, "variant": model.variant}
-    return cell_document(cell.to_json(), run, allocation, described)
+    return cell_document(cell.to_json(), run, allocation, model_of(cell, needs))
 
 
 def _next_attempt(study: Study, run_id: str) -> int:

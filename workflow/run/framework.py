@@ -6,23 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workflow.run.plan import Framework
 
-def describe_framework(cell: Mapping[str, Any], device: str) -> dict[str, Any]:
+
+def describe_framework(cell: Mapping[str, Any], device: str) -> Framework:
     """What of framework.yaml a start needs. A name with a slash is the folder itself."""
     from containers.frameworks import check_supports, load_framework, read_framework
 
     name = cell["framework"]
     spec = read_framework(Path(name, "framework.yaml")) if "/" in name else load_framework(name)
     check_supports(spec, {**cell, "device": device})
-    return {
-        "name": spec.name,
-        "folder": str(spec.folder),
-        "image": spec.image,
-        "python": spec.python,
-        "launcher": spec.launcher,
-        "env": list(spec.env),
-        "sidecars": [list(sidecar.command) for sidecar in spec.sidecars],
-        "command": list(spec.command),
-        "events": spec.events,
-        "checkpoint": spec.checkpoint,
-    }
+    return Framework(
+        name=spec.name,
+        folder=str(spec.folder),
+        image=spec.image,
+        python=spec.python,
+        launcher=spec.launcher,
+        env=spec.env,
+        sidecars=tuple(sidecar.command for sidecar in spec.sidecars),
+        command=spec.command,
+        events=spec.events,
+        checkpoint=spec.checkpoint,
+    )

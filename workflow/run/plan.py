@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
 from containers.labels import labels_of
 from containers.spec import ContainerSpec, Paths, ProcessSpec
+
+if TYPE_CHECKING:
+    from containers.models import Model
 
 TAG: Final = "SLIPWAY_ATTEMPT"
 """Environment variable of every process of an attempt: its value, the attempt's tag, finds what a killed node program left."""
@@ -16,6 +20,24 @@ TAG: Final = "SLIPWAY_ATTEMPT"
 LAUNCHERS: Final = ("single", "torchrun", "ranks")
 CELL_SCHEMA: Final = "slipway.cell/1"
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """What a start needs of a framework's folder. Fields that are not described here are those of framework.yaml."""
+
+    name: str
+    folder: str
+    image: str | None = None
+    python: str | None = None
+    launcher: str
+    command: tuple[str, ...]
+    env: tuple[str, ...] = ()
+    """Renderings of the allocation that the program wants."""
+    sidecars: tuple[tuple[str, ...], ...] = ()
+    """Their commands."""
+    events: str = "program"
+    checkpoint: bool = False
 
 
 def supervisor_argv(python: str, results_dir: str, asked: str, images: str | None = None) -> tuple[str, ...]:
@@ -91,14 +113,13 @@ def threads_per_rank(cell: Mapping[str, Any], node: Node) -> int:
     return max(1, len(node.cores) // int(cell["gpus_per_node"]))
 
 
-def at_site(framework: Mapping[str, Any], site: Mapping[str, Any]) -> dict[str, Any]:
+def at_site(framework: Framework, site: Mapping[str, Any]) -> Framework:
     """The framework with the site's own image, where it names one."""
-    return {**framework, "image": (site.get("images") or {}).get(framework["name"]) or framework.get("image")}
+    return replace(framework, image=(site.get("images") or {}).get(framework.name) or framework.image)
 
 
-def cell_document(cell: Mapping[str, Any], run: Mapping[str, Any], allocation: Allocation, model: Mapping[str, Any]) -> dict[str, Any]:
-    """cell.json: the cell, what the allocation decided, the layer list. `run`: run_id, repeat, attempt; `model`: layers, parameters,
-    variant."""
+def cell_document(cell: Mapping[str, Any], run: Mapping[str, Any], allocation: Allocation, model: Model | None) -> dict[str, Any]:
+    """cell.json: the cell, what the allocation decided, the layer list. `run`: run_id, repeat, attempt."""
     return {
         **cell,
         "schema": CELL_SCHEMA,
@@ -107,33 +128,33 @@ def cell_document(cell: Mapping[str, Any], run: Mapping[str, Any], allocation: A
         "attempt": run["attempt"],
         "device": allocation.device,
         "threads": threads_per_rank(cell, allocation.head),
-        "model_layers": model["layers"],
-        "model_parameters": model["parameters"],
-        "model_variant": model["variant"],
+        "model_layers": None if model is None else [dict(layer) for layer in model.layers],
+        "model_parameters": None if model is None else model.parameters,
+        "model_variant": None if model is None else model.variant,
     }
 
 
-def check_framework(framework: Mapping[str, Any], world_size: int) -> None:
+def check_framework(framework: Framework, world_size: int) -> None:
     """Raise UnsupportedRequest for what this version cannot start."""
-    name, launcher = framework["name"], framework["launcher"]
+    name, launcher = framework.name, framework.launcher
     if launcher not in LAUNCHERS:
         raise UnsupportedRequest(f"framework {name!r} wants launcher {launcher!r}, which is not here yet; valid: {', '.join(LAUNCHERS)}")
     if launcher == "single" and world_size > 1:
         raise UnsupportedRequest(f"framework {name!r} is one process (launcher: single), and the cell asks for {world_size}")
-    for key in ("env", "sidecars"):
-        if framework.get(key):
-            raise UnsupportedRequest(f"framework {name!r} asks for {key}: {framework[key]!r}, which is not here yet")
-    if framework.get("events", "program") != "program":
-        raise UnsupportedRequest(f"framework {name!r} writes no events of its own (events: {framework['events']!r}), which is not here yet")
+    for key, asked in (("env", framework.env), ("sidecars", framework.sidecars)):
+        if asked:
+            raise UnsupportedRequest(f"framework {name!r} asks for {key}: {list(asked)!r}, which is not here yet")
+    if framework.events != "program":
+        raise UnsupportedRequest(f"framework {name!r} writes no events of its own (events: {framework.events!r}), which is not here yet")
 
 
 def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, paths: Paths, master: tuple[str, int]) -> ContainerSpec:
-    """All that runs on node `index`. `work`: tag, framework (name, launcher, command, image, python), cell (of cell.json), deadline
+    """All that runs on node `index`. `work`: tag, framework (a Framework), cell (of cell.json), deadline
     (unix time, for the labels), ends_at (the same by the node's monotonic clock), resumed; of the node program uid and holder, for the
     labels; image_id, where the image was pinned."""
     node = allocation.nodes[index]
     cell, framework = work["cell"], work["framework"]
-    processes = _PROCESSES[framework["launcher"]](work, allocation, index, master)
+    processes = _PROCESSES[framework.launcher](work, allocation, index, master)
     env = {
         TAG: work["tag"],
         "SLIPWAY_NODE_RANK": str(index),
@@ -148,8 +169,8 @@ def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, 
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return ContainerSpec(
         name=f"{work['tag']}-n{index}",
-        image=framework.get("image"),
-        python=framework.get("python") or "python3",
+        image=framework.image,
+        python=framework.python or "python3",
         processes=processes,
         paths=paths,
         device=allocation.device,
@@ -195,7 +216,7 @@ def _single(work: Mapping[str, Any], allocation: Allocation, index: int, master:
     if index != 0:
         return ()
     env = _rank_env(work["cell"], allocation, 0, 0, master)
-    return (ProcessSpec(name="rank-0", ranks=(0,), command=tuple(work["framework"]["command"]), env=env),)
+    return (ProcessSpec(name="rank-0", ranks=(0,), command=work["framework"].command, env=env),)
 
 
 def _ranks(work: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
@@ -204,7 +225,7 @@ def _ranks(work: Mapping[str, Any], allocation: Allocation, index: int, master: 
         ProcessSpec(
             name=f"rank-{rank}",
             ranks=(rank,),
-            command=tuple(framework["command"]),
+            command=framework.command,
             env=_rank_env(cell, allocation, index, rank, master),
         )
         for rank in node_ranks(cell, index)
@@ -214,7 +235,7 @@ def _ranks(work: Mapping[str, Any], allocation: Allocation, index: int, master: 
 def _torchrun(work: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
     """One torchrun per node, found by number, without a vote: the address is known. The id keeps workers of an earlier start out; the local
     address is given because torchrun asks the resolver otherwise, which may not know it."""
-    command = tuple(work["framework"]["command"])
+    command = work["framework"].command
     program = command[1:] if command[0] == "{python}" else ("--no-python", *command)
     ranks = node_ranks(work["cell"], index)
     options = (

@@ -12,11 +12,14 @@ from msgspec import structs
 
 from base.jsonfile import json_ascii
 from cluster.types import Allocation, ForeignUse, Grant, Node
+from data_prep import staging
+from data_prep.staging import peer_group
 from tests.hostile import changed
 from workflow.run.link import messages, orders, said
 from workflow.run.link.messages import decode_order, decode_said, encode
 from workflow.run.link.protocol import Decoder, ProtocolError
 from workflow.run.link.protocol import encode as lines_of
+from workflow.run.plan import Framework
 from workflow.run.record.outcome import Look, RankEnd
 
 GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(ForeignUse("GPU-1", "python"),))
@@ -88,8 +91,9 @@ PLAN: Final = orders.Plan(
     bytes_per_s=None,
     ranks=None,
 )
+FRAMEWORK: Final = Framework(name="f", folder="/f", launcher="ranks", command=("{python}", "program.py"), sidecars=(("a", "b"),))
 IMAGE: Final = orders.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
-RANKS: Final = orders.RanksPlan(framework={}, image=None, beat_s=60.0, init_s=300.0)
+RANKS: Final = orders.RanksPlan(framework=FRAMEWORK, image=None, beat_s=60.0, init_s=300.0)
 ORDERED: Final[tuple[orders.Order, ...]] = (
     orders.Alive(),
     PLAN,
@@ -144,6 +148,12 @@ def test_here_is_an_example_of_every_message() -> None:
     assert {type(message) for message in SAID} == set(messages.SAID.values())
     assert {type(message) for message in ORDERED} == set(messages.ORDERS.values())
     assert len(SAID) >= len(messages.SAID) == len({*messages.SAID.values()})
+
+
+def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:
+    """Its process is a child of the node program: its values are typed in data_prep, and go on from there."""
+    assert said.StagedDataset.__struct_fields__ == tuple(field.name for field in dataclasses.fields(staging.StagedDataset))
+    assert orders.Others.__struct_fields__ == tuple(field.name for field in dataclasses.fields(peer_group.Others))
 
 
 def said_with(message: said.Message, **changes: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def references(content: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         if cell["framework"] not in found:
             device = site["device"] if cell["device"] == "site" else cell["device"]
             framework = at_site(describe_framework(cell, device), site)
-            found[cell["framework"]] = (framework["image"], framework["python"] or "python3")
+            found[cell["framework"]] = (framework.image or "", framework.python or "python3")
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from cluster.types import Allocation
 from workflow.run.link.fields import Count, Digest, FromOne, PathText, Port, Rate, SomeSeconds, Value, Word, tag_of
+from workflow.run.plan import Framework
 
 
 class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
@@ -70,8 +71,7 @@ class Image(Value, frozen=True, kw_only=True):
 class RanksPlan(Value, frozen=True, kw_only=True):
     """What a run has, and the staging of a dataset alone has not."""
 
-    framework: dict[str, Any]
-    """As workflow/run/framework.py describes it."""
+    framework: Framework
     image: Image | None
     """Null where the engine needs none, or starts what it has under the image's name."""
     beat_s: SomeSeconds

@@ -145,7 +145,7 @@ class NodeWork:
         if plan is None or plan.ranks is None or needs is None or needs.staged is None:
             raise ContainerError("the order to start the ranks has come before the dataset is here")
         framework, bare = plan.ranks.framework, plan.engine == BARE
-        paths = needs.directory.paths(needs.staged.root, framework["folder"] if bare else str(needs.directory.program))
+        paths = needs.directory.paths(needs.staged.root, framework.folder if bare else str(needs.directory.program))
         work = {"tag": plan.tag, "framework": framework, "cell": plan.cell_document, "resumed": needs.resumed}
         work |= {"deadline": time.time() + order.left_s, "ends_at": time.monotonic() + order.left_s}
         if not bare:

@@ -141,7 +141,7 @@ class Preparation:
             return
         granted = self.allocation.nodes[self.index].gpus
         directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
-        arguments = (self.plan.engine, directory, self.plan.ranks.framework["folder"], job, granted, gpus)
+        arguments = (self.plan.engine, directory, self.plan.ranks.framework.folder, job, granted, gpus)
         self._preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=PREPARE_S)
         self._preparing.then = self._prepared
 

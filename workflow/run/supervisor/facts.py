@@ -44,8 +44,8 @@ def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
         "earlier": run.resumed,
         "exclusive": run.allocation.exclusive,
         "warnings": run.warnings,
-        "dataset": {key: run.work["dataset"][key] for key in ("name", "digest", "samples", "bytes")},
-        "splits": run.work["dataset"]["splits"],
+        "dataset": {key: getattr(run.work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
+        "splits": run.work.dataset.splits,
         "provenance": {
             **_provenance(run.provenance),
             **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
@@ -71,8 +71,8 @@ def _image_provenance(run: Supervisor) -> dict[str, Any]:
     """What the containers were started from: as it was named, and what that was pinned to, where it was."""
     if run.run["site"]["engine"] == BARE:
         return {}
-    pinned = (run.work["image"] or {}).get("image", {})
-    reference = pinned.get("reference") or at_site(run.work["framework"], run.run["site"])["image"]
+    pinned = (run.work.image or {}).get("image", {})
+    reference = pinned.get("reference") or at_site(run.work.framework, run.run["site"]).image
     return {"image": reference, "image_digest": pinned.get("digest"), "image_id": pinned.get("image_id")}
 
 

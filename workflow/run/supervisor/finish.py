@@ -224,7 +224,7 @@ class _Finish:
                 problems.append(_push_error(node))
         if problems:
             raise problems[0]
-        arguments = (self.part, run.run["cell"], run.work["model"]["parameters"], self._steps_asked(), run.allocation.device)
+        arguments = (self.part, run.run["cell"], run.work.model.parameters, self._steps_asked(), run.allocation.device)
         status = self.ending.status
         self.found = self.again.call("push", attempt.read_measured, *arguments, status, left_s=left_s)
         if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
@@ -233,7 +233,7 @@ class _Finish:
 
     def _steps_asked(self) -> StepsAsked:
         first = int(self.run.resumed["step"]) if self.run.resumed else 0
-        return steps_asked(self.run.run["cell"], self.run.work["train_samples"], first)
+        return steps_asked(self.run.run["cell"], self.run.work.train_samples, first)
 
     def _judge_lost(self) -> None:
         """A node that went after its ranks had ended well, and before its files were on storage, took them along: no result is whole."""
@@ -293,7 +293,7 @@ class _Finish:
         present = [node.index for node in self.nodes.present()]
         enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
         ending = was if enough else self.ending
-        facts, parameters = run_facts(self.run, self.nodes), self.run.work["model"]["parameters"]
+        facts, parameters = run_facts(self.run, self.nodes), self.run.work.model.parameters
         return ended_note(facts, ending, times_of(self.clock), present, parameters, self._steps_asked())
 
 

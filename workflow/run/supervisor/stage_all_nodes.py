@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, assert_never
 
+import msgspec
+
 from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
 from base.jsonfile import canonical_json
 from base.logs import configure, private_umask
@@ -69,7 +71,7 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
     return {
         "site": site,
         "allocation": dataclasses.replace(allocation, own_job=False).to_json(),
-        "dataset": describe_dataset(site["storage"], found[0])[0],
+        "dataset": msgspec.to_builtins(describe_dataset(site["storage"], found[0])[0]),
     }
 
 

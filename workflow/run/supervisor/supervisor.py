@@ -81,7 +81,7 @@ class Supervisor:
         self.clock = Clock(processes.age_s(self.pid))
         self.loop = Loop()
         self.run: dict[str, Any] = {}
-        self.work: dict[str, Any] = {}
+        self._work: description.Work | None = None
         self.preparing: Call | None = None
         self.provenance: Call | None = None
         self.nodes: Nodes | None = None
@@ -133,6 +133,12 @@ class Supervisor:
         logger.error("%s", error)
         self.ending = Ending(status="cancelled", reason=str(error), error=type(error))
         return give_up(self, self.ending)
+
+    @property
+    def work(self) -> description.Work:
+        """Framework, dataset, network and image of this run; known before anything is staged."""
+        assert self._work is not None
+        return self._work
 
     # -- causes of an end
 
@@ -228,7 +234,7 @@ class Supervisor:
         environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"], SUPERVISOR: who_i_am()}
         self.launches = self.scheduler.launches(self.allocation, argv)
         self.nodes.launch(self.launches, environ, held)
-        self.work = self.call("prepare", description.describe_work, site, cell, self.allocation.device, self.images)
+        self._work = description.read_work(self.call("prepare", description.describe_work, site, cell, self.allocation.device, self.images))
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
 
     def _take_nodes(self) -> None:
@@ -259,12 +265,12 @@ class Supervisor:
     def _check_images(self) -> None:
         """Before any rank starts: every node has what the study's image was pinned to."""
         assert self.nodes is not None
-        if self.work["image"] is None:
+        if self.work.image is None:
             return
         from workflow.run.images.pin import check_nodes
 
         try:
-            check_nodes(self.work["image"], {node.node.name: _image_id(node) for node in self.nodes.present()})
+            check_nodes(self.work.image, {node.node.name: _image_id(node) for node in self.nodes.present()})
         except errors.ContainerError as error:
             self.end(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
 

@@ -104,7 +104,7 @@ class TimeLimit:
         """Why there is nothing to save, None: there is."""
         if self._run.training is None:
             return "the training had not begun"
-        return None if self._run.work["framework"].get("checkpoint") else f"framework {self._run.run['cell']['framework']!r} writes none"
+        return None if self._run.work.framework.checkpoint else f"framework {self._run.run['cell']['framework']!r} writes none"
 
     def heard_saving(self, step: int | None) -> None:
         """The head node says at which step its ranks are."""
