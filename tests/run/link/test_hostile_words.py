@@ -16,7 +16,7 @@ import pytest
 
 from base.challenge import new_token
 from tests.hostile import changed_bytes, lines
-from tests.run.link.test_messages import ORDERS, SAYS
+from tests.run.link.test_messages import ORDERS, SAYS, with_cores
 from tests.run.link.test_protocol import TOKEN, House
 from tests.run.world import ROOT
 from workflow.run.link.protocol import LinkClosed, ProtocolError, check_answer, connect, encode, proof
@@ -136,6 +136,7 @@ def in_the_supervisors_place(words: bytes) -> tuple[int, str]:
             encode({"do": "start", "master": ["127.0.0.1", 1], "left_s": "1"}),
             "'start' is none of ours: left_s: Expected `float`",
         ),
+        (encode({**ORDERS[1], "allocation": with_cores(10**19)}), "'plan' is none of ours: allocation: expected numbers of CPUs"),
         (encode({"do": "end"}), "'end' is none of ours: Object missing required field `pending`"),
         (b'{"more":"\\ud800"}\n{"more":null}\n', "a line that is not JSON"),
     ],

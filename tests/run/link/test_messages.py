@@ -160,6 +160,12 @@ def said_with(message: said.Message, **changes: Any) -> dict[str, Any]:
     return {**plain(message), **changes}
 
 
+def with_cores(core: int) -> dict[str, Any]:
+    value: dict[str, Any] = plain(PLAN)["allocation"]
+    value["nodes"][0]["cores"] = [core]
+    return value
+
+
 def without(message: said.Message, field: str) -> dict[str, Any]:
     return {key: value for key, value in plain(message).items() if key != field}
 
@@ -193,6 +199,23 @@ def without(message: said.Message, field: str) -> dict[str, Any]:
 def test_what_is_none_of_ours_is_told(message: dict[str, Any], why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
         decode_said(message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"allocation": {}}, "'plan' is none of ours: allocation: Object missing required field `scheduler`"),
+        ({"allocation": with_cores(10**19)}, "'plan' is none of ours: allocation: expected numbers of CPUs, found "),
+        ({"allocation": with_cores(-1)}, "'plan' is none of ours: allocation: expected numbers of CPUs, found -1"),
+        ({"allocation": {**ALLOCATION.to_json(), "nodes": []}}, "allocation: nodes must hold at least one node"),
+        ({"ranks": {**plain(ORDERED[2])["ranks"], "beat_s": 1e300}}, "ranks.beat_s: Expected `float` <= 1000000000.0"),
+        ({"ranks": {**plain(ORDERED[2])["ranks"], "framework": {"name": "f"}}}, "ranks.framework: Object missing required field"),
+        ({"cache": "a\0b"}, "cache: Expected `str` matching"),
+    ],
+)
+def test_a_plan_that_is_none_is_told(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        decode_order({**plain(PLAN), **changes})
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(10000, marks=[pytest.mark.slow, pytest.mark.long])])

@@ -8,13 +8,17 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 MOST: Final = 2**63 - 1
+MOST_S: Final = 10**9
+"""30 years: more than any limit of ours, less than what timers of the system take."""
+MOST_CPUS: Final = 1 << 16
 
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 FromOne = Annotated[int, Meta(ge=1, le=MOST)]
 Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Seconds = Annotated[float, Meta(ge=0)]
-SomeSeconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(ge=0, le=MOST_S)]
+SomeSeconds = Annotated[float, Meta(gt=0, le=MOST_S)]
+SecondsLeft = Annotated[float, Meta(ge=-MOST_S, le=MOST_S)]
 Rate = Annotated[float, Meta(gt=0)]
 """Bytes per second."""
 Word = Annotated[str, Meta(min_length=1)]

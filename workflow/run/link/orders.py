@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from base.foreign import text
 from cluster.types import Allocation
-from workflow.run.link.fields import Count, Digest, FromOne, PathText, Port, Rate, SomeSeconds, Value, Word, tag_of
+from workflow.run.link.fields import MOST_CPUS, Count, Digest, FromOne, PathText, Port, Rate, SecondsLeft, SomeSeconds, Value, Word, tag_of
 from workflow.run.plan import Framework
 
 
@@ -132,6 +133,11 @@ class Plan(Message, frozen=True, kw_only=True):
     ranks: RanksPlan | None
     """Null where a dataset alone is staged."""
 
+    def __post_init__(self) -> None:
+        wrong = [core for node in self.allocation.nodes for core in node.cores if not 0 <= core < MOST_CPUS]
+        if wrong:
+            raise ValueError(f"allocation: expected numbers of CPUs, found {text(wrong[0], 40)}")
+
 
 class Stage(Message, frozen=True, kw_only=True):
     """After the plan: bring the dataset here, then what else the ranks need."""
@@ -178,7 +184,7 @@ class Start(Message, frozen=True, kw_only=True):
 
     master: tuple[str, Port]
     """Where they meet."""
-    left_s: float
+    left_s: SecondsLeft
     """Until the deadline of the attempt."""
 
 
