@@ -19,7 +19,7 @@ _UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """`text` safe for a terminal and for UTF-8: control characters (but newline and tab) become U+FFFD, a byte of a name that is no UTF-8
+    """`text` safe for a terminal and for UTF-8: control characters (but newline and tab) become U+FFFD, a byte of a name that is not UTF-8
     `\\xff`, half of a pair of UTF-16 `\\ud800`."""
     return _UNSEEN.sub(_shown, text)
 

@@ -157,7 +157,7 @@ def _float(digits: str) -> float:
 
 
 def _constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _enter(name: str, above: int | None) -> int:
 
 
 def _level(name: str, descriptor: int, problems: list[OSError]) -> _Level:
-    """After removing all in it that is no directory."""
+    """After removing all in it that is not a directory."""
     level = _Level(name, _identity(descriptor))
     with os.scandir(descriptor) as found:
         for entry in found:

@@ -114,7 +114,7 @@ def _of_step(here: Place, path: Path, status: os.stat_result, group: bool) -> st
 def _of_root(place: Place, group: bool) -> str | None:
     status, who = place.status, described(place.path, place.status)
     if not stat.S_ISDIR(status.st_mode):
-        return f"{who} is no directory"
+        return f"{who} is not a directory"
     ours = status.st_uid == os.geteuid()
     if is_group_open(status):
         return None if ours or status.st_uid == 0 or group else f"{who} is somebody else's, and the site file does not say `shared: group`"

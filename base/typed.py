@@ -143,7 +143,7 @@ def _of_class(kind: Any) -> Reader:
         return _object({name: reader_of(hint) for name, hint in kinds.items()}, required, None)
     if issubclass(kind, tuple):
         return _fixed([reader_of(hint) for hint in hints.values()], lambda values: kind(*values))
-    raise TypeError(f"{kind!r} is no type that can be read")
+    raise TypeError(f"{kind!r} is not a type that can be read")
 
 
 def _exactly(kind: type, words: str) -> Reader:

@@ -28,7 +28,7 @@ def parse_duration(text: str) -> timedelta:
     """`90s`, `30m`, `1h30m`, `2d`: text with units only, since YAML reads 12:30:00 as the number 45000. Raises ValueError."""
     match = _DURATION.fullmatch(text.strip())
     if not match or not match.group(0):
-        raise ValueError(f"{text!r} is no duration: write a number with its unit, such as 90s, 30m, 1h30m or 2d")
+        raise ValueError(f"{text!r} is not a duration: write a number with its unit, such as 90s, 30m, 1h30m or 2d")
     days, hours, minutes, seconds = match.groups()
     return timedelta(days=int(days or 0), hours=int(hours or 0), minutes=int(minutes or 0), seconds=float(seconds or 0))
 
@@ -73,7 +73,7 @@ def parse_size(text: str) -> int:
     """`500MB`, `20GiB`, `3TB`, `1024`: bytes; KB is 1000, KiB is 1024. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"{text!r} is no size: write a number with its unit, such as 500MB, 20GiB or 3TB")
+        raise ValueError(f"{text!r} is not a size: write a number with its unit, such as 500MB, 20GiB or 3TB")
     number, unit, binary = match.groups()
     scale: int = (1024 if binary else 1000) ** _EXPONENT[unit.upper()]
     return round(float(number) * scale)

@@ -33,7 +33,7 @@ _KINDS: Final = (
 
 
 class Unusable(OSError):
-    """What has the name is no regular file, or lies behind something that is no directory; `strerror` says what it is."""
+    """What has the name is not a regular file, or lies behind something that is not a directory; `strerror` says what it is."""
 
 
 class Entry(NamedTuple):
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """What it is where it is no regular file."""
+        """What it is where it is not a regular file."""
         return kind_of(self.status)
 
 
@@ -95,7 +95,7 @@ def open_regular(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0o6
 
 
 def open_file(path: Path) -> int:
-    """The regular file `path` for reading, in a directory that is named in full: what is no link below is up to the caller."""
+    """The regular file `path` for reading, in a directory that is named in full: what is not a link below is up to the caller."""
     with directory(path.parent) as parent:
         return open_regular(parent, path.name)
 
@@ -190,7 +190,7 @@ def _listed(root: int, path: str, closed: Callable[[str, OSError], None] | None)
 def _components(path: str) -> list[str]:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise Unusable(errno.EINVAL, "it is no plain path below its directory", path)
+        raise Unusable(errno.EINVAL, "it is not a plain path below its directory", path)
     return parts
 
 

@@ -49,13 +49,13 @@ def absolute_path(text: str, base: Path) -> Path:
         os.fsencode(text)
         path = os.path.abspath(base / Path(text).expanduser())
     except UnicodeEncodeError as error:
-        raise ValueError(f"{text!r} is no path: it holds half of a character") from error
+        raise ValueError(f"{text!r} is not a path: it holds half of a character") from error
     except RuntimeError as error:
         raise ValueError(f"{text!r}: {text.split('/', 1)[0]} has no home directory on this machine; write the path itself") from error
     if any(character < " " or character == "\x7f" for character in text + path):
-        raise ValueError(f"{path!r} is no path: it holds a control character")
+        raise ValueError(f"{path!r} is not a path: it holds a control character")
     if not _is_utf8(path):
-        raise ValueError(f"{printable(path)!r} is no UTF-8, as the names in our files are; choose another path, or link to it")
+        raise ValueError(f"{printable(path)!r} is not UTF-8, as the names in our files are; choose another path, or link to it")
     return Path(path)
 
 

@@ -55,7 +55,7 @@ def parent_of(text: str, scheduler: str, job_id: str) -> Parent:
         return Parent(None, f"{own} is in another cgroup namespace than the engine's")
     place = next((index for index, part in enumerate(parts) if name.fullmatch(part)), None)
     if place is None:
-        return Parent(None, f"{own} is no cgroup of job {job_id}")
+        return Parent(None, f"{own} is not a cgroup of job {job_id}")
     if place == len(parts) - 1:
         return Parent(None, f"{own} holds the job's processes, and then no groups may be below it")
     return Parent(str(PurePosixPath(*parts[:-1])), "the job's own")

@@ -47,7 +47,7 @@ def parse_stat(text: str) -> ProcessState:
         pid, waited = int(head.split(" ", 1)[0]), user_waited + system_waited
         return ProcessState(pid, fields[0], int(fields[1]), int(fields[19]), user + system, waited, faults + faults_waited)
     except (IndexError, ValueError) as error:
-        raise ValueError(f"{text[:80]!r} is no line of /proc/PID/stat") from error
+        raise ValueError(f"{text[:80]!r} is not a line of /proc/PID/stat") from error
 
 
 def state_of(pid: int) -> ProcessState | None:

@@ -28,7 +28,7 @@ class FileHashes:
 
 
 def hash_file(path: Path, chunk_bytes: int = CHUNK_BYTES, on_chunk: Callable[[int], None] | None = None) -> FileHashes:
-    """Read `path` once and hash it; `on_chunk(bytes)` after each chunk. Raises OSError, or DatasetError for what is no regular file."""
+    """Read `path` once and hash it; `on_chunk(bytes)` after each chunk. Raises OSError, or DatasetError for what is not a regular file."""
     chunks: list[str] = []
     whole = blake3()
     size = 0

@@ -56,7 +56,7 @@ class Shard:
     blake3: str
 
     def __post_init__(self) -> None:
-        require(_SHARD_NAME.fullmatch(self.name) is not None, f"{self.name!r} is no name of a shard")
+        require(_SHARD_NAME.fullmatch(self.name) is not None, f"{self.name!r} is not a name of a shard")
         expected = -(-self.bytes // self.chunk_bytes)
         require(len(self.chunks) == expected, f"{self.name}: {len(self.chunks)} chunks for {self.bytes} bytes, expected {expected}")
         hashes_valid = all(_CHUNK.fullmatch(chunk) for chunk in self.chunks) and _DIGEST.fullmatch(self.blake3)
@@ -152,7 +152,7 @@ def read_manifest(root: Path) -> Manifest:
 
 def parse_manifest(content: bytes, where: str = FILE_NAME) -> Manifest:
     """A manifest from its bytes; `where` starts the error message. Raises DatasetError."""
-    plain, no_manifest = parse_json(content, where, DatasetError), f"{where} is no valid manifest"
+    plain, no_manifest = parse_json(content, where, DatasetError), f"{where} is not a valid manifest"
     found = plain.get("schema") if isinstance(plain, dict) else None
     if found != SCHEMA:
         raise DatasetError(f"{no_manifest}: schema: expected {SCHEMA}, found {text(found, 80)}, of another version of Slipway; {_AGAIN}")
@@ -213,4 +213,4 @@ def _read(root: Path) -> bytes:
     try:
         return read_content(root / FILE_NAME, DatasetError, MAX_BYTES)
     except DatasetError as error:
-        raise DatasetError(f"{root} is no dataset: {error}") from error
+        raise DatasetError(f"{root} is not a dataset: {error}") from error

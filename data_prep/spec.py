@@ -74,9 +74,9 @@ def _as_size(value: Any) -> Any:
     if sides is None:
         return None
     if not isinstance(sides, (list, tuple)) or len(sides) != 2 or not all(type(side) is int for side in sides):
-        raise ValueError(f"{value!r} is no size: write one number of pixels, or [height, width]")
+        raise ValueError(f"{value!r} is not a size: write one number of pixels, or [height, width]")
     if not all(1 <= side <= MAX_SIDE for side in sides):
-        raise ValueError(f"{value!r} is no size: sides go from 1 to {MAX_SIDE} pixels")
+        raise ValueError(f"{value!r} is not a size: sides go from 1 to {MAX_SIDE} pixels")
     return tuple(sides)
 
 
@@ -167,7 +167,7 @@ class DatasetSpec(BaseModel):
         stated = DEFAULT_SPLITS if self.splits is None else self.splits
         for name, split in stated.items():
             if not is_name(name):
-                raise ValueError(f"splits: {name!r} is no valid name of a split: it must match {NAME.pattern}")
+                raise ValueError(f"splits: {name!r} is not a valid name of a split: it must match {NAME.pattern}")
             if name == TRAIN:
                 raise ValueError("splits: train is what the others leave; give path, or the fractions of the others")
             if isinstance(split, SplitPath) and self.source in _WITHOUT_PATH:

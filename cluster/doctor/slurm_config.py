@@ -31,7 +31,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def seconds(value: str | None) -> float | None:
-    """`300 sec`, `10`, `5 min`: seconds; None where it is no number."""
+    """`300 sec`, `10`, `5 min`: seconds; None where it is not a number."""
     match = re.match(r"(\d+)\s*(min|hour)?", value or "")
     return float(match[1]) * {"min": 60, "hour": 3600}.get(match[2] or "", 1) if match else None
 

@@ -96,7 +96,7 @@ def judge_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]
         advice = f"queue: NAME in the site file; {choices('', partitions)}"
         return (Finding(SUBJECT, "error", "the site names no queue, and this cluster has no default partition", advice),)
     if name not in partitions:
-        text = f"queue {name!r} of the site file is no partition of this cluster"
+        text = f"queue {name!r} of the site file is not a partition of this cluster"
         return (Finding(SUBJECT, "error", text, choices(name, partitions)),)
     others = [other for other in partitions if other != name]
     own = [group for group in nodes if group.partition == name]

@@ -76,7 +76,7 @@ class _Case:
     def __init__(self, gpus: tuple[Gpu, ...], environ: Mapping[str, str], granted: int | None, everything: bool, place: Place) -> None:
         self.gpus, self.place, self.everything = gpus, place, everything
         self.scheduler = scheduler_of(environ)
-        self.steps = [f"scheduler: {self.scheduler or 'none, this is no job'}"]
+        self.steps = [f"scheduler: {self.scheduler or 'none, this is not a job'}"]
         self.claims = claims_of(environ, self.scheduler, place)
         self.steps += [claim.describe() for claim in self.claims] or [f"no variable names GPUs: looked for {', '.join(KNOWN)}"]
         self.is_told = granted is not None or self.scheduler is not None

@@ -127,7 +127,7 @@ def parse_duration(text: str) -> float | None:
 def _count(word: str) -> int:
     found = digits(word)
     if found is None:
-        raise ValueError(f"{word[:40]!r} is no number")
+        raise ValueError(f"{word[:40]!r} is not a number")
     return found
 
 

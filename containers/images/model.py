@@ -100,7 +100,7 @@ def read_manifest(archive: Path) -> ArchivedImage:
                 "archived once more if it can be had"
             ) from error
         raise
-    found = read_as(ArchivedImage, value, f"{path} is no manifest of an image", RecordError, "remove it, and archive the image again")
+    found = read_as(ArchivedImage, value, f"{path} is not a manifest of an image", RecordError, "remove it, and archive the image again")
     if found.file != archive.name:
         raise RecordError(f"{path} speaks of {found.file!r}, asked was {archive.name!r}; remove both, and archive the image again")
     return found

@@ -125,7 +125,7 @@ def _specification(arguments: argparse.Namespace) -> tuple[str, object, Path]:
     from base.jsonfile import read_json
 
     if not is_name(arguments.name):
-        raise ConfigError(f"--name {arguments.name!r} is no name of a dataset: it must match {NAME.pattern}")
+        raise ConfigError(f"--name {arguments.name!r} is not a name of a dataset: it must match {NAME.pattern}")
     if arguments.spec_file is not None:
         values, base = read_json(arguments.spec_file, ConfigError), arguments.spec_file.absolute().parent
     else:

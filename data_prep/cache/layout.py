@@ -105,7 +105,7 @@ def dataset_name(path: Path) -> str:
     """The directory name of a dataset, `<name>-<digest12>`. Raises StagingError for any other: it becomes paths in the cache."""
     if not DATASET.fullmatch(path.name) or ".." in path.name:
         raise StagingError(
-            f"{path.name!r} is no name of a dataset: expected <name>-<12 hex digits>, as `slipway dataset build` publishes it"
+            f"{path.name!r} is not a name of a dataset: expected <name>-<12 hex digits>, as `slipway dataset build` publishes it"
         )
     return path.name
 

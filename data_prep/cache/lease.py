@@ -33,7 +33,7 @@ def release(cache_dir: Path, lease_id: str) -> None:
     """Give a lease back. A lease that is gone already is fine: whoever saw its holder dead dropped it."""
     dataset, _, token = lease_id.partition("/")
     if not token.isalnum():
-        raise LeaseError(f"{lease_id!r} is no id of a lease: expected <dataset>/<token>")
+        raise LeaseError(f"{lease_id!r} is not an id of a lease: expected <dataset>/<token>")
     (Path(cache_dir) / "leases" / dataset_name(Path(dataset)) / f"{token}.json").unlink(missing_ok=True)
 
 

@@ -110,7 +110,7 @@ def _refusal(entry: Entry, expected: Collection[str], *, with_ours: bool) -> str
     if kind is not None:
         return kind
     if not entry.path.isprintable():
-        return "its name holds control characters or is no UTF-8"
+        return "its name holds control characters or is not UTF-8"
     if not with_ours and _OURS.fullmatch(entry.path):
         return "Slipway itself writes a file of this name"
     if not with_ours and expected and entry.path not in expected and _EVENTS.fullmatch(entry.path):

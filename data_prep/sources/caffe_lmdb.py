@@ -66,7 +66,7 @@ def _reason(entry: dict[str, Any]) -> str | None:
     if entry["encoded"]:
         return None if sniff(bytes.fromhex(entry["head"])) else "not an image of a listed format"
     shape = (entry["channels"], entry["height"], entry["width"])
-    return None if shape[0] in (1, 3) and min(shape) > 0 else f"a Datum of {shape[0]} x {shape[1]} x {shape[2]} is no image"
+    return None if shape[0] in (1, 3) and min(shape) > 0 else f"a Datum of {shape[0]} x {shape[1]} x {shape[2]} is not an image"
 
 
 def _start(path: Path, mode: str) -> subprocess.Popen[bytes]:

@@ -41,7 +41,7 @@ class _Blob(NamedTuple):
     def read(self, name: str, most: int) -> bytes:
         """All of it. Raises DatasetError for more than `most` bytes."""
         if self.size > most:
-            raise DatasetError(f"{self.path}: {name} has {self.size} bytes, more than {most}: this is no file of CIFAR")
+            raise DatasetError(f"{self.path}: {name} has {self.size} bytes, more than {most}: this is not a file of CIFAR")
         with self.path.open("rb") as file:
             file.seek(self.offset)
             return file.read(self.size)
@@ -170,7 +170,7 @@ def _label_bytes(name: str, size: int) -> int:
 def _part(blob: _Blob, name: str, label_bytes: int) -> dict[str, Any]:
     step = PIXEL_BYTES + label_bytes
     if blob.size > MAX_MEMBER_BYTES:
-        raise DatasetError(f"{blob.path}: {name} has {blob.size} bytes, more than {MAX_MEMBER_BYTES}: this is no file of CIFAR")
+        raise DatasetError(f"{blob.path}: {name} has {blob.size} bytes, more than {MAX_MEMBER_BYTES}: this is not a file of CIFAR")
     if blob.size == 0 or blob.size % step:
         raise DatasetError(
             f"{blob.path}: {name} holds {blob.size} bytes, not a whole number of records of {step}: it was cut; fetch it again"

@@ -125,7 +125,7 @@ class FileReader:
 
     def _check(self, found: Found, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
-            raise self._changed(found, "it is no regular file any more")
+            raise self._changed(found, "it is not a regular file any more")
         if status.st_size != found.size or status.st_mtime_ns != found.mtime_ns:
             raise self._changed(found, f"size or time differ: {status.st_size} bytes, then {found.size}")
 

@@ -20,7 +20,7 @@ MAX_LINE = 8192
 def prepare(root: Root) -> Prepared:
     """Check that the list is a file."""
     if not root.path.is_file():
-        what = "is no file" if root.path.exists() else "does not exist"
+        what = "is not a file" if root.path.exists() else "does not exist"
         raise DatasetError(f"{root.path} {what}: source: list wants a text file with a path and a label per line")
     return Prepared(files=(root.path,))
 

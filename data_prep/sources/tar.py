@@ -30,7 +30,7 @@ class _Entry(NamedTuple):
 def prepare(root: Root) -> Prepared:
     """Unpack if compressed; find the folder that holds everything, and whether its folders are splits."""
     if not root.path.is_file():
-        what = "is no file" if root.path.exists() else "does not exist"
+        what = "is not a file" if root.path.exists() else "does not exist"
         raise DatasetError(f"{root.path} {what}: source: tar wants one archive")
     archive = plain_file(root.path, root.scratch)
     with OpenFiles([archive]) as files:

@@ -32,7 +32,7 @@ class Source:
         path = root / FILE_NAME
         with contextlib.closing(SourceFile(path, direct=False, patience_s=patience_s)) as file:
             if file.bytes > MAX_BYTES:
-                raise DigestMismatch(f"{path} has {file.bytes} bytes: this is no manifest")
+                raise DigestMismatch(f"{path} has {file.bytes} bytes: this is not a manifest")
             self.content = file.read_all()
         self.digest = digest_of(self.content)
         if not self.name.endswith(f"-{self.digest[:12]}"):

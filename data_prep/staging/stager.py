@@ -56,7 +56,7 @@ class Stager:
 
     def run(self) -> Copied:
         if any(shard.chunk_bytes > MAX_CHUNK_BYTES for shard in self.source.manifest.shards):
-            raise StagingError(f"{self.source.root}: chunks of more than {MAX_CHUNK_BYTES} bytes: this is no manifest of ours")
+            raise StagingError(f"{self.source.root}: chunks of more than {MAX_CHUNK_BYTES} bytes: this is not a manifest of ours")
         try:
             part = Part(self.cache, self.source, self.lock.held)
         except OSError as error:

@@ -84,7 +84,7 @@ def test_nothing_is_made_where_everybody_can_exchange_it(tmp_path: Path) -> None
         (lambda place: (place / "cache").symlink_to(place.parent / "home"), None),
         (lambda place: os.chown(link(place / "cache", place.parent / "home"), NOBODY, NOBODY, follow_symlinks=False), "somebody else's"),
         (lambda place: (place / "cache").symlink_to("cache"), "more than 40 links"),
-        (lambda place: (place / "cache").write_text(""), "is no directory"),
+        (lambda place: (place / "cache").write_text(""), "is not a directory"),
     ],
 )
 def test_what_a_stranger_has_planted_is_refused(everybody: Path, plant: Callable[[Path], object], words: str | None) -> None:

@@ -85,7 +85,7 @@ def test_no_component_is_a_link(out: Path, outside: Path, depth: int) -> None:
 @pytest.mark.parametrize("path", ["", ".", "..", "../outside/precious", "a/../../outside/precious", "/etc/passwd", "a//b", "a/", "a\0b"])
 def test_a_path_does_not_leave_its_directory(out: Path, outside: Path, path: str) -> None:
     (out / "a").mkdir()
-    with directory(out) as root, pytest.raises(Unusable, match="no plain path"):
+    with directory(out) as root, pytest.raises(Unusable, match="not a plain path"):
         open_regular(root, path)
     assert outside.is_dir()
 

@@ -11,10 +11,10 @@ from base.userpath import absolute_path
 
 
 @pytest.mark.parametrize(
-    ("base", "words"), [("a\nb", "control character"), (os.fsdecode(b"a\xffb"), r"'/x/a\\\\xffb/storage' is no UTF-8"), ("aé b'$x", None)]
+    ("base", "words"), [("a\nb", "control character"), (os.fsdecode(b"a\xffb"), r"'/x/a\\\\xffb/storage' is not UTF-8"), ("aé b'$x", None)]
 )
 def test_what_lies_above_a_relative_path_counts_too(base: str, words: str | None) -> None:
-    """A traceback of Snakemake and of LMDB, in a directory whose name is no UTF-8."""
+    """A traceback of Snakemake and of LMDB, in a directory whose name is not UTF-8."""
     if words is None:
         assert absolute_path("storage", Path("/x", base)) == Path("/x", base, "storage")
         return

@@ -214,9 +214,9 @@ def test_damaged_cifar_is_refused(tmp_path: Path, files: dict[str, bytes], words
 @pytest.mark.parametrize(
     ("name", "size", "words"),
     [
-        ("data_batch_1.bin", 3073 * 2_000_000, "this is no file of CIFAR"),
-        ("data_batch_1", 6 << 30, "this is no file of CIFAR"),
-        ("batches.meta.txt", 6 << 30, "this is no file of CIFAR"),
+        ("data_batch_1.bin", 3073 * 2_000_000, "this is not a file of CIFAR"),
+        ("data_batch_1", 6 << 30, "this is not a file of CIFAR"),
+        ("batches.meta.txt", 6 << 30, "this is not a file of CIFAR"),
     ],
 )
 def test_a_sparse_file_of_gigabytes_is_not_read(tmp_path: Path, name: str, size: int, words: str) -> None:

@@ -229,7 +229,7 @@ def test_a_file_swapped_for_a_link_or_a_pipe_is_not_followed(tmp_path: Path) -> 
         reader.read(found)
     (tmp_path / "a" / "x.png").unlink()
     os.mkfifo(tmp_path / "a" / "x.png")
-    with pytest.raises(DatasetError, match="no regular file"):
+    with pytest.raises(DatasetError, match="not a regular file"):
         reader.read(found)
 
 

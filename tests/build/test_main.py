@@ -77,7 +77,7 @@ def test_the_digest_does_not_depend_on_processes_hash_seed_or_locale(tmp_path: P
         ("{", "set", 10, "not valid JSON"),
         ("[" * 100_000, "set", 10, "not valid JSON"),
         ('{"source": "folder"}', "set", 10, "needs a path"),
-        ("{}", "../x", 10, "no name of a dataset"),
+        ("{}", "../x", 10, "not a name of a dataset"),
         ('{"source": "folder", "path": "nowhere"}', "set", 20, "does not exist"),
     ],
 )

@@ -72,7 +72,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_manifest_that_contradicts_itself_is_refused(whole: Path, name: str) -> None:
     plain = json.loads((whole / FILE_NAME).read_bytes())
     WRONG[name](plain)
-    with pytest.raises(DatasetError, match="no valid manifest"):
+    with pytest.raises(DatasetError, match="not a valid manifest"):
         parse_manifest(json.dumps(plain).encode())
 
 
@@ -83,7 +83,7 @@ def test_garbage_is_no_manifest(content: bytes) -> None:
 
 
 def test_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="is no dataset"):
+    with pytest.raises(DatasetError, match="is not a dataset"):
         read_manifest(tmp_path)
 
 

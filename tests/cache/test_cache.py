@@ -97,11 +97,11 @@ def test_what_is_not_there_is_said_with_what_is(tmp_path: Path) -> None:
     with pytest.raises(StagingError, match=rf"dataset other-0123456789ab is not in the cache .*; there: {name}"):
         rm(cache, "other-0123456789ab")
     for wrong in ("..", "../../etc", "datasets", ""):
-        with pytest.raises(StagingError, match="no name of a dataset"):
+        with pytest.raises(StagingError, match="not a name of a dataset"):
             rm(cache, wrong)
-    with pytest.raises(LeaseError, match="no id of a lease"):
+    with pytest.raises(LeaseError, match="not an id of a lease"):
         release(cache, f"{name}/../../x")
-    with pytest.raises(StagingError, match="no name of a dataset"):
+    with pytest.raises(StagingError, match="not a name of a dataset"):
         release(cache, "../abc")
 
 

@@ -25,7 +25,7 @@ def test_names_are_listed_in_order(text: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["", "n[1-3", "n1-3]", "n[[1]]", "n[3-1]", "n[a-b]", "n1,,n2", "n[]", "n[0-99999999]", "n[1-999][1-999]"])
 def test_what_is_no_list_is_an_error(text: str) -> None:
-    with pytest.raises(SchedulerOutputError, match="no node list"):
+    with pytest.raises(SchedulerOutputError, match="not a node list"):
         expand(text)
 
 
@@ -36,5 +36,5 @@ def test_counts_are_repeated() -> None:
 
 @pytest.mark.parametrize("text", ["", "2(x3", "a", "2(3)", "1,,2", "1(x999999999)"])
 def test_what_is_no_count_is_an_error(text: str) -> None:
-    with pytest.raises(SchedulerOutputError, match="no list of counts"):
+    with pytest.raises(SchedulerOutputError, match="not a list of counts"):
         expand_counts(text)

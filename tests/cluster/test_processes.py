@@ -15,7 +15,7 @@ def test_a_stat_line_is_read_whatever_the_command_is_called() -> None:
     tail = " ".join(str(number) for number in range(4, 53))
     state = processes.parse_stat(f"12 (a) b ( c) S 3 {tail}")
     assert state == processes.ProcessState(pid=12, state="S", parent=3, start=21, cpu=13 + 14, waited=15 + 16, faults=11 + 12)
-    with pytest.raises(ValueError, match="no line"):
+    with pytest.raises(ValueError, match="not a line"):
         processes.parse_stat("nonsense")
 
 

@@ -129,7 +129,7 @@ def test_credentials_that_are_not_there_are_refused_where_runs_are_containers(ho
         said = house("plan")
         assert said.code == code
         assert said.err == (
-            f"slipway: site here: registry_credentials: {house.root}/auth.json is no file on this machine; `podman login` writes one; "
+            f"slipway: site here: registry_credentials: {house.root}/auth.json is not a file on this machine; `podman login` writes one; "
             "a relative path begins at the site file; without the key the engine uses what it finds itself\n"
             if code
             else ""

@@ -115,7 +115,7 @@ def test_status_of_storage_that_cannot_be(house: House) -> None:
     _below_a_file(house)
     said = house("status")
     assert said.code == 22
-    assert f"storage {house.root}/file/storage of the site 'here' cannot be used: {house.root}/file is no directory" in said.err
+    assert f"storage {house.root}/file/storage of the site 'here' cannot be used: {house.root}/file is not a directory" in said.err
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_every_state(house: House) -> None:
     study = house.load()
     names = [run.run_id for run in study.runs]
     house.record(names[0], "ok")
-    house.record(names[1], "nan", status_reason="rank 1 on here met a loss that is no number\nits last lines:\nx")
+    house.record(names[1], "nan", status_reason="rank 1 on here met a loss that is not a number\nits last lines:\nx")
     house.record(names[2], "storage", kind="prevented", status_reason="storage does not answer")
     hold(house, names[3])
     house.record(names[4], "ok", published=False)
@@ -44,7 +44,7 @@ def test_every_state(house: House) -> None:
     found = {run["run_id"]: run for run in said["runs"]}
     assert list(found) == names
     assert [found[name]["state"] for name in names] == ["done", "failed", "prevented", "running", "missing", "missing", "failed", "missing"]
-    assert found[names[1]]["reason"] == "rank 1 on here met a loss that is no number"
+    assert found[names[1]]["reason"] == "rank 1 on here met a loss that is not a number"
     assert found[names[1]]["log"] == str(study.results_dir / "runs" / names[1] / "attempts" / "1" / "logs")
     assert found[names[2]]["status"] == "storage"
     assert f"process {os.getpid()}" in found[names[3]]["reason"]

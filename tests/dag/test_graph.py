@@ -257,7 +257,9 @@ def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -
 
 def test_credentials_that_are_not_there_are_refused_before_anything_runs(place: Place) -> None:
     place.site.write_text(f"{SITE}engine: podman\nregistry_credentials: nowhere/auth.json\n")
-    with pytest.raises(ConfigError, match=r"site here: registry_credentials: .*nowhere/auth.json is no file .* `podman login` writes one"):
+    with pytest.raises(
+        ConfigError, match=r"site here: registry_credentials: .*nowhere/auth.json is not a file .* `podman login` writes one"
+    ):
         place.graph()
     (place.root / "nowhere").mkdir()
     (place.root / "nowhere" / "auth.json").write_text("{}")

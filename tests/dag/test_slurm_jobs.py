@@ -173,7 +173,7 @@ def test_the_way_is_read_from_the_profile(scopes: dict[str, str], limits: dict[s
     [
         ("slurm", Mode(), {}, "use `slipway run STUDY` for a job per run, or `slipway submit STUDY`"),
         ("slurm", Mode(), INSIDE, "this is inside a job: use `slipway run STUDY`, whose runs share its nodes"),
-        ("slurm", ALLOCATION, {}, "this is no job of Slurm; use `slipway submit STUDY`"),
+        ("slurm", ALLOCATION, {}, "this is not a job of Slurm; use `slipway submit STUDY`"),
         ("local", JOBS, {}, "`slipway run STUDY` takes the profile that fits; or choose a site with scheduler: slurm"),
         ("local", ALLOCATION, {}, "profiles/slurm-allocation runs inside a job of Slurm, and the site 'here' says scheduler: local"),
     ],

@@ -155,7 +155,7 @@ gpu|6|idle|64+|515000+|gpu:a100:4(S:0-1),gpu:v100:2(S:0-1)|a100,ib
 gpu|2|drained*|64|515000|gpu:a100:4(S:0-1)|a100
 mig|1|idle|64|515000|gpu:a100_1g.5gb:7,shard:10|(null)
 cpu|100|allocated|128|257000|(null)|(null)
-this line is no line of sinfo
+this line is not a line of sinfo
 """
 
 
@@ -176,7 +176,7 @@ def gpu(**values: str) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize(
     ("lines", "asked", "words", "level"),
     [
-        (gpu(), {"queue": "gpus"}, "no partition of this cluster", "error"),
+        (gpu(), {"queue": "gpus"}, "not a partition of this cluster", "error"),
         (gpu(), {}, "no default partition", "error"),
         (gpu(State="DOWN"), {"queue": "gpu"}, "is DOWN", "error"),
         (gpu(), {"queue": "gpu"}, "2 of 8 nodes of gpu cannot be used now: drained*", "note"),

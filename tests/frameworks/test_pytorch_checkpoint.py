@@ -139,7 +139,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_before_the_first_step(run_pro
         "flipped": "is damaged: its numbers are not those that were written",
         "short": "is no whole safetensors file",
         "empty": "is no whole safetensors file",
-        "old": "is no checkpoint of this version: found format 'slipway.checkpoint/0'",
+        "old": "is not a checkpoint of this version: found format 'slipway.checkpoint/0'",
     }
     for how, words in expected.items():
         broken = damaged(path, how)

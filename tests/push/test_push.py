@@ -156,8 +156,8 @@ def test_links_and_special_files_are_listed_and_not_followed(tmp_path: Path) -> 
         "secret": "a symbolic link",
         "folder": "a symbolic link",
         "pipe": "a pipe",
-        "new\\nline": "its name holds control characters or is no UTF-8",
-        "latin-\\udce9": "its name holds control characters or is no UTF-8",
+        "new\\nline": "its name holds control characters or is not UTF-8",
+        "latin-\\udce9": "its name holds control characters or is not UTF-8",
     }
     assert publish_attempt(part, files, tmp_path / "1")
     assert len(contents(tmp_path / "1")) == 4

@@ -258,7 +258,7 @@ def test_a_directory_without_study_json_has_the_cells_of_its_records(tmp_path: P
 
 def test_wrong_directories_are_refused_with_what_to_give_instead(tmp_path: Path) -> None:
     directory = study(tmp_path)
-    with pytest.raises(RecordError, match="is no directory"):
+    with pytest.raises(RecordError, match="is not a directory"):
         collect([tmp_path / "nowhere"])
     with pytest.raises(RecordError, match="it holds the studies digits"):
         collect([directory.parent])

@@ -67,7 +67,7 @@ def test_tables_are_of_what_was_collected(results: Path) -> None:
 
 def test_errors_end_with_a_message_and_the_code_of_their_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["collect", "--results", str(tmp_path / "nowhere")]) == 19
-    assert "is no directory" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err
     with pytest.raises(SystemExit) as usage:
         main(["collect"])
     assert usage.value.code == 2

@@ -199,7 +199,7 @@ def test_rows_beyond_the_first_are_folded_and_said_to_be(tmp_path: Path) -> None
 
 
 def test_a_run_that_was_not_measured_has_no_rate_among_those_that_were(tmp_path: Path) -> None:
-    record = {**make_record(make_cell()), "status": "nan", "status_reason": "a loss that is no number"}
+    record = {**make_record(make_cell()), "status": "nan", "status_reason": "a loss that is not a number"}
     (row,) = Rows(page(collected(tmp_path / "digits", [record], repeats=1), {})).runs
     assert row["cells"][4:8] == ["nan", "\N{EN DASH}", "\N{EN DASH}", row["cells"][7]]
 

@@ -96,7 +96,7 @@ def test_a_small_cell_of_a_larger_study_gets_a_small_node(world: World) -> None:
     [
         ("exit 3", "error", "ended with exit code 3"),
         ("raise", "error", "ended with exit code 1: ValueError: the seed of all evil"),
-        ("nan", "nan", "met a loss that is no number: loss is nan at step 3"),
+        ("nan", "nan", "met a loss that is not a number: loss is nan at step 3"),
         ("oom", "oom", "ran out of memory: DefaultCPUAllocator"),
         ("leave", "error", "its events stop before run_stop"),
         ("SIGSEGV", "error", "died of SIGSEGV"),

@@ -83,7 +83,7 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
         ({"exclude": ["model == lenet"]}, ["exclude[0]", "unknown key 'lenet'", "quotes"]),
         ({"exclude": ["nodes > 'a'"]}, ["exclude[0]", "different kinds"]),
         ({"exclude": ["__import__('os').system('x')"]}, ["exclude[0]", "not allowed"]),
-        ({"exclude": ["nodes = 1"]}, ["exclude[0]", "no expression"]),
+        ({"exclude": ["nodes = 1"]}, ["exclude[0]", "not an expression"]),
         ({"exclude": [3]}, ["exclude[0]", "whole number 3", "text"]),
         ({"baseline": {"nodes": 4}}, ["baseline.nodes", "found 4", "1, 2"]),
         ({"baseline": {"nodes": 1, "batch_size": 7}}, ["baseline.batch_size", "found 7", "32, 64"]),

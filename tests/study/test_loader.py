@@ -101,7 +101,7 @@ def test_files(tmp_path: Path) -> None:
         read_document(tmp_path / "missing.yaml", "study")
     with pytest.raises(ConfigError, match="is a directory"):
         read_document(tmp_path, "study")
-    with pytest.raises(ConfigError, match="no path"):
+    with pytest.raises(ConfigError, match="not a path"):
         read_document(Path("a\0b"), "study")
     for kind in ("study", "site"):
         with pytest.raises(ConfigError, match=f"the {kind} file /dev/zero cannot be read: it is a device"):

@@ -24,7 +24,7 @@ def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Pat
     directory = Path(name)
     if "/" in name or (directory / FILE_NAME).is_file():
         if not (directory / FILE_NAME).is_file():
-            raise DatasetError(f"{directory} is no built dataset: it has no {FILE_NAME}")
+            raise DatasetError(f"{directory} is not a built dataset: it has no {FILE_NAME}")
         return directory.absolute(), load_site(site)
     study = told_study(study_path, site)
     needs = dataset_needs(study, check_name(study, name))

@@ -30,7 +30,7 @@ def whole_commands(message: str, options: Mapping[str, Any], environ: Mapping[st
     beside = None if study is None else site_beside(study, options.get("site"), environ)
     try:
         site = chosen_site(options.get("site"), environ) if beside is None else str(beside.absolute())
-    except ValueError:  # what was typed is no path
+    except ValueError:  # what was typed is not a path
         return message
     return completed(message, site, study)
 

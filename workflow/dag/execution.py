@@ -76,7 +76,7 @@ def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
         raise ConfigError(f"{said}; {ways}; or a site with scheduler: local (--site local)")
     if way == "allocation" and not inside:
         raise ConfigError(
-            f"{PROFILES[way]} {_does(way)}, and this is no job of Slurm; use `slipway submit STUDY`, which starts it inside of one, "
+            f"{PROFILES[way]} {_does(way)}, and this is not a job of Slurm; use `slipway submit STUDY`, which starts it inside of one, "
             f"or `slipway run STUDY` for a job per run"
         )
 

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 class Graph:
     """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is what is asked of
-    a run (workflow.run.storage.asked), and stays that in the job, whatever happens meanwhile. A finished run is no job at all.
+    a run (workflow.run.storage.asked), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
 
     The Snakemake that decides what to run looks at all runs; those inside of jobs look at theirs only.
     """

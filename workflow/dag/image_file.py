@@ -27,7 +27,7 @@ def missing_credentials(site: Site) -> list[str]:
     if path is None or site.engine == "bare" or path.is_file():
         return []
     return [
-        f"site {site.name}: registry_credentials: {path} is no file on this machine; `{site.engine} login` writes one; a relative path "
+        f"site {site.name}: registry_credentials: {path} is not a file on this machine; `{site.engine} login` writes one; a relative path "
         "begins at the site file; without the key the engine uses what it finds itself"
     ]
 

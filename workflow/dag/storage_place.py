@@ -33,7 +33,7 @@ def refuse_unreadable_storage(study: Study) -> None:
 def why_unusable(place: Path, mount: Mount | None, to_write: bool) -> str | None:
     """What is wrong with `place`, the nearest thing above a path that is there, on `mount`. None: nothing."""
     if not place.is_dir():
-        return f"{place} is no directory"
+        return f"{place} is not a directory"
     if mount is not None and mount.type in KERNEL:
         return f"{place} is on {mount.describe()}, which is the kernel's and keeps no files"
     if not os.access(place, os.R_OK | os.X_OK):

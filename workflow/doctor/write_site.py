@@ -71,7 +71,7 @@ def target_of(name: str) -> Path:
     if target.exists() or target.is_symlink():
         raise ConfigError(f"{target} is there already, and is not overwritten: choose another NAME, or remove it")
     if target.parent != own_sites() and not target.parent.is_dir():
-        raise ConfigError(f"{target} cannot be written: {target.parent} is no directory")
+        raise ConfigError(f"{target} cannot be written: {target.parent} is not a directory")
     return target
 
 

@@ -1,6 +1,6 @@
 """What a record says of itself, asked again of what it holds: marks, warnings, provenance, the sum of its steps. Pure, and of one record.
 
-A mark that was taken out of a sealed record is no number that differs, and a table would show the number without it.
+A mark that was taken out of a sealed record is not a number that differs, and a table would show the number without it.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _file_sha256(history: Any) -> str | None:
 def check_directory(directory: Path) -> None:
     """Raise RecordError, saying what to give instead, unless `directory` holds a study's results."""
     if not directory.is_dir():
-        raise RecordError(f"{directory} is no directory: give a study's results, <storage>/results/<study>")
+        raise RecordError(f"{directory} is not a directory: give a study's results, <storage>/results/<study>")
     if not (directory / "runs").is_dir() and not (directory / "study.json").exists():
         inside = sorted(path.parent.name for path in directory.glob("*/study.json"))
         hint = f"; it holds the studies {', '.join(inside)}: give one of them" if inside else ""

@@ -42,7 +42,7 @@ def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Values], 
         condition = _compile(tree, names, 1)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it cannot be parsed"
-        raise ConfigError(f"{text!r} is no expression ({reason}); valid: {SYNTAX}") from error
+        raise ConfigError(f"{text!r} is not an expression ({reason}); valid: {SYNTAX}") from error
     if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name):
         raise ConfigError(f"{text!r} compares nothing; valid: {SYNTAX}")
 

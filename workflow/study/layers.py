@@ -89,7 +89,7 @@ def _word_fault(key: str, value: Any, datasets: Mapping[str, Any]) -> str | None
     if key == "dataset" and value not in datasets:
         return f"found {value!r}, which is not under datasets; {choices(value, datasets)}"
     if key == "model" and value not in MODELS:
-        return f"found {value!r}, which is no model; {choices(value, MODELS)}"
+        return f"found {value!r}, which is not a model; {choices(value, MODELS)}"
     if key == "framework":
         try:
             load_framework(value)

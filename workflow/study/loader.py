@@ -86,7 +86,7 @@ def _read_text(path: Path, kind: str) -> str:
     except OSError as error:
         raise ConfigError(f"the {kind} file {path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigError(f"{str(path)!r} is no path of a {kind} file: {error}") from error
+        raise ConfigError(f"{str(path)!r} is not a path of a {kind} file: {error}") from error
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path} holds more than {MAX_BYTES} bytes; a {kind} file has at most 1 MiB: use axes instead of long lists")
     try:

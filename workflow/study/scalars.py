@@ -57,7 +57,7 @@ def _number(text: str) -> Scalar:
             f"{text} is read as different numbers by different YAML readers; write it in plain decimal, or quote the word"
         )
     if _SPECIAL.fullmatch(text):
-        raise AmbiguousScalar(f"{text} is no number that can be used here; write a finite number, or quote the word")
+        raise AmbiguousScalar(f"{text} is not a number that can be used here; write a finite number, or quote the word")
     if _FLOAT.fullmatch(text):
         return _finite(text)
     return text

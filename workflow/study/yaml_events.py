@@ -73,7 +73,7 @@ class Builder:
         top = self.stack[-1]
         key = event.value
         if event.implicit[0] and not isinstance(self.resolve(event), str):
-            raise self.error(event, f"the key {key or '(empty)'} is no word; keys are words, quoted if they look like numbers")
+            raise self.error(event, f"the key {key or '(empty)'} is not a word; keys are words, quoted if they look like numbers")
         assert isinstance(top.value, dict)
         place = (*top.place, key)
         if key in top.value:

@@ -71,7 +71,7 @@ def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], bud
 
 
 def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the attempt offers, None: it has no checkpoint that was pushed, or it is no record."""
+    """What the attempt offers, None: it has no checkpoint that was pushed, or it is not a record."""
     try:
         found = read_as(_Attempt, record, "a record")
     except RecordError:

@@ -1,5 +1,5 @@
 """The events a program wrote, one JSON object per line: read back, checked, sorted by kind. Programs are not trusted to write well: every
-field has its type and its bound here, and a line that is no event is counted."""
+field has its type and its bound here, and a line that is not an event is counted."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ REQUIRED: Final = {"step": ("step", "seconds"), "warning": ("message",), "phase"
 
 def checked_event(value: Any) -> Event | None:
     """The event in the value of a line: `event` and the fields of FIELDS that it has, of their types, None where they are not. None if it
-    is no event, or lacks what makes one; of a kind that is not read only `event`."""
+    is not an event, or lacks what makes one; of a kind that is not read only `event`."""
     kind = value.get("event") if isinstance(value, Mapping) else None
     if not isinstance(kind, str):
         return None
@@ -145,7 +145,7 @@ class RankEvents:
     broken_lines: int = 0
 
     def add(self, value: Any) -> None:
-        """Take the value of one line; what is no event is counted."""
+        """Take the value of one line; what is not an event is counted."""
         event = checked_event(value)
         kind = event and event["event"]
         if event is None or (kind == "step" and not self._add_step(event)):
@@ -237,7 +237,7 @@ def _ranks_there(directory: Path, world_size: int) -> list[int]:
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file; an empty one, which is no event, in place of one that is longer than MAX_LINE."""
+    """The lines of a file; an empty one, which is not an event, in place of one that is longer than MAX_LINE."""
     while line := file.readline(MAX_LINE + 1):
         piece = line
         while len(piece) > MAX_LINE and not piece.endswith(b"\n"):

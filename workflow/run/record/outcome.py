@@ -160,7 +160,7 @@ def verdict(end: RankEnd) -> Verdict | None:
     if end.error_kind == "oom" or end.exit_code == OOM_EXIT:
         return Verdict("oom", 0, f"ran out of memory{_message(end)}")
     if end.error_kind == "nan" or end.exit_code == NAN_EXIT:
-        return Verdict("nan", 0, f"met a loss that is no number{_message(end)}")
+        return Verdict("nan", 0, f"met a loss that is not a number{_message(end)}")
     prevented = prevented_by(end)
     if prevented is not None:
         return Verdict(prevented[0], 0, prevented[1])

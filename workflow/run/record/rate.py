@@ -35,7 +35,7 @@ Windows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Of a window. `ratio`: the rate over the one that the median step alone would give; None where that is no number. `cause`:
+    """Of a window. `ratio`: the rate over the one that the median step alone would give; None where that is not a number. `cause`:
     `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN."""
 
     samples: int

@@ -56,7 +56,7 @@ def read_value(content: bytes, *, losses: bool = False) -> dict[str, Any]:
     from pydantic_core import from_json
 
     if len(content) > MAX_BYTES:
-        raise NotBelieved(f"it has more than {MAX_BYTES} bytes: this is no record of ours")
+        raise NotBelieved(f"it has more than {MAX_BYTES} bytes: this is not a record of ours")
     seal = seal_state(content)
     if seal == "broken":
         raise NotBelieved("it is not what was written: its seal does not fit")

@@ -82,7 +82,7 @@ def find_checkpoint(cell: Mapping[str, Any]) -> Resumed | None:
     path = Path(name)
     found = read_metadata(path)
     if found.get("format") != FORMAT:
-        raise ValueError(f"{path} is no checkpoint of this version: found format {found.get('format')!r}, expected {FORMAT!r}")
+        raise ValueError(f"{path} is not a checkpoint of this version: found format {found.get('format')!r}, expected {FORMAT!r}")
     if found.get("cell") != identity(cell):
         raise ValueError(f"{path} is a checkpoint of another cell, model {found.get('model')!r}: it cannot be resumed here")
     return Resumed(path, int(found["step"]))
