@@ -121,7 +121,7 @@ def test_what_is_not_there_or_has_no_name_of_a_dataset(tmp_path: Path) -> None:
     with pytest.raises(StagingError, match=r"manifest.json does not exist \(looked for 0 s\)"):
         stage(tmp_path / "bytes-0123456789ab", tmp_path / "cache", options=QUICK)
     for name in ("bytes", "..-0123456789ab", "Bytes-0123456789ab", "bytes-0123456789ab\n"):
-        with pytest.raises(StagingError, match="no name of a dataset"):
+        with pytest.raises(StagingError, match="not a name of a dataset"):
             stage(tmp_path / name, tmp_path / "cache", options=QUICK)
 
 
