@@ -25,7 +25,7 @@ demo: .venv/.run  ## run the demo study on this machine and print its speed-up t
 image: .venv/.run  ## build a framework's container image; without a registry: BASE=an image that is here, WHEELS=a directory of wheels
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
 
-test: .venv/.dev  ## the pure tests: seconds, any order
+test: .venv/.dev  ## the pure tests: about a minute, any order
 	$(BIN)/pytest -n 2
 
 slow: .venv/.dev  ## real training, kills, power cuts, a browser: minutes

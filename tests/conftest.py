@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import Any
 
@@ -14,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("slipway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("slipway")
 
+EVERY_S = 10.0
 ROWS = {
     "slurm": "cluster",
     "slurm/test_images.py": "rest",
@@ -34,6 +37,44 @@ def umask() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
+
+
+class Collecting:
+    """With xdist the workers import 200 files before the first dot, which takes a minute on a busy machine: say so meanwhile."""
+
+    def __init__(self, write: Callable[[str], None], every_s: float = EVERY_S) -> None:
+        self._write, self._every_s = write, every_s
+        self._over = threading.Event()
+
+    def pytest_xdist_setupnodes(self) -> None:
+        """Before the workers are started."""
+        self._write("collecting the tests: about 10 s on two idle cores the first time, 5 s later")
+        threading.Thread(target=self._go_on, daemon=True).start()
+
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        """Of one worker."""
+        self._write(f"{node.gateway.id} has collected {len(ids):,} tests")
+
+    def pytest_runtest_logreport(self) -> None:
+        """The first dot."""
+        self._over.set()
+
+    def pytest_sessionfinish(self) -> None:
+        """Where there was none."""
+        self._over.set()
+
+    def _go_on(self) -> None:
+        since = time.monotonic()
+        while not self._over.wait(self._every_s):
+            self._write(f"still collecting after {time.monotonic() - since:.0f} s")
+
+
+@pytest.hookimpl(trylast=True)  # when the reporter is there
+def pytest_configure(config: pytest.Config) -> None:
+    """In the process that starts the workers."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Collecting(reporter.write_line), "collecting")
 
 
 class Rows(LoadScopeScheduling):
