@@ -63,3 +63,22 @@ def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path: Path, ther
     assert main.run(["init", str(tmp_path)]) == 10
     assert f"{there} is there already, and is not overwritten" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [there]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"), [("", "is no name of a directory"), ("file", "file is a file"), ("/proc/x", "nothing can be written")]
+)
+def test_what_can_be_no_directory(
+    tmp_path: Path, where: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert main.run(["init", where]) == 10
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_comments_say_what_tables_will_say(tmp_path: Path) -> None:
+    text = text_of("study.yaml", "x")
+    assert "marked `short` if fewer than 100 or under 30 s" in text
+    assert "Runs on the CPU cost no GPU hours" in text

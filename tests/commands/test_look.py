@@ -21,7 +21,7 @@ from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold
 from workflow.commands.look import STYLES, TABLES, Active, Ended, Look, activity, ended_line, folded, headline, plain_lines
 from workflow.commands.queue_view import AskedQueue, QueueView, cancelled_words
-from workflow.commands.shown import Lines, drawn
+from workflow.commands.shown import Lines, drawn, shown
 from workflow.commands.watching import Watch, step_of
 from workflow.report.collect import collect
 from workflow.run.record.progress_line import seconds_left
@@ -95,6 +95,22 @@ def test_the_table_is_never_wider_or_higher_than_the_terminal(width: int, height
         ]
     if width == 120:
         assert lines[1].startswith("lenet, batch 32, 2 nodes, repeat 1  train: step 120 of 200, 1,480 samples/s, 5.1 s left (12 s so far)")
+
+
+def test_what_stays_is_left_to_the_terminal_to_wrap_and_the_last_look_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    path = "/a/long/path" * 20
+    with shown(stream) as view:
+        view.say(f"what snakemake says: {path}")
+        view.show(LOOK, 0.0)
+        view.clear()
+        view.say("snakemake has ended")
+    said = stream.getvalue()
+    assert path in said
+    assert "running" not in said.partition("snakemake has ended")[2]
 
 
 def test_rows_that_have_no_room_are_counted() -> None:

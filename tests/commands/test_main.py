@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -104,3 +105,22 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     command = f"{sys.executable} -m workflow.commands.main plan --json | head -c 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "Traceback" not in done.stderr
+
+
+def test_who_stops_reading_gets_the_code_of_a_closed_pipe(house: House) -> None:
+    argv = [sys.executable, "-m", "workflow.commands.main", "status", str(house.path), "--site", str(house.site)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False, timeout=60)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_the_list_of_commands_is_not_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ([], ["dataset"], ["cache"]):
+        assert main.run([*words, "--help"]) == 0
+        commands = capsys.readouterr().out.partition("Commands:")[2].splitlines()
+        assert not [line for line in commands if line.endswith("...")]

@@ -9,6 +9,7 @@ import pytest
 
 from base.errors import ConfigError, StorageError, error_of_exit
 from cluster.installation import PROFILES, SNAKEFILE
+from workflow.commands.run import WrongUsage, usage_words
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.study.site import local_site
@@ -47,6 +48,14 @@ def test_words_are_ours_or_snakemakes(text: str, study: str | None, config: dict
     assert (found.study, dict(found.config), " ".join(found.rest)) == (study, config, rest)
 
 
+def test_an_unknown_option_is_answered_in_one_sentence() -> None:
+    said = usage_words("unrecognized arguments: --dryrum", "; all: /l")
+    assert said.startswith("neither slipway run nor snakemake has the option --dryrum; did you mean --dry")
+    assert "did you mean --adopt? both --help" in usage_words("unrecognized arguments: --adop", "")
+    assert usage_words("argument --cores: expected", "; all: /l") == "snakemake does not accept this: argument --cores: expected; all: /l"
+    assert WrongUsage(said).format_message() == said
+
+
 def test_our_options_and_config_are_one() -> None:
     assert sort("a.yaml --config retry=failed", site="here.yaml").config == {"retry": "failed", "site": "here.yaml"}
     assert sort("a.yaml --config site=x", site="x").config == {"site": "x"}
@@ -56,7 +65,16 @@ def test_our_options_and_config_are_one() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["--cores 2 b.yaml", "-n b.yaml", "-kp b.yaml", "--keep-going b.yaml", "a.yaml --configfile b.yaml", "--configfile a.yaml b.yaml"],
+    [
+        "--cores 2 b.yaml",
+        "-n b.yaml",
+        "-kp b.yaml",
+        "--keep-going b.yaml",
+        "a.yaml --configfile b.yaml",
+        "a.yaml b.yaml",
+        "a.yaml -n b.yaml",
+        "--configfile a.yaml b.yaml",
+    ],
 )
 def test_a_study_that_cannot_be_told_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"the study comes first: slipway run b.yaml|one study at a time"):

@@ -69,3 +69,12 @@ def test_a_finding_of_the_doctor_is_folded_at_blanks(
     assert " ".join(lines).count(path) == 7
     assert sum(line.count(size) for line in lines for size in ("12.5 GB", "200 GB", "350 MB/s", "100 GB")) == 15
     assert [line for line in lines if len(line) > columns and path not in line] == []
+
+
+def test_a_reason_is_indented_as_a_whole(study: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = ANSI.sub("", study("status").out).splitlines()
+    reasons = [index for index, line in enumerate(lines) if "rank 1 of 2 at" in line]
+    assert len(reasons) == 3
+    assert all(lines[index].startswith("    rank 1") and lines[index + 1].startswith("    ") for index in reasons)

@@ -17,7 +17,7 @@ from workflow.report.files import PLOT_FILES, PLOT_NAMES, TABLE_FILES, TABLE_NAM
 from workflow.report.formats import FORMATS
 from workflow.report.run_plots import PLOTS
 from workflow.report.tables import TABLES
-from workflow.report.terminal import print_speedup
+from workflow.report.terminal import BRACKETS, print_speedup
 
 
 @pytest.fixture
@@ -90,6 +90,15 @@ def test_the_terminal_shows_table_marks_failures_and_where_the_page_is(tmp_path:
         "report: /x/report.html",
     ):
         assert words in text, words
+    assert BRACKETS not in text  # no number has any
+
+
+def test_the_terminal_says_once_what_brackets_are(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)]
+    out = io.StringIO()
+    print_speedup(collected(tmp_path / "digits", records, cells, repeats=3), None, Console(file=out, width=120, color_system=None))
+    assert out.getvalue().count(f"\n {BRACKETS}\n") == 1
 
 
 @pytest.mark.slow

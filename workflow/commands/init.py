@@ -20,16 +20,24 @@ NAME: Final = "my-study"
 SCHEMA_MARK: Final = "$schema="
 
 
-def main(directory: Path) -> None:
-    """Write both. Raises ConfigError when one of them is there already: nothing is written then."""
+def main(named: str) -> None:
+    """Write both. Raises ConfigError when one of them is there already, or the directory cannot be: nothing is written then."""
+    if not named.strip() or "\0" in named:
+        raise ConfigError(f"{named!r} is no name of a directory; `slipway init .` writes into the one you are in")
+    directory = Path(named)
     targets = [directory / name for name in (STUDY, SITE)]
     for target in targets:
         if os.path.lexists(target):
             raise ConfigError(f"{target} is there already, and is not overwritten: choose another DIR, or remove it")
-    directory.mkdir(parents=True, exist_ok=True)
-    for target in targets:
-        publish(target, text_of(target.name, slug(directory.absolute().name) or NAME).encode())
-        show.line(f"written: {target}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for target in targets:
+            publish(target, text_of(target.name, slug(directory.absolute().name) or NAME).encode())
+            show.line(f"written: {target}")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigError(f"{directory} can be no directory: {error.filename} is a file; choose another DIR") from error
+    except OSError as error:
+        raise ConfigError(f"nothing can be written in {directory}: {error.strerror or error}; choose another DIR") from error
     study, site = targets
     chosen = [] if site_beside(study, None, os.environ) == site else ["--site", str(site)]
     show.line(f"next: read both, then {shlex.join(['slipway', 'plan', str(study), *chosen])}")

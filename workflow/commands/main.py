@@ -18,6 +18,10 @@ from base.logs import configure, masked, printable, private_umask
 DEFAULT_STUDY: Final = Path("config/study.yaml")
 
 
+GONE: Final = 141
+"""The exit code of a program that SIGPIPE ends: who read what we say has gone."""
+
+
 class Ours(TyperCommand):
     """A command whose errors propose whole commands: with the site and the study that were typed."""
 
@@ -25,6 +29,8 @@ class Ours(TyperCommand):
         """The command."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise SystemExit(GONE) from None
         except SlipwayError as error:
             from workflow.commands.told_study import whole_commands
 
@@ -93,8 +99,8 @@ def slipway(
     """Training studies on your own cluster: one study file in, checked scalability tables out."""
 
 
-@app.command(cls=Ours)
-def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where they go; made if it does not exist.")]) -> None:
+@app.command(cls=Ours, short_help="Write a study file and a site file to begin with.")
+def init(directory: Annotated[str, typer.Argument(metavar="DIR", help="Where they go; made if it does not exist.")]) -> None:
     """Write a commented study file and a commented site file to begin with; what is there already is never overwritten."""
     from workflow.commands import init as command
 
@@ -137,7 +143,7 @@ def plan(
     command.main(study, cell, site, as_json)
 
 
-@app.command(cls=Ours)
+@app.command(cls=Ours, short_help="Submit one Slurm job for all runs of a study.")
 def submit(  # noqa: PLR0913 - its options
     study: StudyArgument = DEFAULT_STUDY,
     site: SiteOption = None,
@@ -159,7 +165,7 @@ def submit(  # noqa: PLR0913 - its options
     command.main(study, site, command.Wanted(width=width, retry=retry, adopt=adopt, only_print=only_print, wait=wait))
 
 
-@app.command(cls=Ours)
+@app.command(cls=Ours, short_help="How each run of a study stands, with reason and log.")
 def status(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
     """Which runs are done, failed, prevented, running or missing, with reason and log."""
     from workflow.commands import status as command
@@ -188,7 +194,7 @@ def logs(  # noqa: PLR0913 - its options
     command.main(study, site, run, command.Wanted(attempt=attempt, rank=rank, lines=lines, follow=follow, as_json=as_json))
 
 
-@dataset_app.command("build", cls=Ours)
+@dataset_app.command("build", cls=Ours, short_help="Build datasets on network storage.")
 def dataset_build(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Datasets of the study; default: those its cells use.")
@@ -207,7 +213,7 @@ def dataset_build(
     command.main(study, site, names or [], command.Wanted(jobs=jobs, strict=strict, fresh=fresh))
 
 
-@dataset_app.command("info", cls=Ours)
+@dataset_app.command("info", cls=Ours, short_help="What a dataset holds, and what was rejected.")
 def dataset_info(
     name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built one.")],
     study: StudyOption = DEFAULT_STUDY,
@@ -232,7 +238,7 @@ def dataset_verify(
     command.verify(study, site, name)
 
 
-@dataset_app.command("stage", cls=Ours)
+@dataset_app.command("stage", cls=Ours, short_help="Bring a dataset into this node's cache.")
 def dataset_stage(
     name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built one.")],
     study: StudyOption = DEFAULT_STUDY,
@@ -245,7 +251,7 @@ def dataset_stage(
     command.stage_here(study, site, name, node)
 
 
-@cache_app.command("ls", cls=Ours)
+@cache_app.command("ls", cls=Ours, short_help="What lies in this node's cache, last used first.")
 def cache_ls(site: SiteOption = None, as_json: JsonOption = False) -> None:
     """Datasets, unfinished copies and undelivered results in this node's cache, last used first."""
     from workflow.commands import cache as command
@@ -265,7 +271,7 @@ def cache_rm(
     command.rm(site, names, force)
 
 
-@app.command(cls=Ours)
+@app.command(cls=Ours, short_help="Make the tables from the records, or print the speed-up.")
 def tables(  # noqa: PLR0913 - its options
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
@@ -281,7 +287,7 @@ def tables(  # noqa: PLR0913 - its options
     command.main(study, site, places or [], command.Wanted(out=out, show=show, strict=strict, as_json=as_json))
 
 
-@app.command(cls=Ours)
+@app.command(cls=Ours, short_help="Check records, pushed files and numbers again.")
 def verify(
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
@@ -297,7 +303,7 @@ def verify(
     command.main(study, site, places or [], minutes, out)
 
 
-@app.command(cls=Ours)
+@app.command(cls=Ours, short_help="Tables, plots and one page that opens without network.")
 def report(
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
@@ -310,7 +316,7 @@ def report(
     command.main(study, site, places or [], out)
 
 
-@app.command(cls=Ours)
+@app.command(cls=Ours, short_help="Check a site and say what to do; or write its file.")
 def doctor(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="With --write-site: name or path of the new file; default: default.")
@@ -329,7 +335,7 @@ def doctor(
     command.main(site, command.Wanted(as_json=as_json, write_site=write, name=name))
 
 
-@app.command(cls=Ours)
+@app.command(cls=Ours, short_help="This node's GPUs: granted to whom, and used by whom.")
 def gpus(
     explain: Annotated[bool, typer.Option("--explain", help="Say step by step how it was decided: variables, rule, result.")] = False,
     as_json: JsonOption = False,
@@ -340,7 +346,7 @@ def gpus(
     command.main(explain, as_json)
 
 
-@app.command(cls=Ours)
+@app.command(cls=Ours, short_help="Deliver or remove what earlier runs left on this node.")
 def reap(
     push: Annotated[bool, typer.Option("--push", help="Deliver results that storage did not take; default: only count.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove what is of jobs and runs that are gone; default: only list.")] = False,
@@ -355,7 +361,20 @@ def reap(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Exits with 0, the code of the error's class, 2 for wrong usage, 1 for a bug of ours."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(_flushed(run(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _flushed(code: int) -> int:
+    """`code`, once all is written. Where nobody reads any more (`| head`, a terminal that is gone) Python would end with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+            code = code or GONE
+    return code
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ import typer
 
 from base.errors import Cancelled, ConfigError, Killed, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.logs import private_umask
+from base.names import closest
 from base.rooms import rooms_environ
 from base.units import counted
 from cluster.installation import FILES
@@ -41,6 +42,8 @@ from workflow.study.next_command import command
 DRAW_S: Final = 0.5
 DRY_S: Final = 600.0
 LOG_BYTES: Final = 1 << 20
+UNKNOWN: Final = "unrecognized arguments: "
+OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study"))
 
 
 def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | None, default: Path) -> None:
@@ -83,11 +86,13 @@ def _run(graph: Graph, argv: Sequence[str]) -> None:
         with Child(argv, log, {**os.environ, **rooms_environ(os.environ), SHOWN: "1"}) as child:
             code, jobs = _follow(child, Looker(watch.look), view, watch)
             told = list(child.told)
+        view.clear()
         if queue is not None:
             queue.stop()
         if jobs and (signal.SIGINT in told or signal.SIGHUP in told):
             view.say(cancelled_words(jobs, _queue_now()))
-        view.say("snakemake has ended; the table is made from the records")
+        if not is_usage(_text(log)):
+            view.say("snakemake has ended; the table is made from the records")
     _end(graph, code, told, log)
 
 
@@ -151,7 +156,7 @@ def _end(graph: Graph, code: int, told: Sequence[int], log: Path) -> None:
     _, left = graph.counts()
     without = f"{counted(left, 'run has', 'runs have')} no result"
     if code and told:
-        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; {without}; `{command(study)}` continues")
+        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; what snakemake says: {log}")
     if code and left:
         raise RecordError(f"{without}; `{command(study, 'status')}` says why; what snakemake says: {log}")
     if code < 0:
@@ -165,8 +170,29 @@ def _refuse(text: str, code: int, said: str, where: str) -> None:
     """Snakemake did not begin, by its own words. Raises what our Snakefile ended with, else ConfigError; BadParameter for an option that
     it does not know."""
     if is_usage(text):
-        raise typer.BadParameter(f"snakemake does not accept this: {said}{where}")
+        raise WrongUsage(usage_words(said, where))
     raise error_of_exit(code, ConfigError)(f"snakemake: {said}{where}")
+
+
+class WrongUsage(typer.BadParameter):
+    """What Snakemake refused, in a sentence of its own."""
+
+    def format_message(self) -> str:
+        """Without `Invalid value:`, since more was wrong than a value."""
+        return self.message
+
+
+def usage_words(said: str, where: str) -> str:
+    """What is wrong with an option, by Snakemake's words."""
+    if not said.startswith(UNKNOWN):
+        return f"snakemake does not accept this: {said}{where}"
+    words = [word for word in said.removeprefix(UNKNOWN).split() if word.startswith("-")] or [said.removeprefix(UNKNOWN)]
+    from snakemake.cli import get_argument_parser
+
+    known = {name for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--")}
+    near = [found for word in words if (found := closest(word.partition("=")[0], known | OURS)) is not None]
+    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ";"
+    return f"neither slipway run nor snakemake has the option {', '.join(words)}{hint} both --help texts list them"
 
 
 def _text(log: Path) -> str:

@@ -74,10 +74,7 @@ def sort_words(words: Sequence[str], ours: Mapping[str, str | None]) -> Words:
     for key, given in ours.items():
         if given is not None:
             _add(config, f"{key}={given}")
-    if len(studies) > 1:
-        raise ConfigError(f"one study at a time: found {len(studies)}: {', '.join(studies)}")
-    if not studies:
-        _refuse_hidden_study(rest)
+    _refuse_studies(studies, rest)
     return Words(study=studies[0] if studies else None, config=config, rest=tuple(rest))
 
 
@@ -108,9 +105,21 @@ def _add(config: dict[str, str], pair: str) -> None:
         raise ConfigError(f"{key} was given twice, as {config[key]!r} and as {value!r}; leave one of them out")
 
 
-def _refuse_hidden_study(rest: Sequence[str]) -> None:
-    """A study behind Snakemake's options cannot be told from their values."""
+def _refuse_studies(studies: Sequence[str], rest: Sequence[str]) -> None:
+    """More than one; or one behind Snakemake's options, which cannot be told from their values."""
+    more = _more_studies(rest)
+    found = [*studies, *more]
+    if len(found) > 1:
+        raise ConfigError(f"one study at a time; found {len(found)}: {', '.join(found)}")
+    if more:
+        raise ConfigError(f"the study comes first: slipway run {more[0]} ..., then the options for Snakemake")
+
+
+def _more_studies(rest: Sequence[str]) -> list[str]:
+    """Words that look like study files, and are not the value of the option before them."""
+    found = []
     for before, word in zip(("", *rest), rest, strict=False):
         takes_it = before.startswith("-") and not all(name in _NO_VALUE for name in _names(before))
-        if word.endswith((".yaml", ".yml")) and not takes_it:
-            raise ConfigError(f"the study comes first: slipway run {word} ..., then the options for Snakemake")
+        if word.endswith((".yaml", ".yml")) and not word.startswith("-") and not takes_it:
+            found.append(word)
+    return found

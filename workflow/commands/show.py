@@ -39,8 +39,10 @@ def width() -> int | None:
 def prose(text: str, indent: str = "") -> None:
     """Sentences, on a terminal folded at blanks, so that no number or path is cut; `indent` stands before the second line and the next."""
     columns = width()
-    for number, part in enumerate([text] if columns is None else wrapped(text, columns - len(indent))):
-        line(f"{indent if number else ''}{part}")
+    said = text.lstrip(" ")
+    first = text[: len(text) - len(said)]
+    for number, part in enumerate([said] if columns is None else wrapped(said, columns - max(len(first), len(indent)))):
+        line(f"{indent if number else first}{part}")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

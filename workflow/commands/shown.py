@@ -31,7 +31,10 @@ class Shown(Protocol):
         """Tell what ended since the last look."""
 
     def say(self, sentence: str) -> None:
-        """A line that stays."""
+        """A line that stays, and in which the terminal breaks no path."""
+
+    def clear(self) -> None:
+        """Nothing runs any more: what the last look saw is not true now."""
 
 
 @contextmanager
@@ -72,6 +75,9 @@ class Lines:
         """Now, also into a pipe."""
         self._write(f"{time.strftime('%H:%M:%S')} {sentence}")
 
+    def clear(self) -> None:
+        """Lines stay."""
+
     def _write(self, line: str) -> None:
         self._last = self._clock()
         with suppress(OSError):
@@ -100,11 +106,15 @@ def _table(stream: TextIO) -> Iterator[Shown]:
                         console.print(Text(printable(sentence), style="yellow"), soft_wrap=True)
                 for one in look.ended:
                     with suppress(OSError):
-                        console.print(Text(printable(ended_line(one)), style=one.style))
+                        console.print(Text(printable(ended_line(one)), style=one.style), soft_wrap=True)
 
             def say(self, sentence: str) -> None:
                 with suppress(OSError):
-                    console.print(Text(printable(sentence)))
+                    console.print(Text(printable(sentence)), soft_wrap=True)
+
+            def clear(self) -> None:
+                with suppress(OSError):
+                    live.update(Text(""), refresh=True)
 
         yield Table()
 

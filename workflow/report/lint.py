@@ -24,7 +24,7 @@ UNEVEN: Final = 0.05  # as workflow/run/record/rate.py has it
 _APART: Final = f"samples/s of at least one run differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
 
 MARKS: Final[dict[str, str]] = {
-    "short": f"the measured window is shorter than {MIN_STEPS} steps or {MIN_WINDOW_S:.0f} s",
+    "short": f"the measured window is shorter than {MIN_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
@@ -13,6 +13,9 @@ from workflow.report.tables import baseline_text, speedup
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+BRACKETS: Final = "[low, high] and \N{PLUS-MINUS SIGN}: 95 % confidence interval over runs"
 
 
 def print_speedup(analysis: Analysis, page: Path | None = None, console: Console | None = None) -> int:
@@ -46,6 +49,8 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
         put(f"{analysis.study}: no cells")
     for letter, sentence in table.footnotes():
         put(f" {raised([letter])} {sentence}", "dim")
+    if any("[" in text or "\N{PLUS-MINUS SIGN}" in text for row in cells for text in row):
+        put(f" {BRACKETS}", "dim")
     summary = analysis.summary
     put(summary.closing_line(), "bold red" if summary.failed_rows else "bold")
     if page is not None:

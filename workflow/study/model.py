@@ -105,7 +105,9 @@ class Steps(Part):
     """How many steps a run makes: `warmup` are discarded, `measured` are timed, `total` may go on after them."""
 
     warmup: NotNegative = Field(default=10, description="steps before the measured window; at least 10 are advised")
-    measured: Count = Field(default=50, description="steps in the measured window; tables mark a window shorter than 100 steps or 30 s")
+    measured: Count = Field(
+        default=50, description="steps in the measured window; tables mark one shorter than 100 steps, or shorter than 30 s"
+    )
     total: Count = Field(default=ABSENT, description="steps in all, at least warmup + measured, which is the default")
 
 
