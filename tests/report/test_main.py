@@ -101,6 +101,16 @@ def test_the_terminal_says_once_what_brackets_are(tmp_path: Path) -> None:
     assert out.getvalue().count(f"\n {BRACKETS}\n") == 1
 
 
+def test_the_terminal_says_which_baseline_a_number_is_measured_against(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2], gpus_per_node=[1, 2])
+    out = io.StringIO()
+    records = [make_record(cell) for cell in cells]
+    print_speedup(collected(tmp_path / "digits", records, cells, repeats=1), None, Console(file=out, width=120, color_system=None))
+    assert "against 1\N{MULTIPLICATION SIGN}2" in out.getvalue()
+    assert "Against: the baseline of a number, as nodes" in out.getvalue()
+    assert "Nodes are shares of one machine, not machines: its cores in 2 parts" in out.getvalue()
+
+
 @pytest.mark.slow
 def test_all_writes_every_file(results: Path) -> None:
     assert main(["all", "--results", str(results)]) == 0

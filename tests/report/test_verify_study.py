@@ -92,6 +92,14 @@ def test_a_study_file_that_is_not_the_one_that_ran_is_a_finding_and_the_page_say
     assert ("The study file, changed since the last run" in text) == (damage == "changed")
 
 
+def test_a_page_that_is_gone_beside_its_plots_is_named(results: Path) -> None:
+    write_all([results], results)
+    (results / "report.html").unlink()
+    assert verify_outputs(results).findings == [
+        f"{results / 'report.html'}: it is missing, and the plots that it shows are there; `slipway report` makes it anew"
+    ]
+
+
 def test_limits_that_were_changed_in_study_json_are_a_finding(results: Path) -> None:
     typed(results, "study: digits-scaling\n")
     content = json.loads((results / "study.json").read_text())

@@ -93,7 +93,7 @@ def _tell_edited(study: Study) -> None:
     if hashlib.sha256(canonical_json(resolved_study(study))).hexdigest() != digest:
         sys.stderr.write(
             printable(
-                f"slipway: {study.path} was edited: what is shown are the cells and the baseline as of {when}, which is what last ran; "
+                f"slipway: {study.path} was edited: what is shown are the cells and the baseline as of {when}; "
                 f"`{command(study)}` runs what is new in it"
             )
             + "\n"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
 from workflow.report.formats import shown
+from workflow.report.keys import shares
 from workflow.report.table import raised
-from workflow.report.tables import baseline_text, speedup
+from workflow.report.tables import against_text, baseline_text, speedup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +48,8 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
             console.print(text, soft_wrap=True)
     else:
         put(f"{analysis.study}: no cells")
+    for words in filter(None, (against_text(analysis), shares(analysis))):
+        put(f"{words}.", "dim")
     for letter, sentence in table.footnotes():
         put(f" {raised([letter])} {sentence}", "dim")
     if any("[" in text or "\N{PLUS-MINUS SIGN}" in text for row in cells for text in row):

@@ -51,6 +51,8 @@ def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
             _page(analyse(replace(now, sources=there.sources)), out, None if _is_beside(out) else out) if PAGE_FILE in made else []
         ),  # it tells where it was made
     ]
+    if PAGE_FILE not in made and set(PLOT_FILES) <= set(made):
+        findings.append(f"{out / PAGE_FILE}: it is missing, and the plots that it shows are there; {PAGE_AGAIN}")
     return Verified(outputs=1 + len(made), findings=findings)
 
 
