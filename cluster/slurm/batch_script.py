@@ -15,12 +15,13 @@ NAME: Final = re.compile(r"slipway-(?P<study>.+)-[0-9a-f]{8}")
 @dataclass(frozen=True, kw_only=True)
 class BatchJob:
     """What is asked of Slurm, and what runs there. None: not asked for. `cores` and `memory_mb` are per node; 0 MB: all there is.
-    `environ`: what the script exports beside its own name."""
+    `environ`: what the script exports beside its own name; `export`: the variables that the job inherits, None: all that sbatch has."""
 
     name: str
     nodes: int
     minutes: int
     environ: tuple[tuple[str, str], ...] = ()
+    export: tuple[str, ...] | None = None
     output: str
     directory: str
     argv: tuple[str, ...]
@@ -67,7 +68,7 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
         ("constraint", job.constraint),
         ("output", job.output.replace("%j", "\0").replace("%", "%%").replace("\0", "%j")),
         ("open-mode", "append"),
-        ("export", "ALL"),
+        ("export", "ALL" if job.export is None else ",".join(job.export)),
     ]
     flags = (["--exclusive"] if job.whole_nodes else []) + ["--requeue"]
     said = [f"--{name}={shlex.quote(_one_line(name, str(value)))}" for name, value in options if value is not None]

@@ -27,3 +27,9 @@ SECRET: Final = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|API_?KEY", 
 def carried(environ: Mapping[str, str]) -> dict[str, str]:
     """Pure: of `environ`, what sbatch gets and the job inherits."""
     return {name: value for name, value in environ.items() if name in NAMES or (name.startswith(PREFIXES) and not SECRET.search(name))}
+
+
+def carried_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Pure: the same as names for `sbatch --export`, for a script that is submitted from a whole environment. Slurm's own go along anyway;
+    functions have no name that it takes, and come from the login shell that Slurm starts for such a job."""
+    return tuple(sorted(name for name in carried(environ) if name.isidentifier() and not name.startswith(("SLURM_", "SBATCH_"))))

@@ -309,6 +309,23 @@ def test_a_second_supervisor_of_a_living_run_is_refused(world: World) -> None:
     assert world.left() == []
 
 
+def test_a_supervisor_that_is_refused_leaves_the_log_of_the_one_that_runs(world: World, tmp_path: Path) -> None:
+    run_id = world.cell(step_s=0.02, measured=10000)
+    log = tmp_path / f"{run_id}.log"
+    log.write_text("of an earlier attempt\n")
+    first = world.start_as_the_rule(run_id, log)
+    world.wait_for(lambda: world.steps(run_id) > 1)
+    before = log.read_text()
+    assert "of an earlier attempt" not in before
+    assert f"{run_id}: attempt 1" in before
+    assert world.start_as_the_rule(run_id, log).wait(timeout=60) == 21
+    assert log.read_text().startswith(before)
+    assert "is running already" not in log.read_text()
+    assert "is running already, attempt 1 of this run" in (tmp_path / f"{run_id}.refused.log").read_text()
+    first.terminate()
+    assert first.wait(timeout=30) == 26
+
+
 def test_two_runs_take_nodess_on_this_machine(world: World) -> None:
     one, two = world.cell(step_s=0.02, measured=60), world.cell(measured=5)
     first = world.start(one)

@@ -135,6 +135,13 @@ class World:
         self.started.append(process)
         return process
 
+    def start_as_the_rule(self, run_id: str, log: Path) -> subprocess.Popen[bytes]:
+        """With its log appended to."""
+        argv = [*self.argv(run_id), "--log", str(log)]
+        env = {**os.environ, "SLIPWAY_TEST_WORLD": str(self.path)}
+        with log.open("ab") as stream:
+            return subprocess.Popen(argv, cwd=ROOT, env=env, stderr=stream, start_new_session=True)
+
     def run(self, run_id: str) -> tuple[int, str]:
         """Exit code and log of one supervisor, run to its end."""
         process = self.start(run_id)

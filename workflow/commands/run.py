@@ -89,7 +89,7 @@ def _run(graph: Graph, argv: Sequence[str]) -> None:
         view.clear()
         if queue is not None:
             queue.stop()
-        if jobs and (signal.SIGINT in told or signal.SIGHUP in told):
+        if jobs and (set(told) != {signal.SIGTERM} or len(told) > 1):
             view.say(cancelled_words(jobs, _queue_now()))
         if not is_usage(_text(log)):
             view.say("snakemake has ended; the table is made from the records")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from base.units import counted
 from cluster.installation import FILES
 from cluster.slurm.acceptance import partition_problem_now
 from cluster.slurm.batch_script import BatchJob, batch_script, clock
+from cluster.slurm.carried import carried_names
 from cluster.slurm.submissions import Submission, submissions_of
 from cluster.slurm.submit import submit
 from workflow.commands import show
@@ -53,7 +54,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     token = secrets.token_hex(4)
     job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=_built(graph))
     if how.only_print:
-        for text in batch_script(job).splitlines():
+        for text in batch_script(replace(job, export=carried_names(os.environ))).splitlines():
             show.line(text)
         return
     _refuse_second(graph)

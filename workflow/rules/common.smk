@@ -1,4 +1,5 @@
 import atexit
+import contextlib
 import gc
 import os
 import shlex
@@ -39,6 +40,9 @@ except SlipwayError as error:
     sys.exit(error.exit_code)
 
 private_umask(group=GRAPH.shared_by_group)
+with contextlib.suppress(OSError):
+    # Snakemake's own directory in /tmp, in which it puts nothing where storage is shared: a job that is killed would leave it on its node.
+    workflow.snakemake_tmp_dir.rmdir()
 os.environ.update(GRAPH.environment(os.environ))
 ENDING = Ending(GRAPH)
 atexit.register(

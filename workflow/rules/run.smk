@@ -39,7 +39,7 @@ rule stage_train_push:
     message:
         f"run {{params.words}}: stage {{params.stage}}; {{params.train}}; push -> {RESULTS}/runs"
     shell:
-        f"{RUN} --run {{wildcards.run}} 2> {{log:q}}"
+        f"{RUN} --run {{wildcards.run}} --log {{log:q}} 2>> {{log:q}}"
 
 
 # Where runs are containers: once per study, on the login node, what its images are; archived on storage, from which nodes load them.

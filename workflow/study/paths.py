@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 STUDY_FILE = "study.json"
 STUDY_SOURCE = "study.yaml"
@@ -40,7 +41,11 @@ def attempts_dir(results: Path, run_id: str) -> Path:
     return run_dir(results, run_id) / "attempts"
 
 
+REFUSED: Final = ".refused.log"
+"""How the file ends in which a supervisor says that another one has the run, beside the log of that one."""
+
+
 def supervisor_log(results: Path, run_id: str) -> Path | None:
     """The newest log of the run's supervisors: what a retry writes is named by what was asked of the run. None: there is none."""
     logs = [results / "logs" / f"{run_id}.log", *(results / "logs").glob(f"{run_id}.after-*.log")]
-    return max((log for log in logs if log.is_file()), key=lambda log: log.stat().st_mtime, default=None)
+    return max((log for log in logs if log.is_file() and not log.name.endswith(REFUSED)), key=lambda log: log.stat().st_mtime, default=None)

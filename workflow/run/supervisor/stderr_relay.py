@@ -1,17 +1,29 @@
-"""The supervisor's standard error may be a file on network storage, which may hang. So another process writes it."""
+"""The supervisor's standard error may be a file on network storage, which may hang. So another process writes it.
+
+Where that file is the log of a run, which every supervisor of the run is started to append to, only who holds the run begins it anew: what
+comes before that is known is kept back, and who is refused because another one has the run says it in a file beside that one's log.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
 import select
 import signal
 import sys
+import time
 from typing import Any
+
+from workflow.study.paths import REFUSED
 
 PIPE_BYTES = 1 << 20
 GOODBYE_S = 2.0
+UNDECIDED_S = 20.0
+"""Then it is written what has been kept back, behind what is there: storage may let us wait for the lease."""
+MOST_KEPT = 1 << 20
+ANEW, BEHIND, BESIDE = b"n", b"a", b"r"
 
 
 class _Dropping(io.TextIOBase):
@@ -36,20 +48,42 @@ class _Dropping(io.TextIOBase):
 
 
 class Relay:
-    """From now on descriptor 2 is a pipe that never blocks; a child of ours writes what comes through it where it went before."""
+    """From now on descriptor 2 is a pipe that never blocks; a child of ours writes what comes through it where it went before.
 
-    def __init__(self) -> None:
+    `log`: the log of the run that descriptor 2 appends to; None: some other place, where nothing is kept back.
+    """
+
+    def __init__(self, log: str | None = None) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC)
+        orders, self._orders = os.pipe2(os.O_CLOEXEC)
         self.pid = os.fork()
         if self.pid == 0:
             os.close(writer)
-            _copy(reader)
+            os.close(self._orders)
+            _copy(reader, orders, log)
         os.close(reader)
+        os.close(orders)
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.set_blocking(writer, False)
         os.dup2(writer, 2, inheritable=True)
         os.close(writer)
         sys.stderr = _Dropping(2)
+
+    def begin(self) -> None:
+        """The run is ours: its log begins anew."""
+        self._order(ANEW)
+
+    def append(self) -> None:
+        """There is nothing to do: that is said behind what is there."""
+        self._order(BEHIND)
+
+    def refuse(self) -> None:
+        """Another one has the run, and its log."""
+        self._order(BESIDE)
+
+    def _order(self, order: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._orders, order)
 
     def close(self) -> None:
         """Give it a moment to write the rest, then end it."""
@@ -61,12 +95,42 @@ class Relay:
         os.waitpid(self.pid, os.WNOHANG)
 
 
-def _copy(reader: int) -> Any:
+def _copy(reader: int, orders: int, log: str | None) -> Any:
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        while data := os.read(reader, 1 << 16):
+        first = b"" if log is None else _keep_back(reader, orders, log)
+        while data := first or os.read(reader, 1 << 16):
+            first = b""
             while data:
                 data = data[os.write(2, data) :]
     finally:
         os._exit(0)
+
+
+def _keep_back(reader: int, orders: int, log: str) -> bytes:
+    """What came until it was decided where it goes; descriptor 2 is that then."""
+    kept = b""
+    give_up = time.monotonic() + UNDECIDED_S
+    while len(kept) < MOST_KEPT and (left := give_up - time.monotonic()) > 0:
+        ready = select.select([orders, reader], [], [], left)[0]
+        if orders in ready:
+            _go(os.read(orders, 1), log)
+            break
+        if reader in ready:
+            data = os.read(reader, 1 << 16)
+            kept += data
+            if not data:
+                break
+    return kept
+
+
+def _go(order: bytes, log: str) -> None:
+    """A log that cannot be had otherwise is appended to."""
+    with contextlib.suppress(OSError):
+        if order == ANEW:
+            os.ftruncate(2, 0)
+        elif order == BESIDE:
+            other = os.open(f"{log.removesuffix('.log')}{REFUSED}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            os.dup2(other, 2)
+            os.close(other)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 
 from base import errors
-from base.errors import SlipwayError, error_named
+from base.errors import LeaseError, SlipwayError, error_named
 from base.logs import configure, private_umask
 from base.units import counted
 from cluster import processes
@@ -69,7 +69,7 @@ class RunEnded(Exception):
 class Supervisor:
     """The state of one run. Callbacks of the loop raise RunEnded at the first cause of an end; what comes later is noted only."""
 
-    def __init__(self, results: str, asked: str, relay: int, images: str | None = None) -> None:
+    def __init__(self, results: str, asked: str, relay: Relay, images: str | None = None) -> None:
         self.results = results
         self.images = images
         """The file of the rule `image`, where runs are containers."""
@@ -107,7 +107,9 @@ class Supervisor:
             try:
                 self._prepare()
                 if self.run["done"] is not None:
+                    self.relay.append()
                     return self._already_done(**self.run["done"])
+                self.relay.begin()
                 self._take_nodes()
                 self._start()
                 self.job.ask()
@@ -123,13 +125,17 @@ class Supervisor:
                 self.ending = Ending(status="storage", reason=str(error), error=type(error))
             return finish(self) if self.began else give_up(self, self.ending)
         finally:
-            if not processes.kill_descendants(2.0, spare=[self.relay]):
+            if not processes.kill_descendants(2.0, spare=[self.relay.pid]):
                 logger.error("processes of this run are left in uninterruptible sleep")
             if self.node_locks is not None:
                 self.node_locks.give(inherited=not self.allocation.own_job)
 
     def _refuse(self, error: SlipwayError) -> int:
         """What was asked cannot be done, and nothing has begun."""
+        if isinstance(error, LeaseError):
+            self.relay.refuse()
+        else:
+            self.relay.append()
         logger.error("%s", error)
         self.ending = Ending(status="cancelled", reason=str(error), error=type(error))
         return give_up(self, self.ending)
@@ -311,13 +317,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--run", required=True, metavar="RUN_ID[.after-N]", help="any result of the run; with N: one that is later than its N-th"
     )
     parser.add_argument("--images", metavar="FILE", help="what the study's images were pinned to; without it the image's name stands")
+    parser.add_argument("--log", metavar="FILE", help="standard error appends to this log of the run, which its holder begins anew")
     arguments = parser.parse_args(argv)
     private_umask()
-    relay = Relay()
+    relay = Relay(arguments.log)
     configure("run")
     try:
         results = os.path.abspath(arguments.results)
-        return Supervisor(results, arguments.run, relay.pid, arguments.images).main()
+        return Supervisor(results, arguments.run, relay, arguments.images).main()
     except Exception:
         logger.exception("a bug in Slipway; the run is ended")
         return 1

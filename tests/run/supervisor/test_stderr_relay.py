@@ -1,0 +1,38 @@
+"""Whose words stand in the log of a run: of two supervisors of one run only the holder begins it anew."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import sys
+from workflow.run.supervisor.stderr_relay import Relay
+relay = Relay(sys.argv[1])
+print("before", file=sys.stderr)
+getattr(relay, sys.argv[2])()
+print("after", file=sys.stderr)
+relay.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "log", "beside"),
+    [
+        ("begin", "before\nafter\n", None),
+        ("append", "of the holder\nbefore\nafter\n", None),
+        ("refuse", "of the holder\n", "before\nafter\n"),
+    ],
+)
+def test_only_the_holder_begins_the_log_anew(tmp_path: Path, what: str, log: str, beside: str | None) -> None:
+    path = tmp_path / "a-r1.log"
+    path.write_text("of the holder\n")
+    with path.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", PROGRAM, str(path), what], stderr=stream, check=True, cwd=ROOT, timeout=60)
+    assert path.read_text() == log
+    other = tmp_path / "a-r1.refused.log"
+    assert (other.read_text() if other.exists() else None) == beside
