@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.docs.test_docs import CODE, ROOT, read, rows
 
 PAGE = "docs/glossary.md"
@@ -32,3 +34,15 @@ def test_the_pages_are_linked_from_where_readers_come() -> None:
     for page in ("glossary.md", "what-happens-when.md"):
         assert f"docs/{page}" in read("README.md")
         assert f"({page}" in read("docs/structure.md")
+
+
+PRIVATE = re.compile(r"manieth|\bgone on\b|\bgo(es)? on from\b|\bladder\b|\btaken up\b|\"So far\.")
+"""Phrases that a reader with English as a second language does not understand at first reading, once here and mended."""
+
+
+def test_phrases_that_nobody_understands_do_not_come_back() -> None:
+    rooms = ("base", "cluster", "containers", "data_prep", "workflow", "install", "docs")
+    files = [path for room in rooms for suffix in ("py", "md", "smk") for path in (ROOT / room).rglob(f"*.{suffix}")]
+    assert len(files) > 300
+    found = [f"{path.relative_to(ROOT)}: {match[0]}" for path in files for match in PRIVATE.finditer(path.read_text(encoding="utf-8"))]
+    assert not found

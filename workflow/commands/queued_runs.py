@@ -1,4 +1,4 @@
-"""Which runs of a study wait in Slurm's queue, asked once: for who looks at a study from outside."""
+"""Which runs of a study wait in Slurm's queue, asked once: for commands that look at a study from outside."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _beside(runs_dir: str, found: Sequence[Found], rows: pl.DataFrame) -> pl.Dat
 
 
 def main(runs_dir: str) -> None:
-    """Answer until there is nobody who asks. Ctrl-C is for the parent, which ends this one."""
+    """Answer until nobody asks any more. Ctrl-C is for the parent, which ends this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for line in sys.stdin.buffer:
         content = io.BytesIO()

@@ -86,7 +86,7 @@ def _published(
     found: Verified, told: Told, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[str]:
     """The run's record and its attempts, one against the other. Results are counted from 1, so one that is gone is noticed; an attempt
-    that was prevented, or whose supervisor was killed, may have left nothing. Who holds the lease publishes what is not published."""
+    that was prevented, or whose supervisor was killed, may have left nothing. Whoever holds the lease publishes what is not published."""
     path = directory / RECORD
     told(path)
     results = {number: record["result_number"] for number, record in records.items() if record["kind"] == "result"}

@@ -182,7 +182,7 @@ def check_answer(token: bytes, challenge: str, answer: dict[str, Any]) -> tuple[
 def connect(
     address: tuple[str, int], token: bytes, node: int, limit_s: float = CONNECT_S, wait: Callable[[float], None] = time.sleep
 ) -> Link:
-    """A link to the supervisor, both sides proved. Who is turned away among strangers tries again for `limit_s`. Raises ProtocolError for
+    """A link to the supervisor, both sides proved. A node that is turned away tries again for `limit_s`. Raises ProtocolError for
     somebody else at that address; ConnectionRefusedError where nobody listens any more, OSError or LinkClosed when the time is over."""
     give_up, pause_s = time.monotonic() + limit_s, FIRST_PAUSE_S
     while True:

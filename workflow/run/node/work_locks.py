@@ -2,7 +2,7 @@
 
 A node that lost its power cleans up nothing, and the run goes on elsewhere: the next start of any run on that node, or `slipway reap`,
 takes away what is nobody's. Whose a directory is, its name does not tell: two studies of one user may hold the same cell, and run it on one
-node at the same time. So a directory is removed only by who holds its lock, and only where the lock is this user's own file.
+node at the same time. So a directory is removed only by the process that holds its lock, and only where the lock is this user's own file.
 """
 
 from __future__ import annotations

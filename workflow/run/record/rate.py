@@ -4,7 +4,7 @@
 windows, each from the begin of its first to the end of its last measured step, by its own clock: clocks of different nodes need not
 agree. Where ranks begin the window together, as ours do behind a barrier, that is the time from the last rank's begin to the last rank's
 end; else it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own, each over the steps that it
-calls measured; who is slower works on alone at the end, and the longest window tells for how long.
+calls measured; a slower rank works on alone at the end, and the longest window tells for how long.
 
 The median step is no rate. Where the two differ, `Pace.cause` says what most of the difference is made of.
 """

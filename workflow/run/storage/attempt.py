@@ -50,8 +50,8 @@ def publish_attempt(
 ) -> None:
     """The pushed attempt under its name, then, for a result, the run's record.json, last. Raises PushError, StorageError, LeaseError.
 
-    The record is made here, as late as can be, so that its times are those of its publishing. Who lost the lease meanwhile publishes
-    nothing: his attempt is moved aside, for people. May be called again after a failure.
+    The record is made here, as late as can be, so that its times are those of its publishing. Without the lease,
+    nothing is published: the attempt is moved aside, for people. May be called again after a failure.
     """
     from data_prep.push import publish_attempt as publish_files
 

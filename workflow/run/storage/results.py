@@ -1,5 +1,5 @@
-"""Which results a run has on storage, and its record.json, which is that of the newest. The functions are for who holds the run's lease,
-and touch network storage: call them in a child with a time limit."""
+"""Which results a run has on storage, and its record.json, which is that of the newest. The functions are
+for the holder of the run's lease and touch network storage: call them in a child with a time limit."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 STOP_S: Final = 12.0
 SLOW_STOP_S: Final = 70.0
-"""For an engine whose daemon is slow: a container that is not removed is left to others. Who is cancelled has no time for that."""
+"""For an engine whose daemon is slow: a container that is not removed is left to others. A run that is cancelled has no time for that."""
 COLLECT_S: Final = 30.0
 RELEASE_S: Final = 10.0
 LEAVE_S: Final = 10.0

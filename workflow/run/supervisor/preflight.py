@@ -55,7 +55,7 @@ class Preflight:
         }
 
     def run(self) -> None:
-        """Connect, then measure until it is clear who is slow."""
+        """Connect, then measure until it is clear which node is slow."""
         self._listen()
         self._reach()
         attempts: list[dict[tuple[int, int], Sample]] = []
