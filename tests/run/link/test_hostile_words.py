@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from base.challenge import new_token
+from base.handshake import ANSWER_BYTES, WELCOME_BYTES, Handshake
 from tests.hostile import changed_bytes, lines
 from tests.run.link.test_messages import ORDERS, SAYS, with_cores
 from tests.run.link.test_protocol import TOKEN, House
 from tests.run.world import ROOT
-from workflow.run.link.protocol import LinkClosed, ProtocolError, check_answer, connect, encode, proof
+from workflow.run.link.protocol import SUPERVISOR, USE, LinkClosed, ProtocolError, connect, encode
 
 pytestmark = pytest.mark.slow
 COUNTS = [300, pytest.param(10000, marks=pytest.mark.long)]
@@ -38,10 +39,9 @@ def test_no_words_before_the_proof_disturb_a_supervisor(count: int) -> None:
     door = House(2)
     for number in range(count):
         with contextlib.closing(socket.create_connection(door.nodes.address, timeout=10)) as connection:
-            challenge = door.challenge(connection)
-            said = proof(door.token, "node-0", challenge if number % 3 else "another")
-            answer = encode({"node": 0, "challenge": "mine", "proof": said if number % 2 else "0" * 64})
-            words = lines([json.loads(answer)], chance) if number % 2 else changed_bytes(answer, chance)
+            token = door.token if number % 3 else TOKEN
+            answer = Handshake(token, USE, 0).answer(door.greeting(connection), SUPERVISOR)
+            words = changed_bytes(answer, chance)
             with contextlib.suppress(OSError):
                 connection.sendall(words)
             door.loop.until(lambda: False, 0.002)
@@ -85,10 +85,11 @@ class Hostile(threading.Thread):
         for _ in range(self.count):
             connection, _ = self.listener.accept()
             with contextlib.suppress(OSError):
-                connection.sendall(lines([{"challenge": "c" * 64}], chance))
+                greeting = Handshake(TOKEN, USE, SUPERVISOR).greeting()
+                connection.sendall(changed_bytes(greeting, chance) if chance.random() < 0.5 else greeting)
                 connection.settimeout(0.02)
                 connection.recv(1000)
-                connection.sendall(lines([{"proof": "p" * 64}], chance))
+                connection.sendall(changed_bytes(b"0" * WELCOME_BYTES, chance))
             close_now(connection)
 
 
@@ -114,10 +115,10 @@ def in_the_supervisors_place(words: bytes) -> tuple[int, str]:
             node.stdin.write(token.hex() + "\n")
             node.stdin.flush()
             connection, _ = listener.accept()
-            connection.sendall(encode({"challenge": "c"}))
+            handshake = Handshake(token, USE, SUPERVISOR)
+            connection.sendall(handshake.greeting())
             with connection.makefile("rb") as file:
-                _, challenge = check_answer(token, "c", json.loads(file.readline()))
-                connection.sendall(encode({"proof": proof(token, "supervisor", challenge)}))
+                connection.sendall(handshake.check_answer(file.read(ANSWER_BYTES))[2])
                 assert json.loads(file.readline())["say"] == "ready"
                 connection.sendall(words)
                 connection.shutdown(socket.SHUT_WR)

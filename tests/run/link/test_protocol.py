@@ -8,18 +8,21 @@ import select
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from base import strangers as strangers_module
+from base.handshake import ANSWER_BYTES, GREETING_BYTES, HELLO, WELCOME_BYTES, Handshake
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import listener as door_module
 from workflow.run.link import orders, said
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.protocol import MAX_LINE, Decoder, Link, LinkClosed, ProtocolError, check_answer, connect, encode, proof
+from workflow.run.link.protocol import MAX_LINE, MAX_MESSAGE, SUPERVISOR, USE, Decoder, Link, LinkClosed, ProtocolError, connect, encode
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 TOKEN = b"t" * 32
@@ -66,28 +69,10 @@ def test_what_is_no_message_is_an_error(data: bytes) -> None:
 
 
 def test_a_message_that_never_ends_is_an_error() -> None:
-    decoder = Decoder(max_message=1000)
-    endless = (b'{"more":"' + b"x" * 100 + b'"}\n') * 20
-    with pytest.raises(ProtocolError, match="more than 1000"):
-        decoder.feed(endless)
-
-
-def test_only_who_knows_the_token_has_the_proof() -> None:
-    answer = {"node": 1, "challenge": "c", "proof": proof(TOKEN, "node-1", "asked")}
-    assert check_answer(TOKEN, "asked", answer) == (1, "c")
-    wrongs: list[dict[str, Any]] = [
-        {"proof": "\ud800"},
-        {"proof": "\u00e9" * 64},
-        {"node": 10**4000},
-        {"node": 1.0},
-        {"challenge": ["\ud800"]},
-    ]
-    for wrong in (*wrongs, {"node": 0}, {"node": True}, {"proof": proof(b"u" * 32, "node-1", "asked")}, {"proof": None}, {"challenge": 3}):
-        with pytest.raises(ProtocolError):
-            check_answer(TOKEN, "asked", {**answer, **wrong})
-    with pytest.raises(ProtocolError):
-        check_answer(TOKEN, "another", answer)
-    assert proof(TOKEN, "supervisor", check_answer(TOKEN, "asked", {**answer, "challenge": "\ud800"})[1])
+    decoder = Decoder()
+    part = b'{"more":"' + b"x" * (MAX_LINE - 100) + b'"}\n'
+    with pytest.raises(ProtocolError, match=f"more than {MAX_MESSAGE}"):
+        deque(map(decoder.feed, repeat(part, MAX_MESSAGE // (MAX_LINE - 100) + 1)), maxlen=0)
 
 
 class House:
@@ -114,13 +99,14 @@ class House:
         self.open.append(connection)
         return connection
 
-    def challenge(self, connection: socket.socket) -> str:
+    def greeting(self, connection: socket.socket) -> bytes:
         assert self.loop.until(lambda: bool(select.select([connection], [], [], 0)[0]), 10)
-        return str(json.loads(connection.recv(1000))["challenge"])
+        return connection.recv(GREETING_BYTES, socket.MSG_WAITALL)
 
-    def answer(self, connection: socket.socket, token: bytes, index: int = 0) -> None:
-        challenge = self.challenge(connection)
-        connection.sendall(encode({"node": index, "challenge": "mine", "proof": proof(token, f"node-{index}", challenge)}))
+    def answer(self, connection: socket.socket, token: bytes, index: int = 0) -> Handshake:
+        handshake = Handshake(token, USE, index)
+        connection.sendall(handshake.answer(self.greeting(connection), SUPERVISOR))
+        return handshake
 
     def refused(self, connection: socket.socket) -> bool:
         """Whether the door was closed: nothing more comes, then the end."""
@@ -134,6 +120,7 @@ class House:
         connection = self.knock()
         self.answer(connection, self.token, index)
         assert self.loop.until(lambda: self.nodes.all[index].channel is not None, 10)
+        assert len(connection.recv(WELCOME_BYTES, socket.MSG_WAITALL)) == WELCOME_BYTES
         return connection
 
     def close(self) -> None:
@@ -154,9 +141,9 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
 
 def test_a_node_with_the_token_is_let_in_and_can_be_talked_to(door: House) -> None:
     connection = door.knock()
-    door.answer(connection, door.token)
+    handshake = door.answer(connection, door.token)
     assert door.loop.until(lambda: bool(door.nodes.present()), 10)
-    assert json.loads(connection.recv(1000)) == {"proof": proof(door.token, "supervisor", "mine")}
+    handshake.check_welcome(connection.recv(WELCOME_BYTES, socket.MSG_WAITALL), SUPERVISOR)
     connection.sendall(encode({"say": "failed", "during": "stage", "error": "StagingError", "message": "x" * 200000}))
     assert door.loop.until(lambda: bool(door.heard), 10)
     assert door.nodes.all[0].has_said(said.Failed)
@@ -174,7 +161,7 @@ def test_a_wrong_token_is_refused(door: House) -> None:
 
 
 def test_an_index_that_is_not_there_or_taken_is_refused(door: House) -> None:
-    for index in (2, -1):
+    for index in (2, SUPERVISOR):
         connection = door.knock()
         door.answer(connection, door.token, index)
         assert door.refused(connection)
@@ -190,20 +177,14 @@ def test_an_index_that_is_not_there_or_taken_is_refused(door: House) -> None:
     "words",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        b"\0" * 100 + b"\n",
-        b"{}\n",
-        b'{"node": []}\n',
+        b"\0" * ANSWER_BYTES,
+        b"\xff" * ANSWER_BYTES,
         b"x" * 200000,
-        b'{"node":0,"challenge":"x","proof":"\\ud800"}\n',
-        b'{"node":0,"challenge":"\\ud800","proof":"x"}\n',
-        b'{"more":"\\ud800"}\n{"more":null}\n',
-        b'{"node":' + b"9" * 900 + b',"challenge":"x","proof":"x"}\n',
-        b"[" * 1000 + b"\n",
     ],
 )
 def test_garbage_is_refused(door: House, words: bytes) -> None:
     connection = door.knock()
-    door.challenge(connection)
+    door.greeting(connection)
     connection.setblocking(False)
     sent = 0
     while sent < len(words):
@@ -220,8 +201,8 @@ def test_garbage_is_refused(door: House, words: bytes) -> None:
 
 def test_a_slow_one_is_sent_away(door: House) -> None:
     connection = door.knock()
-    door.challenge(connection)
-    connection.sendall(b'{"node":')
+    door.greeting(connection)
+    connection.sendall(b"\0" * (ANSWER_BYTES - 1))
     assert door.refused(connection)
 
 
@@ -230,12 +211,12 @@ def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in(monkeypat
     door = House(2)
     waiting = [door.knock() for _ in range(3)]
     for connection in waiting:
-        door.challenge(connection)
+        door.greeting(connection)
     newest = door.knock()
-    door.challenge(newest)
+    door.greeting(newest)
     assert door.refused(waiting[0])
     for _ in range(20):
-        door.challenge(door.knock())
+        door.greeting(door.knock())
     door.come_in()
     door.close()
 
@@ -244,9 +225,9 @@ def test_who_has_answered_is_heard_before_he_goes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(strangers_module, "MOST", 1)
     door = House(2)
     node = door.knock()
-    challenge = door.challenge(node)
+    greeting = door.greeting(node)
     flood = [door.knock() for _ in range(20)]  # all are accepted in the turn in which the answer is read
-    node.sendall(encode({"node": 0, "challenge": "mine", "proof": proof(door.token, "node-0", challenge)}))
+    node.sendall(Handshake(door.token, USE, 0).answer(greeting, SUPERVISOR))
     assert door.loop.until(lambda: bool(door.nodes.present()), 10)
     for connection in flood:
         connection.close()
@@ -255,7 +236,7 @@ def test_who_has_answered_is_heard_before_he_goes(monkeypatch: pytest.MonkeyPatc
 
 def test_nobody_can_knock_once_all_are_in(door: House) -> None:
     late = door.knock()
-    door.challenge(late)
+    door.greeting(late)
     for index in range(2):
         door.come_in(index)
     assert door.refused(late)
@@ -275,7 +256,7 @@ def test_without_a_descriptor_for_a_newcomer_the_others_are_served(door: House) 
         assert node.recv(1000)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert door.challenge(waiting)
+    assert door.greeting(waiting)
     waiting.close()
 
 
@@ -290,16 +271,17 @@ def serve(listener: socket.socket, words: list[bytes]) -> None:
 
 def test_a_node_that_is_turned_away_comes_again_and_takes_nothing_of_what_follows() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    answers: list[dict[str, Any]] = []
+    came: list[int] = []
 
     def supervisor() -> None:
         for _ in range(3):
             listener.accept()[0].close()
         connection, _ = listener.accept()
-        connection.sendall(encode({"challenge": "c"}))
-        answers.append(json.loads(connection.recv(1000)))
-        words = encode({"proof": proof(TOKEN, "supervisor", answers[0]["challenge"])}) + encode({"do": "alive"})
-        connection.sendall(words)
+        handshake = Handshake(TOKEN, USE, SUPERVISOR)
+        connection.sendall(handshake.greeting())
+        index, _, welcome = handshake.check_answer(connection.recv(ANSWER_BYTES, socket.MSG_WAITALL))
+        came.append(index)
+        connection.sendall(welcome + encode({"do": "alive"}))
         connection.close()
 
     thread = threading.Thread(target=supervisor)
@@ -307,7 +289,7 @@ def test_a_node_that_is_turned_away_comes_again_and_takes_nothing_of_what_follow
     link = connect(listener.getsockname(), TOKEN, 4, wait=lambda _seconds: None)
     thread.join()
     listener.close()
-    assert check_answer(TOKEN, "c", answers[0])[0] == 4
+    assert came == [4]
     assert link.receive() == [{"do": "alive"}]
     link.close()
 
@@ -316,11 +298,10 @@ def test_a_node_that_is_turned_away_comes_again_and_takes_nothing_of_what_follow
     "words",
     [
         [b"HTTP/1.1 400 Bad Request\r\n\r\n"],
-        [b'{"challenge":"\\ud800"}\n', b'{"proof":"\\ud800"}\n'],
-        [b'{"challenge":["\\ud800"]}\n', b'{"more":null}\n'],
+        [HELLO + b"\xff" * 64, b"\xff" * WELCOME_BYTES],
+        [HELLO + b"0" * 64, Handshake(b"u" * 32, USE, SUPERVISOR).greeting()],
         [b"x" * 5000],
-        [b"[]\n"],
-        [b"{}\n", b"{}\n"],
+        [b'{"challenge":"another version"}\n'],
     ],
 )
 def test_what_answers_in_the_supervisors_place_is_told(words: list[bytes]) -> None:
@@ -392,5 +373,5 @@ def test_a_launch_whose_node_was_told_to_end_is_left_to_end(tmp_path: Path, dism
 
 def test_a_new_connection_never_gets_an_old_challenge() -> None:
     door = House()
-    assert door.challenge(door.knock()) != door.challenge(door.knock())
+    assert door.greeting(door.knock()) != door.greeting(door.knock())
     door.close()

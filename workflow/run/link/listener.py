@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from base.handshake import ANSWER_BYTES, Handshake, NoProof
 from base.strangers import REST_S, NoRoom, Refusals, Strangers, listen, newcomers
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.protocol import HANDSHAKE_BYTES, Link, LinkClosed, ProtocolError, check_answer, new_challenge, proof
+from workflow.run.link.protocol import SUPERVISOR, USE, Link, LinkClosed, ProtocolError
 
 logger = logging.getLogger(__name__)
 
@@ -19,14 +20,15 @@ HANDSHAKE_S: Final = 3.0
 class _Stranger:
     """A connection that has not proved anything yet."""
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.challenge = new_challenge()
+    def __init__(self, connection: socket.socket, token: bytes) -> None:
+        self.connection = connection
+        self.handshake = Handshake(token, USE, SUPERVISOR)
+        self.answer = b""
 
 
 class Listener:
     """Listens on `address` while anybody is expected. `expects(index)` says whether that node, below `most`, may come in now;
-    `admit(index, link, messages)` gets its link and what it has said already."""
+    `admit(index, link)` gets its link."""
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class Listener:
         address: str,
         token: bytes,
         expects: Callable[[int], bool],
-        admit: Callable[[int, Link, list[dict[str, Any]]], None],
+        admit: Callable[[int, Link], None],
         most: int,
     ) -> None:
         self._loop, self._token, self._expects, self._admit, self._most = loop, token, expects, admit, most
@@ -65,17 +67,15 @@ class Listener:
         if not self._open:  # one before this one was the last that was expected
             connection.close()
             return
-        try:
-            stranger = _Stranger(Link(connection, HANDSHAKE_BYTES))
-        except LinkClosed:
-            return
+        connection.setblocking(False)
+        stranger = _Stranger(connection, self._token)
         self._strangers.add(stranger, host)
         self._look_later()
-        self._loop.watch(stranger.link, lambda: self._answered(stranger))
+        self._loop.watch(connection, lambda: self._answered(stranger))
         try:
-            stranger.link.send({"challenge": stranger.challenge})
-        except LinkClosed as error:
-            self._dismiss(stranger, str(error))
+            connection.send(stranger.handshake.greeting())  # it fits into any socket's buffer
+        except OSError as error:
+            self._dismiss(stranger, error.strerror or "the connection broke")
         oldest = self._strangers.surplus()
         if oldest is not None:
             self._answered(oldest)  # his answer may be here, and not read yet
@@ -84,19 +84,24 @@ class Listener:
     def _answered(self, stranger: _Stranger) -> None:
         """Whatever comes here is a stranger's, and so is every error of it."""
         try:
-            messages = stranger.link.receive()
-            if not messages:
+            found = stranger.connection.recv(ANSWER_BYTES - len(stranger.answer))
+            if not found:
+                raise LinkClosed("the connection was closed")
+            stranger.answer += found
+            if len(stranger.answer) < ANSWER_BYTES:
                 return
-            index, challenge = check_answer(self._token, stranger.challenge, messages[0])
+            index, _, welcome = stranger.handshake.check_answer(stranger.answer)
             if not self._expects(index):
                 raise ProtocolError(f"node {index} is not expected")
-            stranger.link.send({"proof": proof(self._token, "supervisor", challenge)})
-        except (ProtocolError, LinkClosed) as error:
+            stranger.connection.send(welcome)
+            link = Link(stranger.connection)
+        except BlockingIOError:
+            return
+        except (NoProof, ProtocolError, LinkClosed, OSError) as error:
             self._dismiss(stranger, str(error))
             return
         self._forget(stranger)
-        stranger.link.trust()
-        self._admit(index, stranger.link, messages[1:])
+        self._admit(index, link)
         if not any(self._expects(index) for index in range(self._most)):
             self.close()
 
@@ -117,11 +122,11 @@ class Listener:
         if stranger in self._strangers:
             self._refusals.note(why)
             self._forget(stranger)
-            stranger.link.close()
+            stranger.connection.close()
 
     def _forget(self, stranger: _Stranger) -> None:
         self._strangers.remove(stranger)
-        self._loop.unwatch(stranger.link)
+        self._loop.unwatch(stranger.connection)
 
     def close(self) -> None:
         """Nobody comes in any more."""
@@ -132,5 +137,5 @@ class Listener:
         self._listener.close()
         for stranger in self._strangers:
             self._forget(stranger)
-            stranger.link.close()
+            stranger.connection.close()
         self._refusals.tell()

@@ -3,7 +3,7 @@
 The token travels over the node program's standard input, so that no other user of the node can read it from an argv or an environment;
 on the socket go only keyed hashes of fresh challenges. A line holds at most 64 KB; a longer message is cut into lines.
 
-Every byte that comes before the proof is a stranger's: it becomes a message of at most HANDSHAKE_BYTES, or a ProtocolError.
+The proof is base/handshake.py, in words of fixed length; no line is read before it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from base.challenge import new_challenge, new_token, proof, proves
+from base.handshake import GREETING_BYTES, HELLO, WELCOME_BYTES, Handshake, NoProof
 from base.jsonfile import json_ascii
 
 MAX_LINE: Final = 65536
 MAX_MESSAGE: Final = 64 << 20
 CHUNK: Final = 30000  # characters of JSON text, which is ASCII and grows to twice its length at most when it is quoted again
-HANDSHAKE_BYTES: Final = 1024
+USE: Final = "link"
+SUPERVISOR: Final = 2**32 - 1
+"""Its index in a handshake: that of no node."""
 MOST_DIGITS: Final = 20
 RECEIVE_BYTES: Final = 1 << 18
 CONNECT_S: Final = 60.0
@@ -30,8 +32,6 @@ CONNECT_S: Final = 60.0
 TRY_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
-
-__all__ = ["Decoder", "Link", "LinkClosed", "ProtocolError", "check_answer", "connect", "encode", "new_challenge", "new_token", "proof"]
 
 
 class ProtocolError(Exception):
@@ -49,10 +49,9 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 class Decoder:
-    """Bytes in, messages of at most `max_message` characters out. Raises ProtocolError for what is no message."""
+    """Bytes in, messages of at most MAX_MESSAGE characters out. Raises ProtocolError for what is no message."""
 
-    def __init__(self, max_message: int = MAX_MESSAGE) -> None:
-        self.max_message = max_message
+    def __init__(self) -> None:
         self._rest = b""
         self._chunks: list[str] = []
         self._size = 0
@@ -60,9 +59,8 @@ class Decoder:
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """The messages that `data` completes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        most = min(MAX_LINE, self.max_message)
-        if len(self._rest) > most or any(len(line) > most for line in lines):
-            raise ProtocolError(f"a line of more than {most} bytes")
+        if len(self._rest) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
+            raise ProtocolError(f"a line of more than {MAX_LINE} bytes")
         found = (self._line(line) for line in lines)
         return [message for message in found if message is not None]
 
@@ -77,8 +75,8 @@ class Decoder:
         if not isinstance(chunk, str):
             raise ProtocolError("a part of a message that is no text")
         self._size += len(chunk)
-        if self._size > self.max_message:
-            raise ProtocolError(f"a message of more than {self.max_message} characters")
+        if self._size > MAX_MESSAGE:
+            raise ProtocolError(f"a message of more than {MAX_MESSAGE} characters")
         self._chunks.append(chunk)
         return None
 
@@ -117,7 +115,7 @@ class Link:
     """One connection, never blocking: what cannot be sent at once waits here. Watch it for reading, and for writing while `unsent`.
     Raises LinkClosed, and closes the connection, where it is gone already."""
 
-    def __init__(self, connection: socket.socket, max_message: int = MAX_MESSAGE) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -125,7 +123,7 @@ class Link:
             connection.close()
             raise LinkClosed(error.strerror or "the connection broke") from error
         self._socket = connection
-        self._decoder = Decoder(max_message)
+        self._decoder = Decoder()
         self.unsent = bytearray()
 
     def fileno(self) -> int:
@@ -151,7 +149,7 @@ class Link:
         """The messages that have come. Raises LinkClosed at the end, ProtocolError for what is none."""
         messages: list[dict[str, Any]] = []
         try:
-            data = self._socket.recv(min(RECEIVE_BYTES, self._decoder.max_message + 1))
+            data = self._socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
             return messages
         except OSError as error:
@@ -160,23 +158,9 @@ class Link:
             raise LinkClosed("the connection was closed")
         return self._decoder.feed(data)
 
-    def trust(self) -> None:
-        """After the proof: messages may be as long as ours are."""
-        self._decoder.max_message = MAX_MESSAGE
-
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
-
-
-def check_answer(token: bytes, challenge: str, answer: dict[str, Any]) -> tuple[int, str]:
-    """Node index and counter-challenge of a node program's answer. Raises ProtocolError when it does not know the token."""
-    node, other, said = answer.get("node"), answer.get("challenge"), answer.get("proof")
-    if not isinstance(node, int) or isinstance(node, bool) or not isinstance(other, str) or not isinstance(said, str):
-        raise ProtocolError("an answer without node, challenge and proof")
-    if not proves(token, f"node-{node}", challenge, said):
-        raise ProtocolError("a wrong token")
-    return node, other
 
 
 def connect(
@@ -200,32 +184,32 @@ def connect(
 def _connect(address: tuple[str, int], token: bytes, node: int) -> Link:
     until = time.monotonic() + TRY_S
     connection = socket.create_connection(address, timeout=TRY_S)
+    handshake = Handshake(token, USE, node)
     try:
-        asked = _read_line(connection, until)
-        own = new_challenge()
-        answer = {"node": node, "proof": proof(token, f"node-{node}", str(asked.get("challenge"))), "challenge": own}
-        connection.sendall(encode(answer))
-        welcome = _read_line(connection, until)
-        if not proves(token, "supervisor", own, str(welcome.get("proof"))):
-            raise ProtocolError("what answers at the supervisor's address does not know the token")
+        greeting = _read(connection, len(HELLO), until)
+        if greeting == HELLO:  # else nothing more may come
+            greeting += _read(connection, GREETING_BYTES - len(HELLO), until)
+        connection.sendall(handshake.answer(greeting, SUPERVISOR))
+        handshake.check_welcome(_read(connection, WELCOME_BYTES, until), SUPERVISOR)
+    except NoProof as error:
+        connection.close()
+        raise ProtocolError(f"what answers at the supervisor's address is none: {error}") from error
     except BaseException:
         connection.close()
         raise
     return Link(connection)
 
 
-def _read_line(connection: socket.socket, until: float) -> dict[str, Any]:
-    """The message of the next line, and nothing of what follows it. Raises LinkClosed, OSError (TimeoutError at `until`), ProtocolError."""
-    line = b""
-    while not line.endswith(b"\n"):
+def _read(connection: socket.socket, size: int, until: float) -> bytes:
+    """Exactly so many bytes. Raises LinkClosed, OSError (TimeoutError at `until`)."""
+    data = b""
+    while len(data) < size:
         left_s = until - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("the supervisor does not answer")
         connection.settimeout(left_s)
-        seen = connection.recv(HANDSHAKE_BYTES, socket.MSG_PEEK)
-        if not seen:
+        found = connection.recv(size - len(data))
+        if not found:
             raise LinkClosed("the connection was closed")
-        line += connection.recv(seen.find(b"\n") + 1 or len(seen))
-        if len(line) > HANDSHAKE_BYTES:
-            raise ProtocolError(f"a line of more than {HANDSHAKE_BYTES} bytes")
-    return _parse(line)
+        data += found
+    return data

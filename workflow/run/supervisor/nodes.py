@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
+from base.challenge import new_token
 from base.command import last_lines
 from base.logs import masked, printable
 from base.rooms import rooms_environ
@@ -20,7 +21,7 @@ from workflow.run.link.channel import Channel
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.listener import Listener
 from workflow.run.link.messages import decode_said, encode
-from workflow.run.link.protocol import Link, ProtocolError, new_token
+from workflow.run.link.protocol import Link, ProtocolError
 
 logger = logging.getLogger(__name__)
 
@@ -133,10 +134,9 @@ class Nodes:
     def _expects(self, index: int) -> bool:
         return 0 <= index < len(self.all) and self.all[index].channel is None and not self.all[index].lost
 
-    def _admit(self, index: int, link: Link, messages: list[dict[str, Any]]) -> None:
+    def _admit(self, index: int, link: Link) -> None:
         node = self.all[index]
         node.channel = Channel(self._loop, link, partial(self._hear, node), partial(self._hung_up, node))
-        self._hear(node, messages)
 
     # -- talking
 

@@ -21,6 +21,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
+from base.challenge import new_token
 from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
 from base.jsonfile import canonical_json
 from base.logs import configure, private_umask
@@ -34,7 +35,6 @@ from containers.engines import bare
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.protocol import new_token
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import build_name, describe_dataset
