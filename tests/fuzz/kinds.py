@@ -562,7 +562,7 @@ def _read_record(content: bytes, directory: Path) -> None:
     from workflow.run.storage.results import records
 
     for offer in resumable(records(path.parent, [1]), make_cell(), budget_of({"deadline_margin_s": 1}, {"walltime_s": 10**6})):
-        canonical_json(joined({"performance": None, "training": offer["training"]}, offer))
+        canonical_json(joined({"performance": None, "training": offer.training}, offer.to_json()))
 
 
 # -- answers of programs, and of the kernel

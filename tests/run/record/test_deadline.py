@@ -140,7 +140,7 @@ def record(attempt: int, step: int | None = 5, **changes: Any) -> dict[str, Any]
 
 
 def chosen(*records: dict[str, Any], walltime_s: float = 1000.0) -> list[int]:
-    return [offer["attempt"] for offer in resumable(records, CELL, budget(walltime_s, margin_s=100.0))]
+    return [offer.attempt for offer in resumable(records, CELL, budget(walltime_s, margin_s=100.0))]
 
 
 RESULT = {"kind": "result", "status": "error"}
@@ -174,8 +174,8 @@ def test_which_attempts_can_be_gone_on_from(records: list[dict[str, Any]], expec
 
 def test_the_time_of_all_earlier_attempts_counts() -> None:
     (offer,) = resumable([record(4, resumed_from={"attempt": 3, "step": 2, "used_s": 50.5})], CELL, budget(1000.0, margin_s=100.0))
-    assert offer["used_s"] == 150.5
-    assert resumed_from(offer) == {"attempt": 4, "step": 5, "used_s": 150.5}
+    assert offer.used_s == 150.5
+    assert resumed_from(offer.to_json()) == {"attempt": 4, "step": 5, "used_s": 150.5}
     assert resumed_from(None) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from base.errors import RecordError
@@ -53,16 +54,36 @@ class _Attempt(TypedDict):
     training: Annotated[dict[str, Any], Like(_Training)] | None
 
 
-def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], budget: Budget) -> list[dict[str, Any]]:
+@dataclass(frozen=True, kw_only=True)
+class EarlierAttempt:
+    """An attempt from which another one can resume, with its checkpoint."""
+
+    attempt: int
+    step: int
+    bytes: int
+    """Of the checkpoint."""
+    blake3: str
+    """Of the checkpoint."""
+    used_s: float
+    """What was trained of the run's walltime up to here."""
+    performance: dict[str, Any] | None
+    training: dict[str, Any] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that JSON can carry."""
+        return asdict(self)
+
+
+def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], budget: Budget) -> list[EarlierAttempt]:
     """The attempts to resume from, the best first. `records`: of the run's attempts, the newest first; `budget`: used_s does not count.
 
     Only attempts since the last result; that one too if it ran into its walltime, and there is more of it now. The retry of any other
-    result begins anew. Each: attempt, step, bytes, blake3, used_s, performance, training.
+    result begins anew.
     """
     found = []
     for record in records:
         offer = _offer(record, cell)
-        fits = offer is not None and budget.walltime_s - offer["used_s"] >= budget.least_s
+        fits = offer is not None and budget.walltime_s - offer.used_s >= budget.least_s
         if isinstance(record, dict) and record.get("kind") == "result" and not (record.get("status") == RESUMABLE_RESULT and fits):
             break
         if offer is not None and fits:
@@ -70,7 +91,7 @@ def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], bud
     return found
 
 
-def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any] | None:
+def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> EarlierAttempt | None:
     """What the attempt offers, None: it has no checkpoint that was pushed, or it is not a record."""
     try:
         found = read_as(_Attempt, record, "a record")
@@ -80,15 +101,15 @@ def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any]
     file = next((file for file in found["files"] if file["path"] == CHECKPOINT), None)
     if found["cell"] != cell or checkpoint is None or file is None:
         return None
-    return {
-        "attempt": found["attempt"],
-        "step": checkpoint["step"],
-        "bytes": file["bytes"],
-        "blake3": file["blake3"],
-        "used_s": round((before["used_s"] if before else 0.0) + (found["steps_s"]["train"] or 0.0), 6),
-        "performance": found["performance"],
-        "training": found["training"],
-    }
+    return EarlierAttempt(
+        attempt=found["attempt"],
+        step=checkpoint["step"],
+        bytes=file["bytes"],
+        blake3=file["blake3"],
+        used_s=round((before["used_s"] if before else 0.0) + (found["steps_s"]["train"] or 0.0), 6),
+        performance=found["performance"],
+        training=found["training"],
+    )
 
 
 def checkpoint_of(events: Mapping[int, RankEvents]) -> dict[str, int] | None:

@@ -71,7 +71,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
         "tag": attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
         "result_number": max((result.number for result in found), default=0) + 1,
         "run_dir": str(run_dir),
-        "resumable": resumable(records(run_dir, attempt_numbers(run_dir)), cell, budget_of(site, limits)),
+        "resumable": [found.to_json() for found in resumable(records(run_dir, attempt_numbers(run_dir)), cell, budget_of(site, limits))],
         "done": None if done is None else {"attempt": done.attempt, "status": done.status},
     }
 

@@ -41,7 +41,7 @@ def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
         "nodes": [_node_record(node) for node in nodes.all],
         "threads_per_rank": threads_per_rank(run.run["cell"], run.allocation.head),
         "preflight": run.preflight and run.preflight.record,
-        "earlier": run.resumed,
+        "earlier": None if run.resumed is None else run.resumed.to_json(),
         "exclusive": run.allocation.exclusive,
         "warnings": run.warnings,
         "dataset": {key: getattr(run.work.dataset, key) for key in ("name", "digest", "samples", "bytes")},

@@ -232,7 +232,7 @@ class _Finish:
             logger.error("%s", wrong)
 
     def _steps_asked(self) -> StepsAsked:
-        first = int(self.run.resumed["step"]) if self.run.resumed else 0
+        first = 0 if self.run.resumed is None else self.run.resumed.step
         return steps_asked(self.run.run["cell"], self.run.work.train_samples, first)
 
     def _judge_lost(self) -> None:

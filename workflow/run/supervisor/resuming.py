@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from base.errors import StorageError
 from base.units import format_duration
 from containers.spec import CHECKPOINT
 from workflow.run.link.orders import Fetch, Forget
 from workflow.run.link.said import Fetched
+from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
 
 if TYPE_CHECKING:
@@ -24,29 +25,29 @@ LEAST_RATE: Final = 5 << 20
 GRACE_S: Final = 5.0
 
 
-def bring_checkpoint(run: Supervisor) -> dict[str, Any] | None:
-    """The offer of continuation.resumable that every node now has, None: the run begins at the start. A damaged one is passed over."""
-    for offer in run.run["resumable"]:
+def bring_checkpoint(run: Supervisor) -> EarlierAttempt | None:
+    """The earlier attempt whose checkpoint every node now has, None: the run begins at the start. A damaged one is passed over."""
+    for offer in run.resumable:
         problem = _bring(run, offer)
         if problem is None:
-            before = format_duration(offer["used_s"])
-            logger.info("going on from attempt %d at step %d; %s were trained before", offer["attempt"], offer["step"], before)
-            return dict(offer)
-        run.warnings.append(f"attempt {offer['attempt']} cannot be resumed: {problem}")
+            before = format_duration(offer.used_s)
+            logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
+            return offer
+        run.warnings.append(f"attempt {offer.attempt} cannot be resumed: {problem}")
         logger.warning("%s", run.warnings[-1])
         assert run.nodes is not None
         run.nodes.tell(Forget())
     return None
 
 
-def _bring(run: Supervisor, offer: dict[str, Any]) -> str | None:
+def _bring(run: Supervisor, offer: EarlierAttempt) -> str | None:
     """To all nodes; what is wrong with it, None: nothing. Ends the run where storage does not give it."""
     assert run.nodes is not None
     nodes = run.nodes
-    source = str(Path(run.run["run_dir"], "attempts", str(offer["attempt"]), CHECKPOINT))
-    limit_s = max(LEAST_S, offer["bytes"] / LEAST_RATE)
+    source = str(Path(run.run["run_dir"], "attempts", str(offer.attempt), CHECKPOINT))
+    limit_s = max(LEAST_S, offer.bytes / LEAST_RATE)
     nodes.forget(Fetched)
-    nodes.tell(Fetch(source=source, bytes=offer["bytes"], blake3=offer["blake3"], limit_s=limit_s))
+    nodes.tell(Fetch(source=source, bytes=offer.bytes, blake3=offer.blake3, limit_s=limit_s))
     if not run.loop.until(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + GRACE_S):
         silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
         reason = f"the checkpoint {source} did not reach {silent} within {limit_s:.0f} s"

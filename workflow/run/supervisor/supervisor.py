@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, assert_never
 
+import msgspec
+
 from base import errors
 from base.errors import LeaseError, SlipwayError, error_named
 from base.logs import configure, private_umask
@@ -30,6 +32,7 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.watch_child import SUPERVISOR, who_i_am
 from workflow.run.plan import TAG, node_argv
+from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending, signal_name
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.record.step_clock import Clock
@@ -93,8 +96,10 @@ class Supervisor:
         self.began = False
         """Whether staging has begun: from then on an attempt is recorded."""
         self.cancels = 0
-        self.resumed: dict[str, Any] | None = None
-        """The earlier attempt that this one resumes from, of continuation.resumable."""
+        self.resumable: tuple[EarlierAttempt, ...] = ()
+        """The earlier attempts from which this one could resume, the best first."""
+        self.resumed: EarlierAttempt | None = None
+        """The one from which it does."""
         self.warnings: list[str] = []
         """For the record."""
 
@@ -223,7 +228,8 @@ class Supervisor:
         self.limits = self.run["limits"]
         self.time = TimeLimit(self)
         self.job = Job(self)
-        self.time.goes_on(next(iter(self.run["resumable"]), None))
+        self.resumable = msgspec.convert(self.run["resumable"], tuple[EarlierAttempt, ...])
+        self.time.goes_on(next(iter(self.resumable), None))
 
     def _already_done(self, attempt: int, status: str) -> int:
         logger.info("%s has the result that was asked for: attempt %d, status %s; nothing is trained", self.run_id, attempt, status)

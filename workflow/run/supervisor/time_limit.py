@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from base.units import format_duration
 from workflow.run.link.event_loop import Timer
 from workflow.run.link.orders import Checkpoint
+from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.deadline import SAVE_SHARE, Saved, at_deadline, budget_of, by_scheduler, too_late
 from workflow.run.record.outcome import Ending
 
@@ -30,8 +31,8 @@ class TimeLimit:
         self._job_end: float | None = None
         self._timer: Timer | None = None
         self._saving = False
-        self.goes_on_from: dict[str, object] | None = None
-        """The checkpoint of an earlier attempt that this one resumes from: attempt, step, used_s."""
+        self.goes_on_from: EarlierAttempt | None = None
+        """The checkpoint of an earlier attempt that this one resumes from."""
         self.job_ends(run.allocation.deadline)
         if run.limits.get("queued_job_s"):
             self.job_ends(time.time() + float(run.limits["queued_job_s"]))
@@ -58,10 +59,10 @@ class TimeLimit:
             self._run.end(too_late(self.budget, left))
         self._arm()
 
-    def goes_on(self, earlier: dict[str, object] | None) -> None:
+    def goes_on(self, earlier: EarlierAttempt | None) -> None:
         """From this checkpoint: what was used before it counts. None: from the start, and nothing counts."""
         self.goes_on_from = earlier
-        used = 0.0 if earlier is None else float(str(earlier["used_s"]))
+        used = 0.0 if earlier is None else earlier.used_s
         self.budget = replace(self.budget, used_s=used)
         self._arm()
 
@@ -117,7 +118,7 @@ class TimeLimit:
     def ending(self, step: int | None = None, why: str | None = None) -> Ending:
         """How the run ends now that its time is over, with a checkpoint at `step`, or without one."""
         before = self.goes_on_from
-        saved = Saved(step=step, why=why, resumed_step=None if before is None else int(str(before["step"])))
+        saved = Saved(step=step, why=why, resumed_step=None if before is None else before.step)
         job_s = None if self._job_end is None or self._begun is None else self._job_end - self._begun
         return at_deadline(self.budget, job_s, saved)
 
