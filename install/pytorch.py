@@ -117,7 +117,7 @@ def fetch(version: str, hashes: frozenset[str], index: str | None) -> int:
     source = ["--index-url", index] if index else []
     with tempfile.TemporaryDirectory(prefix="slipway-install-") as directory:
         report = Path(directory, "report.json")
-        say(f"PyTorch {version} is not here; looking what there is to fetch")
+        say(f"PyTorch {version} is not installed here; asking the package index what would be downloaded")
         if code := pip(["--dry-run", "--report", str(report), *source, f"torch=={version}"], f"looking for torch=={version}"):
             return code
         found = wheels(json.loads(report.read_text()))

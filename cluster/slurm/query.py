@@ -32,6 +32,8 @@ SILENCE: Final = (
     "Unexpected message received",
 )
 """What Slurm's commands say when slurmctld does not answer: it is restarted, busy, or cut off."""
+NO_CLUSTER: Final = ("Could not establish a configuration source", "DNS SRV lookup failed", "Unable to process configuration file")
+"""What they say where there is no slurm.conf, and no controller to ask for one."""
 UNKNOWN_JOB: Final = ("Invalid job id specified", "Invalid job id")
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 15.0
@@ -49,12 +51,22 @@ def ask(argv: Sequence[str], patience_s: float = 60.0, timeout_s: float = 20.0) 
         result, silence = _try(argv, timeout_s, env)
         if result is not None and not silence:
             if result.returncode:
-                raise SchedulerOutputError(describe(result))
+                raise SchedulerOutputError(refusal_words(result))
             return result.stdout
         if time.monotonic() + pause > give_up:
             raise SchedulerSilent(f"slurmctld does not answer `{shlex.join(argv)}`, asked for {patience_s:g} s: {silence}")
         time.sleep(pause)
     raise AssertionError("pauses() has no end")
+
+
+def refusal_words(result: CommandResult) -> str:
+    """Pure: what a command of Slurm's that failed means, and what to do."""
+    if any(words in result.stderr for words in NO_CLUSTER):
+        return (
+            f"this machine belongs to no Slurm cluster that `{result.argv[0]}` could ask ({result.stderr.strip().splitlines()[-1]}): "
+            "do this on a login node of the cluster, or choose a site with scheduler: local (`slipway doctor` says what is here)"
+        )
+    return describe(result)
 
 
 def pauses() -> Iterator[float]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from base.command import CommandResult
 from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.slurm.answers import parse_duration, parse_job, parse_jobs, parse_version
-from cluster.slurm.query import Jobs, ask, job_info, jobs_named, pauses, slurm_version
+from cluster.slurm.query import Jobs, ask, job_info, jobs_named, pauses, refusal_words, slurm_version
 
 CAPTURED = Path(__file__).parent.parent / "captured" / "slurm-22.05"
 NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted
@@ -211,3 +212,13 @@ def test_a_controller_that_is_silent_for_one_job_is_not_asked_for_the_others(ans
     assert (answering / "calls").read_text() == "-o show job 8\n"
     with pytest.raises(SchedulerSilent, match="no time is left to ask for job 8"):
         Jobs(0.0).info("8")
+
+
+def test_a_machine_without_a_cluster_is_told_so_and_what_to_do() -> None:
+    stderr = "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
+    said = refusal_words(CommandResult(argv=("squeue", "--noheader"), returncode=1, stdout="", stderr=stderr))
+    assert said.startswith("this machine belongs to no Slurm cluster that `squeue` could ask (squeue: fatal: Could not")
+    assert "\n" not in said
+    assert "choose a site with scheduler: local" in said
+    other = refusal_words(CommandResult(argv=("squeue",), returncode=1, stdout="", stderr="squeue: error: odd\n"))
+    assert other == "squeue ended with 1\nsqueue: error: odd"

@@ -9,7 +9,8 @@ import pytest
 
 from base.errors import ConfigError, StorageError, error_of_exit
 from cluster.installation import PROFILES, SNAKEFILE
-from workflow.commands.run import WrongUsage, usage_words
+from tests.commands.conftest import House
+from workflow.commands.run import WrongUsage, local_nodes, usage_words
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.study.site import local_site
@@ -181,3 +182,10 @@ def test_its_errors_are_found_among_its_words(log: str, said: str) -> None:
 
 def test_the_rules_that_failed_are_named_once() -> None:
     assert failed_rules("Error in rule plots:\n x\nError in rule plots:\nError in rule page:\n") == ["plots", "page"]
+
+
+def test_nodes_of_this_machine_are_explained(house: House) -> None:
+    assert local_nodes(house.load()) == "nodes local-0 and local-1: equal shares of this machine's cores, in runs of several nodes"
+    assert local_nodes(house.study(axes={"nodes": [1]})) == "node local-0: this machine"
+    house.site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
+    assert local_nodes(house.load()) == ""

@@ -103,6 +103,15 @@ def test_logs_of_the_latest_attempt(house: House) -> None:
     assert "other rank" not in out
 
 
+def test_logs_without_a_line_are_named_last(house: House) -> None:
+    name = house.load().runs[0].run_id
+    write_logs(house.record(name, "ok"))
+    logs = house.load().results_dir / "runs" / name / "attempts" / "1" / "logs"
+    (logs / "node-0.log").write_text("")
+    (logs / "rank-0.log").write_text("")
+    assert house("logs", name).out == f"==> {logs}/rank-1.log <==\nother rank\n\nnothing was written to node-0.log, rank-0.log\n"
+
+
 def test_one_attempt_one_rank_last_lines(house: House) -> None:
     name = house.load().runs[0].run_id
     write_logs(house.record(name, "ok"))
@@ -160,7 +169,7 @@ def test_no_logs(house: House, words: list[str], message: str) -> None:
 def test_a_run_is_named_by_its_beginning(house: House) -> None:
     said = house("logs", "lenet-digits")
     assert said.code == 10
-    assert "8 runs start so" in said.err
+    assert "the names of 8 runs begin so" in said.err
 
 
 def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path) -> None:

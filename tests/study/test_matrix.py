@@ -208,9 +208,9 @@ def test_cells_and_runs_are_found_by_the_beginning_of_their_names(tmp_path: Path
     study = load(tmp_path, changed())
     assert study.cell("lenet-digits-b32-n2").nodes == 2
     assert study.run(study.runs[3].run_id) == study.runs[3]
-    with pytest.raises(Exception, match="2 cells start so: lenet-digits-b32-n1"):
+    with pytest.raises(Exception, match="the names of 2 cells begin so: lenet-digits-b32-n1"):
         study.cell("lenet-digits-b32")
     with pytest.raises(Exception, match="did you mean 'lenet-digits-b64-n2"):
         study.cell("lenet-digits-b46-n2-g1-000")
-    with pytest.raises(Exception, match="8 runs start so"):
+    with pytest.raises(Exception, match="the names of 8 runs begin so"):
         study.run("lenet")

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from workflow.commands.state import run_states
 from workflow.commands.told_study import told_study
 from workflow.run.node.workdir import of_run
 from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.busy import together
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.reading import read_fields
 from workflow.study import paths
@@ -60,10 +62,18 @@ def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
 
         follow(partial(log_files, study, run_id, wanted), partial(_runs_now, study, run_id), wanted.lines)
         return
+    empty: list[str] = []
     for number, file in enumerate(found):
-        sys.stdout.write(f"{'' if number == 0 else chr(10)}==> {printable(str(file))} <==\n")
-        for text in _last(_lines(file), wanted.lines):
+        lines = iter(_last(_lines(file), wanted.lines))
+        first = next(lines, None)
+        if first is None:
+            empty.append(file.name)
+            continue
+        sys.stdout.write(f"{chr(10) if number > len(empty) else ''}==> {printable(str(file))} <==\n")
+        for text in chain([first], lines):
             sys.stdout.write(printable(text) + "\n")
+    if empty:
+        sys.stdout.write(f"{chr(10) if len(empty) < len(found) else ''}nothing was written to {printable(', '.join(empty))}\n")
 
 
 def _runs_now(study: Study, run_id: str) -> bool:
@@ -93,7 +103,7 @@ def _told(study: Study, run_id: str, wanted: Wanted) -> list[str]:
         return []
     earlier, step = record["resumed_attempt"], record["resumed_step"]
     went_on = [] if earlier is None else [f"attempt {number} went on from attempt {earlier} at step {step} (see --attempt)"]
-    return [*went_on, *(f"busy: {words}" for words in record["busy"] or ())]
+    return [*went_on, *(f"busy: {words}" for words in together(record["busy"] or ()))]
 
 
 def _attempts(directory: Path) -> list[int]:

@@ -118,7 +118,7 @@ def _print(plan: StudyPlan) -> None:
     show.prose(f"site {study.site_words}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}", INDENT)
     show.line(f"results: {study.results_dir}")
     total = ", ".join(f"{count} {state}" for state, count in counts(plan.states).items() if count)
-    show.prose(f"runs: {total}; snakemake starts {len(plan.to_run)}", INDENT)
+    show.prose(f"runs: {total}; {len(plan.to_run)} to run", INDENT)
     for text in _cost(plan):
         show.prose(text, INDENT)
     show.line()

@@ -20,6 +20,7 @@ from base.names import closest
 from base.rooms import rooms_environ
 from base.units import counted
 from cluster.installation import FILES
+from cluster.schedulers.local import NAME as LOCAL
 from cluster.slurm.queue import QUICK_S, QueuedJob, our_jobs
 from workflow.commands import show
 from workflow.commands.accepted import refuse_jobs
@@ -38,6 +39,7 @@ from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.study.cell_words import words_of
 from workflow.study.next_command import command
+from workflow.study.study import Study
 
 DRAW_S: Final = 0.5
 DRY_S: Final = 600.0
@@ -82,7 +84,9 @@ def _run(graph: Graph, argv: Sequence[str]) -> None:
     watch = Watch(study=study, asked=[Path(receipt).name for receipt in graph.receipts], queue=queue)
     sys.stdout.flush()
     with shown() as view:
-        view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; what snakemake says: {log}")
+        view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
+        if told_nodes := local_nodes(study):
+            view.say(told_nodes)
         with Child(argv, log, {**os.environ, **rooms_environ(os.environ), SHOWN: "1"}) as child:
             code, jobs = _follow(child, Looker(watch.look), view, watch)
             told = list(child.told)
@@ -94,6 +98,17 @@ def _run(graph: Graph, argv: Sequence[str]) -> None:
         if not is_usage(_text(log)):
             view.say("snakemake has ended; the table is made from the records")
     _end(graph, code, told, log)
+
+
+def local_nodes(study: Study) -> str:
+    """What the nodes are, where this machine stands for them; "" elsewhere. Pure."""
+    if study.site.scheduler != LOCAL:
+        return ""
+    count = max((run.cell.nodes for run in study.runs), default=1)
+    if count == 1:
+        return f"node {LOCAL}-0: this machine"
+    between = "and" if count == 2 else "to"
+    return f"nodes {LOCAL}-0 {between} {LOCAL}-{count - 1}: equal shares of this machine's cores, in runs of several nodes"
 
 
 def _queue_now() -> tuple[QueuedJob, ...] | None:
@@ -151,19 +166,19 @@ def _end(graph: Graph, code: int, told: Sequence[int], log: Path) -> None:
     study = graph.study
     text = _text(log)
     if code and not told and not failed_rules(text) and (said := what_it_said(text)):
-        _refuse(text, code, said, f"; all that it says: {log}")
+        _refuse(text, code, said, f"; snakemake's log: {log}")
     print_ending(graph)
     _, left = graph.counts()
     without = f"{counted(left, 'run has', 'runs have')} no result"
     if code and told:
-        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; what snakemake says: {log}")
+        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; snakemake's log: {log}")
     if code and left:
-        raise RecordError(f"{without}; `{command(study, 'status')}` says why; what snakemake says: {log}")
+        raise RecordError(f"{without}; `{command(study, 'status')}` says why; snakemake's log: {log}")
     if code < 0:
-        raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; what it says: {log}")
+        raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; its log: {log}")
     if code:
         rules = ", ".join(failed_rules(text)) or f"snakemake (exit code {code})"
-        raise RecordError(f"all runs have a result, but the report is not complete: {rules} failed; what snakemake says: {log}")
+        raise RecordError(f"all runs have a result, but the report is not complete: {rules} failed; snakemake's log: {log}")
 
 
 def _refuse(text: str, code: int, said: str, where: str) -> None:

@@ -16,6 +16,7 @@ from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
 from workflow.run.record.attempts import Found, find_record
 from workflow.run.record.believing import record_of
+from workflow.run.record.busy import together
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.log_tail import messages
 from workflow.run.record.waiting import STATUS as WAITING
@@ -103,7 +104,7 @@ def _believed(found: Found, run: Run) -> tuple[dict[str, Any] | None, str]:
 
 def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: bool) -> RunState:
     status, attempt = record["status"], record["attempt"]
-    reason = record["status_reason"] or "; ".join(filter(None, [_went_on(record), *(record["busy"] or ())]))
+    reason = record["status_reason"] or "; ".join(filter(None, [_went_on(record), *together(record["busy"] or ())]))
     state = "prevented" if record["kind"] != "result" else "done" if status == "ok" else "failed"
     if state != "prevented" and not published:
         state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"

@@ -102,7 +102,7 @@ class Study:
         if len(found) == 1:
             return known[found[0]]
         if found:
-            raise ConfigError(f"{kind} {wanted!r}: {len(found)} {kind}s start so: {some(found)}")
+            raise ConfigError(f"{kind} {wanted!r}: the names of {len(found)} {kind}s begin so: {some(found)}")
         raise ConfigError(f"study {self.name!r} has no {kind} {wanted!r}; {_near(wanted, list(known))}")
 
 

@@ -23,3 +23,10 @@ def test_lines_come_often_at_the_beginning_and_seldom_later() -> None:
     progress = ProgressLine(1, 10_000, 0.0)
     times = [second for second in range(600) if progress.due(second, float(second)) is not None]
     assert [later - earlier for earlier, later in zip(times, times[1:], strict=False)] == [2] * 30 + [10] * 53
+
+
+def test_a_step_that_lasts_is_told_once() -> None:
+    progress = ProgressLine(1, 110, 0.0)
+    assert progress.due(93, 1.0) == "train: step 94 of 110"
+    assert progress.due(93, 4.0) is None
+    assert progress.due(94, 5.0) == "train: step 95 of 110, 0 samples/s, 1m00s left"

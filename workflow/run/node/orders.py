@@ -162,7 +162,7 @@ class NodeWork:
         self.loop.every(min(TICK_S, plan.ranks.beat_s / 4), self._tick)
 
     def _rank_ended(self, end: RankEnd) -> None:
-        logger.debug("ranks %s ended with %s", end.ranks, end.exit_code)
+        logger.debug("%s ended with %s", f"rank{'s' * (len(end.ranks) > 1)} {', '.join(map(str, end.ranks))}", end.exit_code)
         self._say_gpus()
         self.say(said.Exited(end=end, now=time.time()))
         if self.watcher is not None and self.ranks is not None and not self.ranks.running():

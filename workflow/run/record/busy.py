@@ -32,6 +32,15 @@ def busy(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     return found[:MOST]
 
 
+def together(sentences: Sequence[str]) -> list[str]:
+    """For people: what was said of several nodes alike is said once, of all of them."""
+    nodes: dict[str, list[str]] = {}
+    for sentence in sentences:
+        name, colon, words = sentence.partition(": ")
+        nodes.setdefault(words if colon else sentence, []).append(name)
+    return [f"{', '.join(names)}: {words}" if words != names[0] else words for words, names in nodes.items()]
+
+
 def others_seen(nodes: Sequence[Mapping[str, Any]]) -> bool:
     """Whether others worked on any node during the window. What is before it tells nothing of others: there daemons load our image and
     nodes stage our dataset."""

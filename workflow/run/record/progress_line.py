@@ -37,7 +37,7 @@ class ProgressLine:
     def due(self, step: int, now: float) -> str | None:
         """The line of the step with the number `step`, counted from 0; None while none is due. The rate is since the line before, the time
         left by the rate since the first: nothing else of what is to come is known."""
-        if now < self._due:
+        if now < self._due or (self._last is not None and step + 1 == self._last[1]):
             return None
         self._due = now + (OFTEN_S if now - self._begun < BEGINNING_S else SELDOM_S)
         done = step + 1
