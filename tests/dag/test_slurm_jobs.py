@@ -51,6 +51,16 @@ def test_a_run_on_whole_nodes(tmp_path: Path) -> None:
     assert of(found, 2) == {**one, "slurm_extra": "--exclusive --open-mode=append", "nodes": 2, "mpi": "srun", "tasks": 2}
 
 
+def test_a_run_says_what_its_job_asks_for(tmp_path: Path) -> None:
+    found = graph(tmp_path, JOBS)
+    run = next(run for run in found.study.runs if run.cell.nodes == 2)
+    assert callable(found.asks_of)
+    said = found.asks_of(SimpleNamespace(run=f"{run.run_id}.after-1"))
+    assert said.startswith(" (job: nodes=2 mpi=srun tasks=2 ")
+    assert "runtime=33 slurm_partition=main" in said
+    assert graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n").asks_of == ""
+
+
 def test_the_plugin_passes_a_memory_of_zero_on(tmp_path: Path) -> None:
     memory = of(graph(tmp_path, JOBS), 1)["mem_mb"]
     assert memory == 0

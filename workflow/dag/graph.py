@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 from base.command import describe, run
@@ -82,6 +83,7 @@ class Graph:
         self.stage_words_of = _lookup(lambda run_id: stage_words(runs[run_id].cell))
         self.train_words_of = _lookup(lambda run_id: train_words(runs[run_id].cell, study.site))
         self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
+        self.asks_of = _lookup(self._asks_of) if self.run_resources else ""
         self.shard_resources = resources_of_shards(study, self.mode.way)
         self.stage_resources = resources_of_staging(self.mode)
         self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))
@@ -92,6 +94,12 @@ class Graph:
     def run_asks_for(self, *names: str) -> dict[str, Any]:
         """What a run asks of the scheduler, under all its names, which the rule writes out. Absent: not asked for."""
         return _named(self.run_resources, names)
+
+    def _asks_of(self, run_id: str) -> str:
+        """What the job of a run asks for, for its message: ` (job: nodes=2 gres=gpu:8 runtime=33)`."""
+        wildcards = SimpleNamespace(run=run_id)
+        asked = {name: value(wildcards) if callable(value) else value for name, value in self.run_resources.items()}
+        return f" (job: {' '.join(f'{name}={value}' for name, value in asked.items() if value is not None)})"
 
     def shard_asks_for(self, *names: str) -> dict[str, Any]:
         """The same of the job that builds a shard."""

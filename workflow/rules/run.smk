@@ -36,8 +36,9 @@ rule stage_train_push:
         words=GRAPH.words_of,
         stage=GRAPH.stage_words_of,
         train=GRAPH.train_words_of,
+        asks=GRAPH.asks_of,
     message:
-        f"run {{params.words}}: stage {{params.stage}}; {{params.train}}; push -> {RESULTS}/runs"
+        f"run {{params.words}}: stage {{params.stage}}; {{params.train}}; push -> {RESULTS}/runs{{params.asks}}"
     shell:
         f"{RUN} --run {{wildcards.run}} --log {{log:q}} 2>> {{log:q}}"
 
