@@ -118,6 +118,13 @@ def test_who_stops_reading_gets_the_code_of_a_closed_pipe(house: House) -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_an_error_keeps_its_code_where_nobody_can_be_told(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "workflow.commands.main", "plan", str(tmp_path / "none.yaml")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=full, cwd=ROOT, check=False, timeout=60)
+    assert done.returncode == 10
+
+
 def test_the_list_of_commands_is_not_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for words in ([], ["dataset"], ["cache"]):

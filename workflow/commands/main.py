@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -393,7 +394,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    sys.stderr.write(f"slipway: {printable(masked(message))}\n")
+    with suppress(OSError):  # the terminal may have gone, and the code is known all the same
+        sys.stderr.write(f"slipway: {printable(masked(message))}\n")
     return code
 
 

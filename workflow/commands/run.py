@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -167,7 +168,8 @@ def _end(graph: Graph, code: int, told: Sequence[int], log: Path) -> None:
     text = _text(log)
     if code and not told and not failed_rules(text) and (said := what_it_said(text)):
         _refuse(text, code, said, f"; snakemake's log: {log}")
-    print_ending(graph)
+    with suppress(OSError) if told else nullcontext():  # after SIGHUP nobody may be there to read it
+        print_ending(graph)
     _, left = graph.counts()
     without = f"{counted(left, 'run has', 'runs have')} no result"
     if code and told:
