@@ -251,6 +251,25 @@ def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: Ho
     assert (row["status"], row["status_reason"]) == ("storage", KEPT)
 
 
+def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> None:
+    study, clock = house.load(), Clock()
+    name = study.runs[0].run_id
+    watch = Watch(study=study, asked=[name], clock=clock)
+    hold(house, name)
+    log = f"10:00:00 run INFO {name}: attempt 1 on local-0\n10:00:01 run INFO push: the result goes to storage\n"
+    write_log(study, name, f"{log}10:00:02 node ERROR push: storage is full: free room or quota\n10:00:03 run WARN")
+    (told,) = watch.look().told
+    assert told.endswith(": push: storage is full: free room or quota")
+    (study.results_dir / "runs" / name / "lease.json").unlink()
+    clock.now += 60
+    (found,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
+    words = "push: storage is full: free room or quota; its result waits on its nodes; deliver it there with `slipway reap --push`"
+    assert (found["state"], found["status"], found["reason"]) == ("prevented", "storage", words)
+    publish_resolved(study)
+    (row,) = [row for row in collect([study.results_dir]).frame.iter_rows(named=True) if row["run_id"] == name]
+    assert (row["status"], row["status_reason"]) == ("storage", words)
+
+
 def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:
     study, clock = house.load(), Clock()
     name = study.runs[0].run_id

@@ -20,7 +20,7 @@ from workflow.run.record.busy import together
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.log_tail import messages
 from workflow.run.record.waiting import STATUS as WAITING
-from workflow.run.record.waiting import tells_waiting
+from workflow.run.record.waiting import waiting_reason
 from workflow.run.storage.asked import parse_asked
 from workflow.study import paths
 from workflow.study.cell import Run
@@ -88,8 +88,9 @@ def state_of(results: Path, run: Run, alive: Alive = scheduler_says) -> RunState
     if record is None:
         log = _supervisor_log(results, run.run_id)
         reason = _why_missing(log) if log or _names(run_dir) else None
-        if reason is not None and tells_waiting(reason):
-            return RunState(run=run, state="prevented", status=WAITING, reason=reason, log=log)
+        waits = None if reason is None else waiting_reason(reason)
+        if waits is not None:
+            return RunState(run=run, state="prevented", status=WAITING, reason=waits, log=log)
         return RunState(run=run, state="missing", reason=_short(reason), log=log)
     return _from_record(run, record, run_dir, published)
 

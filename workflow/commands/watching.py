@@ -24,6 +24,7 @@ from workflow.commands.state import RunState, run_states, scheduler_says, state_
 from workflow.dag.image_file import images_file
 from workflow.run.record.log_tail import SHORT_BYTES, messages
 from workflow.run.record.progress_line import seconds_left
+from workflow.run.record.waiting import PUSH
 from workflow.run.storage.asked import parse_asked
 from workflow.study.cell import Run
 from workflow.study.cell_words import words_of
@@ -167,7 +168,7 @@ class Watch:
         step = errors[-1] if errors else step_of([message for _, message in said], run.run_id)
         if step.startswith("waiting"):
             seen.begun = now
-        if step.startswith(REFUSED) and not seen.told:
+        if not seen.told and step.startswith(REFUSED if not errors else (*REFUSED, PUSH)):
             seen.told = True
             self._told.append(f"{self._words(run)}: {self._whole(step)}")
         seen.active = Active(words=self._words(run), step=step, seconds=now - seen.begun)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 WAITS: Final = "its result waits on "
+PUSH: Final = "push: "
+"""What the errors of a push begin with, in the words of a node."""
 STATUS: Final = "storage"
 """How such a run has ended."""
 
@@ -16,5 +18,13 @@ def waiting_words(nodes: Sequence[str]) -> str:
 
 
 def tells_waiting(reason: str) -> bool:
-    """Whether the last error of a supervisor's log says so."""
+    """Whether it says that a result waits."""
     return WAITS in reason
+
+
+def waiting_reason(error: str) -> str | None:
+    """Why a run without a record has none, by the last error in its log, if its result waits. A log on a storage that is full
+    ends with what a node said, since nothing more could be written."""
+    if tells_waiting(error):
+        return error
+    return f"{error}; {waiting_words(['its nodes'])}" if error.startswith(PUSH) else None

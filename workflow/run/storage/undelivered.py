@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workflow.run.record.attempts import names
 from workflow.run.record.log_tail import last_error
-from workflow.run.record.waiting import tells_waiting
+from workflow.run.record.waiting import waiting_reason
 from workflow.run.storage.asked import parse_asked
 from workflow.study.paths import supervisor_log
 
@@ -18,7 +18,8 @@ def waiting_runs(results: Path, runs: Iterable[str]) -> dict[str, str]:
     found = {}
     for run_id in runs:
         log = supervisor_log(results, run_id) if run_id in logs else None
-        reason = None if log is None else last_error(log)
-        if reason is not None and tells_waiting(reason):
+        error = None if log is None else last_error(log)
+        reason = None if error is None else waiting_reason(error)
+        if reason is not None:
             found[run_id] = reason
     return found
