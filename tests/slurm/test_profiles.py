@@ -29,6 +29,7 @@ from workflow.study.resolved import find_run, read_resolved
 parser = argparse.ArgumentParser()
 parser.add_argument("--results", type=Path)
 parser.add_argument("--run")
+parser.add_argument("--log")
 arguments = parser.parse_args()
 arguments.run, after = parse_asked(arguments.run)
 with (arguments.results / "started").open("a") as log:
