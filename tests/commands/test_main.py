@@ -66,7 +66,7 @@ def test_outside_of_the_checkout_a_study_must_be_named(
     assert main.run(["plan"]) == 10
     assert capsys.readouterr().err == (
         f"slipway: the study file config/study.yaml cannot be read: No such file or directory in {tmp_path}; "
-        f"name a study: `slipway plan STUDY`, and `--study STUDY` where a command takes other words\n"
+        f"name a study: `slipway run STUDY`, or `--study STUDY` where a command takes other words; `slipway init DIR` writes one\n"
     )
 
 

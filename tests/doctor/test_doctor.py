@@ -21,7 +21,7 @@ from cluster.doctor.slurm_partitions import parse_nodes
 from tests.commands.conftest import FOREIGN
 from workflow.commands import main
 from workflow.doctor import candidates, node, nodes, software, surroundings
-from workflow.doctor.candidates import Value
+from workflow.doctor.candidates import Value, why_scheduler
 from workflow.doctor.guard import Check, guarded
 from workflow.doctor.pieces import to_lines
 from workflow.doctor.surroundings import Surroundings
@@ -275,3 +275,13 @@ def test_versions_and_pins() -> None:
     interval, command = software.profile_polling()
     assert interval > 0
     assert command in (None, "squeue", "sacct")
+
+
+def test_commands_without_a_cluster_are_not_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    where = Surroundings(hostname="here", scheduler="local")
+    assert why_scheduler(where) == "no scheduler's commands are on PATH"
+    for name in ("sbatch", "srun", "scontrol"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    assert why_scheduler(where) == "the commands of slurm are on PATH, and there is no cluster that they know"

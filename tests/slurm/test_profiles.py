@@ -147,6 +147,26 @@ def test_a_silent_controller_loses_no_job_and_starts_none_twice(place: Place) ->
     assert len(set(runs)) == len(runs) == 4
 
 
+def test_a_run_says_slurms_reason_and_once_cancelled_is_not_tried_again(place: Place) -> None:
+    """Four runs of one and two nodes on three nodes: some wait."""
+    run = place.slipway("run", f"{place.name}.yaml", seconds=200.0)
+
+    def jobs(*options: str) -> list[str]:
+        lines = place.cluster.exec("login", ["squeue", "--noheader", *options, "--format=%i %k"]).stdout.splitlines()
+        return [line.split()[0] for line in lines if f" slipway={place.name}-" in line and "stage_train_push" in line]
+
+    wait_until(lambda: len(jobs()) == 4 and bool(place.started()), 120, "all runs are in the queue, and one has started")
+    said, _ = place.slipway("status", f"{place.name}.yaml").communicate(timeout=60)
+    assert "queued" in said
+    assert "waiting for nodes to become free (Resources)" in said
+    place.cluster.exec("login", ["scancel", *jobs()])
+    said, _ = run.communicate(timeout=240)
+    assert run.returncode == 19
+    assert said.count("was cancelled, by scancel or by an administrator; it is not tried again in this call") == 4
+    runs = [name for name, *_ in place.started()]
+    assert len(set(runs)) == len(runs)
+
+
 def test_one_job_for_the_study(place: Place) -> None:
     first = place.slipway("submit", f"{place.name}.yaml", "--wait", seconds=5.0)
     wait_until(lambda: bool(place.started()), 90, "the first run has started")

@@ -284,7 +284,7 @@ class Graph:
             ends, left = self.counts()
         except SlipwayError as error:
             return f"{self.study.name}: how its runs stand is not known: {error}"
-        line = f"{self.study.name}: {len(self.study.runs) - left} of {len(self.study.runs)} runs have a result"
+        line = f"{self.study.name}: {len(self.study.runs) - left} of {counted(len(self.study.runs), 'run has', 'runs have')} a result"
         failed = {status: count for status, count in sorted(ends.items()) if status != "ok"}
         if failed:
             reasons = ", ".join(f"{count} {status}" for status, count in failed.items())

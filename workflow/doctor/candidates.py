@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from base.errors import SchedulerOutputError, SlipwayError
 from base.limited import call_limited
+from cluster.doctor.schedulers import find_scheduler
 from cluster.doctor.slurm import CONFIG, question
 from cluster.doctor.slurm_config import has_accounting, parse_config
 from cluster.doctor.slurm_controller import ASSOCIATIONS, FORMAT, parse_associations
@@ -39,7 +40,7 @@ Draft = Mapping[str, Value]
 
 def gather(where: Surroundings, user: str) -> dict[str, Value]:
     """Look everywhere; the nodes too, inside an allocation."""
-    found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=_why_scheduler(where))}
+    found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=why_scheduler(where))}
     facts = _facts_of_nodes(where)
     if where.scheduler == "slurm":
         found |= _from_slurm(user)
@@ -104,8 +105,14 @@ def mib(num_bytes: int) -> str:
     return f"{max(1, num_bytes >> 20)}MiB"
 
 
-def _why_scheduler(where: Surroundings) -> str:
-    return "no scheduler's commands are on PATH" if where.scheduler == "local" else "its commands are on PATH"
+def why_scheduler(where: Surroundings) -> str:
+    """The comment of the key: by what it was chosen."""
+    if where.scheduler != "local":
+        return "its commands are on PATH"
+    there = find_scheduler()
+    if there == "local":
+        return "no scheduler's commands are on PATH"
+    return f"the commands of {there} are on PATH, and there is no cluster that they know"
 
 
 def _from_slurm(user: str) -> dict[str, Value]:

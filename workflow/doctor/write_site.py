@@ -36,7 +36,7 @@ def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
     lines = [
         f"# yaml-language-server: $schema={schema}",
         f"# Written by `slipway doctor --write-site` {where}. Read it: what is marked A GUESS was chosen by looking,",
-        "# nobody was asked. Check it with `slipway doctor --site NAME`, inside an allocation too. Every key: docs/site-file.md.",
+        "# nobody was asked. Check it with `slipway doctor --site NAME`, inside an allocation too. Every key: the file in the first line.",
         _line("storage", found["storage"]),
         "cache:",
         _line("  path", found["cache"]),

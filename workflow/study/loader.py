@@ -21,7 +21,7 @@ from workflow.study.yaml_events import Builder
 MAX_BYTES: Final = 1 << 20
 
 _NAME_IT: Final = {
-    "study": "name a study: `slipway plan STUDY`, and `--study STUDY` where a command takes other words",
+    "study": "name a study: `slipway run STUDY`, or `--study STUDY` where a command takes other words; `slipway init DIR` writes one",
     "site": "name a site: `--site NAME_OR_PATH`",
 }
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

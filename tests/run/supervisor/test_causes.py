@@ -13,7 +13,7 @@ from workflow.run.link import said
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
 from workflow.run.supervisor.job import Job
-from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
 from workflow.run.supervisor.supervisor import RunEnded, Supervisor
 
 KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTERM")
@@ -34,6 +34,28 @@ def run() -> Supervisor:
     run.job = Job(run)
     run.began = True
     return run
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "said"),
+    [
+        (0, "srun: error: Node failure on n1", "its program ended: srun: error: Node failure on n1"),
+        (1, "srun: error: x", "its program ended with 1: srun: error: x"),
+        (0, "", "its program ended, and said nothing"),
+    ],
+)
+def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: Supervisor, code: int, words: str, said: str) -> None:
+    assert how_it_ended(code, words) == said
+    cast(Any, run).launches = ()
+    for node, name in (
+        (Node(name="n1", hostname="n1", address="x"), "n1"),
+        (Node(name="local-0", hostname="here", address="x"), "local-0 (here)"),
+    ):
+        run.ending = None
+        with pytest.raises(RunEnded):
+            run._lost(NodeHandle(0, node), said)
+        assert run.ending is not None
+        assert run.ending.reason == f"the node program of {name} is gone: {said}"
 
 
 def told_to_end(run: Supervisor) -> None:

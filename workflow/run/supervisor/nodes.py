@@ -78,6 +78,12 @@ class NodeHandle:
         return bool(self._said)
 
 
+def how_it_ended(code: int, words: str) -> str:
+    """Pure: a launcher may say an error and exit with 0; the code is said only where it tells something."""
+    said = f"its program ended with {code}" if code else "its program ended"
+    return f"{said}: {words}" if words else f"{said}, and said nothing"
+
+
 class Nodes:
     """All node programs of an allocation, which come in at `address`, one of ours. `on_message(node, message)` and `on_lost(node, why)` are
     called in the loop; a node that says nothing for `silence_s` is lost."""
@@ -204,7 +210,7 @@ class Nodes:
             self._loop.after(PAUSE_S, lambda: None if self._leaving else again())
             return
         for index in launched.launch.nodes:
-            self._lose(self.all[index], f"its program ended with {code}{': ' if words else ''}{words}")
+            self._lose(self.all[index], how_it_ended(code, words))
 
     def _was_unheard(self, launched: Launched, words: str) -> bool:
         """Whether a launch ended because the scheduler was silent, before anything came of it."""

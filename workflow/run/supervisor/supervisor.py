@@ -174,7 +174,8 @@ class Supervisor:
 
     def _lost(self, node: NodeHandle, why: str) -> None:
         if not self.job.is_ending:
-            reason = f"the node program of {node.node.name} ({node.node.hostname}) is gone: {why}"
+            place = "" if node.node.hostname == node.node.name else f" ({node.node.hostname})"
+            reason = f"the node program of {node.node.name}{place} is gone: {why}"
             refused = any(launch.refusal and launch.refusal in why for launch in self.launches)
             self.end(Ending(status="node_lost", reason=reason, error=errors.AllocationError if refused else None))
 
