@@ -152,9 +152,8 @@ def test_waiting_results_are_shown_and_delivered(house: House) -> None:
     (work / "pending.json").write_text(json.dumps(note))
     assert "not delivered to" in house("cache", "ls").out
     asked = house("reap").out
-    assert (
-        f"1 result waits in this node's cache {house.root}/cache (site here); `slipway reap --push --site {house.site}` delivers\n" in asked
-    )
+    where = f"this node's cache {house.root}/cache (site {house.site})"
+    assert f"1 result waits in {where}; `slipway reap --push --site {house.site}` delivers\n" in asked
     assert "docker" not in asked  # the site's engine is bare
     assert f"what is not delivered: `slipway reap --push --site {house.site}`\n" in house("cache", "ls").out
     said = house("reap", "--push")
@@ -173,7 +172,10 @@ def test_waiting_results_are_shown_and_delivered(house: House) -> None:
 def test_a_delivery_says_which_cache_it_looked_at(house: House) -> None:
     said = house("reap", "--push")
     assert said.code == 0
-    assert f"no result waits in this node's cache {house.root}/cache (site here); that of another site: --site NAME_OR_PATH\n" in said.out
+    assert (
+        f"no result waits in this node's cache {house.root}/cache (site {house.site}); that of another site: --site NAME_OR_PATH\n"
+        in said.out
+    )
     assert "0 of 0" not in said.out
 
 

@@ -29,9 +29,9 @@ def cache_or_none(site: Site) -> Path | None:
         return None
 
 
-def cache_words(site: Site) -> str:
-    """Where that is: `/local/slipway (site here)`."""
-    return f"{cache_or_none(site) or site.cache.path} (site {site.name})"
+def cache_words(site: Site, chosen: str | None) -> str:
+    """Where that is: `/local/slipway (site here)`, with the site as it was chosen."""
+    return f"{cache_or_none(site) or site.cache.path} (site {chosen or site.name})"
 
 
 def caches_here(site: Site) -> list[Path]:

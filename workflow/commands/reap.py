@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = False) -> None:
     """Say what there is, and do what is asked: deliver, remove; with `images` that is about images alone. Raises PushError when something
     could not be delivered, ContainerError when a container could not be removed, or when the engine does not answer."""
-    site = load_site(site_name)
+    site, chosen = load_site(site_name), chosen_site(site_name, os.environ)
     private_umask(group=site.shared == "group")
     if images:
         problems = list(_images(site, remove_dead))
         if push:
-            _push(site)
+            _push(site, chosen)
         if problems:
             raise problems[0]
         return
@@ -42,11 +42,11 @@ def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = Fa
     if remove_dead or not push:
         _work_directories(site, remove_dead)
     if push:
-        _push(site)
+        _push(site, chosen)
     elif not remove_dead:
         waiting = sum(1 for cache in caches_here(site) for _ in (cache / "runs").glob("*/pending.json"))
-        how = completed("; `slipway reap --push` delivers", chosen_site(site_name, os.environ)) if waiting else ""
-        show.line(f"{counted(waiting, 'result waits', 'results wait')} in this node's cache {cache_words(site)}{how}")
+        how = completed("; `slipway reap --push` delivers", chosen) if waiting else ""
+        show.line(f"{counted(waiting, 'result waits', 'results wait')} in this node's cache {cache_words(site, chosen)}{how}")
     if failures and remove_dead:
         raise failures[0]
 
@@ -120,7 +120,7 @@ def _described(decision: Decision, act: bool, problem: ContainerError | None) ->
     return f"{decision.container.engine} {decision.container.name}: {problem or what}: {decision.reason}"
 
 
-def _push(site: Site) -> None:
+def _push(site: Site, chosen: str | None) -> None:
     deliveries = [delivery for cache in caches_here(site) for delivery in deliver(cache, site.storage)]
     for delivery in deliveries:
         show.line(f"{delivery.run_dir.name} -> {delivery.target}: {delivery.message}")
@@ -128,7 +128,7 @@ def _push(site: Site) -> None:
     if deliveries:
         show.line(f"{len(deliveries) - len(failed)} of {counted(len(deliveries), 'waiting result')} delivered")
     else:
-        show.line(f"no result waits in this node's cache {cache_words(site)}; that of another site: --site NAME_OR_PATH")
+        show.line(f"no result waits in this node's cache {cache_words(site, chosen)}; that of another site: --site NAME_OR_PATH")
     if failed:
         raise PushError(
             f"{counted(len(failed), 'result still waits', 'results still wait')} on this node, the first because: {failed[0].message}"
