@@ -13,8 +13,8 @@ from workflow.run.link import said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.orders import Look
-from workflow.run.node import orders
-from workflow.run.node.orders import NodeWork
+from workflow.run.node import obeying
+from workflow.run.node.obeying import NodeWork
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.supervisor import training as training_module
@@ -195,7 +195,7 @@ def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
 def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, told = Loop(), list[said.Said]()
     work = NodeWork(loop, 0, told.append, lambda: "")
-    monkeypatch.setattr(orders, "LAST_PUSH_S", 0.05)
+    monkeypatch.setattr(obeying, "LAST_PUSH_S", 0.05)
     work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
     work.told_to_end()
     assert work.pushing is not None

@@ -30,7 +30,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import decode_order, encode, name_of
 from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
 from workflow.run.node.leftovers import end_older_attempts
-from workflow.run.node.orders import NodeWork
+from workflow.run.node.obeying import NodeWork
 from workflow.run.plan import TAG
 
 logger = logging.getLogger(__name__)
