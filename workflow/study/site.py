@@ -29,7 +29,8 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageLimit:
-    """What network storage may be asked for: bytes per second in all, and readers at once (None: no limit)."""
+    """What network storage may be asked for: bytes per second in all, and readers at once (None: no limit; 16 nodes of a run
+    read an image's archive)."""
 
     bytes_per_s: Count | None = None
     readers: Count | None = None

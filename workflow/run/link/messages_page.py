@@ -26,8 +26,9 @@ PAGE: Final = ROOMS / "docs" / "messages.md"
 WIDTH: Final = 140
 INTRODUCTION: Final = """\
 A supervisor and the node programs that it has started talk over an authenticated connection (`workflow/run/link/protocol.py`). Each message
-is one frozen value of a type in `workflow/run/link/said.py` or `orders.py`. It is checked when it comes, in `messages.py` alone: what is no
-message of these, lacks a field, has another one or a value out of range ends the connection with a sentence that names message and field.
+is one frozen value of a type in `workflow/run/link/said.py` or `orders.py`. Its type and its ranges are checked when it comes, in
+`messages.py` alone: what is not a message of these, lacks a field, has another one or a value out of range ends the connection with a
+sentence that names message and field. Whether it fits the moment is for the module that acts on it.
 This page is made from those modules by `make schemas`.
 
 On the wire a message is a JSON object with its name under `say` or `do`. That format is no promise: both sides are of one version, because
