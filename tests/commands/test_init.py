@@ -11,6 +11,7 @@ from cluster.installation import SCHEMAS
 from tests.commands.conftest import FOREIGN
 from workflow.commands import main
 from workflow.commands.init import text_of
+from workflow.commands.told_study import whole_commands
 from workflow.study.site_file import read_site
 from workflow.study.study import load_study
 
@@ -82,3 +83,8 @@ def test_comments_say_what_tables_will_say(tmp_path: Path) -> None:
     text = text_of("study.yaml", "x")
     assert "marked `short` if fewer than 100 or under 30 s" in text
     assert "Runs on the CPU cost no GPU hours" in text
+
+
+def test_a_message_about_a_study_that_cannot_be_looked_at_stays_as_it_is() -> None:
+    """Its own error is being told: looking again must not put another in its place."""
+    assert whole_commands("see `slipway status`", {"study": Path("x" * 300 + ".yaml")}, {}) == "see `slipway status`"

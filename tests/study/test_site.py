@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,28 @@ def test_the_site_beside_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "sites").mkdir()
     (tmp_path / "sites" / "default.yaml").write_text("storage: d\ncache: {path: c}\n")
     assert site_beside(study, None, {}) is None
+
+
+def test_a_site_beside_a_study_that_others_can_write_is_never_taken_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its `setup` would be executed."""
+    _look_in(monkeypatch, tmp_path / "sites")
+    study, beside = tmp_path / "study.yaml", tmp_path / "site.yaml"
+    beside.write_text("storage: here\ncache: {path: c}\n")
+    beside.chmod(0o666)
+    with pytest.raises(ConfigError, match=r"site\.yaml \(of uid .*mode 0666\) lies beside the study and is not yours alone.*--site "):
+        site_beside(study, None, {})
+    assert site_beside(study, str(beside), {}) is None
+    beside.chmod(0o600)
+    assert site_beside(study, None, {}) == beside
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another user")
+def test_a_site_beside_a_study_of_another_user_is_never_taken_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _look_in(monkeypatch, tmp_path / "sites")
+    (tmp_path / "site.yaml").write_text("storage: here\ncache: {path: c}\n")
+    os.chown(tmp_path / "site.yaml", 2001, -1)
+    with pytest.raises(ConfigError, match="of uid 2001"):
+        site_beside(tmp_path / "study.yaml", None, {})
 
 
 def test_the_built_in_site_lies_under_the_checkout() -> None:

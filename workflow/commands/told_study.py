@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from base.errors import ConfigError
 from base.logs import printable
 from workflow.study.next_command import completed
 from workflow.study.site_file import chosen_site, site_beside
@@ -26,8 +27,11 @@ def whole_commands(message: str, options: Mapping[str, Any], environ: Mapping[st
     typed = [word for word in options.get("words") or () if word.endswith((".yaml", ".yml"))][:1]
     typed += [str(place) for place in options.get("places") or () if place.suffix in (".yaml", ".yml")]
     study = Path(typed[0]) if typed else options.get("study")
-    study = study if study is not None and study.is_file() else None  # a file that is not there is no part of an answer
-    beside = None if study is None else site_beside(study, options.get("site"), environ)
+    try:
+        study = study if study is not None and study.is_file() else None  # a file that is not there is no part of an answer
+        beside = None if study is None else site_beside(study, options.get("site"), environ)
+    except (OSError, ConfigError):  # it is what the message is about
+        return message
     try:
         site = chosen_site(options.get("site"), environ) if beside is None else str(beside.absolute())
     except ValueError:  # what was typed is not a path
