@@ -20,8 +20,9 @@ from cluster.slurm.carried import carried
 from cluster.slurm.query import SILENCE, ask, slurm_environment
 
 QUICK_S: Final = 5.0
-BUSY: Final = ("Requested nodes are busy", "Requested node configuration is not available")
-"""Said of nodes that are down for now too."""
+FOR_GOOD: Final = ("nvalid", "not permitted", "not allowed", "does not exist")
+"""In what sbatch says of a job that no waiting helps: `Invalid account`, `invalid partition specified`, `User's group not permitted`. What
+holds for now only, such as nodes that are down or limits that are used up, leaves a real job in the queue."""
 
 
 def partition_problem(partitions: Mapping[str, Partition], queue: str | None, nodes: int, minutes: int) -> str | None:
@@ -63,6 +64,6 @@ def refusal_of(argv: Sequence[str]) -> str | None:
         result = run((argv[0], "--test-only", *argv[1:]), timeout_s=QUICK_S, env=env)
     except (SlipwayError, subprocess.SubprocessError):
         return None
-    if result.returncode == 0 or any(words in result.stderr for words in (*SILENCE, *BUSY)):
+    if result.returncode == 0 or any(words in result.stderr for words in SILENCE) or not any(words in result.stderr for words in FOR_GOOD):
         return None
     return "; ".join(line.strip() for line in last_lines(result.stderr, 2).splitlines()) or f"exit code {result.returncode}"

@@ -162,8 +162,9 @@ def test_runs_that_sbatch_would_refuse_are_refused_before_snakemake_starts(
     (asked,) = (queue.root / "asked").read_text().splitlines()
     assert asked.startswith("--test-only --parsable ")
     assert "--nodes=2" in asked
-    queue.command("sbatch", "echo 'allocation failure: Requested node configuration is not available' >&2; exit 1")
-    refuse_jobs(study, study.runs)
+    for now in ("Requested node configuration is not available", "Required node not available (down, drained or reserved)"):
+        queue.command("sbatch", f"echo 'allocation failure: {now}' >&2; exit 1")
+        refuse_jobs(study, study.runs)
     monkeypatch.setenv("PATH", str(queue.root / "nowhere"))
     refuse_jobs(study, study.runs)
 

@@ -46,6 +46,8 @@ DRAW_S: Final = 0.5
 DRY_S: Final = 600.0
 LOG_BYTES: Final = 1 << 20
 UNKNOWN: Final = "unrecognized arguments: "
+CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--resources"))
+"""Options of Snakemake that say what a job asks for."""
 OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study"))
 
 
@@ -66,13 +68,15 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
     argv = child_argv(path, study, graph.study.results_dir, sorted_words, os.environ)
     if sorted_words.looks:
         os.execve(argv[0], argv, {**os.environ, **rooms_environ(os.environ)})
-    _run(graph, argv)
+    other_jobs = profile is not None or any(word.partition("=")[0] in CHANGE_JOBS for word in sorted_words.rest)
+    _run(graph, argv, other_jobs)
 
 
-def _run(graph: Graph, argv: Sequence[str]) -> None:
+def _run(graph: Graph, argv: Sequence[str], other_jobs: bool) -> None:
+    """`other_jobs`: they may be others than those of the site file, so that Slurm alone can tell whether it takes them."""
     study = graph.study
     own_jobs = profile_name(study.site, os.environ) == SLURM
-    if own_jobs:
+    if own_jobs and not other_jobs:
         refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
