@@ -134,8 +134,12 @@ class LockFile:
             except FileNotFoundError:  # a cleaner of /tmp has taken its directory between our two steps
                 if not left or not self._trusted:
                     raise
-        if self._mode & 0o070 and os.fstat(descriptor).st_uid == os.geteuid():
-            os.fchmod(descriptor, self._mode)
+        try:
+            if self._mode & 0o070 and os.fstat(descriptor).st_uid == os.geteuid():
+                os.fchmod(descriptor, self._mode)
+        except OSError:
+            os.close(descriptor)
+            raise
         return descriptor
 
     def _reopen(self) -> None:

@@ -110,7 +110,7 @@ def test_full_storage_keeps_the_result_on_the_node(tmp_path: Path) -> None:
     (out / "events-0.jsonl").write_bytes(bytes(600_000))
     with tmpfs(tmp_path / "storage", 1 << 20) as storage:
         target = storage / "attempts" / "1"
-        with pytest.raises(PushError, match=r"storage is full: .* needs 1.2 MB, .* has 1.0 MB free .*slipway reap --push"):
+        with pytest.raises(PushError, match=r"storage is full: .* needs 1.2 MB, .* has 1.0 MB free .*free room or quota"):
             push(out, target)
         assert not [path for path in storage.rglob("*") if path.is_file()]
         keep_pending(out.parent, target, "storage was full")

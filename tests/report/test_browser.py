@@ -212,12 +212,14 @@ def test_a_narrow_screen_shows_numbers_of_the_speed_up_first(opened: Browser) ->
 
 
 @chromium
-@pytest.mark.parametrize("place", ["#mark-short", "#failure-1"])
-def test_what_a_link_leads_to_is_visible_in_the_runs(report: Path, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("kind", ["cell", "failure"])
+def test_what_a_link_leads_to_is_visible_in_the_runs(report: Path, tmp_path: Path, kind: str) -> None:
     assert CHROMIUM is not None
     with browser(CHROMIUM, tmp_path) as page:
         resize(page, 1400)
-        page.open(f"{report.as_uri()}{place}")
+        place = re.search(rf'data-in="[^"]*\b({kind}-[\w-]+)', report.read_text(encoding="utf-8"))
+        assert place is not None
+        page.open(f"{report.as_uri()}#{place[1]}")
         box = "(() => { const r = document.querySelector('%s').getBoundingClientRect(); return [r.left, r.right, r.top, r.bottom] })()"
         head = page.evaluate(box % "#all-runs thead")
         for column in (5, 9):

@@ -1,7 +1,7 @@
 """The last steps of a run, tried again where storage does not take them: until the deadline where it is away, for a minute where it is
 full, since time alone makes no room there. Whoever tells the run to end meanwhile ends this at once.
 
-The ranks have ended by then, so others may measure on this machine as soon as storage has refused for the first time.
+The ranks have ended by then, so others may measure on this machine as soon as storage has said that it is full.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Again:
             except LeaseError:
                 raise
             except SlipwayError as error:
-                self._let_others()
+                if is_full(error):  # whoever measures then is disturbed by few tries; where storage is away there may be many
+                    self._let_others()
                 how = self._how_long(error)
                 left = self._until - time.monotonic()
                 if left < pause or self.told:
