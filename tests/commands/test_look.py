@@ -289,6 +289,12 @@ def test_status_says_why_a_run_was_refused(house: House) -> None:
     found = {run["run_id"]: run for run in house.json("status")["runs"]}
     assert (found[refused]["state"], found[refused]["reason"]) == ("missing", "the image is not there; build it")
     assert found[cut_off]["reason"] == "started, and left no record; its log ends with: cancelled: the supervisor got SIGINT"
+    beside = study.results_dir / "logs" / f"{cut_off}.refused.log"
+    beside.write_text("10:00:01 run ERROR more than 20 holders have died: remove lease.json\n")
+    assert {run["run_id"]: run for run in house.json("status")["runs"]}[cut_off]["reason"].startswith("more than 20 holders")
+    before = beside.stat().st_mtime - 60
+    os.utime(beside, (before, before))  # an old refusal: the run was started since
+    assert {run["run_id"]: run for run in house.json("status")["runs"]}[cut_off]["reason"].startswith("started, and left no record")
 
 
 class FixedQueue:

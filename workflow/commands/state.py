@@ -149,11 +149,17 @@ def _holder(run_dir: Path, says: Alive) -> str | None:
 
 def _why_missing(log: str | None) -> str:
     """Of a run that was started: why it could not begin, else the last that is known of it."""
-    said = [] if log is None else messages(Path(log))
+    said = [] if log is None else messages(_last_told(Path(log)))
     errors = [message for level, message in said if level == "ERROR"]
     if errors:
         return errors[-1]
     return "started, and left no record" + (f"; its log ends with: {said[-1][1]}" if said else "")
+
+
+def _last_told(log: Path) -> Path:
+    """`log`, or the newer file beside it where a supervisor was refused the run: nobody has it now, so that is why."""
+    refused = log.with_suffix(paths.REFUSED)
+    return refused if refused.is_file() and refused.stat().st_mtime >= log.stat().st_mtime else log
 
 
 def _supervisor_log(results: Path, run_id: str) -> str | None:
