@@ -27,7 +27,9 @@ def closest(word: str, valid: Iterable[str]) -> str | None:
     meant = OTHER_WORDS.get(word.lower())
     if meant in small.values():
         return meant
-    found = difflib.get_close_matches(word.lower(), list(small), n=1, cutoff=0.6)
+    letters = sorted(word.lower())
+    turned = [other for other in small if sorted(other) == letters]  # `modle` is `model`, not `mode`, which has more of it in a row
+    found = difflib.get_close_matches(word.lower(), turned or list(small), n=1, cutoff=0.6)
     return small[found[0]] if found else None
 
 
