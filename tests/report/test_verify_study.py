@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from base.jsonfile import canonical_json
-from tests.report.builder import collected, plausible_records, scaling_cells, write_study
+from tests.report.builder import collected, make_cell, make_record, plausible_records, scaling_cells, write_study
 from tests.report.test_verify import CELL, RUN, attempt, publish
 from workflow.commands.main import run
 from workflow.report.outputs import write_all, write_collected, write_tables
 from workflow.report.page import page
+from workflow.report.recheck import of_its_programs
 from workflow.report.verify import verify_runs
 from workflow.report.verify_outputs import verify_outputs
+from workflow.run.record.size import fitting
 
 
 @pytest.fixture
@@ -178,3 +180,14 @@ def test_what_a_record_says_of_itself_is_asked_again(results: Path, name: str) -
     change(record)
     publish(results, record)
     assert any(words in finding for finding in verify_runs(results).findings)
+
+
+def test_a_record_that_was_written_without_a_long_value_is_believed() -> None:
+    told = {"said": "x" * (8 << 20), "torch_version": "2.13.0"}
+    whole = make_record(make_cell())
+    record = dict(fitting({**whole, "provenance": {**whole["provenance"], **told}}))
+    assert list(of_its_programs(record, told)) == []
+    other = {**record, "provenance": {**record["provenance"], "torch_version": "1"}}
+    assert list(of_its_programs(other, told)) == ["provenance.torch_version is '1', and its events tell '2.13.0'"]
+    (found,) = of_its_programs({**record, "warnings": []}, told)
+    assert found.startswith("provenance.said is nothing")

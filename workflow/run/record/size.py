@@ -13,13 +13,26 @@ SEAL_BYTES: Final = 1 << 10
 MOST_SAID: Final = 2000
 
 
+SHORTENED: Final = "it is without long values of provenance"
+
+
+def is_long(value: Any) -> bool:
+    """Whether a record that is too large goes without this value of its provenance."""
+    return len(json_text(value)) > MOST_SAID
+
+
+def was_shortened(warning: str) -> bool:
+    """Whether it is the warning of such a record."""
+    return warning.startswith("this record would have more than ") and SHORTENED in warning
+
+
 def fitting(record: Mapping[str, Any], max_bytes: int = MAX_BYTES - SEAL_BYTES) -> Mapping[str, Any]:
     """The record as it is, where it has at most `max_bytes`. Else without long values of its provenance, and with as many of its files as
     have room; a warning says so. What a run left is never a reason to have no readable result of it."""
     if len(json_text(record)) <= max_bytes:
         return record
-    short = {key: value for key, value in record["provenance"].items() if len(json_text(value)) <= MOST_SAID}
-    warning = f"this record would have more than {max_bytes} bytes: it is without long values of provenance"
+    short = {key: value for key, value in record["provenance"].items() if not is_long(value)}
+    warning = f"this record would have more than {max_bytes} bytes: {SHORTENED}"
     record = {**record, "provenance": short, "warnings": [warning, *record["warnings"]]}
     left = max_bytes - len(json_text({**record, "files": []})) - SEAL_BYTES
     kept = []
