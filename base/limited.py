@@ -18,20 +18,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from base.errors import SlipwayError, StorageError
+from base.errors import SlipwayError, StorageError, error_named
 from base.jsonfile import json_line, parse_json
 from base.rooms import rooms_environ
-
-
-def _tree(root: type[SlipwayError]) -> dict[str, type[SlipwayError]]:
-    found = {root.__name__: root}
-    for child in root.__subclasses__():
-        found.update(_tree(child))
-    return found
-
-
-_BY_NAME: Final = _tree(SlipwayError)
-
 
 MOVED_EVERY_S: Final = 1.0
 
@@ -103,7 +92,7 @@ class LimitedCall:
         kind, value = parse_json(answer, self.what, StorageError)
         if kind == "ok":
             return value
-        raise _BY_NAME.get(kind, SlipwayError)(value)
+        raise error_named(kind)(value)
 
     def late(self) -> StorageError:
         """What to raise when its time was over."""

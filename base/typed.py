@@ -70,7 +70,6 @@ Name = Annotated[str, Check("a name of small letters, digits, dot, dash and unde
 Digest = Annotated[str, Check("64 hex digits", lambda value: re.fullmatch(r"[0-9a-f]{64}", value) is not None)]
 FileName = Annotated[str, Check("the name of a file", lambda value: 0 < len(value.encode()) < 256 and not {"/", "\0"} & set(value))]
 PathText = Annotated[str, Check("a path", lambda value: bool(value) and "\0" not in value)]
-Word = Annotated[str, Check("text", bool)]
 
 
 class Mismatch(Exception):

@@ -86,6 +86,12 @@ def takes_jobs(name: str) -> bool:
     return name in SCHEDULERS and SCHEDULERS[name].TAKES_JOBS
 
 
+def holder_alive(holder: Holder) -> bool | None:
+    """Whether the holder of a lease lives, asked of its scheduler; None where that is not known here, or does not know."""
+    scheduler = SCHEDULERS.get(holder.scheduler)
+    return None if scheduler is None else scheduler.holder_alive(holder)
+
+
 def get_scheduler(name: str) -> Scheduler:
     """The module of that name. Raises UnsupportedRequest."""
     if name not in SCHEDULERS:

@@ -45,6 +45,7 @@ REASONS: Final = {
 LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
 """Slurm has a word for each of many limits; they begin alike."""
 SAID_AFTER_S: Final = 10.0
+PATIENCE_S: Final = 600.0
 FIRST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 
@@ -58,14 +59,14 @@ class Submission:
     state: str
 
 
-def submissions_of(study: str, patience_s: float = 600.0) -> tuple[Submission, ...]:
+def submissions_of(study: str) -> tuple[Submission, ...]:
     """Those of a study that wait or run. One question; it is said when it takes long. Raises SchedulerSilent."""
     argv = ("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%j")
     try:
-        answer = ask(argv, min(SAID_AFTER_S, patience_s))
+        answer = ask(argv, SAID_AFTER_S)
     except SchedulerSilent:
-        tell(f"slurmctld does not answer; it is asked again for {patience_s / 60:.0f} minutes")
-        answer = ask(argv, patience_s)
+        tell(f"slurmctld does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
+        answer = ask(argv, PATIENCE_S)
     return parse_submissions(answer, study)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from base.foreign import digits
+from cluster.processes import TICKS_PER_S
 
-TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -385,7 +385,8 @@ LEASE: Final = {
 
 
 def _read_lease(content: bytes, directory: Path) -> None:
-    from workflow.run.storage.prepare import describe_holder, holder_alive
+    from cluster.schedulers import holder_alive
+    from workflow.run.storage.prepare import describe_holder
 
     _written(content, directory / "lease.json")
     found = lease.read_lease(directory)

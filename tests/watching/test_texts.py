@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.processes import TICKS_PER_S
 from cluster.watching.readers import Clocks, Processors, kernel_seen, read_memory, read_pressure
-from cluster.watching.texts import PAGE_BYTES, TICKS_PER_S, parse_counts, parse_cpu, parse_number, parse_pressure
+from cluster.watching.texts import PAGE_BYTES, parse_counts, parse_cpu, parse_number, parse_pressure
 
 CAPTURED = Path(__file__).parents[1] / "captured" / "proc"
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from base.errors import SchedulerOutputError
 from base.units import counted, some
-from cluster.schedulers import SCHEDULERS, slurm
+from cluster.schedulers import holder_alive, slurm
 from cluster.slurm.queue import QueuedJob, our_jobs
 from cluster.slurm.submissions import intervals
 from cluster.types import Holder
@@ -92,7 +92,7 @@ class AskedQueue:
     def alive(self, holder: Holder) -> bool | None:
         """By the last answers; a job of ours that was not in the queue is asked for in the next round."""
         if holder.scheduler != slurm.NAME:
-            return SCHEDULERS[holder.scheduler].holder_alive(holder) if holder.scheduler in SCHEDULERS else None
+            return holder_alive(holder)
         with self._lock:
             answer, when = self._told.get(holder, (None, 0.0))
             if answer is False or (answer and self._clock() - when < BELIEVED_S):
@@ -103,10 +103,6 @@ class AskedQueue:
             self._wanted.add(holder)
         self._wake.set()
         return None
-
-    def ask_soon(self) -> None:
-        """Something has changed."""
-        self._wake.set()
 
     def stop(self) -> None:
         """Ask no more."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent
-from cluster.schedulers import SCHEDULERS, slurm
+from cluster.schedulers import holder_alive, slurm
 from cluster.slurm.queue import RUN, QueuedJob, jobs_of_rule, jobs_of_submissions, mark_of, our_jobs
 from cluster.slurm.submissions import job_words
 from cluster.types import Holder
@@ -69,9 +69,7 @@ def _of_whole(job: QueuedJob, now: float) -> str:
 
 def _alive_elsewhere(holder: Holder) -> bool | None:
     """Of other schedulers than the one that is silent."""
-    return (
-        None if holder.scheduler == slurm.NAME or holder.scheduler not in SCHEDULERS else SCHEDULERS[holder.scheduler].holder_alive(holder)
-    )
+    return None if holder.scheduler == slurm.NAME else holder_alive(holder)
 
 
 class _Answers:

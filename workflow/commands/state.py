@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from base.errors import LeaseError, SlipwayError
 from base.jsonfile import read_content
-from cluster.schedulers import SCHEDULERS
+from cluster.schedulers import SCHEDULERS, holder_alive
 from cluster.types import Holder
 from workflow.run.record.attempts import Found, find_record
 from workflow.run.record.believing import record_of
@@ -52,13 +52,7 @@ class RunState:
         return self.state not in ("done", "failed")
 
 
-def scheduler_says(holder: Holder) -> bool | None:
-    """Whether a holder lives, asked now: patiently, since the scheduler may be silent."""
-    scheduler = SCHEDULERS.get(holder.scheduler)
-    return scheduler.holder_alive(holder) if scheduler else None
-
-
-def run_states(study: Study, alive: Alive = scheduler_says) -> tuple[RunState, ...]:
+def run_states(study: Study, alive: Alive = holder_alive) -> tuple[RunState, ...]:
     """The state of every run, in the study's order; `alive` says whether the holder of a lease lives. Two listings for those never started,
     a few small reads for each of the others. A run that was refused at its start has a log and nothing else."""
     logs = {parse_asked(name.removesuffix(".log"))[0] for name in _names(study.results_dir / "logs")}
@@ -73,7 +67,7 @@ def counts(states: Iterable[RunState]) -> dict[str, int]:
     return {state: found[state] for state in STATES}
 
 
-def state_of(results: Path, run: Run, alive: Alive = scheduler_says) -> RunState:
+def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
     """The state of one run."""
     run_dir = paths.run_dir(results, run.run_id)
     holder = _holder(run_dir, alive)

@@ -15,9 +15,9 @@ from workflow.study.site_file import chosen_site, site_beside
 from workflow.study.study import Study, load_study
 
 
-def told_study(path: Path, site: str | None, environ: Mapping[str, str] = os.environ) -> Study:
+def told_study(path: Path, site: str | None) -> Study:
     """load_study(); says first of all which site it is where that is the file beside the study."""
-    study = load_study(path, site, environ)
+    study = load_study(path, site, os.environ)
     tell_site(study)
     return study
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from base.units import counted
+from cluster.schedulers import holder_alive
 from cluster.slurm.queue import RUN, SHARD, QueuedJob, jobs_of_rule, jobs_of_work, mark_of
 from cluster.slurm.submissions import job_words
 from workflow.commands.look import Active, Ended, Look
 from workflow.commands.queue_view import Queue, QueueView
-from workflow.commands.state import RunState, run_states, scheduler_says, state_of
+from workflow.commands.state import RunState, run_states, state_of
 from workflow.dag.image_file import images_file
 from workflow.run.record.log_tail import SHORT_BYTES, messages
 from workflow.run.record.progress_line import seconds_left
@@ -72,7 +73,7 @@ class Watch:
         self._runs: dict[str, Run] = {f"{name}.log": runs[parse_asked(name)[0]] for name in self.asked}
         self._words = words_of(self.study.cells, self.study.site, self.study.repeats)
         self._at_start = dict(self._logs())
-        self._alive = scheduler_says if self.queue is None else self.queue.alive
+        self._alive = holder_alive if self.queue is None else self.queue.alive
         self._view = QueueView()
         self._jobs: Mapping[str, QueuedJob] = {}
         self._mark = mark_of(self.study.name, str(self.study.results_dir))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from base.logs import printable
-from base.units import and_more
+from base.units import and_more, counted
 from workflow.report.analysis import Analysis
 from workflow.report.derive import Comparison
 from workflow.report.digits import joined, percent, with_error
@@ -32,7 +32,7 @@ def lead(analysis: Analysis) -> str:
     where = " and ".join(dict.fromkeys(source.site or source.label for source in analysis.sources))
     when = f", {' to '.join(days)}" if days else ""
     return printable(
-        f"{many(len(analysis.cells), 'cell')}, {many(analysis.summary.num_runs, 'run')} on {where}{when}. "
+        f"{counted(len(analysis.cells), 'cell')}, {counted(analysis.summary.num_runs, 'run')} on {where}{when}. "
         f"Baseline: {baseline_text(analysis)}."
     )
 
@@ -45,7 +45,7 @@ def hardware(analysis: Analysis) -> str:
         return ""
     shown = f"{'; '.join(kinds[:MOST_KINDS])} {and_more(len(kinds), MOST_KINDS, 'kinds')}".rstrip()
     each = "each " if len(hosts) > 1 and len(kinds) == 1 else ""
-    return printable(sentence(f"Measured on {many(len(hosts), 'host')}: {each}{shown}", shares(analysis)))
+    return printable(sentence(f"Measured on {counted(len(hosts), 'host')}: {each}{shown}", shares(analysis)))
 
 
 def tiles(analysis: Analysis) -> list[dict[str, str]]:
@@ -167,11 +167,6 @@ def _behind(analysis: Analysis) -> str:
 
 def _counted(span: str, noun: str) -> str:
     return f"{span} {noun}" if span == "1" else f"{span} {noun}s"
-
-
-def many(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return _counted(str(number), noun)
 
 
 def _span(numbers: Sequence[int]) -> str:

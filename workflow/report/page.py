@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.logs import printable
+from base.units import counted
 from workflow.report.analysis import Analysis
 from workflow.report.formats import CSP, html_table
 from workflow.report.groups import failures, warnings
-from workflow.report.head import findings, hardware, lead, many, tiles
+from workflow.report.head import findings, hardware, lead, tiles
 from workflow.report.provenance import Block, provenance
 from workflow.report.rendering import inline
 from workflow.report.reproduce import reproduction
@@ -72,7 +73,7 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
         findings=findings(analysis),
         sections=[_marked(section) for section in _sections(analysis, svgs, page_dir)],
         data=Markup(json_in_script(_data(TABLES["scaling"](analysis)))),
-        footer=f"Made by Slipway from the records of {many(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
+        footer=f"Made by Slipway from the records of {counted(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
     )
 
 

@@ -12,12 +12,12 @@ from base.errors import PushError, SlipwayError
 from base.limited import call_limited
 from base.names import is_name
 from cluster.holding import holder_of
-from cluster.schedulers import local
+from cluster.schedulers import holder_alive, local
 from data_prep.push import Delivery, deliver_pending
 from workflow.run.node.work_locks import remove_delivered
 from workflow.run.storage import lease as leases
 from workflow.run.storage.late_record import complete_delivered
-from workflow.run.storage.prepare import describe_holder, holder_alive, sweep_dead
+from workflow.run.storage.prepare import describe_holder, sweep_dead
 from workflow.run.storage.results import attempt_numbers, publish_newest, results_of
 
 PUBLISH_S: Final = 600.0

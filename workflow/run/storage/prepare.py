@@ -12,7 +12,7 @@ from base.logs import private_umask
 from base.publish import remove_tree
 from cluster import processes
 from cluster.holding import holder_of
-from cluster.schedulers import SCHEDULERS, get_scheduler
+from cluster.schedulers import SCHEDULERS, get_scheduler, holder_alive
 from cluster.types import Holder
 from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import resumable
@@ -103,12 +103,6 @@ def where_and_who(run_dir: Path, token: str) -> str:
     """Pure: for a tag: 16 letters that are the same in all attempts of this run directory and of no other, and the holding's token. The
     same cell can run for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
     return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"
-
-
-def holder_alive(holder: Holder) -> bool | None:
-    """Whether the holder of a lease lives, by its scheduler; None where that scheduler is unknown here."""
-    scheduler = SCHEDULERS.get(holder.scheduler)
-    return None if scheduler is None else scheduler.holder_alive(holder)
 
 
 def describe_holder(holder: Holder) -> str:

@@ -36,6 +36,7 @@ from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending, signal_name
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.record.step_clock import Clock
+from workflow.run.record.steps_asked import steps_asked
 from workflow.run.storage import description
 from workflow.run.storage.asked import parse_asked
 from workflow.run.storage.prepare import prepare
@@ -300,9 +301,7 @@ class Supervisor:
         self.clock.enter("train")
         cell = self.run["cell"]
         world_size = cell["nodes"] * cell["gpus_per_node"]
-        steps = cell["steps"]
-        total = None if steps is None else steps.get("total", steps["warmup"] + steps["measured"])
-        progress = ProgressLine(cell["global_batch_size"], total, time.monotonic())
+        progress = ProgressLine(cell["global_batch_size"], steps_asked(cell, self.work.train_samples).total, time.monotonic())
         training = Training(self.loop, self.nodes, world_size, progress, self._training_failed)
         logger.info("train: %s %s", counted(world_size, "rank"), "starts" if world_size == 1 else "start")
         self.training = training
