@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from base.errors import LeaseError
+from base.errors import LeaseError, StorageError
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from tests.report.builder import failed, make_cell, make_record
@@ -49,6 +49,19 @@ def write(run_dir: Path, attempt: int, status: str = "ok", number: int | None = 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     return tmp_path / f"{make_cell()['cell_id']}-r1"
+
+
+@pytest.mark.parametrize("place", ["record.json", "attempts/2/record.json"])
+def test_a_result_that_storage_fails_to_read_is_not_as_if_there_were_none(run_dir: Path, place: str) -> None:
+    """Else a finished run is trained again, or an older result is put in the place of a newer one."""
+    write(run_dir, 1)
+    write(run_dir, 2, "ok", 2)
+    assert publish_newest(run_dir, results_of(run_dir))
+    (run_dir / place).unlink()
+    (run_dir / place).symlink_to("/proc/self/mem")  # whose first byte cannot be read: EIO
+    for asked in (lambda: results_of(run_dir), lambda: publish_newest(run_dir, [Result(2, 2, "ok")])):
+        with pytest.raises(StorageError, match=f"{place} cannot be read: Input/output error; it is not known whether there is a result"):
+            asked()
 
 
 def test_the_record_is_that_of_the_newest_readable_result(run_dir: Path) -> None:

@@ -24,7 +24,7 @@ from workflow.run.record.run_record import build_record
 from workflow.run.record.size import fitting
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.storage.attempt import read_measured
-from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, results_of
+from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, refuse_failing_storage, results_of
 
 logger = logging.getLogger(__name__)
 
@@ -214,6 +214,7 @@ def _is_settled(directory: Path) -> bool:
 def _said(directory: Path) -> dict[str, Any]:
     try:
         record = read_sealed(directory / RECORD)
-    except RecordError:
+    except RecordError as error:
+        refuse_failing_storage(error)
         return {}
     return record if isinstance(record, dict) else {}

@@ -3,11 +3,12 @@ for the holder of the run's lease and touch network storage: call them in a chil
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from base.errors import RecordError
+from base.errors import RecordError, StorageError
 from base.jsonfile import read_content
 from base.seal import publish_checked, read_sealed
 from workflow.run.record.attempts import MAX_BYTES
@@ -17,7 +18,9 @@ from workflow.run.record.outcome import RESULT
 
 RECORD: Final = "record.json"
 ENDED: Final = "ended.json"
-"""Of a result that storage did not take when it was made: see ended.py."""
+"""Of a result that storage did not take when it was made: see late_record.py."""
+FAILS: Final = (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV)
+"""Storage fails, and so does not say what it holds."""
 
 
 class Result(NamedTuple):
@@ -37,20 +40,26 @@ def attempt_numbers(run_dir: Path) -> list[int]:
     return sorted({int(name) for name in found if name.isdecimal() and int(name)}, reverse=True)
 
 
+def refuse_failing_storage(error: RecordError) -> None:
+    """Raise StorageError where a file is not read since storage fails: a result is there perhaps, and must not be made again."""
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in FAILS:
+        raise StorageError(f"{error}; it is not known whether there is a result: try again, or see to the storage") from error
+
+
 def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """The records of these attempts; one that is missing, torn or changed is passed over."""
+    """The records of these attempts; one that is missing, torn or changed is passed over. Raises StorageError."""
     for number in numbers:
         path = run_dir / "attempts" / str(number) / RECORD
         try:
             if path.is_file():
                 yield read_sealed(path)
-        except RecordError:
-            continue
+        except RecordError as error:
+            refuse_failing_storage(error)
 
 
 def results_of(run_dir: Path) -> list[Result]:
     """All results, newest attempt first; the published one too, whose attempt's directory somebody may have removed. A record that its
-    reader does not believe is none."""
+    reader does not believe is none. Raises StorageError."""
     own = (_believed(run_dir, attempt)[1] for attempt in attempt_numbers(run_dir))
     found = {result.attempt: result for result in own if result is not None}
     published = published_result(run_dir)
@@ -60,7 +69,7 @@ def results_of(run_dir: Path) -> list[Result]:
 
 
 def published_result(run_dir: Path) -> Result | None:
-    """What the run's record.json says; None where it is missing or not believed."""
+    """What the run's record.json says; None where it is missing or not believed. Raises StorageError."""
     return _believed(run_dir)[1]
 
 
@@ -76,12 +85,15 @@ def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
 
 def _believed(run_dir: Path, attempt: int | None = None) -> tuple[bytes, Result | None]:
     """The bytes of an attempt's record, None: of the published one, and the result that it is; None where it is missing, prevented, or
-    not believed by the reader of the tables."""
+    not believed by the reader of the tables. Raises StorageError."""
     path = run_dir / RECORD if attempt is None else run_dir / "attempts" / str(attempt) / RECORD
     try:
         content = read_content(path, max_bytes=MAX_BYTES)
         record = record_of(content, run_dir.name, attempt)
-    except (RecordError, NotBelieved):
+    except RecordError as error:
+        refuse_failing_storage(error)
+        return b"", None
+    except NotBelieved:
         return b"", None
     if record["kind"] != RESULT:
         return content, None
