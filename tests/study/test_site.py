@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from cluster import installation
 from cluster.jobs import scheduler_of
 from workflow.study import site_file
 from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
-from workflow.study.site_file import load_site, read_site, site_beside
+from workflow.study.site_beside import site_beside
+from workflow.study.site_file import load_site, read_site
 
 FULL = """
 storage: ../shared
@@ -188,11 +190,28 @@ def test_a_site_beside_a_study_that_others_can_write_is_never_taken_unasked(tmp_
     study, beside = tmp_path / "study.yaml", tmp_path / "site.yaml"
     beside.write_text("storage: here\ncache: {path: c}\n")
     beside.chmod(0o666)
-    with pytest.raises(ConfigError, match=r"site\.yaml \(of uid .*mode 0666\) lies beside the study and is not yours alone.*--site "):
+    with pytest.raises(ConfigError, match=r"site\.yaml \(of uid .*mode 0666\), beside the study, is not yours alone.*--site "):
         site_beside(study, None, {})
     assert site_beside(study, str(beside), {}) is None
     beside.chmod(0o600)
     assert site_beside(study, None, {}) == beside
+    tmp_path.chmod(0o777)  # where anybody could put another file in its place, also after this look
+    with pytest.raises(ConfigError, match=r"mode 0777\), in which the study lies, can be written by others"):
+        site_beside(study, None, {})
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: path.symlink_to("/nowhere/site.yaml"), os.mkfifo, os.mkdir], ids=["link", "pipe", "directory"]
+)
+def test_what_is_no_file_beside_a_study_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    """A link to a site on storage that is away would else mean the site `local`."""
+    _look_in(monkeypatch, tmp_path / "sites")
+    make(tmp_path / "site.yaml")
+    with pytest.raises(ConfigError, match=r"site\.yaml, beside the study, is not a regular file.*--site local"):
+        site_beside(tmp_path / "study.yaml", None, {})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another user")

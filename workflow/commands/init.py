@@ -12,7 +12,7 @@ from base.names import slug
 from base.publish import publish
 from cluster.installation import SCHEMAS, TEMPLATES
 from workflow.commands import show
-from workflow.study.site_file import site_beside
+from workflow.study.site_beside import site_beside
 
 STUDY: Final = "study.yaml"
 SITE: Final = "site.yaml"
@@ -39,7 +39,10 @@ def main(named: str) -> None:
     except OSError as error:
         raise ConfigError(f"nothing can be written in {directory}: {error.strerror or error}; choose another DIR") from error
     study, site = targets
-    chosen = [] if site_beside(study, None, os.environ) == site else ["--site", str(site)]
+    try:
+        chosen = [] if site_beside(study, None, os.environ) == site else ["--site", str(site)]
+    except ConfigError:  # of a directory that others can write to: there it is named
+        chosen = ["--site", str(site)]
     show.line(f"next: read both, then {shlex.join(['slipway', 'plan', str(study), *chosen])}")
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from base.errors import ConfigError
 from base.logs import printable
 from workflow.study.next_command import completed
-from workflow.study.site_file import chosen_site, site_beside
+from workflow.study.site_beside import site_beside
+from workflow.study.site_file import chosen_site
 from workflow.study.study import Study, load_study
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from base.errors import ConfigError
 from base.names import choices
-from base.trusted import described
 from base.units import parse_size
 from base.userpath import absolute_path, expanded, has_variables
 from cluster.installation import site_files, sites_directories
@@ -22,8 +20,6 @@ from workflow.study.model import ABSENT, Count, Flag, Name, Part, Seconds, TextL
 from workflow.study.places import Place
 from workflow.study.site import DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site, why_no_storage
 
-BESIDE: Final = "site.yaml"
-"""What `slipway init` writes beside a study."""
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
 HINTS = {
     "walltime_s": "write walltime: 24h",
@@ -116,27 +112,6 @@ def load_site(choice: str | None = None, environ: Mapping[str, str] = os.environ
         return _named(wanted, by, environ)
     default = site_files().get("default")
     return read_site(default, environ) if default else local_site(_sees_gpu())
-
-
-def site_beside(study: Path, choice: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The file `site.yaml` beside a study file, where it is the study's site: nobody chose another one, by name or by a `default.yaml`.
-
-    Raises ConfigError where somebody else could have put it there: a site file says what is executed (`setup`), so it is taken unasked
-    only from root and from us.
-    """
-    if choice or environ.get("SLIPWAY_SITE") or "default" in site_files():
-        return None
-    beside = study.parent / BESIDE
-    try:
-        status = beside.stat() if beside != study and beside.is_file() else None
-    except OSError as error:
-        raise ConfigError(f"{beside}, beside the study, cannot be looked at: {error.strerror}; name a site: --site NAME_OR_PATH") from error
-    if status is not None and (status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH):
-        raise ConfigError(
-            f"{described(beside, status)} lies beside the study and is not yours alone; a site file says what is executed, so name the one "
-            f"to use: --site {beside}, or --site local"
-        )
-    return None if status is None else beside
 
 
 def chosen_site(choice: str | None, environ: Mapping[str, str]) -> str | None:

@@ -28,7 +28,8 @@ from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded
 from workflow.study.model import StudyFile
 from workflow.study.site import Site
-from workflow.study.site_file import chosen_site, load_site, site_beside
+from workflow.study.site_beside import site_beside
+from workflow.study.site_file import chosen_site, load_site
 from workflow.study.walltime import check_walltime
 
 MAX_RUNS: Final = 1_000_000
