@@ -88,6 +88,15 @@ def test_without_a_stored_file_the_page_says_so(tmp_path: Path) -> None:
     assert "The study file was not stored" in page(found, {})
 
 
+def test_a_link_in_the_place_of_the_stored_file_shows_nothing_of_the_readers(tmp_path: Path) -> None:
+    """The results may be another's, who cannot read what the reader can."""
+    found = analysis(tmp_path / "digits")
+    (tmp_path / "private").write_text("my own words")
+    (tmp_path / "digits" / "study.yaml").unlink()
+    (tmp_path / "digits" / "study.yaml").symlink_to(tmp_path / "private")
+    assert "my own words" not in page(found, {})
+
+
 def test_the_site_comes_back_with_storage_of_its_own_and_without_secrets(tmp_path: Path) -> None:
     (tmp_path / "alps.yaml").write_text(SITE)
     site = read_site(tmp_path / "alps.yaml")

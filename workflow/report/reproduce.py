@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Final
 
-from base.errors import RecordError
-from base.jsonfile import read_content
 from base.logs import masked, printable
+from base.untrusted import open_file
 from workflow.report.analysis import Analysis
 from workflow.report.provenance import Block
 from workflow.report.sources import Source
@@ -59,11 +59,14 @@ def reproduction(analysis: Analysis) -> tuple[Block, ...]:
 
 
 def study_text(source: Source) -> str | None:
-    """The study file as it was typed, stored beside the results; None where an older version left none."""
+    """The study file as it was typed, stored beside the results; None where an older version left none, or where something else lies
+    there: a page made of another's results must not show what a link of theirs leads to."""
     try:
-        return read_content(Path(source.path, STUDY_SOURCE), max_bytes=MAX_BYTES).decode(errors="surrogateescape")
-    except RecordError:
+        with os.fdopen(open_file(Path(source.path, STUDY_SOURCE)), "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError:
         return None
+    return content.decode(errors="surrogateescape") if len(content) <= MAX_BYTES else None
 
 
 def _checkout(analysis: Analysis) -> Block:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,3 +37,21 @@ def test_only_the_holder_begins_the_log_anew(tmp_path: Path, what: str, log: str
     assert path.read_text() == log
     other = tmp_path / "a-r1.refused.log"
     assert (other.read_text() if other.exists() else None) == beside
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file_in_the_place_of_the_other_log_is_not_written_to(tmp_path: Path, kind: str) -> None:
+    path, other, precious = tmp_path / "a-r1.log", tmp_path / "a-r1.refused.log", tmp_path / "precious"
+    precious.write_text("mine\n")
+    other.symlink_to(precious) if kind == "link" else os.mkfifo(other)
+    with path.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", PROGRAM, str(path), "refuse"], stderr=stream, check=True, cwd=ROOT, timeout=60)
+    assert (path.read_text(), precious.read_text()) == ("before\nafter\n", "mine\n")
+
+
+def test_a_refusal_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "a-r1.log"
+    for _ in range(2):
+        with path.open("ab") as stream:
+            subprocess.run([sys.executable, "-c", PROGRAM, str(path), "refuse"], stderr=stream, check=True, cwd=ROOT, timeout=60)
+    assert (tmp_path / "a-r1.refused.log").read_text() == "before\nafter\n"

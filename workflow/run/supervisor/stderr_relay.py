@@ -14,8 +14,10 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
+from base.untrusted import directory, open_regular
 from workflow.study.paths import REFUSED
 
 PIPE_BYTES = 1 << 20
@@ -126,11 +128,13 @@ def _keep_back(reader: int, orders: int, log: str) -> bytes:
 
 
 def _go(order: bytes, log: str) -> None:
-    """A log that cannot be had otherwise is appended to."""
+    """A log that cannot be had otherwise is appended to, also where something else than a file has the name of the other one."""
     with contextlib.suppress(OSError):
         if order == ANEW:
             os.ftruncate(2, 0)
         elif order == BESIDE:
-            other = os.open(f"{log.removesuffix('.log')}{REFUSED}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            path = Path(f"{log.removesuffix('.log')}{REFUSED}")
+            with directory(path.parent) as parent:
+                other = open_regular(parent, path.name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             os.dup2(other, 2)
             os.close(other)
