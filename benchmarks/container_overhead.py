@@ -22,7 +22,7 @@ from benchmarks.overhead import STUDY, prepared, seconds
 from containers.engines import WITH_STORE
 from data_prep.build.dataset import build_dataset
 from workflow.run.plan import supervisor_argv
-from workflow.study.resolved import publish_resolved
+from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study, load_study
 
 IMAGE = "slipway/pytorch:2.13.0"

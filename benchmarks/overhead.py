@@ -22,7 +22,7 @@ from pathlib import Path
 from containers.frameworks import load_framework, program_argv
 from data_prep.build.dataset import build_dataset
 from workflow.run.plan import supervisor_argv
-from workflow.study.resolved import publish_resolved
+from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study, load_study
 
 ROOT = Path(__file__).parents[1]

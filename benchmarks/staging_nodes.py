@@ -30,7 +30,7 @@ from data_prep.manifest import manifest_digest
 from tests.minicluster.registry import directory_of
 from tests.minicluster.spec import read_state
 from workflow.run.storage.description import build_name
-from workflow.study.resolved import publish_resolved
+from workflow.study.publishing import publish_resolved
 from workflow.study.study import load_study
 
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.commands.conftest import House
-from workflow.study.resolved import publish_resolved
+from workflow.study.publishing import publish_resolved
 
 NOISE = {"source": "synthetic", "samples": 30, "classes": 3, "size": 8, "channels": "grey", "shards": 2, "splits": {"test": 0.2}}
 

@@ -12,7 +12,7 @@ from tests.commands.conftest import House
 from workflow.dag.cost import refuse_over_budget
 from workflow.dag.estimate import estimate_of
 from workflow.dag.past_runs import Past, past_runs
-from workflow.study.resolved import publish_resolved
+from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 
 ROOT = Path(__file__).parents[2]

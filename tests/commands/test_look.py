@@ -26,7 +26,7 @@ from workflow.commands.watching import Watch, step_of
 from workflow.report.collect import collect
 from workflow.run.record.progress_line import seconds_left
 from workflow.run.record.waiting import waiting_words
-from workflow.study.resolved import publish_resolved
+from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 
 

@@ -16,7 +16,7 @@ from tests.study.studies import changed, write
 from workflow.commands.study_plan import parse_gpu_memory
 from workflow.dag.cost import gpu_hours, process_hours, refuse_over_budget
 from workflow.dag.requirements import dataset_needs
-from workflow.study.resolved import publish_resolved
+from workflow.study.publishing import publish_resolved
 from workflow.study.series import series_of
 
 ROOT = Path(__file__).parents[2]

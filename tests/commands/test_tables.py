@@ -14,7 +14,8 @@ import pytest
 from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold
 from workflow.commands import main
-from workflow.study.resolved import publish_resolved, read_resolved
+from workflow.study.publishing import publish_resolved
+from workflow.study.resolved import read_resolved
 
 Tree = Callable[[Path], dict[str, int]]
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,10 @@ from workflow.commands import main
 from workflow.commands.results import refresh
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
+from workflow.study import publishing
 from workflow.study.origin import is_same_file
-from workflow.study.resolved import publish_resolved, read_resolved
+from workflow.study.publishing import publish_resolved
+from workflow.study.resolved import read_resolved
 from workflow.study.study import load_study
 
 
@@ -102,6 +104,7 @@ def test_results_of_an_earlier_version_are_anybodys(two: Two) -> None:
     results = two.run(two.one, changed()).study.results_dir
     content = read_json(results / "study.json")
     publish_json(results / "study.json", {**content, "history": [{"sha256": "0" * 64, "time": "2026-01-01T00:00:00+00:00"}]})
+    (results / ".study-1.json").unlink()
     two.run(two.other, OTHER)
 
 
@@ -224,6 +227,64 @@ def test_who_died_before_study_json_was_written_has_the_results(two: Two) -> Non
     assert len(read_resolved(study.results_dir)["history"]) == 1
     two.run(two.other, OTHER, adopt="yes")
     assert len(read_resolved(study.results_dir)["history"]) == 2
+
+
+def test_the_last_who_adopted_has_the_results_also_where_study_json_is_lost(two: Two) -> None:
+    results = two.run(two.one, changed()).study.results_dir
+    two.run(two.other, OTHER, adopt="yes")
+    (results / "study.json").unlink()
+    two.run(two.other, OTHER)
+    assert read_resolved(results)["history"][-1]["path"] == str(two.other / "study.yaml")
+    (results / "study.json").unlink()
+    graph = two.load(two.one, changed())
+    with pytest.raises(ConfigError, match=f"are those of {two.other / 'study.yaml'}"):
+        graph.start("local")
+
+
+def test_who_was_slow_leaves_study_json_to_who_came_after(two: Two) -> None:
+    """It hung between its claim and study.json, which it then wrote: what the next start reads is what counts all the same."""
+    results = two.run(two.one, changed()).study.results_dir
+    old = (results / "study.json").read_bytes()
+    two.run(two.one, OTHER)
+    new = (results / "study.json").read_bytes()
+    (results / "study.json").write_bytes(old)
+    two.run(two.one, OTHER)
+    assert (results / "study.json").read_bytes() == new
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"study": {'])
+def test_a_claim_that_was_cut_off_stops_nobody(two: Two, monkeypatch: pytest.MonkeyPatch, torn: bytes) -> None:
+    monkeypatch.setattr(publishing, "TORN_S", 0.2)
+    results = two.load(two.one, changed()).study.results_dir
+    results.mkdir(parents=True)
+    (results / ".study-1.json").write_bytes(torn)
+    study = two.load(two.one, changed()).study
+    assert publishing.publish_resolved(study)
+    assert not publishing.publish_resolved(study)
+    assert len(read_resolved(results)["history"]) == 1
+
+
+def test_old_claims_go(two: Two) -> None:
+    for size in range(8, 20):
+        results = two.run(two.one, changed(axes={"batch_size": [size]})).study.results_dir
+    assert len(read_resolved(results)["history"]) == 12
+    assert sorted(path.name for path in results.glob(".study-*")) == [".study-11.json", ".study-12.json"]
+
+
+@pytest.mark.slow
+def test_of_four_versions_at_the_same_moment_study_json_is_the_last_one_claimed(two: Two, tmp_path: Path) -> None:
+    versions = [two.one / str(number) for number in range(4)]
+    for number, place in enumerate(versions):
+        place.mkdir()
+        write(place, changed(limits={"walltime": f"{number + 10}m"}))  # the same cells: each may write
+    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
+    for place, came in zip(places, in_rounds([version / "study.yaml" for version in versions], two.site, places), strict=True):
+        assert {type(one) for one in came} == {bool}, came
+        last = max(place.glob(".study-*.json"), key=lambda path: int(path.name[7:-5]))
+        claim = read_json(last)
+        assert read_json(place / "study.json") == claim["study"]
+        assert (place / "study.yaml").read_text() == claim["typed"]
+        assert len(claim["study"]["history"]) >= 4
 
 
 def test_tables_of_a_file_whose_results_are_anothers_are_refused(two: Two, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from base.errors import RecordError
 from tests.study.studies import changed, load
-from workflow.study.resolved import find_run, publish_resolved, read_resolved, resolved_study
+from workflow.study.publishing import publish_resolved
+from workflow.study.resolved import find_run, read_resolved, resolved_study
 from workflow.study.site import Site
 from workflow.study.study import Study, load_study
 

@@ -11,7 +11,7 @@ from containers.engines import WITH_STORE, client
 from workflow.commands import show
 from workflow.commands.progress import waiting
 from workflow.dag.graph import Graph
-from workflow.study.resolved import publish_resolved
+from workflow.study.publishing import publish_resolved
 
 
 def pin_here(graph: Graph) -> bool:

@@ -20,7 +20,8 @@ from workflow.dag.storage_place import refuse_unreadable_storage
 from workflow.study.next_command import command
 from workflow.study.origin import refuse_foreign_results
 from workflow.study.paths import STUDY_FILE
-from workflow.study.resolved import publish_resolved, resolved_study
+from workflow.study.publishing import publish_resolved
+from workflow.study.resolved import resolved_study
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
 

@@ -37,7 +37,8 @@ from workflow.study.cell import Run
 from workflow.study.cell_words import stage_words, train_words, words_of
 from workflow.study.next_command import command, retry_command
 from workflow.study.origin import STORAGE_S, origin_of
-from workflow.study.resolved import publish_content, resolved_study
+from workflow.study.publishing import publish_content
+from workflow.study.resolved import resolved_study
 from workflow.study.study import Study
 
 STATE_DIR: Final = Path(".snakemake", "slipway-slurm")

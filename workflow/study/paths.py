@@ -7,7 +7,6 @@ from typing import Final
 
 STUDY_FILE = "study.json"
 STUDY_SOURCE = "study.yaml"
-STUDY_LINE = ".study-{number}.json"
 """The study file as it was typed, beside the study that it came to."""
 
 

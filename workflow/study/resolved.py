@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
 from base.errors import RecordError
 from base.foreign import text
-from base.jsonfile import canonical_json, json_text, read_content, read_json
-from base.publish import publish, publish_new
+from base.jsonfile import read_json
 from base.typed import FromOne, Like, Name, Seconds, SomeSeconds, read_as
 from workflow.study.cell import Cell, Run
-from workflow.study.origin import kept_of, origin_of, refuse_other_file
-from workflow.study.paths import STUDY_FILE, STUDY_LINE, STUDY_SOURCE
+from workflow.study.paths import STUDY_FILE
 from workflow.study.site import Site
 
 if TYPE_CHECKING:
@@ -75,62 +71,14 @@ def resolved_study(study: Study) -> dict[str, Any]:
     }
 
 
-def publish_resolved(study: Study, now: datetime | None = None, *, adopt: bool = False, runs: bool = True) -> bool:
-    """publish_content() of this study; `runs`: as in origin_of()."""
-    return publish_content(study.results_dir, resolved_study(study), study.text, origin_of(study, adopt, runs), now)
-
-
-def publish_content(
-    results_dir: Path | str, content: Mapping[str, Any], typed: str, origin: Mapping[str, Any], now: datetime | None = None
-) -> bool:
-    """Write study.json if its content, its owner or the owner's file changed, be it a comment, adding one line to its history; False when
-    it says the same already. Beside it, the owner's study file as it was typed. `origin`: see origin_of().
-
-    Raises OSError when storage does not let us; ConfigError when the results are those of another file, unless these are to be adopted;
-    RecordError when an unreadable study.json is in the way.
-    """
-    directory = Path(results_dir)
-    target = directory / STUDY_FILE
-    history: list[dict[str, str]] = list(read_resolved(directory)["history"]) if target.exists() else []
-    known, digest = len(history), hashlib.sha256(canonical_json(content)).hexdigest()
-    time = (now or datetime.now(UTC)).isoformat(timespec="seconds")
-    while True:
-        version = {"sha256": digest, **kept_of(origin, history)}
-        if history and all(history[-1].get(key) == version.get(key) for key in ("sha256", "path", "file_sha256")):
-            break
-        refuse_other_file(directory, origin, history)
-        directory.mkdir(parents=True, exist_ok=True)
-        history.append(_claimed(directory, len(history) + 1, {**version, "time": time}))
-    if changed := len(history) > known:
-        publish(target, _text({**content, "history": history}))
-    if version.get("file_sha256", origin["file_sha256"]) == origin["file_sha256"]:  # a copy that owns nothing leaves the owner's file
-        _publish_source(directory / STUDY_SOURCE, typed.encode())
-    return changed
-
-
-def _claimed(directory: Path, number: int, line: dict[str, str]) -> dict[str, str]:
-    """The line of the history of that number: `line`, unless another process has written one. Each is a file that is made once and stays,
-    so that of two that begin at the same moment the second sees whose the results are, though study.json does not say it yet."""
-    path = directory / STUDY_LINE.format(number=number)
-    if publish_new(path, json_text(line)):
-        return line
-    found = read_as(_Version, read_json(path), path)
-    return {key: str(value) for key, value in found.items()}
-
-
-def _publish_source(target: Path, typed: bytes) -> None:
-    try:
-        unchanged = read_content(target, max_bytes=len(typed)) == typed
-    except RecordError:
-        unchanged = False  # it is missing, longer, or no file
-    if not unchanged:
-        publish(target, typed)
-
-
 def read_resolved(results_dir: Path) -> dict[str, Any]:
     """The content of study.json, checked; its site has all keys. Raises RecordError when it is missing, torn or of another schema."""
     path = results_dir / STUDY_FILE
-    value = read_json(path)
+    return checked(read_json(path), path)
+
+
+def checked(value: Any, path: Path) -> dict[str, Any]:
+    """`value`, which came from `path`, where it is the content of a study.json. Raises RecordError."""
     found = value.get("schema") if isinstance(value, dict) else None
     if found != SCHEMA:
         raise RecordError(f"{path}: schema: found {text(found, 80)}, this version of Slipway reads {SCHEMA!r}")
@@ -153,7 +101,7 @@ def find_run(content: Mapping[str, Any], run_id: str) -> Run:
     raise RecordError(f"the study {content['study']!r} has no run {run_id!r}; `slipway status` lists its runs")
 
 
-def _text(value: Mapping[str, Any]) -> bytes:
+def text_of(value: Mapping[str, Any]) -> bytes:
     """One cell, run and history entry a line: readable with grep, and fast to write (an indented dump takes ten times as long)."""
     parts = []
     for key in sorted(value):
