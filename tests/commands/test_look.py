@@ -15,7 +15,7 @@ from rich.console import Console
 
 from base.errors import SchedulerSilent
 from cluster.holding import holder_of
-from cluster.slurm.queue import QueuedJob, mark_of
+from cluster.schedulers.slurm.queue import QueuedJob, mark_of
 from cluster.types import Holder
 from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold

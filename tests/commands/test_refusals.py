@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import SlipwayError
-from cluster.slurm.environ import JOB_ID
+from cluster.schedulers.slurm.environ import JOB_ID
 from data_prep.doctor.mounts import Mount
 from tests.commands.conftest import House
 from workflow.dag.loading import load_graph

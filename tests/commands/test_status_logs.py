@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.holding import holder_of
-from cluster.slurm.queue import COLUMNS, mark_of
+from cluster.schedulers.slurm.queue import COLUMNS, mark_of
 from tests.commands.conftest import House
 from workflow.dag.image_file import images_file
 from workflow.run.storage.lease import new_lease

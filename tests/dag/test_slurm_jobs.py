@@ -11,7 +11,7 @@ import pytest
 
 from base.errors import ConfigError
 from base.rooms import ROOMS
-from cluster.slurm.batch_script import batch_script
+from cluster.schedulers.slurm.batch_script import batch_script
 from tests.study.studies import changed, write
 from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph

@@ -17,7 +17,7 @@ from base.command import CommandResult
 from base.finding import Finding, worst
 from base.rooms import ROOMS
 from cluster import installation
-from cluster.doctor.slurm_partitions import parse_nodes
+from cluster.schedulers.slurm.doctor.partitions import parse_nodes
 from tests.commands.conftest import FOREIGN
 from workflow.commands import main
 from workflow.doctor import candidates, node, nodes, software, surroundings

@@ -16,10 +16,10 @@ from base.seal import publish_sealed
 from base.typed import json_as
 from cluster.gpus import foreign, listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
-from cluster.slurm import answers, hostlist
-from cluster.slurm.environ import job_environ
-from cluster.slurm.fate import is_running, reason_of
-from cluster.slurm.submissions import parse_submissions
+from cluster.schedulers.slurm import answers, hostlist
+from cluster.schedulers.slurm.environ import job_environ
+from cluster.schedulers.slurm.fate import is_running, reason_of
+from cluster.schedulers.slurm.submissions import parse_submissions
 from cluster.types import Allocation, Grant
 from cluster.watching.gpus import parse_looks
 from containers import reaping

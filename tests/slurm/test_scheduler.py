@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.slurm.answers import JobInfo, parse_job
+from cluster.schedulers.slurm.answers import JobInfo, parse_job
 from tests.minicluster import Cluster
 from tests.run.world import ROOT, World
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from base.errors import ConfigError, SchedulerSilent, SubmitError
-from cluster.slurm.acceptance import partition_problem_now, refusal_of
+from cluster.schedulers.slurm.acceptance import partition_problem_now, refusal_of
 from workflow.commands.job_plan import DEFAULT_QUEUE, job_of_run
 from workflow.dag.job_size import job_minutes
 from workflow.study.cell import Run

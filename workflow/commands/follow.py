@@ -10,8 +10,8 @@ from typing import Final
 
 from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
 from base.units import counted
-from cluster.slurm.query import JobInfo, jobs_named
-from cluster.slurm.submissions import ACTIVE, Submission
+from cluster.schedulers.slurm.query import JobInfo, jobs_named
+from cluster.schedulers.slurm.submissions import ACTIVE, Submission
 from workflow.commands import show
 from workflow.commands.look import Look
 from workflow.commands.looking import Looker

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from cluster.slurm.batch_script import sbatch_options
+from cluster.schedulers.slurm.batch_script import sbatch_options
 from workflow.dag.image_file import images_file
 from workflow.dag.job_resources import with_all_memory
 from workflow.dag.job_size import run_resources

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 from base.errors import SchedulerOutputError
 from base.units import counted, some
 from cluster.schedulers import holder_alive, slurm
-from cluster.slurm.queue import QueuedJob, our_jobs
-from cluster.slurm.submissions import intervals
+from cluster.schedulers.slurm.queue import QueuedJob, our_jobs
+from cluster.schedulers.slurm.submissions import intervals
 from cluster.types import Holder
 
 LEAST_S: Final = 5.0

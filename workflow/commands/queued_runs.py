@@ -9,8 +9,8 @@ from typing import Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers import holder_alive, slurm
-from cluster.slurm.queue import RUN, QueuedJob, jobs_of_rule, jobs_of_submissions, mark_of, our_jobs
-from cluster.slurm.submissions import job_words
+from cluster.schedulers.slurm.queue import RUN, QueuedJob, jobs_of_rule, jobs_of_submissions, mark_of, our_jobs
+from cluster.schedulers.slurm.submissions import job_words
 from cluster.types import Holder
 from workflow.commands.state import RunState, run_states
 from workflow.dag.execution import SLURM

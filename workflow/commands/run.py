@@ -22,7 +22,7 @@ from base.rooms import rooms_environ
 from base.units import counted
 from cluster.installation import FILES
 from cluster.schedulers.local import NAME as LOCAL
-from cluster.slurm.queue import QUICK_S, QueuedJob, our_jobs
+from cluster.schedulers.slurm.queue import QUICK_S, QueuedJob, our_jobs
 from workflow.commands import show
 from workflow.commands.accepted import refuse_jobs
 from workflow.commands.child import Child

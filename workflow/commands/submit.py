@@ -12,11 +12,11 @@ from base.errors import ConfigError, SchedulerSilent, SubmitError, UnsupportedRe
 from base.logs import private_umask
 from base.units import counted
 from cluster.installation import FILES
-from cluster.slurm.acceptance import partition_problem_now
-from cluster.slurm.batch_script import BatchJob, batch_script, clock
-from cluster.slurm.carried import carried_names
-from cluster.slurm.submissions import Submission, submissions_of
-from cluster.slurm.submit import submit
+from cluster.schedulers.slurm.acceptance import partition_problem_now
+from cluster.schedulers.slurm.batch_script import BatchJob, batch_script, clock
+from cluster.schedulers.slurm.carried import carried_names
+from cluster.schedulers.slurm.submissions import Submission, submissions_of
+from cluster.schedulers.slurm.submit import submit
 from workflow.commands import show
 from workflow.commands.pin_images import pin_here
 from workflow.commands.told_study import tell_site

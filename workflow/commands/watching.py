@@ -17,8 +17,8 @@ from typing import Final
 
 from base.units import counted
 from cluster.schedulers import holder_alive
-from cluster.slurm.queue import RUN, SHARD, QueuedJob, jobs_of_rule, jobs_of_work, mark_of
-from cluster.slurm.submissions import job_words
+from cluster.schedulers.slurm.queue import RUN, SHARD, QueuedJob, jobs_of_rule, jobs_of_work, mark_of
+from cluster.schedulers.slurm.submissions import job_words
 from workflow.commands.look import Active, Ended, Look
 from workflow.commands.queue_view import Queue, QueueView
 from workflow.commands.state import RunState, run_states, state_of

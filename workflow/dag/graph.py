@@ -21,9 +21,9 @@ from base.limited import call_apart
 from base.rooms import rooms_environ
 from base.units import counted
 from cluster.machine import usable_cores
-from cluster.slurm.last_call import watch_deadline
-from cluster.slurm.patient import Submitted, patient_environ
-from cluster.slurm.queue import mark_of
+from cluster.schedulers.slurm.last_call import watch_deadline
+from cluster.schedulers.slurm.patient import Submitted, patient_environ
+from cluster.schedulers.slurm.queue import mark_of
 from data_prep.spec import DatasetSpec
 from workflow.dag.execution import Mode, refuse_wrong_executor
 from workflow.dag.image_file import images_file, keep_images

@@ -10,7 +10,7 @@ from typing import Final
 
 from base.errors import ConfigError
 from cluster.installation import PROFILES
-from cluster.slurm.batch_script import BatchJob, job_name
+from cluster.schedulers.slurm.batch_script import BatchJob, job_name
 from workflow.dag.execution import NODES
 from workflow.dag.job_size import START_S, node_share
 from workflow.dag.snakemake_call import snakemake_argv

@@ -11,12 +11,21 @@ from typing import Any, Final
 from base.errors import SchedulerOutputError, SlipwayError
 from base.limited import call_limited
 from cluster.doctor.schedulers import find_scheduler
-from cluster.doctor.slurm import CONFIG, question
-from cluster.doctor.slurm_config import has_accounting, parse_config
-from cluster.doctor.slurm_controller import ASSOCIATIONS, FORMAT, parse_associations
-from cluster.doctor.slurm_partitions import SHOW, SINFO, Nodes, Partition, default_partition, parse_nodes, parse_partitions, parse_time
 from cluster.installation import default_cache, default_storage, own_checkout
 from cluster.machine import memory_bytes, usable_cores
+from cluster.schedulers.slurm.doctor import CONFIG, question
+from cluster.schedulers.slurm.doctor.config import has_accounting, parse_config
+from cluster.schedulers.slurm.doctor.controller import ASSOCIATIONS, FORMAT, parse_associations
+from cluster.schedulers.slurm.doctor.partitions import (
+    SHOW,
+    SINFO,
+    Nodes,
+    Partition,
+    default_partition,
+    parse_nodes,
+    parse_partitions,
+    parse_time,
+)
 from data_prep.doctor.places import local_places, shared_places
 from workflow.doctor.nodes import ask_nodes
 from workflow.doctor.surroundings import Surroundings, orders_of

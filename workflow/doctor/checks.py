@@ -11,14 +11,14 @@ from base.userpath import has_variables
 from cluster.doctor.asked import Asked
 from cluster.doctor.gpus import check_gpus
 from cluster.doctor.interfaces import check_interfaces
-from cluster.doctor.launcher import TIMEOUT_S as STEP_S
-from cluster.doctor.launcher import check_versions, try_step
 from cluster.doctor.limits import check_limits
 from cluster.doctor.names import check_nodes, check_own_name
 from cluster.doctor.schedulers import check_choice
-from cluster.doctor.slurm import check_slurm, node_names, private_tmp
-from cluster.doctor.slurm_controller import SILENT
 from cluster.schedulers import SCHEDULERS
+from cluster.schedulers.slurm.doctor import check_slurm, node_names, private_tmp
+from cluster.schedulers.slurm.doctor.controller import SILENT
+from cluster.schedulers.slurm.doctor.launcher import TIMEOUT_S as STEP_S
+from cluster.schedulers.slurm.doctor.launcher import check_versions, try_step
 from containers.doctor import check_engines
 from data_prep.doctor.cache import check_cache_path
 from data_prep.doctor.storage import check_storage

@@ -16,7 +16,7 @@ from base.command import CommandResult, last_lines
 from base.errors import SlipwayError
 from base.finding import Finding
 from base.rooms import rooms_environ
-from cluster.doctor.launcher import run_step
+from cluster.schedulers.slurm.doctor.launcher import run_step
 from data_prep.doctor.mounts import place_of
 from data_prep.doctor.trial import own_directory
 from workflow.doctor.node import Orders, to_argument

@@ -12,9 +12,9 @@ from base.errors import SchedulerOutputError
 from cluster.doctor.asked import Asked
 from cluster.doctor.schedulers import find_scheduler
 from cluster.jobs import JOB_VARIABLES, scheduler_of
-from cluster.slurm.environ import job_environ
-from cluster.slurm.hostlist import expand
-from cluster.slurm.query import slurm_version
+from cluster.schedulers.slurm.environ import job_environ
+from cluster.schedulers.slurm.hostlist import expand
+from cluster.schedulers.slurm.query import slurm_version
 from workflow.doctor.node import Orders
 from workflow.doctor.software import profile_polling
 from workflow.study.site import Site

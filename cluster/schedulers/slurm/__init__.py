@@ -1,0 +1,196 @@
+"""Slurm: the nodes of the job we are in, one srun for all node programs, and what slurmctld says of jobs.
+
+In `profiles/slurm` the job is the run's own; in `profiles/slurm-allocation` many runs share one job, and each takes nodes of it by their
+locks. What the job is stands in its environment, which `environ.py` finds also where Snakemake's jobstep took it away: while slurmctld is
+silent, a run starts all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from base.errors import AllocationError
+from base.foreign import digits
+from cluster.addresses import resolve
+from cluster.jobs import scheduler_of
+from cluster.runtime import runtime_directory
+from cluster.schedulers.slurm.environ import JOB_ID, NODE_LIST, RESTART_COUNT, job_environ
+from cluster.schedulers.slurm.fate import ended_by as ended_by
+from cluster.schedulers.slurm.fate import job_facts as job_facts
+from cluster.schedulers.slurm.fate import requeue as requeue
+from cluster.schedulers.slurm.granted import read_grant
+from cluster.schedulers.slurm.holders import describe_holder as describe_holder
+from cluster.schedulers.slurm.holders import holder_alive as holder_alive
+from cluster.schedulers.slurm.holders import holders_alive as holders_alive
+from cluster.schedulers.slurm.hostlist import expand, expand_counts
+from cluster.schedulers.slurm.query import SILENCE, job_info, node_addresses, slurm_version
+from cluster.schedulers.slurm.steps import srun_argv, srun_environment
+from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
+
+NAME = "slurm"
+TAKES_JOBS = True
+SUBMISSION: Final = "SLIPWAY_SUBMISSION"
+"""Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
+REFUSAL: Final = "Unable to create step"
+ADDRESSES_S: Final = 2.0
+MIB: Final = 1 << 20
+
+
+def detect(environ: Mapping[str, str]) -> bool:
+    """In a batch script, in salloc, in a step, and in what they start."""
+    return scheduler_of(environ) == NAME
+
+
+# -- what was granted
+
+
+def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
+    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    job = job_environ(environ)
+    if not job:
+        raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
+    if NODE_LIST not in job:
+        info = job_info(job[JOB_ID])
+        if info is None or not info.node_list:
+            raise AllocationError(f"job {job[JOB_ID]}: neither its environment nor slurmctld knows its nodes; is it still running?")
+        job[NODE_LIST] = info.node_list
+    names = expand(job[NODE_LIST])
+    return plan_allocation(request, environ, job, _addresses(names), slurm_version())
+
+
+def plan_allocation(
+    request: AllocationRequest, environ: Mapping[str, str], job: Mapping[str, str], addresses: Mapping[str, str], version: str | None
+) -> Allocation:
+    """Pure. `job`: of job_environ; `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
+    names = tuple(addresses)
+    if request.node_set is not None:
+        index, sets = request.node_set
+        size = len(names) // sets
+        names = names[index * size : (index + 1) * size]
+    if len(names) < request.nodes:
+        raise AllocationError(
+            f"job {job[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({job[NODE_LIST]}{_of_sets(request)}); "
+            f"submit it with --nodes={request.nodes * (1 if request.node_set is None else request.node_set[1])}"
+        )
+    end = job.get("SLURM_JOB_END_TIME", "")
+    return Allocation(
+        scheduler=NAME,
+        scheduler_version=version,
+        job_id=job[JOB_ID],
+        restart_count=digits(job.get(RESTART_COUNT, "")) or 0,
+        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
+        device=_device(request),
+        deadline=digits(end),
+        exclusive=not request.share_nodes,
+        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("ENVIRONMENT") == "BATCH",
+        gres=request.gres,
+        cpus_per_node=_cpus(job) or request.cpus_per_node,
+        memory_per_node_bytes=_memory(job),
+    )
+
+
+def _of_sets(request: AllocationRequest) -> str:
+    return "" if request.node_set is None else f", in {request.node_set[1]} sets"
+
+
+def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
+    """Pure: nodes without names, of the size that the site states."""
+    device = _device(request)
+    count = request.gpus_per_node if device == "cuda" else 0
+    nodes = tuple(
+        Node(
+            name=f"node-{index}",
+            hostname=f"node-{index}",
+            address=f"<node-{index}>",
+            cores=tuple(range(request.cpus_per_node or 0)),
+            gpus=tuple(f"<gpu-{number}>" for number in range(count)),
+        )
+        for index in range(request.nodes)
+    )
+    return Allocation(
+        scheduler=NAME,
+        job_id="<job>",
+        nodes=nodes,
+        device=device,
+        exclusive=not request.share_nodes,
+        gres=request.gres,
+        cpus_per_node=request.cpus_per_node,
+        memory_per_node_bytes=request.memory_per_node_bytes,
+    )
+
+
+def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
+    """In a task of srun: its cores, GPUs and address."""
+    return read_grant(environ, device, peer, interface)
+
+
+def _device(request: AllocationRequest) -> str:
+    return request.device or ("cuda" if request.gres else "cpu")
+
+
+def _cpus(job: Mapping[str, str]) -> int | None:
+    """CPUs of the job on each of its nodes: the least, where they differ."""
+    counts = job.get("SLURM_JOB_CPUS_PER_NODE")
+    return min(expand_counts(counts)) if counts else None
+
+
+def _memory(job: Mapping[str, str]) -> int | None:
+    """Of the job on each of its nodes, which Slurm says in MB; with --mem=0, which is all of the node's, it says nothing."""
+    node, cpu = digits(job.get("SLURM_MEM_PER_NODE", "")), digits(job.get("SLURM_MEM_PER_CPU", ""))
+    if node is not None:
+        return node * MIB or None
+    return None if cpu is None else cpu * MIB * (_cpus(job) or 1) or None
+
+
+def _addresses(names: Sequence[str]) -> dict[str, str]:
+    """The address of each node, in their order: as this host resolves its name, else as Slurm knows it."""
+    found = {name: resolve(name) for name in names}
+    known = node_addresses([name for name, address in found.items() if address is None], ADDRESSES_S)
+    return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
+
+
+# -- node programs
+
+
+def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals."""
+    return (Launch(argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes))), refusal=REFUSAL, silence=SILENCE),)
+
+
+def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Ours without Slurm's variables, but for those that name the job and its cluster."""
+    return srun_environment(environ, job_environ(environ))
+
+
+def job_start(environ: Mapping[str, str]) -> str | None:
+    """The job's id and its restart count."""
+    job = environ.get(JOB_ID)
+    return f"{job}-{environ.get(RESTART_COUNT) or 0}" if job else None
+
+
+def off_node(environ: Mapping[str, str]) -> str | None:
+    """As in the shell of salloc, which stays where it was typed."""
+    if not environ.get(JOB_ID) or "SLURMD_NODENAME" in environ:
+        return None
+    return "Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`"
+
+
+def node_index(environ: Mapping[str, str]) -> int | None:
+    """Pure: Slurm counts the nodes of a step in its own order, which is also that of the job's node list."""
+    return digits(environ.get("SLURM_NODEID", ""))
+
+
+def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
+    """Pure: each node has a disk of its own under the same path."""
+    return cache
+
+
+def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
+    """Where runs share the job: a file per node, on the host where all their supervisors run. Raises AllocationError."""
+    if allocation.own_job:
+        return (), 0
+    directory = runtime_directory() / f"slurm-{allocation.job_id}-{allocation.restart_count}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes

@@ -1,0 +1,102 @@
+"""Ask Slurm what the judgements need: a handful of questions, none of them repeated for long."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Final
+
+from base.command import run
+from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.finding import Finding, worst
+from cluster.doctor.asked import Asked
+from cluster.schedulers.slurm.doctor.config import has_accounting, has_private_tmp, judge_config, parse_config
+from cluster.schedulers.slurm.doctor.controller import (
+    ASSOCIATIONS,
+    FORMAT,
+    judge_activity,
+    judge_associations,
+    judge_ping,
+    parse_associations,
+)
+from cluster.schedulers.slurm.doctor.partitions import SHOW, SINFO, judge_partitions, parse_nodes, parse_partitions
+from cluster.schedulers.slurm.query import ask, slurm_environment
+
+SUBJECT: Final = "scheduler"
+PATIENCE_S: Final = 5.0
+QUICK_S: Final = 5.0
+PING_S: Final = 5.0
+TIMEOUT_S: Final = 12.0
+"""Slurm's own commands give up after MessageTimeout, 10 s where the site has not changed it."""
+CONFIG: Final = ("scontrol", "show", "config")
+
+
+def question(*argv: str) -> str:
+    """One question to the controller, with little patience. Raises SchedulerSilent, SchedulerOutputError."""
+    return ask(argv, patience_s=PATIENCE_S, timeout_s=TIMEOUT_S)
+
+
+def check_slurm(asked: Asked) -> tuple[Finding, ...]:
+    """Controller, configuration, partitions, accounts."""
+    try:
+        return _check(asked)
+    except SchedulerSilent as error:
+        advice = (
+            "wait and ask again; runs that go on are not lost. On a login node: `scontrol ping`, and whether SLURM_CONF is the right one"
+        )
+        return (Finding(SUBJECT, "error", str(error), advice),)
+
+
+def check_controller() -> tuple[Finding, ...]:
+    """One ping; it says DOWN with exit code 1, after some seconds of its own (MessageTimeout), for which nobody waits."""
+    start = time.monotonic()
+    try:
+        result = run(("scontrol", "ping"), timeout_s=PING_S, env=slurm_environment(os.environ))
+    except SlipwayError as error:
+        if not isinstance(error.__cause__, subprocess.TimeoutExpired):
+            raise
+        return tuple(judge_ping(f"no word within {PING_S:g} s", PING_S))
+    said = result.stdout if "Slurmctld" in result.stdout else result.stderr
+    return tuple(judge_ping(said, time.monotonic() - start))
+
+
+def _check(asked: Asked) -> tuple[Finding, ...]:
+    found = [*check_controller()]
+    if worst(found) == "error":
+        return tuple(found)
+    config = parse_config(question(*CONFIG))
+    user = getpass.getuser()
+    found += judge_config(config, asked)
+    found += _or_note("sdiag", lambda: tuple(judge_activity(question("sdiag"), user)))
+    found += judge_partitions(parse_partitions(question(*SHOW)), parse_nodes(question(*SINFO)), asked)
+    if has_accounting(config):
+        argv = (*ASSOCIATIONS, f"user={user}", *FORMAT)
+        found += _or_note("sacctmgr", lambda: tuple(judge_associations(parse_associations(question(*argv)), asked, user)))
+    return tuple(found)
+
+
+def _or_note(command: str, check: Callable[[], tuple[Finding, ...]]) -> tuple[Finding, ...]:
+    try:
+        return check()
+    except SchedulerOutputError as error:
+        return (Finding(SUBJECT, "note", f"{command} is not open to us here: {str(error).splitlines()[-1]}"),)
+
+
+def private_tmp() -> bool:
+    """Whether jobs get a /tmp of their own. False where the controller does not say."""
+    try:
+        return has_private_tmp(parse_config(ask(CONFIG, patience_s=0, timeout_s=QUICK_S)))
+    except SchedulerOutputError:
+        return False
+
+
+def node_names(queue: str | None, most: int) -> tuple[str, ...]:
+    """Names of nodes of a partition (all partitions: None), at most so many; none where the controller does not say."""
+    argv = ("sinfo", "--noheader", "--Node", "--format=%N", *((f"--partition={queue}",) if queue else ()))
+    try:
+        return tuple(dict.fromkeys(ask(argv, patience_s=0, timeout_s=QUICK_S).split()))[:most]
+    except SchedulerOutputError:
+        return ()

@@ -1,0 +1,89 @@
+"""What becomes of a job: when it ends, why it ends, whether it still runs, and how it goes back into the queue."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
+from cluster.schedulers.slurm.answers import JobInfo
+from cluster.schedulers.slurm.query import ask, job_info
+from cluster.types import Allocation
+
+SHORT_S: Final = 2.0
+"""How long we ask again for what must be known now or not at all."""
+REQUEUE_S: Final = 30.0
+OVER: Final = frozenset(
+    {
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+        "LAUNCH_FAILED",
+    }
+)
+ENDED_BY: Final = {
+    "CANCELLED": "cancelled",
+    "PREEMPTED": "preempted",
+    "TIMEOUT": "timeout",
+    "DEADLINE": "timeout",
+    "NODE_FAIL": "node_lost",
+    "BOOT_FAIL": "node_lost",
+    "REQUEUED": "requeued",
+    "REQUEUE_HOLD": "requeued",
+    "REQUEUE_FED": "requeued",
+    "PENDING": "requeued",
+}
+
+
+def is_running(info: JobInfo, restart_count: int) -> bool:
+    """Pure: whether a job has processes of that start. One that is COMPLETING has, until the last is gone."""
+    return info.restarts == restart_count and info.state not in OVER and info.state != "PENDING"
+
+
+def job_facts(allocation: Allocation) -> dict[str, float | None]:
+    """When the job ends, when it was submitted and started; of another start of it, nothing."""
+    info = job_info(allocation.job_id)
+    if info is None or info.restarts != allocation.restart_count:
+        return {"deadline": None, "submitted": None, "started": None}
+    deadline = info.end_time if info.time_limit_s is not None else None
+    return {"deadline": deadline, "submitted": info.submit_time, "started": info.start_time}
+
+
+def ended_by(allocation: Allocation) -> str | None:
+    """By the job's state. A job that is put back into the queue, for whatever reason, counts a new start as soon as it is told to end."""
+    info = job_info(allocation.job_id, SHORT_S)
+    if info is None:
+        return None
+    return reason_of(info, allocation.restart_count)
+
+
+def reason_of(info: JobInfo, restart_count: int) -> str | None:
+    """Pure. While a job is COMPLETING Slurm hides its last state: then the times tell."""
+    if info.restarts > restart_count:
+        return "requeued"
+    if info.preempt_time is not None:
+        return "preempted"
+    if info.state != "COMPLETING":
+        return ENDED_BY.get(info.state)
+    start, end, limit = info.start_time, info.end_time, info.time_limit_s
+    if start is not None and end is not None and limit is not None and end - start >= limit:
+        return "timeout"
+    return "cancelled"
+
+
+def requeue(allocation: Allocation) -> None:
+    """`scontrol requeue`; the signal that ends us follows."""
+    if not allocation.own_job:
+        raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
+    try:
+        ask(("scontrol", "requeue", allocation.job_id), REQUEUE_S)
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError as error:
+        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued (JobRequeue in slurm.conf, --requeue): {error}") from error

@@ -1,0 +1,49 @@
+"""Whether the holder of a run is alive: by its process where we can see it, else by its job, in the start that it belonged to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from base.errors import SchedulerOutputError
+from cluster.holding import holder_lives
+from cluster.schedulers.slurm.environ import JOB_ID, RESTART_COUNT, job_environ
+from cluster.schedulers.slurm.fate import is_running
+from cluster.schedulers.slurm.query import Jobs
+from cluster.types import Holder
+
+HOLDER_S: Final = 60.0
+
+
+def holder_alive(holder: Holder) -> bool | None:
+    """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
+    in the start that it was in. None while slurmctld is silent."""
+    (alive,) = holders_alive((holder,), HOLDER_S)
+    return alive
+
+
+def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
+    """As holder_alive. A controller that is silent for one job is not asked for the others."""
+    job = job_environ(os.environ)
+    ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
+    jobs = Jobs(limit_s)
+    return tuple(_holder_alive(holder, ours, jobs) for holder in holders)
+
+
+def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: Jobs) -> bool | None:
+    if holder.job_id == ours[0] and holder.restart_count < ours[1]:
+        return False
+    alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None
+    if alive is False or (holder.job_id, holder.restart_count) == ours:
+        return alive
+    try:
+        info = jobs.info(holder.job_id)
+    except SchedulerOutputError:
+        return None
+    return info is not None and is_running(info, holder.restart_count)
+
+
+def describe_holder(holder: Holder) -> str:
+    """Pure: who holds a run, and how to end that."""
+    return f"Slurm job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `scancel {holder.job_id}`"

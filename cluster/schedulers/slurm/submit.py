@@ -1,0 +1,133 @@
+"""Hand a job to Slurm once: an sbatch that the controller did not answer may have been accepted, so the job is looked for before a second
+try (faults: two of two such jobs ran).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from base.command import CommandResult, describe, last_lines, run
+from base.errors import SchedulerOutputError, SlipwayError, SubmitError
+from cluster.schedulers.slurm.carried import carried
+from cluster.schedulers.slurm.query import SILENCE, ask, jobs_named, pauses
+
+SBATCH: Final = ("sbatch", "--parsable")
+SBATCH_TIMEOUT_S: Final = 120.0
+SETTLE_S: Final = 3.0
+"""A controller that has just come back answers a question before it has taken in a submission that came earlier."""
+QUEUE_FORMAT: Final = "%i|%k"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One sbatch: its argv, what it reads, and its environment (None: ours), of which the job inherits what `carried` lets through."""
+
+    argv: tuple[str, ...] = SBATCH
+    script: str = ""
+    env: Mapping[str, str] | None = None
+
+
+Say = Callable[[str], None]
+Find = Callable[[float], str | None]
+"""The id of the job if it is in the queue, asked for at most so many seconds."""
+
+
+def submit(script: str, name: str, patience_s: float = 600.0) -> str:
+    """The id of the job that `script` has become under the unique `name`. Raises SubmitError."""
+
+    def find(patience: float) -> str | None:
+        jobs = jobs_named(name, patience)
+        return jobs[-1].job_id if jobs else None
+
+    return submit_once(Call(script=script), find, patience_s)
+
+
+def submit_once(call: Call, find: Find, patience_s: float, say: Say | None = None, wait: Callable[[float], None] = time.sleep) -> str:
+    """The id of the one job that `call` submits; while the controller is silent it is tried again for `patience_s`. Raises SubmitError."""
+    give_up = time.monotonic() + patience_s
+    for pause in pauses():
+        result, silence = _try(call)
+        if result is not None and not silence:
+            return parse_job_id(result)
+        (say or tell)(f"sbatch got no answer ({silence}); looking whether the job is in the queue before another try")
+        found = _look(call, find, give_up, wait)
+        if found is not None:
+            return found
+        if time.monotonic() + pause > give_up:
+            raise SubmitError(f"slurmctld does not answer sbatch, tried for {patience_s:g} s, and the job is not in the queue: {silence}")
+        wait(pause)
+    raise AssertionError("pauses() has no end")
+
+
+def parse_job_id(result: CommandResult) -> str:
+    """Pure: of `sbatch --parsable`. Raises SubmitError for a refusal, and for an answer without an id."""
+    if result.returncode:
+        said = "; ".join(line.strip() for line in last_lines(result.stderr, 2).splitlines())
+        raise SubmitError(f"Slurm refused the job: {said or f'exit code {result.returncode}'}\n{describe(result)}")
+    match = re.search(r"^(\d+)(;\S*)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
+    if match is None:
+        raise SubmitError(f"sbatch ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+    return match[1]
+
+
+def find_by_comment(name: str, comment: str, patience_s: float) -> str | None:
+    """The job of that name and comment, where many jobs have the name."""
+    argv = ("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}", f"--format={QUEUE_FORMAT}")
+    return job_with_comment(ask(argv, patience_s), comment)
+
+
+def job_with_comment(text: str, comment: str) -> str | None:
+    """Pure: of squeue's lines in QUEUE_FORMAT."""
+    for line in text.splitlines():
+        job_id, _, found = line.strip().partition("|")
+        if found.strip() == comment:
+            return job_id
+    return None
+
+
+def tell(words: str) -> None:
+    """To the person at the terminal."""
+    sys.stderr.write(f"slipway: {words}\n")
+    sys.stderr.flush()
+
+
+def _look(call: Call, find: Find, give_up: float, wait: Callable[[float], None]) -> str | None:
+    """Asked twice, since the controller may take the submission in after the first question."""
+    try:
+        found = find(max(10.0, give_up - time.monotonic()))
+        if found is None:
+            wait(SETTLE_S)
+            found = find(10.0)
+    except SchedulerOutputError as error:
+        raise SubmitError(
+            f"nobody can say whether Slurm has taken the job: neither sbatch nor the question for it got an answer; when slurmctld is "
+            f"back, look with `squeue --me`, and end what is not wanted with scancel ({describe_call(call)}): {error}"
+        ) from error
+    return found
+
+
+def describe_call(call: Call) -> str:
+    """Pure: what names the job of a call."""
+    said = re.search(r"^#SBATCH (--job-name=\S+)", call.script, re.MULTILINE)
+    return said[1] if said else shlex.join(call.argv[:8])
+
+
+def _try(call: Call) -> tuple[CommandResult | None, str]:
+    """The result, and what sounds like silence."""
+    try:
+        env = carried(os.environ if call.env is None else call.env)
+        result = run(call.argv, timeout_s=SBATCH_TIMEOUT_S, env=env, stdin=call.script)
+    except SlipwayError as error:
+        if isinstance(error.__cause__, subprocess.TimeoutExpired):
+            return None, f"no answer within {SBATCH_TIMEOUT_S:g} s"
+        raise SubmitError(str(error)) from error
+    silent = result.returncode != 0 and any(words in result.stderr for words in SILENCE)
+    return result, last_lines(result.stderr, 1) if silent else ""

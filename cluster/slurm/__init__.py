@@ -1,1 +1,0 @@
-"""Slurm: what we ask of its commands, and how their answers are read. The scheduler itself is `cluster/schedulers/slurm.py`."""

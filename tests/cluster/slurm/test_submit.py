@@ -1,0 +1,155 @@
+"""One job for one submission, whatever sbatch said. Slurm's commands are stand-ins on PATH; nobody sleeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from base.command import CommandResult
+from base.errors import SchedulerOutputError, SubmitError
+from cluster.schedulers.slurm.submissions import parse_submissions, plain_reason
+from cluster.schedulers.slurm.submit import Call, job_with_comment, parse_job_id, submit_once
+
+TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+
+
+class Controller:
+    """sbatch on PATH whose answers are listed, and a queue to look into."""
+
+    def __init__(self, root: Path, answers: list[str], queue: list[str | None]) -> None:
+        self.root, self.queue = root, queue
+        self.looks = 0
+        self.words: list[str] = []
+        for number, answer in enumerate(answers, start=1):
+            (root / f"answer-{number}").write_text(answer)
+        script = root / "sbatch"
+        lines = ["#!/bin/sh", f"cat > {root}/script", f"echo x >> {root}/calls", f'. "{root}/answer-$(grep -c x {root}/calls)"']
+        script.write_text("\n".join(lines))
+        script.chmod(0o755)
+
+    def find(self, patience_s: float) -> str | None:
+        self.looks += 1
+        return self.queue.pop(0)
+
+    def submit(self, patience_s: float = 60.0) -> str:
+        call = Call(argv=("sbatch", "--parsable"), script="#!/bin/bash\n")
+        return submit_once(call, self.find, patience_s, self.words.append, lambda seconds: None)
+
+    @property
+    def calls(self) -> int:
+        return len((self.root / "calls").read_text().split())
+
+
+ACCEPTED = "echo 42"
+SILENT = f"echo '{TIMED_OUT}' >&2; exit 1"
+REFUSED = "echo 'sbatch: error: invalid partition specified: nowhere' >&2; exit 1"
+
+Make = Callable[[list[str], list[str | None]], Controller]
+
+
+@pytest.fixture
+def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return lambda answers, queue: Controller(tmp_path, answers, queue)
+
+
+def test_an_answer_is_the_job(controller: Make) -> None:
+    slurm = controller([ACCEPTED], [])
+    assert slurm.submit() == "42"
+    assert (slurm.calls, slurm.looks) == (1, 0)
+    assert (slurm.root / "script").read_text() == "#!/bin/bash\n"
+
+
+def test_a_job_inherits_what_it_needs_and_no_secret(controller: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "SLIPWAY_TOKEN", "MY_DATA"):
+        monkeypatch.setenv(name, "hidden")
+    for name in ("LC_TIME", "BASH_FUNC_module%%", "SLIPWAY_SITE", "NCCL_DEBUG", "HOME"):
+        monkeypatch.setenv(name, "seen")
+    slurm = controller(['cat /proc/$$/environ > "${0%/*}/env"; echo 42'], [])
+    assert slurm.submit() == "42"
+    told = dict(entry.split("=", 1) for entry in (slurm.root / "env").read_text().split("\0") if entry)
+    assert "hidden" not in told.values()
+    assert {"LC_TIME", "BASH_FUNC_module%%", "SLIPWAY_SITE", "NCCL_DEBUG", "HOME"} <= {
+        name for name, value in told.items() if value == "seen"
+    }
+    assert told["PATH"] == os.environ["PATH"]
+
+
+def test_a_timed_out_sbatch_that_was_accepted_is_found_and_not_repeated(controller: Make) -> None:
+    slurm = controller([SILENT, ACCEPTED], ["41"])
+    assert slurm.submit() == "41"
+    assert slurm.calls == 1
+    assert "got no answer" in slurm.words[0]
+
+
+def test_a_slow_controller_is_asked_twice_before_a_second_try(controller: Make) -> None:
+    slurm = controller([SILENT, ACCEPTED], [None, "41"])
+    assert slurm.submit() == "41"
+    assert (slurm.calls, slurm.looks) == (1, 2)
+
+
+def test_what_is_not_in_the_queue_is_submitted_again(controller: Make) -> None:
+    slurm = controller([SILENT, ACCEPTED], [None, None])
+    assert slurm.submit() == "42"
+    assert slurm.calls == 2
+
+
+def test_a_refusal_is_said_and_not_repeated(controller: Make) -> None:
+    slurm = controller([REFUSED, ACCEPTED], [])
+    with pytest.raises(SubmitError, match="invalid partition specified: nowhere"):
+        slurm.submit()
+    assert slurm.calls == 1
+
+
+def test_patience_ends_only_after_the_queue_was_looked_at(controller: Make) -> None:
+    slurm = controller([SILENT], [None, None])
+    with pytest.raises(SubmitError, match="not in the queue"):
+        slurm.submit(patience_s=0.0)
+    assert slurm.looks == 2
+
+
+def test_a_job_that_nobody_can_confirm_is_not_submitted_again(controller: Make, tmp_path: Path) -> None:
+    slurm = controller([SILENT, ACCEPTED], [])
+
+    def silent(patience_s: float) -> str | None:
+        raise SchedulerOutputError("still silent")
+
+    slurm.find = silent  # type: ignore[method-assign]
+    with pytest.raises(SubmitError, match="nobody can say whether Slurm has taken the job"):
+        slurm.submit()
+    assert slurm.calls == 1
+
+
+@pytest.mark.parametrize(("text", "job_id"), [("42\n", "42"), ("42;cluster\n", "42"), ("welcome to the machine\n42\n", "42")])
+def test_job_ids(text: str, job_id: str) -> None:
+    assert parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr="")) == job_id
+
+
+@pytest.mark.parametrize("text", ["", "ok\n", "Submitted batch job 42\n"])
+def test_no_job_id(text: str) -> None:
+    with pytest.raises(SubmitError, match="named no job"):
+        parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr=""))
+
+
+def test_a_job_is_found_by_its_comment() -> None:
+    text = "7|rule_a_wildcards_r1 slipway-1\n8|rule_a_wildcards_r1 slipway-2\n"
+    assert job_with_comment(text, "rule_a_wildcards_r1 slipway-2") == "8"
+    assert job_with_comment(text, "rule_a_wildcards_r1") is None
+
+
+def test_submissions_of_a_study() -> None:
+    text = (
+        "1|RUNNING|slipway-digits-00000000\n2|COMPLETED|slipway-digits-00000001\n"
+        "3|PENDING|slipway-digits-big-00000002\n4|RUNNING|other|job\nnoise\n"
+    )
+    assert [job.job_id for job in parse_submissions(text, "digits")] == ["1"]
+
+
+def test_reasons_are_words() -> None:
+    assert plain_reason("Priority") == "others are before it in the queue (Priority)"
+    assert plain_reason("Nodes_required_for_job_are_DOWN,_DRAINED").startswith("nodes it needs are down")
+    assert plain_reason("SomethingNew_inSlurm") == "SomethingNew inSlurm"
+    assert plain_reason(None)
