@@ -1,8 +1,9 @@
-"""The hashes of a shard: one per chunk, to find a wrong byte while copying, and one of the whole, to name it."""
+"""The hashes of a file: one per chunk, to find a wrong byte while copying, and one of the whole, to name it."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,27 @@ from base.errors import DatasetError
 from base.typed import Digest, FromOne
 
 CHUNK_BYTES = 4 << 20
+_CHUNK = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkedFile:
+    """A file as whoever copies it sees it; `name` is what people call it."""
+
+    name: str
+    bytes: FromOne
+    chunk_bytes: FromOne
+    chunks: tuple[str, ...]  # xxh3_128 of each chunk, hex
+
+    def __post_init__(self) -> None:
+        expected = -(-self.bytes // self.chunk_bytes)
+        require(len(self.chunks) == expected, f"{self.name}: {len(self.chunks)} chunks for {self.bytes} bytes, expected {expected}")
+        require(all(_CHUNK.fullmatch(chunk) for chunk in self.chunks), f"{self.name}: a hash has the wrong form")
+
+    @property
+    def path(self) -> str:
+        """Relative to the directory that it belongs to."""
+        return self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +47,12 @@ class FileHashes:
     chunk_bytes: FromOne
     chunks: tuple[str, ...]
     blake3: Digest
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ValueError(message) unless `condition` holds."""
+    if not condition:
+        raise ValueError(message)
 
 
 def hash_file(path: Path, chunk_bytes: int = CHUNK_BYTES, on_chunk: Callable[[int], None] | None = None) -> FileHashes:

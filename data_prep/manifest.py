@@ -18,9 +18,9 @@ from blake3 import blake3
 from base.errors import DatasetError, DigestMismatch
 from base.foreign import text
 from base.jsonfile import canonical_json, parse_json, read_content
-from base.typed import Count, FromOne, Name, read_as
+from base.typed import Count, Name, read_as
 from base.units import some
-from data_prep.hashing import hash_file
+from data_prep.hashing import ChunkedFile, hash_file, require
 
 SCHEMA = "slipway.dataset/1"
 FORMAT = "lmdb-0.9"
@@ -30,37 +30,28 @@ MAX_BYTES = 1 << 30
 _AGAIN = "build the dataset again, or fetch it again from storage"
 
 _SHARD_NAME = re.compile(r"shard-\d{5,6}\.lmdb")
-_CHUNK = re.compile(r"[0-9a-f]{32}")
 _NAMED = re.compile(r".+-([0-9a-f]{12})")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Progress = Callable[[int, int], None]
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise ValueError(message) unless `condition` holds."""
-    if not condition:
-        raise ValueError(message)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Shard:
+class Shard(ChunkedFile):
     """One LMDB directory; `bytes` and the hashes are those of its `data.mdb`, in chunks of `chunk_bytes`."""
 
-    name: str
     split: str
     samples: Count
-    bytes: FromOne
-    chunk_bytes: FromOne
-    chunks: tuple[str, ...]  # xxh3_128 of each chunk, hex
     blake3: str
 
     def __post_init__(self) -> None:
         require(_SHARD_NAME.fullmatch(self.name) is not None, f"{self.name!r} is not a name of a shard")
-        expected = -(-self.bytes // self.chunk_bytes)
-        require(len(self.chunks) == expected, f"{self.name}: {len(self.chunks)} chunks for {self.bytes} bytes, expected {expected}")
-        hashes_valid = all(_CHUNK.fullmatch(chunk) for chunk in self.chunks) and _DIGEST.fullmatch(self.blake3)
-        require(bool(hashes_valid), f"{self.name}: a hash has the wrong form")
+        super().__post_init__()
+        require(_DIGEST.fullmatch(self.blake3) is not None, f"{self.name}: a hash has the wrong form")
+
+    @property
+    def path(self) -> str:
+        return f"{self.name}/{DATA_NAME}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +143,12 @@ def read_manifest(root: Path) -> Manifest:
 
 def parse_manifest(content: bytes, where: str = FILE_NAME) -> Manifest:
     """A manifest from its bytes; `where` starts the error message. Raises DatasetError."""
-    plain, no_manifest = parse_json(content, where, DatasetError), f"{where} is not a valid manifest"
+    return manifest_of(parse_json(content, where, DatasetError), where)
+
+
+def manifest_of(plain: Any, where: str) -> Manifest:
+    """A manifest from the value of its JSON. Raises DatasetError."""
+    no_manifest = f"{where} is not a valid manifest"
     found = plain.get("schema") if isinstance(plain, dict) else None
     if found != SCHEMA:
         raise DatasetError(f"{no_manifest}: schema: expected {SCHEMA}, found {text(found, 80)}, of another version of Slipway; {_AGAIN}")
@@ -180,7 +176,7 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
             progress(done, manifest.bytes)
 
     for shard in manifest.shards:
-        problems += _shard_problems(root / shard.name / DATA_NAME, shard, advance)
+        problems += _shard_problems(root / shard.path, shard, advance)
     if problems:
         listed = some(problems, 20, "\n")
         raise DigestMismatch(f"{root} is not what its manifest promises:\n{listed}\nremove it and build or fetch it again")

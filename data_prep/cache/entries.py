@@ -27,7 +27,8 @@ PENDING = "pending.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of `slipway cache ls`. kind: dataset | part (a copy in progress or left by a kill) | result (not delivered yet)."""
+    """One line of `slipway cache ls`. kind: dataset | file (the archive of an image) | part (a copy in progress or left by a kill) | result
+    (not delivered yet)."""
 
     name: str
     kind: str
@@ -85,13 +86,14 @@ def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) 
 
 def _dataset_row(cache: Cache, name: str) -> Row:
     root = cache.datasets / name
-    damaged, num_bytes = None, entry_bytes(cache, name)
+    kind, damaged, num_bytes = "dataset", None, entry_bytes(cache, name)
     try:
-        num_bytes = check_entry(root)[0].bytes
+        found = check_entry(root)
+        kind, num_bytes = found.kind, found.bytes
     except SlipwayError as error:
         damaged = str(error)
     leases = tuple(live_leases(cache, name))
-    return Row(name=name, kind="dataset", bytes=num_bytes, last_used=last_used(cache, name), leases=leases, damaged=damaged)
+    return Row(name=name, kind=kind, bytes=num_bytes, last_used=last_used(cache, name), leases=leases, damaged=damaged)
 
 
 def _target(path: Path) -> str | None:

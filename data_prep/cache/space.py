@@ -16,7 +16,7 @@ from data_prep.cache.stored import allocated_bytes, entry_bytes, names
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """What one copy still wants. `max_bytes` is the limit of all datasets in the cache, or None."""
+    """What one copy still wants. `max_bytes` is the limit of all that is staged in the cache, or None."""
 
     name: str
     bytes: int
@@ -54,7 +54,7 @@ def not_enough(cache: Cache, need: Need, what: str) -> NotEnoughSpace:
         if users:
             held.append(f"  {name}, {format_size(entry_bytes(cache, name))}, in use by {users}")
     return NotEnoughSpace(
-        f"dataset {need.name} does not fit into the cache {cache.root}: {what}; it takes {format_size(need.bytes)}, "
+        f"{need.name} does not fit into the cache {cache.root}: {what}; it takes {format_size(need.bytes)}, "
         f"free on that disk {format_size(free_bytes(cache.root))}{limit}\n"
         + (
             "in use, so not evicted:\n" + "\n".join(held) + "\n"

@@ -13,7 +13,8 @@ from base.foreign import whole
 from base.jsonfile import canonical_json, read_content, read_json
 from base.publish import move_directory, publish, remove_tree
 from data_prep.cache.layout import DATASET, HIDDEN, Cache, mark_of
-from data_prep.manifest import DATA_NAME, FILE_NAME, MAX_BYTES, Manifest, digest_of, parse_manifest
+from data_prep.file_set import FileSet, parse_file_set
+from data_prep.manifest import FILE_NAME, MAX_BYTES
 
 MAX_STAMP = 1 << 16
 
@@ -23,24 +24,22 @@ def names(cache: Cache) -> list[str]:
     return sorted(path.name for path in cache.datasets.iterdir() if DATASET.fullmatch(path.name))
 
 
-def check_entry(root: Path) -> tuple[Manifest, str]:
-    """The manifest of a published dataset and its digest, after the cheap check: its digest is in the directory's name, every shard is a
-    regular file of the right size. Raises SlipwayError with what is wrong."""
+def check_entry(root: Path) -> FileSet:
+    """What a published directory holds, after the cheap check: the digest of its manifest is in the directory's name, every file is a
+    regular one of the right size. Raises SlipwayError with what is wrong."""
     try:
         if root.is_symlink():
             raise StagingError(f"{root} is a symbolic link")
-        content = read_content(root / FILE_NAME, StagingError, MAX_BYTES)
-        digest = digest_of(content)
-        if not root.name.endswith(f"-{digest[:12]}"):
-            raise StagingError(f"manifest.json has the digest {digest[:12]}, which is not the one in the directory's name")
-        manifest = parse_manifest(content, str(root / FILE_NAME))
-        for shard in manifest.shards:
-            status = (root / shard.name / DATA_NAME).lstat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size != shard.bytes:
-                raise StagingError(f"{shard.name} has {status.st_size} bytes, its manifest says {shard.bytes}")
+        found = parse_file_set(read_content(root / FILE_NAME, StagingError, MAX_BYTES), str(root / FILE_NAME))
+        if not root.name.endswith(f"-{found.digest[:12]}"):
+            raise StagingError(f"manifest.json has the digest {found.digest[:12]}, which is not the one in the directory's name")
+        for file in found.files:
+            status = (root / file.path).lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size != file.bytes:
+                raise StagingError(f"{file.name} has {status.st_size} bytes, its manifest says {file.bytes}")
     except OSError as error:
         raise StagingError(f"{error.filename}: {error.strerror}") from error
-    return manifest, digest
+    return found
 
 
 def touch_used(cache: Cache, name: str, num_bytes: int) -> None:

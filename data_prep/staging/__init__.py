@@ -1,4 +1,4 @@
-"""From network storage to the node: every chunk hashed on the way, once per node, resumable, whole or not there."""
+"""Datasets and single files, from storage to the nodes: read once, passed on between them, every chunk hashed, whole or not there."""
 
 from data_prep.staging.options import StageOptions
 from data_prep.staging.stage import StagedDataset, stage

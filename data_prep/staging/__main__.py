@@ -1,4 +1,5 @@
-"""`python -m data_prep.staging --source DIR --cache DIR`: stage one dataset; JSON lines on stdout for the node program.
+"""`python -m data_prep.staging --source DIR --cache DIR`: stage one dataset, or with `--single` one file; JSON lines on stdout for the node
+program.
 
 {"progress": [bytes done, bytes in all]} as it goes, then {"result": {...}} and exit 0, or {"error": {"class", "message"}} and the exit
 code of its class. Ends by itself when its parent has gone.
@@ -45,7 +46,7 @@ class _Progress:
 
     def __call__(self, done: int, total: int) -> None:
         if os.getppid() != self.parent:
-            raise Cancelled("the program that asked for this dataset has gone; the unfinished copy is kept, the next one resumes it")
+            raise Cancelled("the program that asked for these files has gone; the unfinished copy is kept, the next one resumes it")
         now = time.monotonic()
         if now - self.shown_at >= _EVERY_S or (done == total and total > 0):
             self.shown_at = now
@@ -119,6 +120,7 @@ def _stage(arguments: argparse.Namespace, group_staging: GroupStaging | None) ->
             patience_s=arguments.patience_s,
             check_s=arguments.check_s,
             group=arguments.group,
+            single=arguments.single,
             group_staging=group_staging,
             copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
         ),
@@ -137,7 +139,7 @@ def say(value: dict[str, Any]) -> None:
             line = line[os.write(1, line) :]
     except OSError as error:
         raise Cancelled(
-            f"the program that asked for this dataset listens no more ({error.strerror}); the unfinished copy is kept"
+            f"the program that asked for these files listens no more ({error.strerror}); the unfinished copy is kept"
         ) from error
 
 
@@ -156,6 +158,7 @@ def _holder(text: str | None) -> dict[str, Any] | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m data_prep.staging", description="Bring a dataset into this node's cache.")
     parser.add_argument("--source", type=Path, required=True, help="<storage>/datasets/<name>-<digest12>")
+    parser.add_argument("--single", action="store_true", help="SOURCE is one file, beside which the hashes of its chunks lie")
     parser.add_argument("--cache", type=Path, required=True, help="this node's cache")
     parser.add_argument("--max-bytes", type=int, help="limit of all datasets in the cache")
     parser.add_argument("--holder", help="JSON object: who uses the dataset; without it there is no lease")

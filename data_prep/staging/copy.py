@@ -1,4 +1,4 @@
-"""Copy the missing chunks of a dataset into a part directory: read, hash, compare, write, by a few threads that wait for two disks.
+"""Copy the missing chunks of a set of files into a part directory: read, hash, compare, write, by a few threads that wait for two disks.
 
 What was written is synced, read back and compared while the next is copied: only then the journal lists it.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
-from data_prep.manifest import DATA_NAME, Shard
+from data_prep.hashing import ChunkedFile
 from data_prep.staging.files import BLOCK, aligned_buffer, supports_direct_read, supports_direct_write
 from data_prep.staging.journal import Chunk, Journal
 from data_prep.staging.rate import Rate
@@ -41,7 +41,7 @@ class CopyOptions:
 class _OpenShard:
     """A shard being copied; `left` chunks are to come."""
 
-    def __init__(self, source: Source, part: Path, shard: Shard, direct: tuple[bool, bool], left: int) -> None:
+    def __init__(self, source: Source, part: Path, shard: ChunkedFile, direct: tuple[bool, bool], left: int) -> None:
         self.shard, self.left = shard, left
         self.source = open_source(source, shard, direct[0])
         self.target = Target(part, shard, direct[1])
@@ -56,12 +56,12 @@ class ChunkCopy:
 
     def __init__(self, source: Source, part: Path, journal: Journal, options: CopyOptions, on_bytes: Callable[[int], None]) -> None:
         self._source, self._part, self._journal, self._options, self._on_bytes = source, part, journal, options, on_bytes
-        self._reader = VerifiedReader(source.root, Rate(options.bytes_per_s), options.retries)
+        self._reader = VerifiedReader(source, Rate(options.bytes_per_s), options.retries)
         self._buffers = threading.local()
         self._open: list[_OpenShard] = []
         self._unsynced: list[Chunk] = []
         self._unsynced_bytes = 0
-        self._read_back = ReadBack(part, source.manifest.shards, past_cache=True)
+        self._read_back = ReadBack(part, source.file_set.files, past_cache=True)
         self._checker = ThreadPoolExecutor(1)
         self._checks: deque[tuple[list[Chunk], Future[list[Chunk]]]] = deque()
         self._right = set(journal.done)
@@ -86,14 +86,14 @@ class ChunkCopy:
             self._checker.shutdown(wait=True)
             self._take_checks(wait=False)
             self._read_back.close()
-        raise disk_lies(self._part, self._source.manifest.shards, wrong, 1 + self._options.retries)
+        raise disk_lies(self._part, self._source.file_set.files, wrong, 1 + self._options.retries)
 
     def _copy_missing(self, direct: tuple[bool, bool]) -> int:
         copied = 0
         flight: deque[Future[tuple[_OpenShard, Chunk, int]]] = deque()
         pool = ThreadPoolExecutor(self._options.threads)
         try:
-            for number, shard in enumerate(self._source.manifest.shards):
+            for number, shard in enumerate(self._source.file_set.files):
                 missing = [chunk for chunk in range(len(shard.chunks)) if (number, chunk) not in self._right]
                 if not missing:
                     continue
@@ -138,7 +138,7 @@ class ChunkCopy:
 
     def _missing(self) -> list[Chunk]:
         """What is not known to lie on the disk as it should."""
-        shards = enumerate(self._source.manifest.shards)
+        shards = enumerate(self._source.file_set.files)
         return [chunk for number, shard in shards for chunk in zip(repeat(number), range(len(shard.chunks))) if chunk not in self._right]
 
     def _take_checks(self, *, wait: bool) -> None:
@@ -167,10 +167,10 @@ class ChunkCopy:
 
 def direct_io(source: Source, part: Path, wanted: bool | None) -> tuple[bool, bool]:
     """Whether to read and to write past the page cache. `wanted` None: for large datasets."""
-    manifest = source.manifest
+    files = source.file_set
     if wanted is None:
-        wanted = manifest.bytes >= DIRECT_FROM_BYTES
-    if not wanted or not manifest.shards or any(shard.chunk_bytes % BLOCK for shard in manifest.shards):
+        wanted = files.bytes >= DIRECT_FROM_BYTES
+    if not wanted or not files.files or any(shard.chunk_bytes % BLOCK for shard in files.files):
         return False, False
-    first = source.root / manifest.shards[0].name / DATA_NAME
+    first = source.root / files.files[0].path
     return supports_direct_read(first), supports_direct_write(part)

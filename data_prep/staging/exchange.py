@@ -1,4 +1,4 @@
-"""This node among those that stage the same dataset: it listens, connects, hears what they have, sends them what we have, and notices who
+"""This node among those that stage the same files: it listens, connects, hears what they have, sends them what we have, and notices who
 has gone. One thread; nothing here waits for a single one of them."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Exchange:
             self._peers_listener = self._set_up(digest)
         except OSError as error:
             raise StagingError(
-                f"this node cannot listen on {peer_group.address} for those that stage the same dataset: {error.strerror}; an unfinished "
+                f"this node cannot listen on {peer_group.address} for those that stage the same files: {error.strerror}; an unfinished "
                 "copy is kept; see this node's address (ip address) and its limit of open files (ulimit -n)"
             ) from error
         self._next_beat = self._last_beat = time.monotonic()
@@ -187,7 +187,7 @@ class Exchange:
         self.lost[index] = why
         self.changed = True
         if self.swarm.missing:
-            logger.warning("node %d of those that stage this dataset is given up: %s", index, why)
+            logger.warning("node %d of those that stage the same files is given up: %s", index, why)
 
     def connected(self) -> list[int]:
         """Those that can be asked."""

@@ -51,7 +51,7 @@ class Gather:
     def __init__(self, source: Source, part: Path, journal: Journal, exchange: Exchange, options: CopyOptions) -> None:
         self._journal, self._exchange, self._options = journal, exchange, options
         self._table, self._swarm = exchange.table, exchange.swarm
-        shards = source.manifest.shards
+        shards = source.file_set.files
         self._targets = OpenFiles[Target](lambda number: Target(part, shards[number], False), 256, lambda target: target.is_synced)
         self._sources = OpenFiles[SourceFile](lambda number: open_source(source, shards[number], self._direct), 8)
         self._read_back = ReadBack(part, shards, past_cache=True)
@@ -87,7 +87,7 @@ class Gather:
                 exchange.turn(TURN_S)
                 on_bytes(0)
             self._quota = Quota(exchange)
-            self._reader = VerifiedReader(self._source.root, self._rate, self._options.retries)
+            self._reader = VerifiedReader(self._source, self._rate, self._options.retries)
             self._share_rate()
             while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced:
                 self._read_more()

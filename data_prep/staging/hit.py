@@ -26,11 +26,11 @@ def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int])
     if not os.path.lexists(root):
         return None
     try:
-        manifest, digest = check_entry(root)
+        file_set = check_entry(root)
     except SlipwayError as error:
         _remove(cache, name, lock, error)
         return None
-    entry = Entry(cache=cache, root=root, manifest=manifest, digest=digest)
+    entry = Entry(cache=cache, root=root, file_set=file_set)
     try:
         return entry, check(entry)
     except DigestMismatch as error:

@@ -12,19 +12,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from base.foreign import digits
-
-NAME = "staging.journal"
+from data_prep.file_set import JOURNAL_NAME
 
 MAX_RUN = 1 << 22
 """Chunks of a line: of the default size, 16 TB."""
-Chunk = tuple[int, int]  # number of the shard in the manifest, number of the chunk in it
+Chunk = tuple[int, int]  # number of the file in its set, number of the chunk in it
 
 
 class Journal:
-    """Open for appending; `done` holds what earlier copies left, if it was a copy of the same dataset."""
+    """Open for appending; `done` holds what earlier copies left, if it was a copy of the same set."""
 
     def __init__(self, directory: Path, digest: str) -> None:
-        self._descriptor = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._descriptor = os.open(directory / JOURNAL_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         head = self._head = _line(f"journal of {digest}")
         self.done: set[Chunk] = set()
         end = len(head)

@@ -1,4 +1,4 @@
-"""How a dataset is to be staged."""
+"""How a dataset or a single file is to be staged."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ class StageOptions:
     `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`: how long a file that storage
     does not show yet is looked for; `check_s`: how long a dataset that is here already may be hashed, None: all of it;
     `group_staging`: the nodes that stage the same dataset at the same time, None for this one alone; the caller serves them afterwards;
-    `group`: see open_cache.
+    `group`: see open_cache; `single`: the source is one file, beside which the hashes of its chunks lie.
     """
 
     stall_s: float = 60.0
     patience_s: float = 60.0
     check_s: float | None = CHECK_S
     group: bool = False
+    single: bool = False
     group_staging: GroupStaging | None = None
     copy: CopyOptions = field(default_factory=CopyOptions)

@@ -12,8 +12,9 @@ from pathlib import Path
 from base.publish import publish_directory, remove_tree
 from data_prep.cache.holder import this_process
 from data_prep.cache.layout import Cache, part_of
-from data_prep.manifest import DATA_NAME, FILE_NAME, Shard
-from data_prep.staging import journal
+from data_prep.file_set import JOURNAL_NAME
+from data_prep.hashing import ChunkedFile
+from data_prep.manifest import FILE_NAME
 from data_prep.staging.files import BLOCK, allocate, open_file
 from data_prep.staging.journal import Chunk, Journal
 from data_prep.staging.readback import ReadBack
@@ -33,8 +34,8 @@ class Part:
         self.path = common if locked and _is_free(common) else own
         self.path.mkdir(exist_ok=True)
         self.path.chmod(0o2750 if cache.shared else 0o700)
-        self.journal = Journal(self.path, source.digest)
-        struck = [number for number, shard in enumerate(source.manifest.shards) if not self._is_whole(shard)]
+        self.journal = Journal(self.path, source.file_set.digest)
+        struck = [number for number, shard in enumerate(source.file_set.files) if not self._is_whole(shard)]
         self.journal.strike({chunk for chunk in self.journal.done if chunk[0] in struck})
 
     def close(self) -> None:
@@ -42,7 +43,7 @@ class Part:
 
     def trusted_bytes(self) -> int:
         """Bytes that need not be copied again."""
-        shards = self.source.manifest.shards
+        shards = self.source.file_set.files
         return sum(
             min(shards[number].chunk_bytes, shards[number].bytes - chunk * shards[number].chunk_bytes)
             for number, chunk in self.journal.done
@@ -51,17 +52,17 @@ class Part:
     def missing_bytes(self) -> int:
         """Bytes that the disk must still give; what is allocated already counts as given."""
         taken = 0
-        for shard in self.source.manifest.shards:
+        for shard in self.source.file_set.files:
             try:
-                taken += min((self.path / shard.name / DATA_NAME).lstat().st_blocks * 512, shard.bytes)
+                taken += min((self.path / shard.path).lstat().st_blocks * 512, shard.bytes)
             except FileNotFoundError:
                 continue
-        return self.source.manifest.bytes - taken + len(self.source.content) + len(self.source.manifest.shards) * 2 * BLOCK
+        return self.source.file_set.bytes - taken + len(self.source.file_set.content) + len(self.source.file_set.files) * 2 * BLOCK
 
     def allocate(self) -> None:
         """Create every file in its full size. Raises OSError without room."""
-        for shard in self.source.manifest.shards:
-            path = self.path / shard.name / DATA_NAME
+        for shard in self.source.file_set.files:
+            path = self.path / shard.path
             path.parent.mkdir(exist_ok=True)
             path.parent.chmod(self.path.stat().st_mode)
             if path.is_file():
@@ -77,7 +78,7 @@ class Part:
         given. Returns what was struck; `on_bytes(n)` as it goes. Raises OSError."""
         if not self.journal.done:
             return set()
-        with contextlib.closing(ReadBack(self.path, self.source.manifest.shards, past_cache=True)) as read_back:
+        with contextlib.closing(ReadBack(self.path, self.source.file_set.files, past_cache=True)) as read_back:
             wrong = set(read_back.wrong(sorted(self.journal.done), on_bytes=on_bytes))
         if wrong:
             logger.warning("%d chunks that an interrupted copy of %s left are not what they were: copied again", len(wrong), self.path)
@@ -89,22 +90,22 @@ class Part:
         (self.path / FILE_NAME).unlink(missing_ok=True)
         descriptor = os.open(self.path / FILE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(self.source.content)
-        for name in [FILE_NAME, *(f"{shard.name}/{DATA_NAME}" for shard in self.source.manifest.shards)]:
+            file.write(self.source.file_set.content)
+        for name in [FILE_NAME, *(shard.path for shard in self.source.file_set.files)]:
             (self.path / name).chmod(0o444)
         published = publish_directory(self.path, target)
         if published:
-            (target / journal.NAME).unlink(missing_ok=True)
+            (target / JOURNAL_NAME).unlink(missing_ok=True)
         return published
 
     def remove(self) -> None:
         """Give the room back: after an error of the node's disk nothing in it is trusted, and what was not synced is never synced again."""
         remove_tree(self.path)
 
-    def _is_whole(self, shard: Shard) -> bool:
+    def _is_whole(self, shard: ChunkedFile) -> bool:
         """The journal counts only inside a file of the right size."""
         try:
-            status = (self.path / shard.name / DATA_NAME).lstat()
+            status = (self.path / shard.path).lstat()
         except FileNotFoundError:
             return False
         return stat.S_ISREG(status.st_mode) and status.st_size == shard.bytes

@@ -1,4 +1,4 @@
-"""The nodes that stage the same dataset at the same time, as one of them is told: who it is, and then who the others are."""
+"""The nodes that stage the same files at the same time, as one of them is told: who it is, and then who the others are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_LINE: Final = 256 << 20
 @dataclass(frozen=True, kw_only=True)
 class PeerGroup:
     """Node `index` of `nodes`, which listens on `address`. `token`: what proves to the others that we are of this run. `orders`: the
-    descriptor on which whoever started us tells the others' addresses, and when all have the dataset. `say` tells it ours. A node from
+    descriptor on which whoever started us tells the others' addresses, and when all have the files. `say` tells it ours. A node from
     which nothing comes for `hang_s` is given up; one that brings nothing new for `late_s`, or several times as long as a chunk takes here,
     is called slow."""
 
@@ -69,7 +69,7 @@ class Orders:
         except BlockingIOError:
             return []
         if not data:
-            raise Cancelled("the program that asked for this dataset has gone; an unfinished copy is kept, the next one resumes it")
+            raise Cancelled("the program that asked for these files has gone; an unfinished copy is kept, the next one resumes it")
         if b"\n" not in data:
             self._rest += data
             if len(self._rest) > MOST_LINE:

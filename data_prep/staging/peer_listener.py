@@ -1,4 +1,4 @@
-"""How nodes that stage the same dataset find each other: one listens, the other connects, both prove that they know the token.
+"""How nodes that stage the same files find each other: one listens, the other connects, both prove that they know the token.
 
 Who has not done so after a few seconds is dismissed, and the oldest of them goes for the newest; who was turned away comes again.
 """

@@ -72,7 +72,7 @@ class Quota:
         for index in set().union(*bringers.values()):
             if now - self._exchange.news_at[index] > patience_s:
                 self.slow[index] = f"it brought nothing for {patience_s:.1f} s: its share was read by others"
-                logger.warning("node %d of those that stage this dataset is slow: %s", index, self.slow[index])
+                logger.warning("node %d of those that stage the same files is slow: %s", index, self.slow[index])
         free = [chunk for chunk in reversed(chunks) if bringers[chunk] <= self.slow.keys()]
         readers = [index for index in self._readers() if index not in self.slow or index == self._me]
         shared = free[readers.index(self._me) :: len(readers)]

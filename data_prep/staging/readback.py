@@ -19,7 +19,7 @@ from typing import Final
 import xxhash
 
 from base.errors import StagingError
-from data_prep.manifest import DATA_NAME, Shard
+from data_prep.hashing import ChunkedFile
 from data_prep.staging.files import BLOCK, aligned_buffer, open_file, read_into, supports_direct_read
 from data_prep.staging.journal import Chunk
 from data_prep.staging.open_files import OpenFiles
@@ -30,12 +30,12 @@ THREADS: Final = 4
 class ReadBack:
     """The shards' files in `root`, to be closed. Raises OSError where the disk cannot read."""
 
-    def __init__(self, root: Path, shards: Sequence[Shard], *, past_cache: bool) -> None:
+    def __init__(self, root: Path, shards: Sequence[ChunkedFile], *, past_cache: bool) -> None:
         self._shards, self._past_cache = shards, past_cache
         self._buffers = threading.local()
         blocks = all(shard.chunk_bytes % BLOCK == 0 for shard in shards)
-        direct = past_cache and bool(shards) and blocks and supports_direct_read(root / shards[0].name / DATA_NAME)
-        self._files = OpenFiles[_File](lambda number: _File(root / shards[number].name / DATA_NAME, direct), 64)
+        direct = past_cache and bool(shards) and blocks and supports_direct_read(root / shards[0].path)
+        self._files = OpenFiles[_File](lambda number: _File(root / shards[number].path, direct), 64)
 
     def wrong(self, chunks: Iterable[Chunk], until: float | None = None, on_bytes: Callable[[int], None] | None = None) -> list[Chunk]:
         """Those of `chunks` whose bytes are not the manifest's, by a few threads, in the order given. After `until` (time.monotonic) no
@@ -90,7 +90,7 @@ class _File:
         os.close(self._descriptor)
 
 
-def disk_lies(path: Path, shards: Sequence[Shard], wrong: Sequence[Chunk], tries: int) -> StagingError:
+def disk_lies(path: Path, shards: Sequence[ChunkedFile], wrong: Sequence[Chunk], tries: int) -> StagingError:
     """The error where a disk does not keep what it is given."""
     number, chunk = wrong[0]
     return StagingError(

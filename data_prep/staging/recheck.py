@@ -22,7 +22,7 @@ from base.seal import read_sealed, sealed_text
 from base.units import some
 from cluster.processes import boot_id
 from data_prep.cache.layout import Cache, mark_of
-from data_prep.manifest import DATA_NAME, Manifest
+from data_prep.file_set import FileSet
 from data_prep.staging.copy import DIRECT_FROM_BYTES
 from data_prep.staging.journal import Chunk
 from data_prep.staging.readback import ReadBack
@@ -36,12 +36,11 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A published dataset of a cache. `digest` is that of its manifest, compared with its name already."""
+    """A published directory of a cache; the digest of its manifest was compared with its name already."""
 
     cache: Cache
     root: Path
-    manifest: Manifest
-    digest: str
+    file_set: FileSet
 
 
 def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callable[[int], None]) -> int:
@@ -56,7 +55,7 @@ def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callab
     if mark.get("boot_id") == boot_id() and mark["begun_ns"] >= asked_ns and mark["shards"] == statuses:
         return 0
     known = mark.get("shards", {})
-    shards = entry.manifest.shards
+    shards = entry.file_set.files
     moved = {number for number, shard in enumerate(shards) if known.get(shard.name) != statuses[shard.name]}
     chunks = [(number, chunk) for number, shard in enumerate(shards) for chunk in range(len(shard.chunks))]
     first = mark["next"] % len(chunks) if mark and chunks else 0
@@ -68,7 +67,7 @@ def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callab
         on_bytes(num_bytes)
 
     must = [chunk for chunk in chunks if chunk[0] in moved]
-    past_cache = entry.manifest.bytes >= DIRECT_FROM_BYTES  # a smaller one is read from memory afterwards: what was right stays there
+    past_cache = entry.file_set.bytes >= DIRECT_FROM_BYTES  # a smaller one is read from memory afterwards: what was right stays there
     try:
         with contextlib.closing(ReadBack(entry.root, shards, past_cache=past_cache)) as read_back:
             wrong = read_back.wrong(must, on_bytes=count)
@@ -90,8 +89,8 @@ def note_checked(entry: Entry) -> None:
 
 def _statuses(entry: Entry) -> dict[str, list[int]]:
     found = {}
-    for shard in entry.manifest.shards:
-        status = (entry.root / shard.name / DATA_NAME).lstat()
+    for shard in entry.file_set.files:
+        status = (entry.root / shard.path).lstat()
         found[shard.name] = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
     return found
 
@@ -105,13 +104,13 @@ def _read_mark(entry: Entry) -> dict[str, Any]:
         mark = read_sealed(path)
     except (OSError, RecordError):
         return {}
-    ours = isinstance(mark, dict) and mark.get("schema") == SCHEMA and mark.get("digest") == entry.digest and "seal" in mark
+    ours = isinstance(mark, dict) and mark.get("schema") == SCHEMA and mark.get("digest") == entry.file_set.digest and "seal" in mark
     return mark if ours else {}
 
 
 def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
     """Without it the next use hashes all: no reason to fail."""
-    mark = {"schema": SCHEMA, "digest": entry.digest, "boot_id": boot_id(), **content}
+    mark = {"schema": SCHEMA, "digest": entry.file_set.digest, "boot_id": boot_id(), **content}
     try:
         publish(mark_of(entry.cache, entry.root.name), sealed_text(mark), 0o600)
     except OSError as error:
@@ -119,5 +118,5 @@ def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
 
 
 def _problem(entry: Entry, wrong: list[Chunk]) -> str:
-    shards = entry.manifest.shards
+    shards = entry.file_set.files
     return f"{some([f'chunk {chunk} of {shards[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"

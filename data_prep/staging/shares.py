@@ -1,4 +1,4 @@
-"""Which share of a dataset each node reads from storage: computed from what all nodes were told, so that each of them gets the same
+"""Which share of the chunks each node reads from storage: computed from what all nodes were told, so that each of them gets the same
 answer."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dataset on network storage: a manifest that is what the directory's name promises, and files that are read with some patience.
+"""What is copied from network storage: a dataset or a single file, whose manifest says what every chunk of it is; read with some patience.
 
 Attribute caches show new files late, and handles go stale when a server fails over: what is missing is looked for again for a while, a
 failed read is tried once more with a fresh handle.
@@ -11,36 +11,59 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from base.errors import DigestMismatch, StagingError, StorageError
 from data_prep.cache.layout import dataset_name
-from data_prep.manifest import FILE_NAME, MAX_BYTES, Manifest, digest_of, parse_manifest
+from data_prep.file_set import FileSet, chunks_path, parse_file_set
+from data_prep.manifest import FILE_NAME, MAX_BYTES
 from data_prep.staging.files import open_file, read_into
 
 _AGAIN = (errno.ESTALE, errno.EIO, errno.EREMOTEIO, errno.ETIMEDOUT)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Source:
-    """A dataset to copy from: its manifest as bytes, digest and value."""
+    """Files below `root`. `name`: of their directory in a cache; `advice`: what people are told to do where a file is damaged."""
 
-    def __init__(self, root: Path, patience_s: float) -> None:
-        """Read and check the manifest. Raises StagingError when there is none, DigestMismatch when it is not the one of the name."""
-        self.root = root
-        self.name = dataset_name(root)
-        self.patience_s = patience_s
-        path = root / FILE_NAME
-        with contextlib.closing(SourceFile(path, direct=False, patience_s=patience_s)) as file:
-            if file.bytes > MAX_BYTES:
-                raise DigestMismatch(f"{path} has {file.bytes} bytes: this is not a manifest")
-            self.content = file.read_all()
-        self.digest = digest_of(self.content)
-        if not self.name.endswith(f"-{self.digest[:12]}"):
-            raise DigestMismatch(
-                f"{path} has the digest {self.digest[:12]}, the directory's name promises {self.name[-12:]}: it was changed after it was "
-                "published; remove that directory and build the dataset again"
-            )
-        self.manifest: Manifest = parse_manifest(self.content, str(path))
+    root: Path
+    name: str
+    file_set: FileSet
+    patience_s: float
+    advice: str
+
+
+def open_dataset(root: Path, patience_s: float) -> Source:
+    """The dataset in the directory `root`. Raises StagingError where it has no manifest, DigestMismatch for one that is not that of the
+    directory's name."""
+    name, path = dataset_name(root), root / FILE_NAME
+    file_set = _read_file_set(path, patience_s)
+    if not name.endswith(f"-{file_set.digest[:12]}"):
+        raise DigestMismatch(
+            f"{path} has the digest {file_set.digest[:12]}, the directory's name promises {name[-12:]}: it was changed after it was "
+            "published; remove that directory and build the dataset again"
+        )
+    advice = f"`slipway dataset verify {root}` lists all that is wrong, then build the dataset again"
+    return Source(root=root, name=name, file_set=file_set, patience_s=patience_s, advice=advice)
+
+
+def open_single(file: Path, patience_s: float) -> Source:
+    """The file `file`, beside which the hashes of its chunks lie. Raises StagingError where they do not."""
+    path = chunks_path(file)
+    file_set = _read_file_set(path, patience_s)
+    if [member.path for member in file_set.files] != [file.name]:
+        raise DigestMismatch(f"{path} speaks of {file_set.files[0].name!r}, asked was {file.name!r}; remove both, and make the file again")
+    name = dataset_name(Path(f"{file.name}-{file_set.digest[:12]}"))
+    advice = f"it was cut or changed on storage; remove it and {path.name}, and make it again"
+    return Source(root=file.parent, name=name, file_set=file_set, patience_s=patience_s, advice=advice)
+
+
+def _read_file_set(path: Path, patience_s: float) -> FileSet:
+    with contextlib.closing(SourceFile(path, direct=False, patience_s=patience_s)) as file:
+        if file.bytes > MAX_BYTES:
+            raise DigestMismatch(f"{path} has {file.bytes} bytes: this is not a manifest")
+        return parse_file_set(file.read_all(), str(path))
 
 
 class SourceFile:
@@ -92,9 +115,7 @@ class SourceFile:
                 return function()
             except FileNotFoundError as error:
                 if time.monotonic() >= until:
-                    raise StagingError(
-                        f"{self.path} does not exist (looked for {patience_s:g} s): is the dataset built and published?"
-                    ) from error
+                    raise StagingError(f"{self.path} does not exist (looked for {patience_s:g} s): was it made and published?") from error
             except OSError as error:
                 if error.errno not in _AGAIN or time.monotonic() >= until:
                     raise StorageError(f"{self.path} cannot be opened: {error.strerror}") from error

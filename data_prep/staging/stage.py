@@ -1,4 +1,4 @@
-"""Stage a dataset: a hit, or a copy that nobody else on this node makes at the same time."""
+"""Stage a dataset or a single file: a hit, or a copy that nobody else on this node makes at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from data_prep.cache.stored import touch_used
 from data_prep.staging.hit import find_hit
 from data_prep.staging.options import Progress, StageOptions
 from data_prep.staging.recheck import Entry, recheck
-from data_prep.staging.source import Source
+from data_prep.staging.source import open_dataset, open_single
 from data_prep.staging.stager import Copied, Stager
 from data_prep.staging.together import GroupStaging
 
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class StagedDataset:
-    """A whole, checked dataset on this node. `copied_bytes` came now: `storage_bytes` were read from storage and `peer_bytes` sent by other
-    nodes (a chunk that came twice counts twice there). `resumed_bytes` are from an interrupted copy; `lost_peers` says which nodes were
-    given up or too slow, and why; `checked_bytes` were read from this node's disk and hashed, before this use or, of a copy, after they
-    were written; `lease` is the id to release, None without a holder."""
+    """A whole, checked dataset, or a single file in the directory `root`, on this node. `copied_bytes` came now: `storage_bytes` were read
+    from storage and `peer_bytes` sent by other nodes (a chunk that came twice counts twice there). `resumed_bytes` are from an interrupted
+    copy; `lost_peers` says which nodes were given up or too slow, and why; `checked_bytes` were read from this node's disk and hashed,
+    before this use or, of a copy, after they were written; `lease` is the id to release, None without a holder."""
 
     root: Path
     digest: str
@@ -47,7 +47,7 @@ class StagedDataset:
 
 
 def stage(
-    source_dir: Path,
+    source: Path,
     cache_dir: Path,
     *,
     holder: Mapping[str, Any] | None = None,
@@ -55,14 +55,15 @@ def stage(
     progress: Progress | None = None,
     options: StageOptions | None = None,
 ) -> StagedDataset:
-    """Bring the dataset `source_dir`, `<name>-<digest12>`, into the cache and protect it for `holder` (see this_process; None: no lease).
+    """Bring the dataset `source`, `<name>-<digest12>`, into the cache and protect it for `holder` (see this_process; None: no lease).
 
     A kill at any moment leaves a whole dataset or a copy that the next call resumes. Raises NotEnoughSpace before the first byte,
     DigestMismatch when storage holds other bytes than the manifest promises, StorageError when it cannot be read, StagingError otherwise.
     """
     started = time.monotonic()
     options = options or StageOptions()
-    name = dataset_name(source_dir)
+    file = open_single(source, options.patience_s) if options.single else None
+    name = dataset_name(source) if file is None else file.name
     cache = open_cache(cache_dir, group=options.group)
     show = progress or _silent
     with usable(cache.root), Lock(cache.locks / f"{name}.lock", "stage", cache.file_mode) as lock:
@@ -73,7 +74,7 @@ def stage(
         if lock.held:
             sweep(cache, name)
         if found is None:
-            found = Stager(cache, Source(source_dir, options.patience_s), lock, max_bytes, options, show).run()
+            found = Stager(cache, file or open_dataset(source, options.patience_s), lock, max_bytes, options, show).run()
         touch_used(cache, name, found.bytes)
         lease = write_lease(cache, name, holder) if holder is not None else None
     show(found.bytes, found.bytes)
@@ -92,12 +93,12 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
         def on_bytes(num_bytes: int) -> None:
             nonlocal checked
             checked += num_bytes
-            lock.beat(checked, entry.manifest.bytes)
-            show(checked, entry.manifest.bytes)
+            lock.beat(checked, entry.file_set.bytes)
+            show(checked, entry.file_set.bytes)
 
         if group_staging is None:
             return recheck(entry, options.check_s, asked_ns, on_bytes)
-        group_staging.open(entry.root, entry.manifest, entry.digest, None).announce()  # the others check what they get themselves
+        group_staging.open(entry.root, entry.file_set, None).announce()  # the others check what they get themselves
         return group_staging.during(lambda: recheck(entry, options.check_s, asked_ns, on_bytes))
 
     hit = find_hit(cache, name, lock, check)
@@ -105,7 +106,7 @@ def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progr
         if group_staging is not None:
             group_staging.leave()
         return None
-    return Copied(digest=hit[0].digest, bytes=hit[0].manifest.bytes, checked_bytes=hit[1], hit=True)
+    return Copied(digest=hit[0].file_set.digest, bytes=hit[0].file_set.bytes, checked_bytes=hit[1], hit=True)
 
 
 def _wait(other: Mapping[str, Any], show: Progress, group_staging: GroupStaging | None) -> None:

@@ -1,4 +1,4 @@
-"""One copy of a dataset into the cache, from the look for room to the rename, alone or together with other nodes."""
+"""One copy of a set of files into the cache, from the look for room to the rename, alone or together with other nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Copied:
 
 
 class _Overtaken(Exception):
-    """Somebody else, who read around us while we were frozen, has published the dataset."""
+    """Somebody else, who read around us while we were frozen, has published the same."""
 
 
 class Stager:
@@ -55,7 +55,7 @@ class Stager:
         self.came = Gathered(storage_bytes=0, peer_bytes=0)
 
     def run(self) -> Copied:
-        if any(shard.chunk_bytes > MAX_CHUNK_BYTES for shard in self.source.manifest.shards):
+        if any(shard.chunk_bytes > MAX_CHUNK_BYTES for shard in self.source.file_set.files):
             raise StagingError(f"{self.source.root}: chunks of more than {MAX_CHUNK_BYTES} bytes: this is not a manifest of ours")
         try:
             part = Part(self.cache, self.source, self.lock.held)
@@ -77,8 +77,8 @@ class Stager:
         finally:
             part.close()
         return Copied(
-            digest=self.source.digest,
-            bytes=self.source.manifest.bytes,
+            digest=self.source.file_set.digest,
+            bytes=self.source.file_set.bytes,
             copied_bytes=self.done - self.resumed,
             storage_bytes=came.storage_bytes,
             peer_bytes=came.peer_bytes,
@@ -95,8 +95,8 @@ class Stager:
 
     def _together(self, part: Part, group_staging: GroupStaging) -> Gathered:
         """The missing chunks, from storage or from the others, who are served from the first moment on, whatever the disk has to do."""
-        table = ChunkTable(self.source.manifest.shards)
-        exchange = group_staging.open(part.path, self.source.manifest, self.source.digest, table.marks(part.journal.done))
+        table = ChunkTable(self.source.file_set.files)
+        exchange = group_staging.open(part.path, self.source.file_set, table.marks(part.journal.done))
         exchange.announce()
         for chunk in group_staging.during(lambda: self._prepare(part)):
             exchange.swarm.drop(table.number(chunk))
@@ -118,12 +118,12 @@ class Stager:
 
     def _publish(self, part: Part) -> None:
         if part.publish(self.target):
-            note_checked(Entry(cache=self.cache, root=self.target, manifest=self.source.manifest, digest=self.source.digest))
+            note_checked(Entry(cache=self.cache, root=self.target, file_set=self.source.file_set))
 
     def _reserve(self, part: Part) -> None:
         """Make room and take it at once, one stager of this node at a time: what is allocated is nobody else's."""
         need = Need(
-            name=self.source.name, bytes=part.missing_bytes(), inodes=2 * len(self.source.manifest.shards) + 8, max_bytes=self.max_bytes
+            name=self.source.name, bytes=part.missing_bytes(), inodes=2 * len(self.source.file_set.files) + 8, max_bytes=self.max_bytes
         )
         with Lock(self.cache.locks / "space.lock", "space", self.cache.file_mode) as lock:
             lock.acquire(self.options.stall_s)
@@ -142,16 +142,16 @@ class Stager:
 
     def _advance(self, num_bytes: int) -> None:
         self.done += num_bytes
-        self.lock.beat(self.done, self.source.manifest.bytes)
+        self.lock.beat(self.done, self.source.file_set.bytes)
         try:
-            self.progress(self.done, self.source.manifest.bytes)
+            self.progress(self.done, self.source.file_set.bytes)
         except OSError as error:  # not one of the cache's disk
             raise Cancelled(f"progress cannot be shown any more: {error.strerror}; the unfinished copy is kept") from error
         if self.target.exists():
             raise _Overtaken
 
     def _disk_failed(self, error: OSError) -> SlipwayError:
-        need = Need(name=self.source.name, bytes=self.source.manifest.bytes, inodes=0, max_bytes=self.max_bytes)
+        need = Need(name=self.source.name, bytes=self.source.file_set.bytes, inodes=0, max_bytes=self.max_bytes)
         if error.errno in _FULL:
             return not_enough(self.cache, need, f"the disk became full while copying ({error.strerror})")
         return StagingError(

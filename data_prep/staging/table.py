@@ -1,4 +1,4 @@
-"""The chunks of a dataset in one row: shard after shard, numbered from 0. Nodes that pass chunks on speak of these numbers."""
+"""The chunks of a set of files in one row: file after file, numbered from 0. Nodes that pass chunks on speak of these numbers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from data_prep.manifest import Shard
+from data_prep.hashing import ChunkedFile
 from data_prep.staging.journal import Chunk
 
 
 class ChunkTable:
     """Pure: where each chunk lies, how long it is, what it must hash to."""
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
+    def __init__(self, shards: Sequence[ChunkedFile]) -> None:
         self.shards = shards
         self._starts = [0, *accumulate(len(shard.chunks) for shard in shards)]
         self.num_chunks = self._starts[-1]

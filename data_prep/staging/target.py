@@ -7,15 +7,15 @@ import os
 import threading
 from pathlib import Path
 
-from data_prep.manifest import DATA_NAME, Shard
+from data_prep.hashing import ChunkedFile
 from data_prep.staging.files import BLOCK, open_file, write_from
 
 
 class Target:
     """Several threads write, one syncs."""
 
-    def __init__(self, part: Path, shard: Shard, direct: bool) -> None:
-        path = part / shard.name / DATA_NAME
+    def __init__(self, part: Path, shard: ChunkedFile, direct: bool) -> None:
+        path = part / shard.path
         self._file = open_file(path, os.O_RDWR, direct)
         self._tail = open_file(path, os.O_RDWR, False) if direct and shard.bytes % BLOCK else self._file
         self._lock = threading.Lock()

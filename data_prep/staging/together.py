@@ -1,4 +1,4 @@
-"""Staging together with other nodes, from the message `listening` to the moment when all have the dataset; a node serves others after its
+"""Staging together with other nodes, from the message `listening` to the moment when all have the files; a node serves others after its
 own copy is complete."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from data_prep.manifest import DATA_NAME, Manifest
+from data_prep.file_set import FileSet
 from data_prep.staging.copy import DIRECT_FROM_BYTES
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.peer_group import PeerGroup
@@ -26,7 +26,7 @@ class GroupStaging:
         self.peer_group = peer_group
         self.exchange: Exchange | None = None
         self._directory: int | None = None
-        self._manifest: Manifest | None = None
+        self._file_set: FileSet | None = None
         self._is_copy = False
         self._has_waited = False
         self.has_left = False
@@ -43,18 +43,18 @@ class GroupStaging:
             os.close(self._directory)
 
     def waits(self) -> None:
-        """Somebody else on this node stages the same dataset: the others shall not wait for us."""
+        """Somebody else on this node stages the same files: the others shall not wait for us."""
         if not self._has_waited:
             self._has_waited = True
             self.peer_group.say({"waiting": True})
 
-    def open(self, root: Path, manifest: Manifest, digest: str, have: bytearray | None) -> Exchange:
+    def open(self, root: Path, file_set: FileSet, have: bytearray | None) -> Exchange:
         """Join with the chunks `have` of the files in `root`, which may be renamed later; None: all of a whole dataset."""
-        table = ChunkTable(manifest.shards)
-        self._manifest, self._is_copy = manifest, have is not None
+        table = ChunkTable(file_set.files)
+        self._file_set, self._is_copy = file_set, have is not None
         self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         marks = bytearray(b"\1") * table.num_chunks if have is None else have
-        self.exchange = Exchange(self.peer_group, digest, table, marks, self._open_shard)
+        self.exchange = Exchange(self.peer_group, file_set.digest, table, marks, self._open_shard)
         return self.exchange
 
     def leave(self) -> None:
@@ -81,15 +81,15 @@ class GroupStaging:
             self.exchange.serve()
 
     def _open_shard(self, number: int) -> int:
-        assert self._manifest is not None
-        path = f"{self._manifest.shards[number].name}/{DATA_NAME}"
+        assert self._file_set is not None
+        path = self._file_set.files[number].path
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._directory)
 
     def _forget_pages(self) -> None:
         """A large copy leaves the page cache as one past it would: the first epoch shall not depend on how many nodes staged."""
-        if self._manifest is None or not self._is_copy or self._manifest.bytes < DIRECT_FROM_BYTES:
+        if self._file_set is None or not self._is_copy or self._file_set.bytes < DIRECT_FROM_BYTES:
             return
-        for number in range(len(self._manifest.shards)):
+        for number in range(len(self._file_set.files)):
             try:
                 descriptor = self._open_shard(number)
             except OSError:

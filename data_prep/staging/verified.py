@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import xxhash
 
 from base.errors import DigestMismatch
-from data_prep.manifest import DATA_NAME, Shard
+from data_prep.hashing import ChunkedFile
 from data_prep.staging.rate import Rate
 from data_prep.staging.source import Source, SourceFile
 
 
-def open_source(source: Source, shard: Shard, direct: bool) -> SourceFile:
-    """The shard's file on storage. Raises DigestMismatch when its size is not the manifest's."""
-    file = SourceFile(source.root / shard.name / DATA_NAME, direct=direct, patience_s=source.patience_s)
+def open_source(source: Source, shard: ChunkedFile, direct: bool) -> SourceFile:
+    """The file on storage. Raises DigestMismatch when its size is not the manifest's."""
+    file = SourceFile(source.root / shard.path, direct=direct, patience_s=source.patience_s)
     if file.bytes == shard.bytes:
         return file
     file.close()
-    raise DigestMismatch(
-        f"{file.path} has {file.bytes} bytes, its manifest says {shard.bytes}: build the dataset again "
-        f"(slipway dataset verify {source.root} lists all that is wrong)"
-    )
+    raise DigestMismatch(f"{file.path} has {file.bytes} bytes, its manifest says {shard.bytes}; {source.advice}")
 
 
 class VerifiedReader:
     """Reads chunks, no faster than `rate`, each again up to `retries` times while its hash is wrong."""
 
-    def __init__(self, root: Path, rate: Rate, retries: int) -> None:
-        self._root, self._rate, self._retries = root, rate, retries
+    def __init__(self, source: Source, rate: Rate, retries: int) -> None:
+        self._source, self._rate, self._retries = source, rate, retries
 
-    def read(self, file: SourceFile, shard: Shard, chunk: int, buffer: memoryview) -> memoryview:
+    def read(self, file: SourceFile, shard: ChunkedFile, chunk: int, buffer: memoryview) -> memoryview:
         """The chunk's bytes, in `buffer`. Raises DigestMismatch, StorageError."""
         offset = chunk * shard.chunk_bytes
         num_bytes = min(shard.chunk_bytes, shard.bytes - offset)
@@ -44,5 +39,5 @@ class VerifiedReader:
         raise DigestMismatch(
             f"{file.path}: chunk {chunk} of {len(shard.chunks)} (from byte {offset} on) has the hash {found}, "
             f"the manifest says {shard.chunks[chunk]}, also after {self._retries} more reads: the file on storage is "
-            f"damaged; `slipway dataset verify {self._root}` lists all that is wrong, then build the dataset again"
+            f"damaged; {self._source.advice}"
         )

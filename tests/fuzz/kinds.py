@@ -38,11 +38,13 @@ from data_prep.cache.entries import ls
 from data_prep.cache.layout import open_cache
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
+from data_prep.file_set import SCHEMA, parse_file_set
 from data_prep.manifest import parse_manifest, to_bytes
 from data_prep.push import pending
 from data_prep.push.delivered import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.journal import Journal
+from data_prep.staging.table import ChunkTable
 from tests.build.corpus import class_folders
 from tests.fuzz.running import Kind
 from tests.report.builder import make_cell, make_record
@@ -237,6 +239,13 @@ def _manifest_value() -> dict[str, Any]:
 
 def _read_manifest(content: bytes, _directory: Path) -> None:
     to_bytes(parse_manifest(content, "manifest.json"))
+
+
+SINGLE: Final = {"schema": SCHEMA, "name": "a.tar.zst", "bytes": 9000, "chunk_bytes": 8192, "chunks": ["1" * 32, "2" * 32]}
+
+
+def _read_single(content: bytes, _directory: Path) -> None:
+    ChunkTable(parse_file_set(content, "a.tar.zst.chunks.json").files).span(0)
 
 
 def _open_dataset(content: bytes, directory: Path) -> None:
@@ -626,6 +635,7 @@ KINDS: Final[dict[str, Kind]] = {
     "list of samples": Kind("lines", _list_sample, _read_list, "00000.jsonl"),
     "dataset.json": Kind("json", _sample(_json(BUILT)), _read_dataset_file, "dataset.json"),
     "manifest": Kind("json", _sample(_json(_manifest_value())), _read_manifest, "manifest.json"),
+    "chunks of a file": Kind("json", _sample(_json(SINGLE)), _read_single, "a.tar.zst.chunks.json"),
     "manifest, by the reader": Kind("json", _sample(_json(_manifest_value())), _open_dataset, "manifest.json", (DatasetChanged,)),
     "framework.yaml": Kind("yaml", _sample((FAKE / "framework.yaml").read_bytes()), _read_framework, "framework"),
     "image manifest": Kind("json", _sample(_json(ARCHIVED)), _read_image_manifest, "222222222222.tar.zst"),

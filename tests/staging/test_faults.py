@@ -21,10 +21,11 @@ import xxhash
 
 from base.errors import DigestMismatch, NotEnoughSpace
 from data_prep.cache import ls, this_process
+from data_prep.file_set import JOURNAL_NAME as NAME
 from data_prep.manifest import read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.journal import NAME, parse_line
+from data_prep.staging.journal import parse_line
 from tests.reader.small import random_dataset
 from tests.staging.disks import exit_code, ext4, in_child, tmpfs
 from tests.staging.test_stage import Stopped, stop_after

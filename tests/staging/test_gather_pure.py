@@ -18,7 +18,6 @@ import pytest
 
 from base.errors import StagingError
 from data_prep.cache.layout import open_cache, part_of
-from data_prep.manifest import DATA_NAME
 from data_prep.staging import stage
 from data_prep.staging.__main__ import may_open_many
 from data_prep.staging.connection import Connection
@@ -28,7 +27,7 @@ from data_prep.staging.gather import Gather
 from data_prep.staging.part import Part
 from data_prep.staging.peer_group import HANG_S, Others, PeerGroup
 from data_prep.staging.quota import Quota
-from data_prep.staging.source import Source
+from data_prep.staging.source import open_dataset
 from data_prep.staging.table import ChunkTable
 from data_prep.staging.together import GroupStaging
 from tests.reader.small import random_dataset
@@ -51,12 +50,12 @@ class Rig:
     """`jobs` are what the copy's threads would do, and what is to follow."""
 
     def __init__(self, root: Path, us: PeerGroup) -> None:
-        self.source = Source(random_dataset(root / "storage", [3 * CHUNK], chunk_bytes=CHUNK), 0)
+        self.source = open_dataset(random_dataset(root / "storage", [3 * CHUNK], chunk_bytes=CHUNK), 0)
         self.part = Part(open_cache(root / "cache"), self.source, True)
         self.part.allocate()
-        table = ChunkTable(self.source.manifest.shards)
+        table = ChunkTable(self.source.file_set.files)
         self.exchange = Exchange(
-            us, self.source.digest, table, bytearray(table.num_chunks), lambda _shard: os.open(os.devnull, os.O_RDONLY)
+            us, self.source.file_set.digest, table, bytearray(table.num_chunks), lambda _shard: os.open(os.devnull, os.O_RDONLY)
         )
         self.gather = Gather(self.source, self.part.path, self.part.journal, self.exchange, CopyOptions(direct=False))
         self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
@@ -74,8 +73,8 @@ class Rig:
     def sends(self, peer: int, chunk: int, content: bytes | None = None) -> None:
         """A node sends the chunk."""
         buffer = self.gather.buffer(chunk)
-        (shard,) = self.source.manifest.shards
-        whole = (self.source.root / shard.name / DATA_NAME).read_bytes()
+        (shard,) = self.source.file_set.files
+        whole = (self.source.root / shard.path).read_bytes()
         buffer[:] = content or whole[chunk * CHUNK : (chunk + 1) * CHUNK]
         self.gather.took(peer, chunk, buffer)
 

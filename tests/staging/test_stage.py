@@ -12,7 +12,7 @@ import pytest
 from base.errors import DigestMismatch, NotEnoughSpace, StagingError
 from base.seal import publish_sealed, read_sealed
 from data_prep.cache import ls, open_cache, release, this_process
-from data_prep.manifest import manifest_digest, read_manifest
+from data_prep.cache.stored import check_entry
 from data_prep.staging import StagedDataset, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.recheck import Entry, recheck
@@ -263,7 +263,7 @@ def test_too_little_room_is_said_before_anything_goes(tmp_path: Path) -> None:
         stage(large, cache, max_bytes=120_000, options=QUICK)
     message = str(caught.value)
     for part in (
-        "dataset large-",
+        f"{large.name} does not fit",
         "it takes",
         "free on that disk",
         "cache.max_bytes is 120.0 kB",
@@ -378,4 +378,4 @@ def test_what_another_of_ours_hashed_while_we_waited_counts(tmp_path: Path) -> N
 
 def entry_of(cache: Path, name: str) -> Entry:
     root = cache / "datasets" / name
-    return Entry(cache=open_cache(cache), root=root, manifest=read_manifest(root), digest=manifest_digest(root))
+    return Entry(cache=open_cache(cache), root=root, file_set=check_entry(root))

@@ -1,0 +1,60 @@
+"""What is copied, passed on and kept: a set of files with the hashes of their chunks. A dataset is one; so is a single file beside which
+`<file>.chunks.json` lies: {"schema", "name", "bytes", "chunk_bytes", "chunks"}."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
+
+from base.errors import DatasetError
+from base.jsonfile import parse_json
+from base.names import is_name
+from base.typed import read_as
+from data_prep.hashing import ChunkedFile, require
+from data_prep.manifest import FILE_NAME, digest_of, manifest_of
+
+SCHEMA: Final = "slipway.chunks/1"
+JOURNAL_NAME: Final = "staging.journal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSet:
+    """`content` are the bytes of its manifest, `digest` is their hash."""
+
+    kind: Literal["dataset", "file"]
+    content: bytes
+    digest: str
+    files: Sequence[ChunkedFile]
+
+    @cached_property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SingleFile(ChunkedFile):
+    """The content of `<file>.chunks.json`."""
+
+    schema: str
+
+    def __post_init__(self) -> None:
+        require(is_name(self.name) and self.name not in (FILE_NAME, JOURNAL_NAME), f"{self.name!r} cannot be the name of the file")
+        super().__post_init__()
+
+
+def chunks_path(file: Path) -> Path:
+    """Where the hashes of a single file lie."""
+    return file.with_name(f"{file.name}.chunks.json")
+
+
+def parse_file_set(content: bytes, where: str) -> FileSet:
+    """From the bytes of a manifest or of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
+    plain = parse_json(content, where, DatasetError)
+    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+        return FileSet(kind="dataset", content=content, digest=digest_of(content), files=manifest_of(plain, where).shards)
+    file = read_as(_SingleFile, plain, f"{where} is not a list of a file's chunks", DatasetError)
+    return FileSet(kind="file", content=content, digest=digest_of(content), files=(file,))

@@ -1,0 +1,106 @@
+"""A single file beside which the hashes of its chunks lie is moved as a dataset is: read once, passed on, checked, resumed."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import DatasetError, DigestMismatch, StagingError
+from data_prep.cache import ls, this_process
+from data_prep.file_set import SCHEMA, chunks_path
+from data_prep.hashing import hash_file
+from data_prep.staging import StagedDataset, StageOptions, stage
+from data_prep.staging.copy import CopyOptions
+from tests.staging.crew import crew
+from tests.staging.test_stage import QUICK, Stopped, stop_after
+
+CHUNK = 65536
+SINGLE = replace(QUICK, single=True)
+NAME = "0123456789ab.tar.zst"
+
+
+def described(path: Path) -> dict[str, Any]:
+    found = hash_file(path, CHUNK)
+    return {"schema": SCHEMA, "name": path.name, "bytes": found.bytes, "chunk_bytes": CHUNK, "chunks": found.chunks}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "images" / NAME
+    path.parent.mkdir()
+    path.write_bytes(random.Random(7).randbytes(40 * CHUNK + 5))
+    chunks_path(path).write_text(json.dumps(described(path)))
+    return path
+
+
+def staged(file: Path, cache: Path, options: StageOptions = SINGLE) -> StagedDataset:
+    return stage(file, cache, options=options)
+
+
+def test_it_is_copied_once_listed_and_found_again(tmp_path: Path, file: Path) -> None:
+    first = stage(file, tmp_path / "cache", options=SINGLE, holder=this_process("run"))
+    assert (first.root / NAME).read_bytes() == file.read_bytes()
+    assert first.storage_bytes == file.stat().st_size
+    assert first.root.name.startswith(f"{NAME}-")
+    (row,) = ls(tmp_path / "cache")
+    assert (row.name, row.kind, row.bytes, row.damaged, len(row.leases)) == (first.root.name, "file", file.stat().st_size, None, 1)
+    assert staged(file, tmp_path / "cache").hit
+
+
+def test_several_nodes_read_it_once_from_storage(tmp_path: Path, file: Path) -> None:
+    caches = [tmp_path / f"cache{index}" for index in range(4)]
+    with crew(file, caches, "--single") as stagers:
+        stagers.meet()
+        results = stagers.finish()
+    size = file.stat().st_size
+    assert sum(result["storage_bytes"] for result in results) == size
+    assert sum(result["peer_bytes"] for result in results) == 3 * size
+    assert {(Path(result["root"]) / NAME).read_bytes() == file.read_bytes() for result in results} == {True}
+
+
+def test_an_interrupted_copy_is_resumed(tmp_path: Path, file: Path) -> None:
+    options = replace(SINGLE, copy=CopyOptions(sync_bytes=CHUNK, threads=1))
+    with pytest.raises(Stopped):
+        stage(file, tmp_path / "cache", progress=stop_after(20 * CHUNK), options=options)
+    again = staged(file, tmp_path / "cache")
+    assert again.resumed_bytes > 0
+    assert again.resumed_bytes + again.copied_bytes == file.stat().st_size
+    assert (again.root / NAME).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_a_damaged_file_is_named_and_what_to_do(tmp_path: Path, file: Path, damage: str) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] if damage == "cut" else b"\0" + content[1:])
+    with pytest.raises(DigestMismatch, match=rf"{NAME}.*was cut or changed on storage; remove it and {NAME}.chunks.json"):
+        staged(file, tmp_path / "cache")
+    assert not [row for row in ls(tmp_path / "cache") if row.kind == "file"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"name": "../other"}, DatasetError),
+        ({"name": "manifest.json"}, DatasetError),
+        ({"name": "other.tar.zst"}, DigestMismatch),
+        ({"chunks": []}, DatasetError),
+        ({"chunks": ["x"] * 41}, DatasetError),
+        ({"bytes": 0}, DatasetError),
+        ({"schema": "slipway.chunks/2"}, DatasetError),
+    ],
+)
+def test_a_list_of_chunks_that_is_none_is_refused(tmp_path: Path, file: Path, change: dict[str, Any], error: type[Exception]) -> None:
+    chunks_path(file).write_text(json.dumps(described(file) | change))
+    with pytest.raises(error, match="chunks.json"):
+        staged(file, tmp_path / "cache")
+
+
+def test_without_its_list_it_is_not_there(tmp_path: Path, file: Path) -> None:
+    chunks_path(file).unlink()
+    with pytest.raises(StagingError, match=r"chunks.json does not exist .* was it made and published\?"):
+        staged(file, tmp_path / "cache")
