@@ -35,6 +35,8 @@ class Check:
 
     words: str
     holds: Callable[[Any], bool]
+    least: float | None = None
+    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,12 @@ class Like:
 
 def between(least: int, most: int) -> Check:
     """For numbers."""
-    return Check(f"a number from {least} to {most}", lambda value: bool(least <= value <= most))
+    return Check(f"a number from {least} to {most}", lambda value: bool(least <= value <= most), least, most)
 
 
 def at_least(least: int) -> Check:
     """For numbers."""
-    return Check(f"a number from {least} on", lambda value: bool(value >= least))
+    return Check(f"a number from {least} on", lambda value: bool(value >= least), least)
 
 
 def above(least: int) -> Check:

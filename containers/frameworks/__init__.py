@@ -30,7 +30,7 @@ _HERE: Final = Path(__file__).resolve().parent
 FRAMEWORKS: Final[dict[str, Path]] = {"pytorch": _HERE / "pytorch"}
 
 # Key of a cell -> field of `supports`.
-_SUPPORTED: Final = {
+SUPPORTED: Final = {
     "mode": "modes",
     "model": "models",
     "precision": "precision",
@@ -48,10 +48,10 @@ def load_framework(name: str) -> FrameworkSpec:
 
 
 def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:
-    """Raise UnsupportedRequest if `spec` cannot run a cell with these keys (mode, model, precision, layout, comm_hook, device; others
-    are ignored). The device `site`, not resolved yet, passes."""
+    """Raise UnsupportedRequest if `spec` cannot run a cell with these keys (of SUPPORTED; others are ignored).
+    The device `site`, not resolved yet, passes."""
     device = str(cell.get("device", "site"))
-    for key, field in _SUPPORTED.items():
+    for key, field in SUPPORTED.items():
         if key not in cell or (key == "device" and device == "site"):
             continue
         value = str(cell[key])

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from base.errors import ConfigError
 from tests.study.studies import changed, load
 from workflow.study.cell import Cell
-from workflow.study.model import Axes, CellKeys
+from workflow.study.model import CellKeys
 from workflow.study.study import Study
 
 DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
+
+EVERY_KEY = {
+    **{"precision": "bf16", "comm_hook": "fp16", "layout": "nhwc", "mode": "infer", "device": "cpu", "threads": 2, "seed": 7},
+    **{"optimizer": {"learning_rate": 1}, "steps": {"total": 100}, "save_parameters": False},
+}
 
 
 def shapes(study: Study) -> list[tuple[int, int, int]]:
@@ -200,8 +207,24 @@ def test_thousands_of_cells(tmp_path: Path) -> None:
     assert len(study.cells) == len(study.runs) == len(ids(study)) == 2500
 
 
-def test_axes_have_every_key_of_a_cell() -> None:
-    assert list(Axes.model_fields) == list(CellKeys.model_fields)
+def test_a_cell_holds_every_key_of_the_study_file() -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(Cell)}
+    assert set(fields) == {"cell_id", "dataset_spec", *CellKeys.model_fields}
+    given = {name: default for name, default in fields.items() if default is not dataclasses.MISSING}
+    assert given == {name: CellKeys.model_fields[name].default for name in given}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cell_id"),
+    [
+        ({}, "lenet-digits-b64-n2-g1-92082a7f50"),
+        ({"base": {"epochs": 3}}, "lenet-digits-b64-n2-g1-7f1ed16d35"),
+        ({"base": EVERY_KEY}, "lenet-digits-b64-n2-g1-infer-bf16-nhwc-f-cc68908625"),
+        ({"axes": {"batch_size": None, "global_batch_size": [64]}, "base": {"gpus_per_node": 2}}, "lenet-digits-b16-n2-g2-f9f754972c"),
+    ],
+)
+def test_cells_have_the_names_they_always_had(tmp_path: Path, changes: dict[str, Any], cell_id: str) -> None:
+    assert load(tmp_path, changed(**changes)).cells[-1].cell_id == cell_id
 
 
 def test_cells_and_runs_are_found_by_the_beginning_of_their_names(tmp_path: Path) -> None:

@@ -26,10 +26,11 @@ from workflow.report.readers import read_runs
 from workflow.report.records import SCHEMA
 from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
 from workflow.run.record.attempts import names
-from workflow.run.record.columns import CELL_INTS, CELL_TEXTS, MISSING, RECORD_CELL, UNREADABLE
+from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
 from workflow.run.record.reading import read_value
 from workflow.run.record.waiting import STATUS as WAITING
 from workflow.run.storage.undelivered import waiting_runs
+from workflow.study.cell import SIZES, WORDS
 
 MAX_RECORDS_BYTES = 4 << 30
 _META = "slipway"
@@ -186,7 +187,7 @@ def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
 def _differences() -> pl.Expr:
     """In words what a record says otherwise than the study's own cell of its run. A key that it does not know was not asked then."""
     own = {"study": "study", "repeat": "repeat", "cell_id": "cell_id", "device": "cell_device", "seed": "seed"}
-    own |= {name: name for name in (*CELL_INTS, *CELL_TEXTS) if name != "device"}
+    own |= {name: name for name in (*SIZES, *WORDS) if name not in ("dataset", "device")}
     differs = [
         pl.when(pl.col(f"record_{name}").is_not_null() & pl.col(f"record_{name}").ne_missing(pl.col(mine))).then(pl.lit(name))
         for name, mine in own.items()

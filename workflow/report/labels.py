@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from workflow.report.cells import CellResult
 from workflow.study.baseline_keys import NOT_SERIES
+from workflow.study.cell import WORDS
 
-FIRST: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "device")
 PREFIX: Final = {"comm_hook": "hook "}
 STEP_WORDS: Final = {"steps.warmup": "warm-up steps", "steps.measured": "measured steps", "steps.total": "steps in all"}
 DETAILS: Final = ("dataset_spec", "optimizer", "steps")
@@ -17,7 +17,7 @@ DETAILS: Final = ("dataset_spec", "optimizer", "steps")
 def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
     flat = {}
-    for key in (*FIRST, *sorted(cell.keys() - set(FIRST) - set(NOT_SERIES))):
+    for key in (*WORDS, *sorted(cell.keys() - set(WORDS) - set(NOT_SERIES))):
         value = cell.get(key)
         if key in DETAILS and isinstance(value, Mapping):
             flat.update({f"{key}.{name}": inner for name, inner in sorted(value.items())})
@@ -40,7 +40,7 @@ def constant(cells: Sequence[CellResult]) -> str:
         return ""
     differ = set(varying(cells))
     flat = flat_keys(cells[0].keys)
-    told = [name for name in FIRST[1:] if name not in differ and flat[name] not in (None, "none", "site")]
+    told = [name for name in WORDS[1:] if name not in differ and flat[name] not in (None, "none", "site")]
     shown = [f"{PREFIX.get(name, '')}{flat[name]}" for name in told]
     return ", ".join(shown)
 
@@ -67,7 +67,7 @@ def detail_title(name: str) -> str:
 
 def value_text(name: str, value: Any) -> str:
     """`resnet18`, `hook fp16`, `learning_rate 0.1`."""
-    if name in FIRST:
+    if name in WORDS:
         return f"{PREFIX.get(name, '')}{value}" if value != "none" or name not in PREFIX else "no hook"
     return f"{detail_title(name)} {value}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any, Final
 
 import polars as pl
@@ -15,7 +16,8 @@ from workflow.report.derive import Comparison
 from workflow.report.digits import NONE, percent, significant
 from workflow.report.statistics import Estimate
 from workflow.report.table import Column, Table, Value, number, text
-from workflow.run.record.columns import CELL_INTS, MISSING, UNREADABLE
+from workflow.run.record.columns import MISSING, UNREADABLE
+from workflow.study.cell import SIZES, WORDS, Cell
 
 LONGEST: Final = 400
 LAST_LINES: Final = 3
@@ -23,7 +25,7 @@ RUN_AGAIN: Final = (
     "Results that failed run again with `slipway run STUDY --retry failed`, prevented and missing runs with the same command as before. "
     "A run that ended ok does not run again."
 )
-KEYS: Final = ("framework", "mode", "model", "dataset", "precision", "layout", "comm_hook", *CELL_INTS)
+KEYS: Final = (*(field.name for field in fields(Cell) if field.name in WORDS and field.name != "device"), *SIZES)
 SCALING: Final = (
     *(
         "source",
@@ -122,7 +124,7 @@ def short(value: str | None) -> str | None:
 
 def scaling(analysis: Analysis) -> Table:
     """Every comparison, weak and strong, with its partner: what the other tables are made from, for programs to read."""
-    words = {*KEYS[:7], "source", "cell", "hardware", "scaling", "partner", "reason"}
+    words = {*WORDS, "source", "cell", "hardware", "scaling", "partner", "reason"}
     return Table(
         name="scaling",
         title="Every comparison",

@@ -14,8 +14,8 @@ import polars as pl
 
 from base.errors import RecordError
 from base.jsonfile import canonical_json, read_json
-from workflow.run.record.columns import CELL_INTS
 from workflow.study.baseline_keys import NOT_SERIES
+from workflow.study.cell import SIZES, WORDS
 
 STUDY_SCHEMA = "slipway.study/1"
 
@@ -114,9 +114,9 @@ def cell_frame(cells: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 CELL_COLUMNS: dict[str, pl.DataType] = {
-    **{name: pl.String() for name in ("cell_id", "series", "framework", "mode", "model", "dataset")},
-    **{name: pl.Int64() for name in (*CELL_INTS, "num_processes")},
-    **{name: pl.String() for name in ("precision", "layout", "comm_hook", "cell_device", "threads")},
+    **{name: pl.String() for name in ("cell_id", "series", *(word for word in WORDS if word != "device"))},
+    **{name: pl.Int64() for name in (*SIZES, "num_processes")},
+    **{name: pl.String() for name in ("cell_device", "threads")},
     "seed": pl.Int64(),
     "cell": pl.String(),
 }

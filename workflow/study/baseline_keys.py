@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-NOT_SERIES: Final = ("cell_id", "nodes", "gpus_per_node", "batch_size", "global_batch_size")
+from workflow.study.cell import SIZES
+
+NOT_SERIES: Final = ("cell_id", *SIZES)
 GOES_ALONG: Final = ("optimizer", "steps", "epochs")
 """What may change with the size, as a learning rate that is scaled with the nodes: a baseline that names it takes it out of the series."""
 SHAPE: Final = ("nodes", "gpus_per_node", "batch_size")

@@ -7,15 +7,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from base.jsonfile import canonical_json
 from base.names import slug
-from base.typed import Check, Count, FromOne, Name, PathText, between, read_as
+from base.typed import Count, FromOne, Name, PathText, between, read_as
 
 ID_DIGITS: Final = 10
-Device = Annotated[str, Check("site, cpu or cuda", lambda value: value in ("site", "cpu", "cuda"))]
-Mode = Annotated[str, Check("train or infer", lambda value: value in ("train", "infer"))]
+Device = Literal["site", "cpu", "cuda"]
+Mode = Literal["train", "infer"]
 Nodes = Annotated[int, between(1, 100_000)]
 PerNode = Annotated[int, between(1, 4096)]
 
@@ -42,7 +42,7 @@ class Cell:
     layout: str
     comm_hook: str
     device: Device
-    threads: PerNode | str
+    threads: PerNode | Literal["auto"]
     seed: int
     optimizer: Mapping[str, Any]
     steps: Mapping[str, Count] | None
@@ -56,7 +56,7 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         """The cell as JSON-able values, under the study's own names."""
-        return {name: getattr(self, name) for name in _FIELDS}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Cell:
@@ -64,7 +64,11 @@ class Cell:
         return read_as(cls, dict(value), "a cell", advice="it was written by another version of Slipway, or edited")
 
 
-_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Cell))
+WORDS: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "device")
+"""Keys whose value is a word: columns of the tables and parts of a series' name, in this order."""
+SIZES: Final = ("batch_size", "global_batch_size", "nodes", "gpus_per_node")
+"""Keys that grow along a series: columns of the tables, too."""
+_IN_ID: Final = tuple(field.name for field in dataclasses.fields(Cell) if field.name in WORDS and field.name not in ("model", "dataset"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +99,6 @@ def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
         f"b{keys['batch_size']}",
         f"n{keys.get('nodes', 1)}",
         f"g{keys.get('gpus_per_node', 1)}",
-        *(keys[key] for key in _WORDS if key in keys),
+        *(keys[key] for key in _IN_ID if key in keys),
     ]
     return f"{slug(*words)}-{digest}"
-
-
-_WORDS: Final = ("framework", "mode", "precision", "layout", "comm_hook", "device")

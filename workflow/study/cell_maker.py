@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from base.errors import SlipwayError
-from containers.frameworks import check_supports, load_framework
+from containers.frameworks import SUPPORTED, check_supports, load_framework
 from containers.models import smallest_size
 from data_prep.spec import DatasetSpec
 from workflow.study.cell import Cell, cell_id
 from workflow.study.explain import Fault
-from workflow.study.layers import Layers, place_of
-from workflow.study.matrix import PLAIN_KEYS, Candidate
-from workflow.study.model import defaults
+from workflow.study.layers import MERGED, Layers, place_of
+from workflow.study.matrix import Candidate
+from workflow.study.model import CellKeys, defaults
 from workflow.study.site import Site, device_of
 
 OF_ONE_SIZE: Final = ("idx", "caffe-lmdb")  # sources that tell the size of their images when they are read
@@ -47,12 +47,7 @@ class CellMaker:
         return Cell(
             cell_id=cell_id(self._identity(keys), self.identities[keys["dataset"]]),
             dataset_spec=self.specs[keys["dataset"]],
-            batch_size=keys["batch_size"],
-            global_batch_size=keys["global_batch_size"],
-            optimizer=keys["optimizer"],
-            steps=keys["steps"],
-            epochs=keys["epochs"],
-            **{key: keys[key] for key in PLAIN_KEYS},
+            **{key: keys[key] for key in CellKeys.model_fields},
         )
 
     def _note(self, verdict: Verdict, candidate: Candidate) -> None:
@@ -62,15 +57,13 @@ class CellMaker:
 
     def _identity(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         """The keys that identify the cell: those that differ from the defaults."""
-        default = self.defaults
-        found = {key: keys[key] for key in PLAIN_KEYS if key != "dataset" and keys[key] != default.get(key)}
-        found["batch_size"] = keys["batch_size"]
-        for key in ("optimizer", "steps"):
-            parts = {name: value for name, value in _without_sum(keys[key] or {}).items() if value != default[key].get(name)}
-            if parts:
-                found[key] = parts
-        if keys["epochs"] is not None:
-            found["epochs"] = keys["epochs"]
+        found = {}
+        for key in CellKeys.model_fields.keys() - {"dataset", "global_batch_size"}:
+            value, default = keys[key], self.defaults.get(key)
+            if key in MERGED:
+                value = {name: part for name, part in _without_sum(value or {}).items() if part != self.defaults[key].get(name)} or default
+            if value != default:
+                found[key] = value
         return found
 
 
@@ -129,7 +122,7 @@ def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
         spec = load_framework(keys["framework"])
     except SlipwayError as error:
         return "framework", str(error)
-    for key in ("mode", "model", "precision", "layout", "comm_hook", "device"):
+    for key in SUPPORTED:
         try:
             check_supports(spec, {"device": device, key: keys[key]} if key != "device" else {"device": device})
         except SlipwayError as error:
@@ -149,6 +142,6 @@ def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tuple[str, ...]], ...]] = (
     (_check_batch, ("global_batch_size", "nodes", "gpus_per_node", "batch_size")),
     (_check_size, ("model", "dataset")),
-    (_check_support, ("framework", "mode", "model", "precision", "layout", "comm_hook", "device")),
+    (_check_support, ("framework", *SUPPORTED)),
     (_check_site, ("gpus_per_node", "device")),
 )

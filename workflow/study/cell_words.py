@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from base.units import counted
 from workflow.study.baseline_keys import flat
-from workflow.study.cell import Cell, Run
+from workflow.study.cell import WORDS, Cell, Run
 from workflow.study.site import Site, device_of
 
 _SAID: Final = ("cell_id", "model", "batch_size", "global_batch_size", "nodes", "gpus_per_node", "dataset_spec")
 """Keys that have words of their own, or another key that tells them."""
-_BARE: Final = ("framework", "dataset", "mode", "precision", "layout", "device")
-"""Keys whose values speak for themselves."""
+_NAMED: Final = ("comm_hook",)
+"""Words that do not speak for themselves."""
 
 
 def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run], str]:
@@ -55,4 +55,4 @@ def _size(cell: Cell, site: Site) -> str:
 
 
 def _value(name: str, value: Any) -> str:
-    return str(value) if name in _BARE else f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
+    return str(value) if name in WORDS and name not in _NAMED else f"{name.rpartition('.')[2].replace('_', ' ')} {value}"

@@ -11,16 +11,13 @@ from base.errors import ConfigError
 from workflow.study.explain import Fault
 from workflow.study.expression import compile_expression
 from workflow.study.layers import Layers
+from workflow.study.model import CellKeys, Optimizer, Steps
 from workflow.study.places import Place
 
-PLAIN_KEYS: Final = (
-    *("framework", "mode", "model", "dataset", "nodes", "gpus_per_node", "precision", "layout", "comm_hook"),
-    *("device", "threads", "seed", "save_parameters"),
+EXPRESSION_KEYS: Final = tuple(
+    key for key in (*CellKeys.model_fields, "world_size", *Optimizer.model_fields, *Steps.model_fields) if key not in ("steps", "name")
 )
-EXPRESSION_KEYS: Final = (
-    *(*PLAIN_KEYS, "batch_size", "global_batch_size", "epochs", "world_size"),
-    *("optimizer", "learning_rate", "momentum", "weight_decay", "warmup", "measured", "total"),
-)
+"""What an exclude expression can name: every key, and the parts of optimizer and steps. `optimizer` is its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +66,7 @@ def complete(keys: dict[str, Any]) -> dict[str, Any]:
 def expression_values(keys: Mapping[str, Any]) -> dict[str, Any]:
     """What an exclude expression can name."""
     optimizer = keys["optimizer"]
-    steps = keys["steps"] or {"warmup": None, "measured": None, "total": None}
+    steps = keys["steps"] or dict.fromkeys(Steps.model_fields)
     return {**keys, **steps, **optimizer, "optimizer": optimizer["name"]}
 
 

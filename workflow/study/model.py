@@ -7,9 +7,9 @@ what was done before the key existed.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema, create_model
 from pydantic_core import PydanticCustomError
 
 from base.names import is_name
@@ -140,27 +140,16 @@ class Base(CellKeys):
     repeats: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(default=3, description="runs per cell; 3 give a confidence interval")
 
 
-class Axes(Part):
-    """Keys and their values; the cells are all combinations."""
-
-    framework: Several[Name] = Field(default=())
-    mode: Several[Mode] = Field(default=())
-    model: Several[Name] = Field(default=())
-    dataset: Several[Name] = Field(default=())
-    batch_size: Several[Count] = Field(default=())
-    global_batch_size: Several[Count] = Field(default=())
-    nodes: Several[Nodes] = Field(default=())
-    gpus_per_node: Several[GpusPerNode] = Field(default=())
-    precision: Several[Precision] = Field(default=())
-    layout: Several[Layout] = Field(default=())
-    comm_hook: Several[CommHook] = Field(default=())
-    device: Several[Device] = Field(default=())
-    threads: Several[Threads] = Field(default=())
-    seed: Several[Seed] = Field(default=())
-    optimizer: Several[Optimizer] = Field(default=())
-    steps: Several[Steps] = Field(default=())
-    epochs: Several[Count] = Field(default=())
-    save_parameters: Several[Flag] = Field(default=())
+if TYPE_CHECKING:
+    Axes = Part
+else:
+    _KINDS: Final = get_type_hints(CellKeys, include_extras=True)
+    Axes = create_model(
+        "Axes",
+        __base__=Part,
+        __doc__="Keys and their values; the cells are all combinations.",
+        **{key: (Several[_KINDS[key]], Field(default=())) for key in CellKeys.model_fields},
+    )
 
 
 class LimitKeys(Part):

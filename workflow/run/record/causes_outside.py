@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from workflow.run.record.outcome import RankEnd
@@ -25,7 +25,7 @@ MAPPED: Final = (
 )
 
 
-def prevented_by(end: RankEnd) -> tuple[str, str] | None:
+def prevented_by(end: RankEnd) -> tuple[Literal["oom", "killed", "storage"], str] | None:
     """(status, what happened to it); None where nothing tells of such a cause."""
     said = f": {end.error_message}" if end.error_message else ""
     if _lost_a_process(end):

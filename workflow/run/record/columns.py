@@ -9,10 +9,12 @@ from typing import Final
 
 from cluster.types import DEVICES
 from workflow.run.record.kinds import EIGHT, FLAG, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
+from workflow.run.record.outcome import TABLE
+from workflow.study.cell import SIZES, WORDS
 
 SCHEMA_NAME: Final = "slipway.run/1"
-RESULTS: Final = ("ok", "oom", "nan", "timeout", "hang", "error")
-PREVENTED: Final = ("killed", "node_lost", "storage", "preempted", "cancelled")
+RESULTS: Final = tuple(status for status, error in TABLE.items() if error is None)
+PREVENTED: Final = tuple(status for status in TABLE if status not in RESULTS)
 UNREADABLE: Final = "unreadable"
 MISSING: Final = "missing"
 UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
@@ -20,7 +22,6 @@ UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
 SEVEN_STEPS: Final = ("login", "assign", "stage", "train", "result", "push", "release")
 SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # nobody measures login: a study is checked and planned once, before it has runs
 BESIDE: Final = "assign"  # told by the scheduler: it stands beside the sum of the others, which is run_s
-CELL_INTS: Final = ("batch_size", "global_batch_size", "nodes", "gpus_per_node")
 
 # column: (path in the record, type)
 FIELDS: Final[dict[str, tuple[str, Kind]]] = {
@@ -127,12 +128,11 @@ PROVENANCE_KINDS: Final = {path.removeprefix("provenance."): kind for path, kind
 """What a record may say in each key of its provenance that is a column."""
 
 # of the cell in the record, beside the study's own cell of that run: where they differ, the record is of something else
-CELL_TEXTS: Final = ("framework", "mode", "model", "precision", "layout", "comm_hook", "device")
 RECORD_CELL: Final[dict[str, tuple[str, Kind]]] = {
     "record_study": ("study", TEXT),
     "record_cell_id": ("cell.cell_id", TEXT),
-    **{f"record_{name}": (f"cell.{name}", FROM_ONE) for name in CELL_INTS},
-    **{f"record_{name}": (f"cell.{name}", TEXT) for name in (*CELL_TEXTS, "dataset")},
+    **{f"record_{name}": (f"cell.{name}", FROM_ONE) for name in SIZES},
+    **{f"record_{name}": (f"cell.{name}", TEXT) for name in WORDS},
     "record_seed": ("cell.seed", WHOLE),
 }
 # of all nodes together
@@ -152,7 +152,7 @@ MACHINES: Final[dict[str, Kind]] = {
 REQUIRED: Final = frozenset(
     {
         *("schema", "run_id", "attempt", "repeat", "status", "kind", "start", "end", "run_s", "device", "world_size", "threads_per_rank"),
-        *("record_cell_id", *(f"record_{name}" for name in CELL_INTS)),
+        *("record_cell_id", *(f"record_{name}" for name in SIZES)),
         *("num_measured_steps", "step_n", *(f"step_{name}_s" for name in ("p50", "p90", "p95", "p99", "mean", "min", "max"))),
     }
 )

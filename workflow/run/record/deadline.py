@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from base.units import format_duration
-from workflow.run.record.outcome import Ending
+from workflow.run.record.outcome import Ending, Status
 
 MARGIN_SHARE: Final = 0.2
 LEAST_MARGINS: Final = 2.0
@@ -103,7 +103,7 @@ def by_scheduler(word: str | None, told: str, ours: Ending) -> Ending:
     return Ending(status=status, reason=f"{told}{what}")
 
 
-_BY_SCHEDULER: Final = {
+_BY_SCHEDULER: Final[dict[str, tuple[Status, str]]] = {
     "cancelled": ("cancelled", ": the job was cancelled"),
     "preempted": ("preempted", ": the scheduler took the nodes back for another job"),
     "requeued": ("preempted", ": the job was put back into the queue"),

@@ -33,12 +33,11 @@ from workflow.run.record.model_parts import (
     Preflight,
     ResumedFrom,
     Seconds,
-    Status,
     Steps,
     Times,
     Training,
 )
-from workflow.run.record.outcome import PREVENTED, RESULT, TABLE
+from workflow.run.record.outcome import PREVENTED, RESULT, TABLE, Status
 from workflow.run.record.step_clock import BESIDE
 
 SCHEMA_FILE: Final = SCHEMAS / "record.schema.json"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import collections.abc
+import types
+import typing
+from dataclasses import MISSING, fields
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from workflow.study import cell
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 FromOne = Annotated[int, Field(ge=1)]
-Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node_lost", "storage", "preempted", "cancelled"]
 
 
 class Part(BaseModel):
@@ -20,29 +25,32 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Cell(Part):
-    """The point of the matrix, under the study's own names."""
+def _for_pydantic(kind: Any) -> Any:
+    """A type of base/typed.py, as pydantic reads it."""
+    inner = get_args(kind)
+    match get_origin(kind):
+        case origin if origin is Annotated:
+            return Annotated[(inner[0], *(Field(ge=check.least, le=check.most) for check in inner[1:]))]
+        case types.UnionType | typing.Union:
+            return typing.Union[tuple(map(_for_pydantic, inner))]  # noqa: UP007 - the members are known at run time only
+        case collections.abc.Mapping:
+            return dict[str, _for_pydantic(inner[1])]  # type: ignore[misc]
+    return kind
 
-    cell_id: str
-    framework: str
-    mode: Literal["train", "infer"]
-    model: str
-    dataset: str
-    dataset_spec: dict[str, Any]
-    batch_size: FromOne
-    global_batch_size: FromOne
-    nodes: FromOne
-    gpus_per_node: FromOne
-    precision: str
-    layout: str
-    comm_hook: str
-    device: Literal["site", "cpu", "cuda"]
-    threads: FromOne | Literal["auto"]
-    seed: int
-    optimizer: dict[str, Any]
-    steps: dict[str, int] | None
-    epochs: FromOne | None
-    save_parameters: bool
+
+if TYPE_CHECKING:
+    Cell = cell.Cell
+else:
+    _KINDS = get_type_hints(cell.Cell, include_extras=True)
+    Cell = create_model(
+        "Cell",
+        __base__=Part,
+        __doc__="The point of the matrix, under the study's own names.",
+        **{
+            field.name: (_for_pydantic(_KINDS[field.name]), ... if field.default is MISSING else field.default)
+            for field in fields(cell.Cell)
+        },
+    )
 
 
 class FailedRank(Part):

@@ -9,7 +9,7 @@ import re
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
 from workflow.run.record.causes_outside import prevented_by
@@ -17,7 +17,8 @@ from workflow.run.record.causes_outside import prevented_by
 RESULT: Final = "result"
 PREVENTED: Final = "prevented"
 
-TABLE: Final[dict[str, type[SlipwayError] | None]] = {
+Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node_lost", "storage", "preempted", "cancelled"]
+TABLE: Final[dict[Status, type[SlipwayError] | None]] = {
     "ok": None,
     "oom": None,
     "nan": None,
@@ -106,7 +107,7 @@ class Look:
 class Ending:
     """Why a run ended. `error` overrides the exit code of the table's class, with one below it or beside it (DigestMismatch, PushError)."""
 
-    status: str
+    status: Status
     reason: str | None = None
     rank_end: RankEnd | None = None
     error: type[SlipwayError] | None = None
@@ -148,7 +149,7 @@ class Ending:
 class Verdict(NamedTuple):
     """What one ended process means. The lower `weight`, the more it is a cause and the less a consequence."""
 
-    status: str
+    status: Status
     weight: int
     what: str
 

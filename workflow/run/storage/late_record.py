@@ -19,7 +19,7 @@ from base.jsonfile import read_json
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed, sealed_text
 from base.typed import Check, Count, Like, read_as
-from workflow.run.record.outcome import RESULT, Ending, RankEnd
+from workflow.run.record.outcome import RESULT, Ending, RankEnd, Status
 from workflow.run.record.run_record import build_record
 from workflow.run.record.size import fitting
 from workflow.run.record.steps_asked import StepsAsked
@@ -52,7 +52,7 @@ class _RankEnd(TypedDict):
 
 
 class _Said(TypedDict):
-    status: str
+    status: Status
     reason: str | None
     rank_end: _RankEnd | None
 
