@@ -17,9 +17,9 @@ from cluster.preflight.schedule import exchange_bytes, exchange_s
 from cluster.types import Allocation, Node
 from workflow.run.link import orders
 from workflow.run.link.event_loop import Loop
-from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.nodes import Nodes
 from workflow.run.supervisor.preflight import A, Preflight
+from workflow.run.supervisor.run_scope import RunScope
 
 ROOT = Path(__file__).parents[2]
 ARGV = [sys.executable, "-P", "-m", "cluster.preflight"]
@@ -90,10 +90,6 @@ class Children:
         self.close()
 
 
-class Ended(Exception):
-    """The supervisor would end the run, with this."""
-
-
 class Direct(Preflight):
     """The supervisor's part, with children in place of node programs."""
 
@@ -102,7 +98,7 @@ class Direct(Preflight):
             Node(name=name, hostname=name, address=at, interface=interface) for name, at in zip(names, children.addresses, strict=True)
         ]
         allocation = Allocation(scheduler="slurm", job_id="1", nodes=tuple(nodes), device="cpu", exclusive=True)
-        super().__init__(Loop(), cast("Nodes", None), allocation, self._ended)
+        super().__init__(RunScope(Loop()), cast("Nodes", None), allocation)
         self._children = children
         self.asked = 0
 
@@ -115,6 +111,3 @@ class Direct(Preflight):
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
         return [msgspec.convert(answer, kind) for answer in self._children.hear()]
-
-    def _ended(self, ending: Ending) -> None:
-        raise Ended(f"{ending.status}: {ending.reason}")

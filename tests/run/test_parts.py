@@ -25,6 +25,7 @@ from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.provenance import parse_git_status, slipway_provenance
+from workflow.run.supervisor.run_scope import RunScope
 
 
 class Time:
@@ -230,12 +231,13 @@ def test_a_name_is_no_address_for_a_rendezvous() -> None:
 
 def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
     path = tmp_path / "measuring.lock"
-    first, second = NodeLocks(loop := Loop(), [path], 1), NodeLocks(loop, [path], 1)
+    scope = RunScope(Loop())
+    first, second = NodeLocks(scope, [path], 1), NodeLocks(scope, [path], 1)
     assert first.try_take()
     first.sign("run a")
     assert not second.try_take()
     assert second.signature() == "run a"
-    loop.after(0.05, first.give)
+    scope.loop.after(0.05, first.give)
     second.take()
     with path.open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,7 +246,7 @@ def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
 
 def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "measuring.lock"
-    turn = NodeLocks(Loop(), [path], 1)
+    turn = NodeLocks(RunScope(Loop()), [path], 1)
     path.unlink()
     assert turn.try_take()
     assert path.exists()

@@ -14,7 +14,8 @@ from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
 from workflow.run.supervisor.job import Job
 from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
-from workflow.run.supervisor.supervisor import RunEnded, Supervisor
+from workflow.run.supervisor.run_scope import RunEnded
+from workflow.run.supervisor.supervisor import Supervisor
 
 KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTERM")
 OOM = Ending(status="oom", reason="rank 0 ran out of memory")
@@ -51,11 +52,10 @@ def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: Supervisor, cod
         (Node(name="n1", hostname="n1", address="x"), "n1"),
         (Node(name="local-0", hostname="here", address="x"), "local-0 (here)"),
     ):
-        run.ending = None
-        with pytest.raises(RunEnded):
-            run._lost(NodeHandle(0, node), said)
-        assert run.ending is not None
-        assert run.ending.reason == f"the node program of {name} is gone: {said}"
+        run.scope.ending = None
+        run._lost(NodeHandle(0, node), said)
+        assert run.scope.ending is not None
+        assert run.scope.ending.reason == f"the node program of {name} is gone: {said}"
 
 
 def told_to_end(run: Supervisor) -> None:
@@ -64,39 +64,43 @@ def told_to_end(run: Supervisor) -> None:
 
 
 def test_a_failure_of_ranks_ends_a_run_that_nobody_was_told_to_end(run: Supervisor) -> None:
-    with pytest.raises(RunEnded):
-        run._training_failed(KILLED)
-    assert run.ending == KILLED
+    run._training_failed(KILLED)
+    assert run.scope.ending == KILLED
 
 
 def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: Supervisor) -> None:
     told_to_end(run)
     run._training_failed(KILLED)
-    assert run.ending is None
+    assert run.scope.ending is None
 
 
 def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: Supervisor) -> None:
     told_to_end(run)
-    with pytest.raises(RunEnded):
-        run._training_failed(OOM)
-    assert run.ending == OOM
+    run._training_failed(OOM)
+    assert run.scope.ending == OOM
 
 
 def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: Supervisor) -> None:
     """Its program is gone without a word; `wait_if_ending` waits for the scheduler's."""
     told_to_end(run)
-    run.loop.after(0.0, lambda: run.end(Ending(status="cancelled", reason="scancel")))
-    with pytest.raises(RunEnded):
+    run.loop.after(0.0, lambda: run.scope.end(Ending(status="cancelled", reason="scancel")))
+    with pytest.raises(RunEnded) as caught:
         run.job.wait_if_ending()
-    assert run.ending is not None
-    assert run.ending.status == "cancelled"
+    assert caught.value.ending.status == "cancelled"
+
+
+def test_several_causes_in_one_message_end_the_run_by_the_first(run: Supervisor) -> None:
+    for during in ("stage", "start"):
+        run._heard(handle(), said.Failed(during=during, error="StagingError", message="it broke"))
+    assert run.scope.ending is not None
+    assert run.scope.ending.reason == "stage on n0: it broke"
 
 
 def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(run: Supervisor) -> None:
-    run.ending = Ending(status="ok")
+    run.scope.end(Ending(status="ok"))
     run._heard(handle(), said.Signalled(number=15))
     assert run.cancels == 1
-    assert run.ending == Ending(status="ok")
+    assert run.scope.ending == Ending(status="ok")
     assert not run.job.is_ending
 
 
@@ -111,10 +115,9 @@ def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(
     ],
 )
 def test_storage_is_not_accused_of_what_happens_without_it(run: Supervisor, during: str, error: str, status: str) -> None:
-    with pytest.raises(RunEnded):
-        run._heard(handle(), said.Failed(during=during, error=error, message="it broke"))
-    assert run.ending is not None
-    assert (run.ending.status, run.ending.reason) == (status, f"{during} on n0: it broke")
+    run._heard(handle(), said.Failed(during=during, error=error, message="it broke"))
+    assert run.scope.ending is not None
+    assert (run.scope.ending.status, run.scope.ending.reason) == (status, f"{during} on n0: it broke")
 
 
 def test_what_ended_before_anything_began_is_no_success() -> None:

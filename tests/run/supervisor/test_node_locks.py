@@ -15,6 +15,11 @@ from base.errors import AllocationError
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.leftovers import is_older
 from workflow.run.supervisor.node_locks import NodeLocks
+from workflow.run.supervisor.run_scope import RunScope
+
+
+def new_scope() -> RunScope:
+    return RunScope(Loop())
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def free(path: Path) -> bool:
 
 
 def test_runs_side_by_side_hold_different_nodes(paths: list[Path]) -> None:
-    first, second, third = NodeLocks(Loop(), paths, 2), NodeLocks(Loop(), paths, 2), NodeLocks(Loop(), paths, 1)
+    first, second, third = NodeLocks(new_scope(), paths, 2), NodeLocks(new_scope(), paths, 2), NodeLocks(new_scope(), paths, 1)
     assert first.try_take()
     assert second.try_take()
     assert (first.taken, second.taken) == ((0, 1), (2, 3))
@@ -68,10 +73,10 @@ def test_runs_side_by_side_hold_different_nodes(paths: list[Path]) -> None:
 
 def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[Path]) -> None:
     holders = take_apart(paths[1:])
-    turn = NodeLocks(loop := Loop(), paths, 3)
+    turn = NodeLocks(scope := new_scope(), paths, 3)
     assert not turn.try_take()
-    loop.after(0.01, lambda: end(holders[0]))
-    loop.after(0.05, lambda: end(holders[2]))
+    scope.loop.after(0.01, lambda: end(holders[0]))
+    scope.loop.after(0.05, lambda: end(holders[2]))
     turn.take()
     assert turn.taken == (0, 1, 3)
     end(holders[1])
@@ -82,16 +87,16 @@ def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[P
 
 def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
     holders = take_apart(paths)
-    wide, narrow = NodeLocks(loop := Loop(), paths, 4), NodeLocks(Loop(), paths, 1)
+    wide, narrow = NodeLocks(scope := new_scope(), paths, 4), NodeLocks(new_scope(), paths, 1)
     tried: list[bool] = []
 
     def free_one() -> None:
         end(holders[0])
         tried.append(narrow.try_take())
 
-    loop.after(0.05, free_one)
+    scope.loop.after(0.05, free_one)
     for position, holder in enumerate(holders[1:], 1):
-        loop.after(0.05 + position * 0.01, lambda holder=holder: end(holder))  # type: ignore[misc]
+        scope.loop.after(0.05 + position * 0.01, lambda holder=holder: end(holder))  # type: ignore[misc]
     wide.take()
     assert tried == [False]
     wide.give()
@@ -102,7 +107,7 @@ def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
 def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) -> None:
     """Sets of nodes have queues of their own: a run that waits for the first set is not in the way of one of the second."""
     holders = take_apart(paths[:2])
-    waiting, other = NodeLocks(loop := Loop(), paths[:2], 2), NodeLocks(Loop(), paths[2:], 2)
+    waiting, other = NodeLocks(scope := new_scope(), paths[:2], 2), NodeLocks(new_scope(), paths[2:], 2)
     tried: list[bool] = []
 
     def take_the_others() -> None:
@@ -110,7 +115,7 @@ def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) ->
         for holder in holders:
             end(holder)
 
-    loop.after(0.05, take_the_others)
+    scope.loop.after(0.05, take_the_others)
     waiting.take()
     assert tried == [True]
     waiting.give()
@@ -118,7 +123,7 @@ def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) ->
 
 
 def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Path]) -> None:
-    turn = NodeLocks(Loop(), paths, 1)
+    turn = NodeLocks(new_scope(), paths, 1)
     assert turn.try_take()
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=turn.descriptors)
     turn.give(inherited=True)
@@ -130,7 +135,7 @@ def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Pat
 def test_a_lock_in_whose_place_is_something_else_is_said(tmp_path: Path) -> None:
     (tmp_path / "measuring.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(AllocationError, match=r"the lock .*measuring.lock cannot be opened: Too many levels of symbolic links"):
-        NodeLocks(Loop(), [tmp_path / "measuring.lock"], 1)
+        NodeLocks(new_scope(), [tmp_path / "measuring.lock"], 1)
     assert not (tmp_path / "elsewhere").exists()
 
 

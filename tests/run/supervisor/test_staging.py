@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from msgspec import structs
@@ -22,7 +22,7 @@ STEP_S = 1.0
 
 
 class Ended(Exception):
-    """What `on_end` raises."""
+    """What a step raises."""
 
 
 class World:
@@ -35,9 +35,9 @@ class World:
         monkeypatch.setattr("workflow.run.supervisor.staging.time", SimpleNamespace(monotonic=lambda: self.now))
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
         self.all[0].note(said.Reserved(address="127.0.0.1", port=1))
-        self.staging = Staging(cast(Any, self), cast(Any, self), self.end)
+        self.staging = Staging(cast(Any, self), cast(Any, self))
 
-    def end(self, ending: Ending) -> None:
+    def fail(self, ending: Ending) -> NoReturn:
         raise Ended(ending.reason)
 
     def send(self, node: NodeHandle, order: orders.Order) -> None:
@@ -51,7 +51,7 @@ class World:
     def tell(self, order: orders.Order) -> None:
         """Nor this."""
 
-    def until(self, done: Callable[[], bool], limit_s: float) -> bool:
+    def wait(self, done: Callable[[], bool], limit_s: float) -> bool:
         end = self.now + limit_s
         while not done() and self.now < end:
             self.now += STEP_S

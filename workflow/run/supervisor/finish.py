@@ -19,6 +19,7 @@ from base.errors import Cancelled, LeaseError, PushError, SlipwayError, error_na
 from base.units import format_duration, some
 from containers.engines.bare import NAME as BARE
 from workflow.run.link import orders, said
+from workflow.run.link.calls import Call
 from workflow.run.link.messages import name_of
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import build_record
@@ -70,9 +71,9 @@ def _wait_for_lease(run: Supervisor) -> None:
         run.run = run.preparing.result() if run.preparing.finished else {}
 
 
-def finish(run: Supervisor) -> int:
+def finish(run: Supervisor, ending: Ending) -> int:
     """The attempt is pushed and its record published. The exit code."""
-    return _Finish(run).main()
+    return _Finish(run, ending).main()
 
 
 def _part(run: Supervisor, pending: Callable[[NodeHandle], orders.Pending] | None) -> None:
@@ -89,7 +90,7 @@ def _part(run: Supervisor, pending: Callable[[NodeHandle], orders.Pending] | Non
 
 def _try(run: Supervisor, what: str, function: Any, *arguments: Any) -> None:
     try:
-        run.call(what, function, *arguments, timeout_s=GIVE_UP_S)
+        Call(run.loop, what, function, *arguments, timeout_s=GIVE_UP_S).wait()
     except SlipwayError as error:
         logger.warning("%s", error)
 
@@ -97,14 +98,13 @@ def _try(run: Supervisor, what: str, function: Any, *arguments: Any) -> None:
 class _Finish:
     """The steps after training, in order."""
 
-    def __init__(self, run: Supervisor) -> None:
-        assert run.ending is not None
+    def __init__(self, run: Supervisor, ending: Ending) -> None:
         assert run.nodes is not None
         self.run = run
         self.nodes: Nodes = run.nodes
         self.loop = run.loop
         self.clock = run.clock
-        self.ending: Ending = run.ending
+        self.ending = ending
         self.again: Again
         self.part: str | None = None
         self.files: dict[int, list[dict[str, Any]]] = {}
@@ -159,7 +159,7 @@ class _Finish:
     def _requeue(self) -> None:
         """Last of all, since the scheduler then ends this job: put it back into the queue, to resume from the checkpoint."""
         try:
-            self.run.call("requeue", self.run.scheduler.requeue, self.run.allocation, timeout_s=REQUEUE_S)
+            Call(self.loop, "requeue", self.run.scheduler.requeue, self.run.allocation, timeout_s=REQUEUE_S).wait()
         except SlipwayError as error:
             logger.info("the job is not put back into the queue (%s): the same command continues the run", error)
         else:

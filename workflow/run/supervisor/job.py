@@ -33,7 +33,7 @@ def take_locks(run: Supervisor, paths: Sequence[Path], count: int) -> NodeLocks 
     """Wait until `count` of these are ours; None where there are none."""
     if not paths:
         return None
-    locks = run.node_locks = NodeLocks(run.loop, paths, count)
+    locks = run.node_locks = NodeLocks(run.scope, paths, count)
     if not locks.try_take():
         what = "this machine" if len(paths) == count == 1 else f"{count} of {len(paths)} nodes of job {run.allocation.job_id}"
         logger.info("waiting for %s: %s", what, locks.signature() or "other runs have it")
@@ -67,8 +67,7 @@ def complete(run: Supervisor) -> None:
             run.allocation, told, int(run.run["cell"]["gpus_per_node"]), str(run.run["site"].get("foreign_gpu", "record"))
         )
     except AllocationError as error:
-        run.end(Ending(status="node_lost", reason=str(error), error=AllocationError))
-        return
+        run.scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError))
     run.run["allocation"] = run.allocation.to_json()
     run.nodes.know(run.allocation.nodes)
     for warning in warnings:
@@ -83,8 +82,7 @@ def look_at_foreign(run: Supervisor) -> None:
     try:
         warnings = grants.foreign_warnings(f"run {run.run_id}", said, str(run.run["site"].get("foreign_gpu", "record")))
     except AllocationError as error:
-        run.end(Ending(status="node_lost", reason=str(error), error=AllocationError))
-        return
+        run.scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError))
     for warning in warnings:
         logger.warning("%s", warning)
     run.warnings += warnings
@@ -106,7 +104,7 @@ class Job:
     def wait_if_ending(self) -> None:
         """Go no further then: the scheduler's word, or its silence, ends the run."""
         if self.is_ending:
-            self._run.loop.until(lambda: False)
+            self._run.scope.wait(lambda: False)
 
     def ask(self) -> None:
         """For its end, and how long it waited; not where that is known and the job is not ours alone."""
@@ -132,7 +130,7 @@ class Job:
 
     def ended(self, told: str) -> None:
         """Somebody was told to end, `told` says who: ask the scheduler why, then end the run by that."""
-        if self._why is None and self._run.ending is None:
+        if self._why is None and self._run.scope.ending is None:
             self._why = Call(self._run.loop, "the scheduler", self._run.scheduler.ended_by, self._run.allocation, timeout_s=WHY_S)
             self._why.then = lambda call: self._told_why(call, told)
 
@@ -142,4 +140,4 @@ class Job:
         except SlipwayError as error:
             logger.warning("%s, and the scheduler does not say why: %s", told, error)
             word = None
-        self._run.end(self._run.time.ended_by(word, told))
+        self._run.scope.end(self._run.time.ended_by(word, told))

@@ -10,8 +10,7 @@ from typing import Final
 
 from base.errors import AllocationError
 from base.lock import LockFile, lock_some
-from workflow.run.link.calls import Call
-from workflow.run.link.event_loop import Loop
+from workflow.run.supervisor.run_scope import RunScope
 
 LONGEST_WAIT_S: Final = 30 * 86400.0
 QUEUE: Final = ".queue"
@@ -25,8 +24,8 @@ class NodeLocks:
     waits for what another who waits has taken, and a run of many nodes comes to its turn among runs of one.
     """
 
-    def __init__(self, loop: Loop, paths: Sequence[Path], count: int) -> None:
-        self._loop = loop
+    def __init__(self, scope: RunScope, paths: Sequence[Path], count: int) -> None:
+        self._scope = scope
         self._count = count
         self._locks = [self._open(path) for path in paths]
         self._queue = self._open(paths[0].with_suffix(QUEUE)) if len(paths) > 1 else None
@@ -34,7 +33,7 @@ class NodeLocks:
     def _open(self, path: Path) -> LockFile:
         with _explained(path):
             lock = LockFile(path, trusted=True)
-        self._loop.private.append(lock.descriptor)  # a child that hangs must not keep the lock
+        self._scope.loop.private.append(lock.descriptor)  # a child that hangs must not keep the lock
         return lock
 
     @property
@@ -57,7 +56,7 @@ class NodeLocks:
         return done
 
     def take(self) -> None:
-        """Take them, waiting in the loop."""
+        """Take them, waiting in the loop. Raises RunEnded if the run ends meanwhile."""
         if self._queue is not None:
             while not self._queue.held and not _try_take(self._queue):
                 self._wait([self._queue], 1)
@@ -86,11 +85,7 @@ class NodeLocks:
     def _wait(self, locks: Sequence[LockFile], count: int) -> None:
         """Until `count` of `locks` have become ours: a lock belongs to the open file, so a child can wait for it in our name."""
         descriptors = tuple(lock.descriptor for lock in locks)
-        waiting = Call(self._loop, "turn", lock_some, descriptors, count, timeout_s=LONGEST_WAIT_S, keep=descriptors)
-        try:
-            waiting.wait()
-        finally:
-            waiting.abandon()  # nothing, if it has ended; the run may have, while it waits
+        self._scope.call("turn", lock_some, descriptors, count, timeout_s=LONGEST_WAIT_S, keep=descriptors)
 
     def sign(self, text: str) -> None:
         """Say in the files who has them."""
@@ -108,7 +103,7 @@ class NodeLocks:
         if not inherited:
             self._let_go()
         for lock in (*self._locks, *([self._queue] if self._queue is not None else [])):
-            self._loop.private.remove(lock.descriptor)
+            self._scope.loop.private.remove(lock.descriptor)
             lock.close()
         self._locks, self._queue = [], None
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn, TypeVar
 
 from msgspec.structs import asdict
 
@@ -19,10 +19,10 @@ from cluster.preflight.results import Finding, Place, Reach, Sample
 from cluster.preflight.schedule import REACH_S, exchange_bytes, exchange_s, measure_s
 from cluster.types import Allocation
 from workflow.run.link import orders
-from workflow.run.link.event_loop import Loop
 from workflow.run.link.said import Measured, PreflightAnswered, ProbesListen, Reached
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.nodes import Nodes
+from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +37,10 @@ def is_needed(allocation: Allocation) -> bool:
 
 
 class Preflight:
-    """Waits in the loop; `on_end(ending)`, which raises, where the run cannot work. `record`: for the record, as far as known."""
+    """Ends the run where it cannot work. `record`: for the record, as far as known."""
 
-    def __init__(self, loop: Loop, nodes: Nodes, allocation: Allocation, on_end: Callable[[Ending], None]) -> None:
-        self._loop, self._nodes, self._allocation, self._on_end = loop, nodes, allocation, on_end
+    def __init__(self, scope: RunScope, nodes: Nodes, allocation: Allocation) -> None:
+        self._scope, self._nodes, self._allocation = scope, nodes, allocation
         self._begun = time.monotonic()
         self._places: list[Place] = []
         self.findings: list[Finding] = []
@@ -121,7 +121,7 @@ class Preflight:
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
         """One per node, of this kind and about as many nodes as there are."""
-        if not self._loop.until(lambda: all(node.has_said(PreflightAnswered) for node in self._nodes.all), limit_s):
+        if not self._scope.wait(lambda: all(node.has_said(PreflightAnswered) for node in self._nodes.all), limit_s):
             silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(PreflightAnswered))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")
         found: list[A] = []
@@ -129,8 +129,7 @@ class Preflight:
             answer = node.answer(PreflightAnswered).answer
             if not isinstance(answer, kind) or _nodes_in(answer) not in (None, len(self._nodes.all)):
                 self._end(f"{node.node.name} gives an answer to another question than that for {kind.__name__}")
-            else:
-                found.append(answer)
+            found.append(answer)
         return found
 
     # -- telling
@@ -150,9 +149,9 @@ class Preflight:
         if fatal:
             self._end("; ".join(fatal))
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str) -> NoReturn:
         self.record["seconds"] = time.monotonic() - self._begun
-        self._on_end(Ending(status="node_lost", reason=f"preflight: {why}"))
+        self._scope.fail(Ending(status="node_lost", reason=f"preflight: {why}"))
 
     def _line(self) -> str:
         record = self.record

@@ -48,8 +48,8 @@ def _bring(run: Supervisor, offer: EarlierAttempt) -> str | None:
     limit_s = max(LEAST_S, offer.bytes / LEAST_RATE)
     nodes.forget(Fetched)
     nodes.tell(Fetch(source=source, bytes=offer.bytes, blake3=offer.blake3, limit_s=limit_s))
-    if not run.loop.until(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + GRACE_S):
+    if not run.scope.wait(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + GRACE_S):
         silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
         reason = f"the checkpoint {source} did not reach {silent} within {limit_s:.0f} s"
-        run.end(Ending(status="storage", reason=reason, error=StorageError))
+        run.scope.fail(Ending(status="storage", reason=reason, error=StorageError))
     return next((problem for node in nodes.all if (problem := node.answer(Fetched).problem) is not None), None)

@@ -33,7 +33,6 @@ from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from containers.engines import bare
 from workflow.run.link import orders, said
-from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
@@ -41,11 +40,11 @@ from workflow.run.storage.description import build_name, describe_dataset
 from workflow.run.supervisor.caller import watch_parent
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging
 
 logger = logging.getLogger(__name__)
 
-STORAGE_S: Final = 120.0
 LEAVE_S: Final = 12.0
 SAID: Final = ("bytes", "storage_bytes", "peer_bytes", "seconds", "hit")
 
@@ -80,6 +79,7 @@ class StageAllNodes:
 
     def __init__(self, results: str, dataset: str) -> None:
         self.loop = Loop()
+        self.scope = RunScope(self.loop)
         self.arguments = (results, dataset, os.getpid(), dict(os.environ))
         self.tag = f"stage-{dataset}-{new_token().hex()[:8]}"
         self.began = time.monotonic()
@@ -87,13 +87,21 @@ class StageAllNodes:
         self.nodes: Nodes | None = None
         self.node_locks: NodeLocks | None = None
 
-    def run(self) -> dict[str, Any]:
-        """What FILE is to hold. Raises SlipwayError."""
+    def run(self, output: str) -> dict[str, Any]:
+        """What the file `output` holds then. Raises SlipwayError."""
         self.loop.on_signals(lambda number: self._cancel(f"got {signal.Signals(number).name}"))
         watch_parent(self.loop, lambda: self._cancel("the process that started it has ended"))
         processes.become_subreaper()
         try:
-            work = Call(self.loop, "prepare", prepare, *self.arguments, timeout_s=STORAGE_S).wait()
+            found = self._work()
+            self.scope.call("publish", write, output, found)
+        except RunEnded as ended:
+            raise (ended.ending.error or AllocationError)(ended.ending.reason or ended.ending.status) from ended
+        return found
+
+    def _work(self) -> dict[str, Any]:
+        try:
+            work = self.scope.call("prepare", prepare, *self.arguments)
             allocation = Allocation.from_json(work["allocation"])
             self._stage(work, allocation)
             return self._found(work, allocation)
@@ -104,13 +112,14 @@ class StageAllNodes:
                 self.node_locks.give()
 
     def _cancel(self, why: str) -> None:
-        raise Cancelled(f"staging {self.arguments[1]} on all nodes: {why}; unfinished copies are kept")
+        reason = f"staging {self.arguments[1]} on all nodes: {why}; unfinished copies are kept"
+        self.scope.end(Ending(status="cancelled", reason=reason, error=Cancelled))
 
     def _stage(self, work: Mapping[str, Any], allocation: Allocation) -> None:
         site, scheduler = work["site"], get_scheduler(allocation.scheduler)
         locks, count = scheduler.run_locks(allocation, len(allocation.nodes))
         if locks:
-            self.node_locks = NodeLocks(self.loop, locks, count)
+            self.node_locks = NodeLocks(self.scope, locks, count)
             self.node_locks.take()
             self.node_locks.sign(f"{self.tag} (process {os.getpid()})")
         listen = listening_address((node.address for node in allocation.nodes), site.get("network_interface"))
@@ -118,7 +127,7 @@ class StageAllNodes:
         argv = node_argv(sys.executable, self.nodes.address, site["setup"], allocation.device, site.get("network_interface"))
         environ = {**scheduler.launch_environ(os.environ), TAG: self.tag}
         self.nodes.launch(scheduler.launches(allocation, argv), environ, () if self.node_locks is None else self.node_locks.descriptors)
-        self.staging = Staging(self.loop, self.nodes, self._end)
+        self.staging = Staging(self.scope, self.nodes)
         self.staging.wait_for_nodes()
         ready = [node.last(said.Ready) for node in self.nodes.all]
         found = [message.grant for message in ready if message is not None and message.grant is not None]
@@ -159,9 +168,6 @@ class StageAllNodes:
         logger.error("the node program of %s is gone: %s", node.node.name, why)
         if not node.has_said(said.Failed):
             node.note(said.Failed(during="stage", error="NodeLost", message=why))
-
-    def _end(self, ending: Ending) -> None:
-        raise (ending.error or AllocationError)(ending.reason or ending.status)
 
     def _found(self, work: Mapping[str, Any], allocation: Allocation) -> dict[str, Any]:
         """Per node what was done. Raises what stopped the first node, if no node has the dataset."""
@@ -210,8 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure("stage")
     staging = StageAllNodes(os.path.abspath(arguments.results), arguments.dataset)
     try:
-        found = staging.run()
-        Call(staging.loop, "publish", write, os.path.abspath(arguments.output), found, timeout_s=STORAGE_S).wait()
+        found = staging.run(os.path.abspath(arguments.output))
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code

@@ -13,7 +13,6 @@ from base.errors import StagingError
 from base.units import format_duration, format_size
 from cluster.types import Node
 from workflow.run.link import orders
-from workflow.run.link.event_loop import Loop
 from workflow.run.link.said import (
     DatasetIsHere,
     Failed,
@@ -32,6 +31,7 @@ from workflow.run.link.said import (
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.archive_readers import ArchiveReaders
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +49,10 @@ SHOW_EVERY_S: Final = 5.0
 
 
 class Staging:
-    """Waits in the loop; `on_end(ending)`, which raises, where a node does not come up or nothing moves."""
+    """Ends the run where a node does not come up or nothing moves."""
 
-    def __init__(self, loop: Loop, nodes: Nodes, on_end: Callable[[Ending], None]) -> None:
-        self._loop, self._nodes, self._on_end = loop, nodes, on_end
+    def __init__(self, scope: RunScope, nodes: Nodes) -> None:
+        self._scope, self._nodes = scope, nodes
         self._begun = self._heard = self._shown = time.monotonic()
         self._readers: int | None = None
         self._met: list[Listening | None] | None = None
@@ -65,11 +65,11 @@ class Staging:
 
     def wait_for_nodes(self) -> None:
         """Until every node program has come up."""
-        while not self._loop.until(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + CONNECT_S - time.monotonic())):
+        while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + CONNECT_S - time.monotonic())):
             if time.monotonic() < self._nodes.launched + CONNECT_S:
                 continue
             missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(Ready))
-            self._on_end(Ending(status="node_lost", reason=f"no node program came up on {missing} within {CONNECT_S:.0f} s"))
+            self._scope.fail(Ending(status="node_lost", reason=f"no node program came up on {missing} within {CONNECT_S:.0f} s"))
 
     def run(self, plan: orders.Plan, cache_of: Callable[[Node], str], readers: int | None) -> None:
         """Until every node has the dataset, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all may.
@@ -84,13 +84,13 @@ class Staging:
         self._begun = self._heard = time.monotonic()
         limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
         if len(self._nodes.all) > 1:
-            self._loop.until(lambda: self._everybody(Listening, Waiting, Failed), MEET_S)
+            self._scope.wait(lambda: self._everybody(Listening, Waiting, Failed), MEET_S)
             self._has_waited = True
             if any(node.has_said(Listening) for node in self._nodes.present()):
                 self._introduce()
-        while not self._loop.until(lambda: self._everybody(Staged, Failed) and (head.lost or head.has_said(Reserved)), 1.0):
+        while not self._scope.wait(lambda: self._everybody(Staged, Failed) and (head.lost or head.has_said(Reserved)), 1.0):
             if time.monotonic() - self._heard > limit_s:
-                self._on_end(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
+                self._scope.fail(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
             self._turns.give()
         self._nodes.tell(orders.AllStaged())
 

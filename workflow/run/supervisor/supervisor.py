@@ -49,6 +49,7 @@ from workflow.run.supervisor.nodes import SILENCE_S, NodeHandle, Nodes
 from workflow.run.supervisor.plan_order import node_plan
 from workflow.run.supervisor.provenance import slipway_provenance
 from workflow.run.supervisor.resuming import bring_checkpoint
+from workflow.run.supervisor.run_scope import STORAGE_S, RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging
 from workflow.run.supervisor.stderr_relay import Relay
 from workflow.run.supervisor.time_limit import TimeLimit
@@ -56,7 +57,6 @@ from workflow.run.supervisor.training import Training
 
 logger = logging.getLogger(__name__)
 
-STORAGE_S: Final = 120.0
 OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
 """Errors of a node program that say that its node is at fault; all others are of storage or staging."""
 PUSH: Final = "push"
@@ -66,12 +66,8 @@ CONSEQUENCES: Final = (said.Exited, said.Overdue, said.Failed)
 """What a node program says when the scheduler ends it; no cause of its own."""
 
 
-class RunEnded(Exception):
-    """The run is over; `Supervisor.ending` says how."""
-
-
 class Supervisor:
-    """The state of one run. Callbacks of the loop raise RunEnded at the first cause of an end; what comes later is noted only."""
+    """The state of one run. Callbacks of the loop note in `scope` why it ends; the steps hear of it where they wait."""
 
     def __init__(self, results: str, asked: str, relay: Relay, images: str | None = None) -> None:
         self.results = results
@@ -84,6 +80,7 @@ class Supervisor:
         self.pid = os.getpid()
         self.clock = Clock(processes.age_s(self.pid))
         self.loop = Loop()
+        self.scope = RunScope(self.loop)
         self.run: dict[str, Any] = {}
         self._work: description.Work | None = None
         self.preparing: Call | None = None
@@ -93,7 +90,6 @@ class Supervisor:
         self.preflight: preflight.Preflight | None = None
         self.staging: Staging | None = None
         self.training: Training | None = None
-        self.ending: Ending | None = None
         self.began = False
         """Whether staging has begun: from then on an attempt is recorded."""
         self.cancels = 0
@@ -122,14 +118,15 @@ class Supervisor:
                 self.began = True
                 self._stage()
                 self._train()
-                self.ending = Ending(status="ok")
-            except RunEnded:
-                assert self.ending is not None
+                ending = Ending(status="ok")
+            except RunEnded as ended:
+                ending = ended.ending
             except SlipwayError as error:
                 if not self.began:
                     return self._refuse(error)
-                self.ending = Ending(status="storage", reason=str(error), error=type(error))
-            return finish(self) if self.began else give_up(self, self.ending)
+                ending = Ending(status="storage", reason=str(error), error=type(error))
+            self.scope.end(ending)
+            return finish(self, ending) if self.began else give_up(self, ending)
         finally:
             if not processes.kill_descendants(2.0, spare=[self.relay.pid]):
                 logger.error("processes of this run are left in uninterruptible sleep")
@@ -143,8 +140,9 @@ class Supervisor:
         else:
             self.relay.append()
         logger.error("%s", error)
-        self.ending = Ending(status="cancelled", reason=str(error), error=type(error))
-        return give_up(self, self.ending)
+        ending = Ending(status="cancelled", reason=str(error), error=type(error))
+        self.scope.end(ending)
+        return give_up(self, ending)
 
     @property
     def work(self) -> description.Work:
@@ -154,31 +152,24 @@ class Supervisor:
 
     # -- causes of an end
 
-    def end(self, ending: Ending) -> None:
-        """The first cause ends the run; later ones are consequences of the end."""
-        if self.ending is None:
-            self.ending = ending
-            raise RunEnded
-        logger.debug("after the end: %s: %s", ending.status, ending.reason)
-
     def _signalled(self, number: int) -> None:
         self.cancels += 1
         told = f"the supervisor got {signal.Signals(number).name}"
         if self.began and self.cancels == 1:
             self.job.ended(told)
         else:
-            self.end(Ending(status="cancelled", reason=told))
+            self.scope.end(Ending(status="cancelled", reason=told))
 
     def _orphaned(self) -> None:
         self.cancels += 1
-        self.end(Ending(status="cancelled", reason="the process that started the supervisor has ended"))
+        self.scope.end(Ending(status="cancelled", reason="the process that started the supervisor has ended"))
 
     def _lost(self, node: NodeHandle, why: str) -> None:
         if not self.job.is_ending:
             place = "" if node.node.hostname == node.node.name else f" ({node.node.hostname})"
             reason = f"the node program of {node.node.name}{place} is gone: {why}"
             refused = any(launch.refusal and launch.refusal in why for launch in self.launches)
-            self.end(Ending(status="node_lost", reason=reason, error=errors.AllocationError if refused else None))
+            self.scope.end(Ending(status="node_lost", reason=reason, error=errors.AllocationError if refused else None))
 
     def _heard(self, node: NodeHandle, message: said.Said) -> None:
         if self.job.is_ending and isinstance(message, CONSEQUENCES):
@@ -189,7 +180,7 @@ class Supervisor:
             if self.staging is not None:
                 self.staging.heard(node, message)
         elif isinstance(message, said.Signalled):
-            if self.ending is not None:
+            if self.scope.ending is not None:
                 self.cancels += 1  # what fails from here on is not tried again: there is no time
             self.job.ended(f"the node program of {node.node.name} got {signal_name(message.number)}")
         elif isinstance(message, said.Failed):
@@ -207,23 +198,20 @@ class Supervisor:
     def _failed(self, node: NodeHandle, message: said.Failed) -> None:
         at_node = message.error in OF_A_NODE or message.during in AT_A_NODE
         reason = f"{message.during} on {node.node.name}: {message.message}"
-        self.end(Ending(status="node_lost" if at_node else "storage", reason=reason, error=error_named(message.error)))
+        self.scope.end(Ending(status="node_lost" if at_node else "storage", reason=reason, error=error_named(message.error)))
 
     def _training_failed(self, ending: Ending) -> None:
         """What ranks do that the scheduler ends is a consequence, but for memory that ran out: that may be why it ends them."""
         if not self.job.is_ending or ending.status == "oom":
-            self.end(ending)
+            self.scope.end(ending)
 
     # -- the steps
 
-    def call(self, what: str, function: Any, *arguments: Any, timeout_s: float = STORAGE_S) -> Any:
-        """Do something on network storage, in a child. Raises what it raises, StorageError when it takes too long."""
-        return Call(self.loop, what, function, *arguments, timeout_s=timeout_s).wait()
-
     def _prepare(self) -> None:
         arguments = (self.results, self.run_id, self.after, os.getpid(), dict(os.environ))
-        self.preparing = Call(self.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_S, renewed=True)
-        self.run = self.preparing.wait()
+        preparing = self.preparing = Call(self.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_S, renewed=True)
+        self.scope.wait(lambda: preparing.finished)
+        self.run = preparing.result()
         private_umask(self.run["site"]["shared"] == "group")
         self.allocation = Allocation.from_json(self.run["allocation"])
         self.scheduler = get_scheduler(self.allocation.scheduler)
@@ -248,7 +236,9 @@ class Supervisor:
         environ = {**self.scheduler.launch_environ(os.environ), TAG: self.run["tag"], SUPERVISOR: who_i_am()}
         self.launches = self.scheduler.launches(self.allocation, argv)
         self.nodes.launch(self.launches, environ, held)
-        self._work = description.read_work(self.call("prepare", description.describe_work, site, cell, self.allocation.device, self.images))
+        self._work = description.read_work(
+            self.scope.call("prepare", description.describe_work, site, cell, self.allocation.device, self.images)
+        )
         self.provenance = Call(self.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
 
     def _take_nodes(self) -> None:
@@ -259,11 +249,12 @@ class Supervisor:
         logger.info("%s: attempt %d on %s", self.run_id, self.run["attempt"], ", ".join(node.name for node in self.allocation.nodes))
         self.clock.enter("stage")
         self.time.begin()
+        self.scope.check()
 
     def _stage(self) -> None:
         assert self.nodes is not None
         cache = Path(self.run["site"]["cache"]["path"])
-        self.staging = Staging(self.loop, self.nodes, self.end)
+        self.staging = Staging(self.scope, self.nodes)
         self.staging.wait_for_nodes()
         self.job.wait_if_ending()  # a node program that was told to end before it was up says nothing of itself
         complete(self)
@@ -286,13 +277,13 @@ class Supervisor:
         try:
             check_nodes(self.work.image, {node.node.name: _image_id(node) for node in self.nodes.present()})
         except errors.ContainerError as error:
-            self.end(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
+            self.scope.fail(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
 
     def _test_network(self) -> None:
         """Before anything is staged: an unreachable node ends the run here, a slow one is told."""
         assert self.nodes is not None
         if preflight.is_needed(self.allocation):
-            self.preflight = preflight.Preflight(self.loop, self.nodes, self.allocation, self.end)
+            self.preflight = preflight.Preflight(self.scope, self.nodes, self.allocation)
             self.preflight.run()
 
     def _train(self) -> None:
@@ -307,7 +298,7 @@ class Supervisor:
         self.training = training
         place = head.answer(said.Reserved)
         self.nodes.tell(orders.Start(master=(place.address, place.port), left_s=self.time.deadline - time.monotonic()))
-        self.loop.until(lambda: training.finished)
+        self.scope.wait(lambda: training.finished)
 
 
 def _image_id(node: NodeHandle) -> str:

@@ -56,7 +56,7 @@ class TimeLimit:
             self._job_end = self._begun + float(self._run.limits["job_s"])
         left = None if self._job_end is None else self._job_end - self._begun
         if left is not None and left < min(self.budget.least_s, self.budget.left_s):
-            self._run.end(too_late(self.budget, left))
+            self._run.scope.end(too_late(self.budget, left))
         self._arm()
 
     def goes_on(self, earlier: EarlierAttempt | None) -> None:
@@ -79,18 +79,18 @@ class TimeLimit:
     def _too_late(self) -> None:
         """Still waiting for its nodes, while the job comes to its end."""
         if self._job_end is not None:
-            self._run.end(too_late(self.budget, self._job_end - time.monotonic()))
+            self._run.scope.end(too_late(self.budget, self._job_end - time.monotonic()))
 
     # -- the end
 
     def _near(self) -> None:
         """Nothing more than the margin is left."""
         run = self._run
-        if self._saving or run.ending is not None:
+        if self._saving or run.scope.ending is not None:
             return
         why = self._why_not()
         if why is not None:
-            run.end(self.ending(why=why))
+            run.scope.end(self.ending(why=why))
             return
         assert run.training is not None
         assert run.nodes is not None
@@ -113,7 +113,7 @@ class TimeLimit:
             self._saved(None, "no step was done")
 
     def _saved(self, step: int | None, why: str | None) -> None:
-        self._run.end(self.ending(step, why))
+        self._run.scope.end(self.ending(step, why))
 
     def ending(self, step: int | None = None, why: str | None = None) -> Ending:
         """How the run ends now that its time is over, with a checkpoint at `step`, or without one."""

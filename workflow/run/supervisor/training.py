@@ -77,6 +77,7 @@ class Training:
         if self._on_saved is not None and 0 in end.ranks:
             failure = root_cause([end])
             self._on_saved(None, failure.reason if failure is not None else None)
+            return
         self._first_failure = time.monotonic()
         self._nodes.forget(Looks)
         self._nodes.tell(Look())
