@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from cluster.types import Allocation
+from cluster.types import Allocation, Holder
 
 RUN: Final = "slipway.run"
 ATTEMPT: Final = "slipway.attempt"
@@ -18,17 +18,29 @@ DEADLINE: Final = "slipway.deadline"
 HOLDER: Final = "slipway.holder"
 
 
-def labels_of(allocation: Allocation, node: str, work: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Pure: the labels of a container. `work`: tag, cell (run_id, attempt), deadline, and of the node program uid and holder."""
-    cell, deadline, holder = work["cell"], work.get("deadline"), work.get("holder")
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """Whose a container is: an attempt of a run, and the node program that starts it."""
+
+    run_id: str
+    attempt: int
+    tag: str
+    deadline: float | None = None
+    """Unix time."""
+    uid: int | None = None
+    holder: Holder | None = None
+
+
+def labels_of(allocation: Allocation, node: str, owner: Owner) -> tuple[tuple[str, str], ...]:
+    """Pure: the labels of a container."""
     labels = {
-        RUN: cell.get("run_id"),
-        ATTEMPT: cell.get("attempt"),
-        TAG: work["tag"],
+        RUN: owner.run_id,
+        ATTEMPT: owner.attempt,
+        TAG: owner.tag,
         JOB: f"{allocation.scheduler}:{allocation.job_id}:{allocation.restart_count}",
-        USER: work.get("uid"),
+        USER: owner.uid,
         NODE: node,
-        DEADLINE: None if deadline is None else int(deadline),
-        HOLDER: None if holder is None else json.dumps(holder, sort_keys=True),
+        DEADLINE: None if owner.deadline is None else int(owner.deadline),
+        HOLDER: None if owner.holder is None else json.dumps(owner.holder.to_json(), sort_keys=True),
     }
     return tuple((name, str(value)) for name, value in labels.items() if value is not None)

@@ -19,7 +19,7 @@ from cluster.types import Allocation, Holder, Node
 from containers import reaping
 from containers.engines import WITH_STORE, Engine
 from containers.engines.cli import remove_argv
-from containers.labels import labels_of
+from containers.labels import Owner, labels_of
 from containers.reaping import Found, plan_reap
 from tests import images
 
@@ -31,8 +31,8 @@ SLIPWAY = [str(Path(sys.executable).parent / "slipway")]
 
 
 def found(allocation: Allocation = SLURM, uid: int = UID, **changes: Any) -> Found:
-    work = {"tag": "run-a1-0123abcd", "cell": {"run_id": "run", "attempt": 1}, "deadline": 17.9, "uid": uid, "holder": None, **changes}
-    return Found(engine="docker", id="1f", name="run-a1-0123abcd-n0", labels=labels_of(allocation, "n1", work))
+    owner = Owner(**{"run_id": "run", "attempt": 1, "tag": "run-a1-0123abcd", "deadline": 17.9, "uid": uid, **changes})
+    return Found(engine="docker", id="1f", name="run-a1-0123abcd-n0", labels=labels_of(allocation, "n1", owner))
 
 
 def test_labels_say_what_a_container_is() -> None:
@@ -99,19 +99,19 @@ def ended_process() -> Holder:
 
 
 def test_a_job_of_this_machine_lives_as_long_as_its_node_program() -> None:
-    ours = holder_of(os.getpid(), "local", LOCAL.job_id, 0).to_json()
+    ours = holder_of(os.getpid(), "local", LOCAL.job_id, 0)
     assert reaping.jobs_alive([found(LOCAL, holder=ours)]) == [True]
-    assert reaping.jobs_alive([found(LOCAL, holder=ended_process().to_json())]) == [False]
-    elsewhere = {**ours, "pid_namespace": "pid:[1]"}
+    assert reaping.jobs_alive([found(LOCAL, holder=ended_process())]) == [False]
+    elsewhere = dataclasses.replace(ours, pid_namespace="pid:[1]")
     assert reaping.jobs_alive([found(LOCAL, holder=elsewhere)]) == [None], "its processes cannot be seen from here"
     assert reaping.jobs_alive([found(LOCAL)]) == [None], "a pid alone names nobody"
 
 
 def test_labels_that_contradict_each_other_are_believed_by_nobody() -> None:
-    ended = ended_process().to_json()
-    assert reaping.jobs_alive([found(LOCAL, holder={**ended, "job_id": "7"})]) == [None]
+    ended = ended_process()
+    assert reaping.jobs_alive([found(LOCAL, holder=dataclasses.replace(ended, job_id="7"))]) == [None]
     assert reaping.jobs_alive([found(dataclasses.replace(LOCAL, scheduler="none"))]) == [None]
-    assert processes.boot_id() == ended["boot_id"]
+    assert processes.boot_id() == ended.boot_id
 
 
 def test_the_scheduler_is_asked_once_for_each_job_and_only_about_what_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_from_labels_to_the_removal(acting: Engine, tmp_path: Path) -> None:
     """One whose node program is dead, one that lives, one of another user, a foreign one; running and only created."""
     if acting.NAME not in WITH_STORE:
         pytest.skip("has no containers that outlive a job")
-    dead, alive = ended_process().to_json(), holder_of(os.getpid(), "local", LOCAL.job_id, 0).to_json()
+    dead, alive = ended_process().to_json(), holder_of(os.getpid(), "local", LOCAL.job_id, 0)
     mine = os.geteuid()
     wanted = {
         "dead": found(LOCAL, uid=mine, holder=dead),

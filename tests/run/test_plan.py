@@ -12,13 +12,16 @@ import pytest
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, Node
+from containers.labels import Owner
 from containers.models import Model
 from containers.spec import Paths
 from data_prep.spec import parse_spec, spec12
+from tests.run.cells import document
 from workflow.run import plan
 from workflow.run.framework import describe_framework
 from workflow.run.node.stage_child import check_argv, stage_argv
 from workflow.run.storage.description import build_name, describe_model
+from workflow.study.cell import Cell, Run
 
 ROOT = Path(__file__).parents[2]
 PATHS = Paths(cell="/w/cell.json", data="/w/data", lib="/w/lib", beat="/w/beat", out="/w/out", resume="/w/resume", program="/f")
@@ -35,8 +38,10 @@ def allocation(nodes: int = 2, **changes: Any) -> Allocation:
     return Allocation(scheduler="local", job_id="1", nodes=made, device="cpu", exclusive=True)
 
 
-def work(launcher: str = "ranks", each: int = 2, threads: Any = "auto") -> dict[str, Any]:
-    return {"tag": "run-a1-0011", "framework": replace(FRAMEWORK, launcher=launcher), "cell": {"gpus_per_node": each, "threads": threads}}
+def work(launcher: str = "ranks", each: int = 2, threads: Any = "auto") -> plan.Workload:
+    owner = Owner(run_id="run", attempt=1, tag="run-a1-0011")
+    cell = document(gpus_per_node=each, threads=threads)
+    return plan.Workload(owner=owner, framework=replace(FRAMEWORK, launcher=launcher), cell=cell)
 
 
 def test_ranks_are_numbered_over_the_nodes() -> None:
@@ -86,7 +91,7 @@ def test_the_interface_is_told_where_it_is_known() -> None:
 )
 def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each: int, cores: int, expected: int) -> None:
     node = Node(name="n", hostname="h", address="a", cores=tuple(range(cores)))
-    assert plan.threads_per_rank({"threads": threads, "gpus_per_node": each}, node) == expected
+    assert plan.threads_per_rank(document(threads=threads, gpus_per_node=each), node) == expected
 
 
 @pytest.mark.parametrize(
@@ -135,12 +140,12 @@ def test_the_supervisor_s_and_the_stager_s_argv() -> None:
 
 
 def test_cell_json_holds_what_the_allocation_decided() -> None:
-    cell = {"device": "site", "threads": "auto", "gpus_per_node": 1, "seed": 3}
+    cell = Cell.from_json(document(device="site", threads="auto", seed=3).to_json())
     model = Model(name="m", variant="v", layers=({"kind": "x"},), parameters=9, macs=1, smallest_size=1)
-    document = plan.cell_document(cell, {"run_id": "x-r1", "repeat": 1, "attempt": 2}, allocation(), model)
-    assert document["schema"] == "slipway.cell/1"
-    assert (document["device"], document["threads"], document["seed"], document["attempt"]) == ("cpu", 4, 3, 2)
-    assert (document["model_layers"], document["model_parameters"], document["model_variant"]) == ([{"kind": "x"}], 9, "v")
+    made = plan.cell_document(Run(cell=cell, repeat=1), 2, allocation(), model)
+    decided = {"device": "cpu", "threads": 4, "run_id": "one-r1", "repeat": 1, "attempt": 2, "schema": "slipway.cell/1"}
+    network = {"model_layers": ({"kind": "x"},), "model_parameters": 9, "model_variant": "v"}
+    assert made.to_json() == {**cell.to_json(), **decided, **network}
 
 
 def test_the_build_directory_is_the_one_of_the_build() -> None:

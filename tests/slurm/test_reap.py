@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.types import Allocation, Node
-from containers.labels import labels_of
+from containers.labels import Owner, labels_of
 from tests import images
 from tests.minicluster import Cluster
 from tests.run.world import ROOT
@@ -45,8 +45,8 @@ def test_a_silent_controller_costs_a_reap_its_patience_once(docker_cluster: Clus
     for job in (*GONE, living):
         allocation = Allocation(scheduler="slurm", job_id=job, nodes=(node,), device="cpu", exclusive=True)
         for number in range(EACH):
-            work = {"tag": f"run-a{number}-0123abcd", "cell": {"run_id": "run", "attempt": 1}, "uid": os.geteuid()}
-            labels = [word for key, value in labels_of(allocation, "n1", work) for word in ("--label", f"{key}={value}")]
+            owner = Owner(run_id="run", attempt=1, tag=f"run-a{number}-0123abcd", uid=os.geteuid())
+            labels = [word for key, value in labels_of(allocation, "n1", owner) for word in ("--label", f"{key}={value}")]
             argv = ["docker", "create", "--network", "host", *labels, "--name", f"left-{job}-{number}", images.BASE, "true"]
             cluster.exec("n1", argv, check=True)
     everything = names(cluster)

@@ -16,6 +16,7 @@ from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
 from containers.engines import get_engine
 from containers.engines.bare import NAME as BARE
+from containers.labels import Owner
 from containers.spec import EnginePlan
 from workflow.commands import show
 from workflow.dag.execution import SLURM
@@ -26,6 +27,7 @@ from workflow.run.node.in_container import for_this_node
 from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, peer_group_argv, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import (
+    Workload,
     allocation_request,
     at_site,
     attempt_tag,
@@ -36,7 +38,7 @@ from workflow.run.plan import (
     supervisor_argv,
 )
 from workflow.study import paths
-from workflow.study.cell import Cell
+from workflow.study.cell import Cell, Run
 from workflow.study.site import device_of
 from workflow.study.study import Study
 
@@ -66,14 +68,12 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     check_framework(framework, cell.world_size)
     needs = dataset_needs(study, cell.dataset)
     argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
-    document = _document(cell, {"run_id": run_id, "repeat": 1, "attempt": attempt}, allocation, needs)
-    work = {
-        "tag": attempt_tag(run_id, attempt, TOKEN),
-        "framework": at_site(framework, site.to_json()),
-        "cell": document,
-        "deadline": None,
-        "uid": os.geteuid(),
-    }
+    document = cell_document(Run(cell=cell, repeat=1), attempt, allocation, model_of(cell, needs))
+    workload = Workload(
+        owner=Owner(run_id=run_id, attempt=attempt, tag=attempt_tag(run_id, attempt, TOKEN), uid=os.geteuid()),
+        framework=at_site(framework, site.to_json()),
+        cell=document,
+    )
     return {
         "run_id": run_id,
         "attempt": attempt,
@@ -81,8 +81,8 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
         "supervisor": list(supervisor_argv(sys.executable, str(study.results_dir), run_id, images=images_file(study))),
         "allocation": allocation.to_json(),
         "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
-        "nodes": [_node(study, allocation, index, work, needs) for index in range(len(allocation.nodes))],
-        "cell_json": document,
+        "nodes": [_node(study, allocation, index, workload, needs) for index in range(len(allocation.nodes))],
+        "cell_json": document.to_json(),
         "dataset": {
             "name": needs.name,
             "root": str(needs.root) if needs.root else None,
@@ -105,7 +105,7 @@ def _slurm(study: Study, cell: Cell, run_id: str) -> dict[str, Any] | None:
     return {"sbatch": job_of_run(study, cell, run_id)}
 
 
-def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, Any], needs: DatasetRequirements) -> dict[str, Any]:
+def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements) -> dict[str, Any]:
     """What the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
     cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
@@ -114,11 +114,11 @@ def _node(study: Study, allocation: Allocation, index: int, work: Mapping[str, A
     peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
     stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
     stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s)
-    directory = WorkDirectory(cache, work["tag"])
+    directory = WorkDirectory(cache, workload.owner.tag)
     master = (allocation.head.address, UNKNOWN_PORT)
     bare = site.engine == BARE
-    folder = work["framework"].folder if bare else str(directory.program)
-    spec = container_spec(work, allocation, index, directory.paths(str(cache / "datasets" / name), folder), master)
+    folder = workload.framework.folder if bare else str(directory.program)
+    spec = container_spec(workload, allocation, index, directory.paths(str(cache / "datasets" / name), folder), master)
     return {
         "name": node.name,
         "cores": list(node.cores),
@@ -141,11 +141,6 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
         return found
     engine = {"run": list(plan.container.run), "remove": list(plan.container.remove), "files": dict(plan.container.files)}
     return {**found, **engine, "talks_to": plan.container.where}
-
-
-def _document(cell: Cell, run: Mapping[str, Any], allocation: Allocation, needs: DatasetRequirements) -> dict[str, Any]:
-    """cell.json; without the layers while the classes or the size of the images are not known."""
-    return cell_document(cell.to_json(), run, allocation, model_of(cell, needs))
 
 
 def _next_attempt(study: Study, run_id: str) -> int:

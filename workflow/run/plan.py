@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
-from containers.labels import labels_of
+from containers.labels import Owner, labels_of
 from containers.spec import ContainerSpec, Paths, ProcessSpec
+from workflow.study.cell import Cell, Run
 
 if TYPE_CHECKING:
     from containers.models import Model
@@ -38,6 +39,33 @@ class Framework:
     """Their commands."""
     events: str = "program"
     checkpoint: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellDocument(Cell):
+    """cell.json: the cell, what the allocation decided (device, threads), and the network's layers; None where they are not known yet."""
+
+    schema: str = CELL_SCHEMA
+    run_id: str
+    repeat: int
+    attempt: int
+    model_layers: tuple[Mapping[str, Any], ...] | None
+    model_parameters: int | None
+    model_variant: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is to run on all nodes of an allocation."""
+
+    owner: Owner
+    framework: Framework
+    cell: CellDocument
+    image_id: str | None = None
+    """Where the image was pinned."""
+    ends_at: float | None = None
+    """The deadline by the node's monotonic clock."""
+    resumed: bool = False
 
 
 def supervisor_argv(python: str, results_dir: str, asked: str, images: str | None = None) -> tuple[str, ...]:
@@ -106,11 +134,9 @@ def _memory_share(cell: Mapping[str, Any], site: Mapping[str, Any]) -> int | Non
     return int(memory * min(1.0, cell["gpus_per_node"] / gpus))
 
 
-def threads_per_rank(cell: Mapping[str, Any], node: Node) -> int:
+def threads_per_rank(cell: Cell, node: Node) -> int:
     """The cell's own number, or the node's cores / its processes."""
-    if cell["threads"] != "auto":
-        return int(cell["threads"])
-    return max(1, len(node.cores) // int(cell["gpus_per_node"]))
+    return max(1, len(node.cores) // cell.gpus_per_node) if cell.threads == "auto" else cell.threads
 
 
 def at_site(framework: Framework, site: Mapping[str, Any]) -> Framework:
@@ -118,20 +144,18 @@ def at_site(framework: Framework, site: Mapping[str, Any]) -> Framework:
     return replace(framework, image=(site.get("images") or {}).get(framework.name) or framework.image)
 
 
-def cell_document(cell: Mapping[str, Any], run: Mapping[str, Any], allocation: Allocation, model: Model | None) -> dict[str, Any]:
-    """cell.json: the cell, what the allocation decided, the layer list. `run`: run_id, repeat, attempt."""
-    return {
-        **cell,
-        "schema": CELL_SCHEMA,
-        "run_id": run["run_id"],
-        "repeat": run["repeat"],
-        "attempt": run["attempt"],
-        "device": allocation.device,
-        "threads": threads_per_rank(cell, allocation.head),
-        "model_layers": None if model is None else [dict(layer) for layer in model.layers],
-        "model_parameters": None if model is None else model.parameters,
-        "model_variant": None if model is None else model.variant,
-    }
+def cell_document(run: Run, attempt: int, allocation: Allocation, model: Model | None) -> CellDocument:
+    """Of an attempt. `model`: None while the classes or the size of the images are not known."""
+    decided = {"device": allocation.device, "threads": threads_per_rank(run.cell, allocation.head)}
+    return CellDocument(
+        **{**run.cell.to_json(), **decided},
+        run_id=run.run_id,
+        repeat=run.repeat,
+        attempt=attempt,
+        model_layers=None if model is None else model.layers,
+        model_parameters=None if model is None else model.parameters,
+        model_variant=None if model is None else model.variant,
+    )
 
 
 def check_framework(framework: Framework, world_size: int) -> None:
@@ -148,18 +172,16 @@ def check_framework(framework: Framework, world_size: int) -> None:
         raise UnsupportedRequest(f"framework {name!r} writes no events of its own (events: {framework.events!r}), which is not here yet")
 
 
-def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, paths: Paths, master: tuple[str, int]) -> ContainerSpec:
-    """All that runs on node `index`. `work`: tag, framework (a Framework), cell (of cell.json), deadline
-    (unix time, for the labels), ends_at (the same by the node's monotonic clock), resumed; of the node program uid and holder, for the
-    labels; image_id, where the image was pinned."""
+def container_spec(asked: Workload, allocation: Allocation, index: int, paths: Paths, master: tuple[str, int]) -> ContainerSpec:
+    """All that runs on node `index`."""
     node = allocation.nodes[index]
-    cell, framework = work["cell"], work["framework"]
-    processes = _PROCESSES[framework.launcher](work, allocation, index, master)
+    cell, framework = asked.cell, asked.framework
+    processes = _PROCESSES[framework.launcher](asked, allocation, index, master)
     env = {
-        TAG: work["tag"],
+        TAG: asked.owner.tag,
         "SLIPWAY_NODE_RANK": str(index),
         "SLIPWAY_NUM_NODES": str(len(allocation.nodes)),
-        "SLIPWAY_GPUS_PER_NODE": str(cell["gpus_per_node"]),
+        "SLIPWAY_GPUS_PER_NODE": str(cell.gpus_per_node),
         "SLIPWAY_MASTER_ADDR": master[0],
         "SLIPWAY_MASTER_PORT": str(master[1]),
         **{name: str(threads_per_rank(cell, node)) for name in THREAD_VARIABLES},
@@ -168,7 +190,7 @@ def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, 
     if allocation.device == "cuda":
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return ContainerSpec(
-        name=f"{work['tag']}-n{index}",
+        name=f"{asked.owner.tag}-n{index}",
         image=framework.image,
         python=framework.python or "python3",
         processes=processes,
@@ -177,16 +199,16 @@ def container_spec(work: Mapping[str, Any], allocation: Allocation, index: int, 
         gpus=node.gpus,
         cores=node.cores,
         env=tuple(sorted(env.items())),
-        labels=labels_of(allocation, node.name, work),
-        image_id=work.get("image_id"),
-        resumed=bool(work.get("resumed")),
-        deadline=work.get("ends_at"),
+        labels=labels_of(allocation, node.name, asked.owner),
+        image_id=asked.image_id,
+        resumed=asked.resumed,
+        deadline=asked.ends_at,
     )
 
 
-def node_ranks(cell: Mapping[str, Any], index: int) -> tuple[int, ...]:
+def node_ranks(cell: Cell, index: int) -> tuple[int, ...]:
     """The ranks of node `index`: as many as its processes, in order of the nodes."""
-    each = int(cell["gpus_per_node"])
+    each = cell.gpus_per_node
     return tuple(range(index * each, (index + 1) * each))
 
 
@@ -197,10 +219,8 @@ def _interface(node: Node) -> dict[str, str]:
     return {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": f"={node.interface}"}
 
 
-def _rank_env(
-    cell: Mapping[str, Any], allocation: Allocation, index: int, rank: int, master: tuple[str, int]
-) -> tuple[tuple[str, str], ...]:
-    each = int(cell["gpus_per_node"])
+def _rank_env(cell: Cell, allocation: Allocation, index: int, rank: int, master: tuple[str, int]) -> tuple[tuple[str, str], ...]:
+    each = cell.gpus_per_node
     return (
         ("RANK", str(rank)),
         ("LOCAL_RANK", str(rank - index * each)),
@@ -212,37 +232,36 @@ def _rank_env(
     )
 
 
-def _single(work: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
+def _single(asked: Workload, allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
     if index != 0:
         return ()
-    env = _rank_env(work["cell"], allocation, 0, 0, master)
-    return (ProcessSpec(name="rank-0", ranks=(0,), command=work["framework"].command, env=env),)
+    env = _rank_env(asked.cell, allocation, 0, 0, master)
+    return (ProcessSpec(name="rank-0", ranks=(0,), command=asked.framework.command, env=env),)
 
 
-def _ranks(work: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
-    framework, cell = work["framework"], work["cell"]
+def _ranks(asked: Workload, allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
     return tuple(
         ProcessSpec(
             name=f"rank-{rank}",
             ranks=(rank,),
-            command=framework.command,
-            env=_rank_env(cell, allocation, index, rank, master),
+            command=asked.framework.command,
+            env=_rank_env(asked.cell, allocation, index, rank, master),
         )
-        for rank in node_ranks(cell, index)
+        for rank in node_ranks(asked.cell, index)
     )
 
 
-def _torchrun(work: Mapping[str, Any], allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
+def _torchrun(asked: Workload, allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
     """One torchrun per node, found by number, without a vote: the address is known. The id keeps workers of an earlier start out; the local
     address is given because torchrun asks the resolver otherwise, which may not know it."""
-    command = work["framework"].command
+    command = asked.framework.command
     program = command[1:] if command[0] == "{python}" else ("--no-python", *command)
-    ranks = node_ranks(work["cell"], index)
+    ranks = node_ranks(asked.cell, index)
     options = (
         f"--nnodes={len(allocation.nodes)}",
         f"--node-rank={index}",
         f"--nproc-per-node={len(ranks)}",
-        f"--rdzv-id={work['tag']}-{allocation.restart_count}",
+        f"--rdzv-id={asked.owner.tag}-{allocation.restart_count}",
         f"--master-addr={master[0]}",
         f"--master-port={master[1]}",
         f"--local-addr={allocation.nodes[index].address}",

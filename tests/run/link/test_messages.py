@@ -15,6 +15,7 @@ from cluster.types import Allocation, ForeignUse, Grant, Node
 from data_prep import staging
 from data_prep.staging import peer_group
 from tests.hostile import changed
+from tests.run.cells import DOCUMENT
 from workflow.run.link import messages, orders, said
 from workflow.run.link.messages import decode_order, decode_said, encode
 from workflow.run.link.protocol import Decoder, ProtocolError
@@ -82,7 +83,6 @@ PLAN: Final = orders.Plan(
     tag="t",
     run_id="r",
     run_dir="/r",
-    cell_document={},
     engine="bare",
     group=False,
     source="/s",
@@ -93,7 +93,7 @@ PLAN: Final = orders.Plan(
 )
 FRAMEWORK: Final = Framework(name="f", folder="/f", launcher="ranks", command=("{python}", "program.py"), sidecars=(("a", "b"),))
 IMAGE: Final = orders.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
-RANKS: Final = orders.RanksPlan(framework=FRAMEWORK, image=None, beat_s=60.0, init_s=300.0)
+RANKS: Final = orders.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, image=None, beat_s=60.0, init_s=300.0)
 ORDERED: Final[tuple[orders.Order, ...]] = (
     orders.Alive(),
     PLAN,

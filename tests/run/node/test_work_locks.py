@@ -13,6 +13,7 @@ import pytest
 
 from base.jsonfile import json_text
 from data_prep.push import Naming, deliver_pending
+from tests.run.cells import document
 from tests.run.record.test_machine_load import node
 from workflow.run.link.orders import Pending
 from workflow.run.node.work_locks import hold, remove_delivered, sweep
@@ -22,7 +23,7 @@ HOLDER = """
 import signal, sys
 from pathlib import Path
 from workflow.run.node.workdir import WorkDirectory
-WorkDirectory(Path(sys.argv[1]), sys.argv[2]).create({}, "/results/runs/one-r1")
+WorkDirectory(Path(sys.argv[1]), sys.argv[2]).create("/results/runs/one-r1", None)
 print("held", flush=True)
 signal.pause()
 """
@@ -33,19 +34,19 @@ def test_what_a_killed_node_program_left_goes_with_the_next_start_of_any_run(tmp
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         left = tmp_path / "runs" / "one-r1-a1-0123"
-        WorkDirectory(tmp_path, "two-r1-a1-4567").create({}, "/results/runs/two-r1")
+        WorkDirectory(tmp_path, "two-r1-a1-4567").create("/results/runs/two-r1", None)
         assert left.is_dir()
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
-    WorkDirectory(tmp_path, "three-r1-a1-89ab").create({}, "/results/runs/three-r1")
+    WorkDirectory(tmp_path, "three-r1-a1-89ab").create("/results/runs/three-r1", None)
     assert not left.exists()
     assert not list((tmp_path / "runs").glob(".one*"))
 
 
 def test_two_studies_that_hold_the_same_cell_leave_each_other_alone(tmp_path: Path) -> None:
     first, second = WorkDirectory(tmp_path, f"one-r1-a1-{'0' * 24}"), WorkDirectory(tmp_path, f"one-r1-a1-{'1' * 24}")
-    first.create({"attempt": 1}, "/results/first/runs/one-r1")
-    second.create({"attempt": 1}, "/results/second/runs/one-r1")
+    first.create("/results/first/runs/one-r1", document())
+    second.create("/results/second/runs/one-r1", document())
     assert first.exists()
     assert second.exists()
     assert of_run(tmp_path, Path("/results/first/runs/one-r1")) == [first.path]
@@ -90,7 +91,7 @@ def test_what_has_the_name_of_a_lock_and_is_none_holds_nobody_up(tmp_path: Path,
 def test_our_own_and_what_waits_for_storage_stay(tmp_path: Path) -> None:
     ours, waiting = WorkDirectory(tmp_path, "one-r1-a1-0123"), WorkDirectory(tmp_path, "two-r1-a1-4567")
     for directory in (ours, waiting):
-        directory.create({}, f"/results/runs/{directory.path.name[:6]}")
+        directory.create(f"/results/runs/{directory.path.name[:6]}", None)
     waiting.keep(Pending(target=str(tmp_path / "target"), reason="storage is away", record=None, ended=None), Naming())
     assert sweep(tmp_path / "runs") == []
     assert ours.exists()
@@ -102,7 +103,7 @@ def test_our_own_and_what_waits_for_storage_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize("became", ["nothing", "a link", "a file"])
 def test_what_waits_is_kept_whatever_became_of_out(tmp_path: Path, became: str) -> None:
     waiting = WorkDirectory(tmp_path, "two-r1-a1-4567")
-    waiting.create({}, "/results/runs/two-r1")
+    waiting.create("/results/runs/two-r1", document())
     waiting.out.rename(tmp_path / "moved")
     make: dict[str, Callable[[], object]] = {
         "nothing": list,
@@ -146,7 +147,7 @@ def test_a_kill_in_the_middle_of_a_sweep_loses_nothing(tmp_path: Path) -> None:
 def test_the_record_of_a_run_on_many_gpus_has_its_room(tmp_path: Path, nodes: int) -> None:
     """With what was seen of every GPU of its nodes, and the files of every rank."""
     directory = WorkDirectory(tmp_path, "one-r1-a1-0123")
-    directory.create({"nodes": nodes}, "/results/runs/one-r1")
+    directory.create("/results/runs/one-r1", document(nodes=nodes))
     names = ("looks", "mhz_mean", "max_mhz", "celsius_max", "watts_mean", "busy_ratio_mean", "ecc_errors", "others_max")
     gpu = {"uuid": "GPU-" + "0" * 36, **dict.fromkeys(names, 1234.5678), "throttled": ["power cap"]}
     part = {**node()["load"]["during"], "gpus": [gpu] * 8}

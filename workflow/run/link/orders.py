@@ -11,7 +11,7 @@ from typing import Any
 from base.foreign import text
 from cluster.types import Allocation
 from workflow.run.link.fields import MOST_CPUS, Count, Digest, FromOne, PathText, Port, Rate, SecondsLeft, SomeSeconds, Value, Word, tag_of
-from workflow.run.plan import Framework
+from workflow.run.plan import CellDocument, Framework
 
 
 class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
@@ -73,6 +73,7 @@ class RanksPlan(Value, frozen=True, kw_only=True):
     """What a run has, and the staging of a dataset alone has not."""
 
     framework: Framework
+    cell: CellDocument
     image: Image | None
     """Null where the engine needs none, or starts what it has under the image's name."""
     beat_s: SomeSeconds
@@ -116,8 +117,6 @@ class Plan(Message, frozen=True, kw_only=True):
     run_id: Word
     run_dir: PathText
     """Of the run, on storage."""
-    cell_document: dict[str, Any]
-    """What cell.json will hold; nothing where a dataset alone is staged."""
     engine: Word
     group: bool
     """Whether the user's group may read what is staged."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -72,14 +71,6 @@ def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
     from workflow.run.images.pin import load_argv
 
     return load_argv(python, image.archive, plan.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
-
-
-def who_we_are(allocation: Allocation) -> dict[str, Any]:
-    """For the labels of a container: it belongs to this node program, in this start of the job."""
-    from cluster.holding import holder_of
-
-    holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
-    return {"uid": os.geteuid(), "holder": holder.to_json()}
 
 
 def for_this_node(

@@ -16,13 +16,15 @@ import msgspec
 from base.challenge import derived
 from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
 from base.logs import private_umask
+from cluster.holding import holder_of
 from containers.engines import get_engine
 from containers.engines.bare import NAME as BARE
+from containers.labels import Owner
 from containers.spec import CHECKPOINT, PARAMETERS, STOP
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.in_container import for_this_node, who_we_are
+from workflow.run.node.in_container import for_this_node
 from workflow.run.node.preflight_child import Answer, PreflightChild, ProbesFailed
 from workflow.run.node.preparation import Preparation, Say
 from workflow.run.node.ranks import Ranks
@@ -30,7 +32,7 @@ from workflow.run.node.rendezvous import Reservation
 from workflow.run.node.shutdown import Shutdown
 from workflow.run.node.watch_child import SUPERVISOR, Watcher, pid_here, watching_argv
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
-from workflow.run.plan import TAG, container_spec, node_ranks
+from workflow.run.plan import TAG, Workload, container_spec, node_ranks
 from workflow.run.record.outcome import Look, RankEnd
 
 if TYPE_CHECKING:
@@ -146,13 +148,19 @@ class NodeWork:
             raise ContainerError("the order to start the ranks has come before the dataset is here")
         framework, bare = plan.ranks.framework, plan.engine == BARE
         paths = needs.directory.paths(needs.staged.root, framework.folder if bare else str(needs.directory.program))
-        work = {"tag": plan.tag, "framework": framework, "cell": plan.cell_document, "resumed": needs.resumed}
-        work |= {"deadline": time.time() + order.left_s, "ends_at": time.monotonic() + order.left_s}
-        if not bare:
-            work |= who_we_are(self.allocation)
-        if needs.image is not None:
-            work["image_id"] = needs.image["start"]
-        spec = container_spec(work, self.allocation, self.index, paths, order.master)
+        cell = plan.ranks.cell
+        allocation, deadline = self.allocation, time.time() + order.left_s
+        holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
+        uid = os.geteuid()
+        asked = Workload(
+            owner=Owner(run_id=cell.run_id, attempt=cell.attempt, tag=plan.tag, deadline=deadline, uid=uid, holder=holder),
+            framework=framework,
+            cell=cell,
+            image_id=None if needs.image is None else needs.image["start"],
+            ends_at=time.monotonic() + order.left_s,
+            resumed=needs.resumed,
+        )
+        spec = container_spec(asked, self.allocation, self.index, paths, order.master)
         engine = get_engine(plan.engine)
         spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
@@ -311,15 +319,15 @@ class NodeWork:
 
     def do_push(self, order: orders.Push) -> None:
         """Copy what is to be pushed into the directory `part` on storage."""
-        if self.plan is None or self.directory is None or not self.directory.exists():
+        if self.plan is None or self.plan.ranks is None or self.directory is None or not self.directory.exists():
             self.say(said.Pushed(files=()))
             return
-        places, names = (str(self.directory.out), str(self.directory.own), order.part), self._naming(self.plan)
+        places, names = (str(self.directory.out), str(self.directory.own), order.part), self._naming(self.plan.ranks)
         self.pushing = Call(self.loop, "push", push, places, names, len(self.allocation.nodes), timeout_s=order.limit_s)
         self.pushing.then = self._pushed
 
-    def _naming(self, plan: orders.Plan) -> Naming:
-        return naming(node_ranks(plan.cell_document, self.index), self.index)
+    def _naming(self, ranks: orders.RanksPlan) -> Naming:
+        return naming(node_ranks(ranks.cell, self.index), self.index)
 
     def _pushed(self, call: Call) -> None:
         self.pushing = None
@@ -342,8 +350,8 @@ class NodeWork:
         """Remove the work directory, or keep it with the note `pending` where its result could not be pushed."""
         if self.plan is None or self.directory is None or not self.directory.exists():
             return
-        if pending is not None:
-            self.directory.keep(pending, self._naming(self.plan))
+        if pending is not None and self.plan.ranks is not None:
+            self.directory.keep(pending, self._naming(self.plan.ranks))
         else:
             self.directory.remove()
 

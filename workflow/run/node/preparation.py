@@ -126,7 +126,7 @@ class Preparation:
             return
         self.staged = result
         try:
-            self.directory.create(self.plan.cell_document, self.plan.run_dir)
+            self.directory.create(self.plan.run_dir, None if self.plan.ranks is None else self.plan.ranks.cell)
         except OSError as problem:
             self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
             return

@@ -18,7 +18,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -34,6 +34,7 @@ from base.userpath import expanded_path
 from containers.spec import Paths
 from workflow.run.link.orders import Pending, Plan
 from workflow.run.node.work_locks import PENDING, hold, sweep
+from workflow.run.plan import CellDocument
 from workflow.run.record.machine_load import file_name
 from workflow.run.storage.results import ENDED, RECORD
 
@@ -107,15 +108,15 @@ class WorkDirectory:
         self.room = self.path / "room"
         self._lock: LockFile | None = None
 
-    def create(self, cell_document: Mapping[str, Any], run_dir: str) -> None:
+    def create(self, run_dir: str, cell: CellDocument | None) -> None:
         """Make it, after removing what dead attempts have left here: those whose lock is free. `run_dir`, the run's directory on storage,
-        is noted in it: the one thing that tells whose it is."""
+        is noted in it: the one thing that tells whose it is. `cell`: None where a dataset alone is staged."""
         trusted_directory(self.path.parent, group=True)  # the cache itself was looked at when the dataset came
         for name in sweep(self.path.parent):
             logger.info("removed %s, which a dead attempt has left", name)
         self._lock = hold(self.path)
         self.path.mkdir()
-        publish_json(self.path / OWNER, {"run_dir": run_dir, "attempt": cell_document.get("attempt")})
+        publish_json(self.path / OWNER, {"run_dir": run_dir, "attempt": None if cell is None else cell.attempt})
         self.out.mkdir()
         self.logs.mkdir(parents=True)
         library = self.path / "lib"
@@ -124,9 +125,10 @@ class WorkDirectory:
         self.beat.touch()
         self.resume.mkdir()
         self.room.mkdir()
-        for name, num_bytes in room_bytes(cell_document.get("nodes", 1)).items():
-            reserve(self.room / name, num_bytes)
-        (self.path / "cell.json").write_text(json.dumps(cell_document, indent=1, sort_keys=True) + "\n")
+        if cell is not None:
+            for name, num_bytes in room_bytes(cell.nodes).items():
+                reserve(self.room / name, num_bytes)
+            (self.path / "cell.json").write_text(json.dumps(cell.to_json(), indent=1, sort_keys=True) + "\n")
 
     def paths(self, data: str, program: str) -> Paths:
         """As the container's specification wants them."""

@@ -13,6 +13,7 @@ from workflow.run.link.said import GpusSeen, Ready, Staged
 from workflow.run.plan import at_site, threads_per_rank
 from workflow.run.record.step_clock import Clock
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.study.cell import Cell
 
 if TYPE_CHECKING:
     from workflow.run.supervisor.supervisor import Supervisor
@@ -39,7 +40,7 @@ def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
         "site": run.run["site"]["name"],
         "engine": run.run["site"]["engine"],
         "nodes": [_node_record(node) for node in nodes.all],
-        "threads_per_rank": threads_per_rank(run.run["cell"], run.allocation.head),
+        "threads_per_rank": threads_per_rank(Cell.from_json(run.run["cell"]), run.allocation.head),
         "preflight": run.preflight and run.preflight.record,
         "earlier": None if run.resumed is None else run.resumed.to_json(),
         "exclusive": run.allocation.exclusive,

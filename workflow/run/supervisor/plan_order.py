@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from workflow.run.link.orders import Image, Plan, RanksPlan
 from workflow.run.plan import at_site, cell_document
+from workflow.study.cell import Cell, Run
 
 if TYPE_CHECKING:
     from workflow.run.supervisor.supervisor import Supervisor
@@ -21,7 +22,6 @@ def node_plan(run: Supervisor) -> Plan:
         tag=run.run["tag"],
         run_id=run.run_id,
         run_dir=run.run["run_dir"],
-        cell_document=cell_document(run.run["cell"], run.run, run.allocation, run.work.model),
         engine=site["engine"],
         group=site["shared"] == "group",
         source=run.work.dataset.path,
@@ -31,6 +31,9 @@ def node_plan(run: Supervisor) -> Plan:
         bytes_per_s=(site.get("storage_limit") or {}).get("bytes_per_s"),
         ranks=RanksPlan(
             framework=at_site(run.work.framework, site),
+            cell=cell_document(
+                Run(cell=Cell.from_json(run.run["cell"]), repeat=run.run["repeat"]), run.run["attempt"], run.allocation, run.work.model
+            ),
             image=_image(run.work.image, site),
             beat_s=float(limits.get("beat_s", BEAT_S)),
             init_s=float(limits["init_s"]),

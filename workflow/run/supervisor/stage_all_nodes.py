@@ -141,7 +141,6 @@ class StageAllNodes:
             tag=self.tag,
             run_id=self.tag,
             run_dir=str(Path(self.arguments[0], "staged", self.tag)),  # no run's: it tells whose the work directory is
-            cell_document={},
             engine=bare.NAME,
             group=site["shared"] == "group",
             source=work["dataset"]["path"],

@@ -1,0 +1,42 @@
+"""A cell.json, with some of its keys changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from workflow.run.plan import CellDocument
+
+DOCUMENT: Final = CellDocument(
+    cell_id="one",
+    framework="pytorch",
+    mode="train",
+    model="lenet",
+    dataset="digits",
+    dataset_spec={"source": "sklearn-digits"},
+    batch_size=8,
+    global_batch_size=8,
+    nodes=1,
+    gpus_per_node=1,
+    precision="fp32",
+    layout="nchw",
+    comm_hook="none",
+    device="cpu",
+    threads=1,
+    seed=0,
+    optimizer={"name": "sgd"},
+    steps={"warmup": 0, "measured": 1, "total": 1},
+    epochs=None,
+    save_parameters=False,
+    run_id="one-r1",
+    repeat=1,
+    attempt=1,
+    model_layers=({"kind": "relu"},),
+    model_parameters=0,
+    model_variant="a variant",
+)
+
+
+def document(**changes: Any) -> CellDocument:
+    """DOCUMENT with these fields."""
+    return replace(DOCUMENT, **changes)
