@@ -112,7 +112,7 @@ def test_a_receipt_of_a_result_that_is_gone_is_dropped(place: Place, monkeypatch
     true = {done, f"{done}.after-1", failed, f"{failed}.after-2"}
     for name in true | {gone, f"{gone}.after-1", f"{failed}.after-3", "strange"}:
         (directory / name).touch()
-    graph.drop_false_receipts()
+    graph.see_storage(before_runs=True)
     assert {path.name for path in directory.iterdir()} == true
 
 

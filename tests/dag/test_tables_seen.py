@@ -12,6 +12,7 @@ from tests.study.studies import changed, write
 from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
+from workflow.study.publishing import publish_resolved
 
 MAIN = Mode()
 MADE_S = 4_000_000_000  # later than any study.json of the test
@@ -27,8 +28,8 @@ def load(root: Path, mode: Mode | None = MAIN, **changes: Any) -> Graph:
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """records.parquet of a study that has run."""
     monkeypatch.chdir(tmp_path)
-    graph = load(tmp_path)
-    graph.start("local")
+    graph = load(tmp_path, None)
+    publish_resolved(graph.study)
     made = Path(graph.results_dir, "records.parquet")
     made.touch()
     os.utime(made, (MADE_S, MADE_S))

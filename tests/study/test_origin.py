@@ -39,8 +39,9 @@ class Two:
         return load_graph({"site": str(self.site), **config}, [write(place, study)], place, {})
 
     def run(self, place: Path, study: dict[str, Any], **config: Any) -> Graph:
+        """Begin as Snakemake does, but for its child processes."""
         graph = self.load(place, study, **config)
-        graph.start("local")
+        publish_resolved(graph.study, adopt=graph.adopt)
         return graph
 
 

@@ -28,8 +28,7 @@ from data_prep.spec import DatasetSpec
 from workflow.dag.execution import Mode, refuse_wrong_executor
 from workflow.dag.image_file import images_file, keep_images
 from workflow.dag.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
-from workflow.dag.results_seen import result_at, results_in
-from workflow.dag.tables_seen import outdated
+from workflow.dag.results_seen import Seen, look, result_at, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
 from workflow.run.storage.asked import asked_of, parse_asked
@@ -197,23 +196,27 @@ class Graph:
         missing = {run.run_id for run in self.runs_to_make} if self.mode.main else set(self._order)
         return [str(self.study.record_path(run.run_id)) for run in self.study.runs if run.run_id not in missing]
 
-    def drop_false_receipts(self) -> None:
-        """Before Snakemake looks: a receipt whose result is not on storage any more, since somebody removed it. Receipts are listed before
-        records are read: whose result came between the two is younger than its record."""
+    def see_storage(self, before_runs: bool) -> None:
+        """One look at storage, in a child with a time limit. Raises ConfigError when the results are those of another study file, StorageError
+        where storage hangs. `before_runs`: as Snakemake is to make what is missing, receipts and tables are looked at too.
+
+        A receipt whose result is not on storage any more, since somebody removed it, is dropped. Receipts are listed before records are
+        read: whose result came between the two is younger than its record. Tables of another version of the study are made anew, since
+        they wait for a receipt then, which is a target too. What Snakemake remembers of the study lies where it works, which is another
+        directory for `slipway run`. The receipt is named by when the tables were made: one that is there already is newer than they are.
+        """
         directory = Path(self.receipts_dir)
-        for name in os.listdir(directory) if self.mode.main and directory.is_dir() else ():
+        receipts = os.listdir(directory) if before_runs and directory.is_dir() else []
+        what, digest = f"the results of {self.study.name}", self.digest if before_runs else None
+        arguments = (self.results_dir, list(self._order), origin_of(self.study, self.adopt), digest)
+        seen: Seen = call_apart(what, look, *arguments, timeout_s=self.storage_s)
+        self._finished = seen["results"]
+        self.outdated = [] if seen["outdated"] is None else [f"{self.outdated_dir}/{seen['outdated']}"]
+        for name in receipts:
             run_id, after = parse_asked(name)
             end = self._end_of(run_id)
             if end is None or end["result_number"] <= after:
                 (directory / name).unlink(missing_ok=True)
-
-    def see_tables(self) -> None:
-        """Before Snakemake looks: tables of another version of the study are made anew, since they wait for a receipt then, which is a
-        target too. What Snakemake remembers of the study lies where it works, which is another directory for `slipway run`. The receipt is
-        named by when the tables were made: one that is there already is newer than they are."""
-        what = f"the tables of {self.study.name}"
-        made = call_apart(what, outdated, self.results_dir, self.digest, timeout_s=self.storage_s) if self.mode.main else None
-        self.outdated = [] if made is None else [f"{self.outdated_dir}/{made}"]
 
     def _priority_of(self, run_id: str) -> int:
         """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""

@@ -11,7 +11,6 @@ from base.names import choices
 from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import refuse_runs, refuse_site
-from workflow.study.origin import refuse_foreign_results
 from workflow.study.study import Study, load_study
 
 CONFIG_KEYS: Final = ("site", "retry", "adopt")
@@ -50,10 +49,7 @@ def load_graph(
     graph = Graph(study, retry == "failed", mode, adopt=_adopts(config))
     if not graph.mode.main:
         return graph
-    refuse_foreign_results(study, graph.adopt, graph.storage_s)
-    if mode is not None:
-        graph.drop_false_receipts()
-        graph.see_tables()
+    graph.see_storage(before_runs=mode is not None)
     refuse_runs(study, graph.runs_to_make, environ)
     refuse_too_few_nodes(graph.mode, graph.runs_to_make)
     return graph

@@ -1,16 +1,33 @@
-"""Which runs of a study have a result: what Snakemake decides by. Imports little, because it runs in a fresh interpreter."""
+"""What lies on storage of a study: whose its results are, which runs have one, and whether its tables are of it: what Snakemake decides by.
+Imports little, because it runs in a fresh interpreter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from base.errors import RecordError
 from base.jsonfile import read_content
+from workflow.dag.tables_seen import outdated
 from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.believing import record_of
 from workflow.run.record.kinds import NotBelieved
+from workflow.study.origin import refuse_unless_owner
+
+
+class Seen(TypedDict):
+    """results_in(), and outdated() of the tables."""
+
+    results: dict[str, dict[str, Any]]
+    outdated: int | None
+
+
+def look(results_dir: str, run_ids: Sequence[str], origin: Mapping[str, Any], digest: str | None) -> Seen:
+    """All of it; tables where a `digest` is given. Raises ConfigError when the results are those of another study file."""
+    refuse_unless_owner(results_dir, origin)
+    made = None if digest is None else outdated(results_dir, digest)
+    return {"results": results_in(results_dir, run_ids), "outdated": made}
 
 
 def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, Any]]:

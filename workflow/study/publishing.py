@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from base.errors import RecordError
 from base.jsonfile import canonical_json, json_line, read_content, read_json
@@ -22,7 +22,9 @@ from base.publish import publish, publish_new
 from workflow.study.origin import kept_of, origin_of, refuse_other_file
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
 from workflow.study.resolved import checked, read_resolved, resolved_study, text_of
-from workflow.study.study import Study
+
+if TYPE_CHECKING:
+    from workflow.study.study import Study  # half of the time of the fresh interpreter that publishes
 
 CLAIM: Final = ".study-{number}.json"
 NAME: Final = re.compile(r"\.study-([1-9][0-9]{0,8})\.json")
