@@ -38,30 +38,31 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", 
 
 
 @functools.cache
-def imported(path: Path) -> set[str]:
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def names_imported(path: Path) -> frozenset[str]:
+    """`import a.b` is `a.b`, and `from a.b import c` is `a.b.c`, wherever they stand; `from . import c` stays in its room."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.split(".")[0])
-    return found
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(found)
+
+
+def imported(path: Path) -> set[str]:
+    """The first parts of these names."""
+    return {name.split(".")[0] for name in names_imported(path)}
 
 
 def sub_room(module: str) -> str:
     """`workflow.run.node.ranks` -> `run.node`; `workflow.study.cell` -> `study`."""
     parts = module.split(".")[1:]
     return ".".join(parts[:2]) if parts[0] == "run" else parts[0]
-
-
-def modules_imported(path: Path) -> set[str]:
-    """Modules of workflow, with the names taken from each: `from workflow.run import plan` is `workflow.run.plan`."""
-    return {
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("workflow")
-        for alias in node.names
-    }
 
 
 @pytest.mark.parametrize("room", SUB_ROOMS)
@@ -71,7 +72,7 @@ def test_a_sub_room_imports_only_what_stands_after_it(room: str) -> None:
     paths = [*place.rglob("*.py")] if place.is_dir() else [place.with_suffix(".py")]
     assert paths
     for path in paths:
-        wrong = {name for name in modules_imported(path) if sub_room(name) not in below}
+        wrong = {name for name in names_imported(path) if name.startswith("workflow.") and sub_room(name) not in below}
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
@@ -98,7 +99,7 @@ def test_what_calls_itself_pure_imports_nothing_that_acts() -> None:
 
 
 def calls_itself_pure(path: Path) -> bool:
-    return re.search(r"\bPure\b|: pure\b", ast.get_docstring(ast.parse(path.read_text())) or "") is not None
+    return re.search(r"\bPure\b|: pure\b", ast.get_docstring(parsed(path)) or "") is not None
 
 
 def test_base_is_standard_library_only() -> None:
@@ -111,12 +112,20 @@ def test_base_is_standard_library_only() -> None:
 
 
 def test_locks_are_taken_in_one_place() -> None:
-    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if "fcntl.flock" in path.read_text()]
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if {"flock", "lockf"} & names_used(path)]
     assert paths == [ROOT / "base" / "lock.py"]
 
 
+def names_used(path: Path) -> set[str]:
+    """Of attributes, and of what is imported by its own name: `fcntl.flock`, `from fcntl import flock`."""
+    return {name.rsplit(".")[-1] for name in names_imported(path)} | {
+        node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)
+    }
+
+
 def test_the_reader_and_the_programs_import_nothing_of_ours() -> None:
-    paths = [*(ROOT / "data_prep" / "reader").rglob("*.py"), *(ROOT / "containers" / "frameworks").glob("*/*.py")]
-    assert paths
-    for path in paths:
+    frameworks = ROOT / "containers" / "frameworks"
+    programs = [path for path in frameworks.rglob("*.py") if path.parent != frameworks]
+    assert {path.parent.name for path in programs} >= {"pytorch", "slipway_pytorch"}
+    for path in [*(ROOT / "data_prep" / "reader").rglob("*.py"), *programs]:
         assert not imported(path) & set(ROOMS), path
