@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +112,9 @@ def test_a_shape_is_checked_against_the_bytes() -> None:
 
 
 def test_nested_keys_that_take_for_ever_to_hash_are_refused() -> None:
-    bomb = b"\x80\x02)" + b"2\x86" * 60 + b"q\x00}h\x00K\x01s."
-    start = time.monotonic()
+    bomb = b"\x80\x02)" + b"2\x86" * 60 + b"q\x00}h\x00K\x01s."  # 2^60 steps, which no test outlives
     with pytest.raises(UnsafePickle):
         loads(bomb)
-    assert time.monotonic() - start < 60  # and not 2^60 steps
 
 
 def test_random_damage_never_does_anything_else() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import pytest
@@ -35,10 +36,8 @@ def _full() -> None:
 
 def test_a_call_that_hangs_is_abandoned_and_says_so() -> None:
     loop = Loop()
-    began = time.monotonic()
     with pytest.raises(StorageError, match=r"look: no answer within 0\.05 s; the storage behind it hangs"):
-        Call(loop, "look", time.sleep, 100, timeout_s=0.05).wait()
-    assert time.monotonic() - began < 20
+        Call(loop, "look", signal.pause, timeout_s=0.05).wait()
 
 
 def test_a_limit_of_silence_that_was_renewed_is_waited_for_anew() -> None:
