@@ -6,6 +6,8 @@ SITE ?= local
 TORCH ?= auto
 # Where PyTorch is fetched from instead of where pip looks: the index of its CPU build, for one.
 TORCH_INDEX ?=
+# What Python compiled is kept: pytest rewrites the assertions of 300 files otherwise, in each of its processes.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PACKAGES := base cluster containers data_prep workflow
 SOURCES := $(PACKAGES) install setup.py tests benchmarks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -32,11 +33,13 @@ other."""
 
 
 @pytest.fixture(autouse=True)
-def umask() -> Iterator[None]:
-    """Our programs make theirs private: called here, they would do so to all tests that follow, whose files no container could read."""
-    before = os.umask(0o022)
+def process() -> Iterator[None]:
+    """This process as it was before: our programs, called here, make their umask private, so that no container could read the files of the
+    tests that follow, and log to a standard error that is closed when their test ends."""
+    umask, handlers = os.umask(0o022), logging.getLogger().handlers[:]
     yield
-    os.umask(before)
+    logging.getLogger().handlers[:] = handlers
+    os.umask(umask)
 
 
 class Collecting:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,15 +80,11 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    """A house, and this process as it was before when the test ends."""
+def house(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> House:
+    """A house outside of any job."""
     for name in FOREIGN:
         monkeypatch.delenv(name, raising=False)
-    umask = os.umask(0o077)
-    handlers = logging.getLogger().handlers[:]
-    yield House(tmp_path, capsys)
-    logging.getLogger().handlers[:] = handlers
-    os.umask(umask)
+    return House(tmp_path, capsys)
 
 
 @pytest.fixture

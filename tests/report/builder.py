@@ -161,7 +161,7 @@ def write_study(
 def write_records(directory: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """As the supervisor leaves them: every attempt, and the published record of the last result."""
     for record in records:
-        content = json.dumps(record, sort_keys=True, indent=1)
+        content = json.dumps(record)
         run = directory / "runs" / record["run_id"]
         attempt = run / "attempts" / str(record["attempt"])
         attempt.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -378,12 +379,18 @@ def _flushed(code: int) -> int:
     return code
 
 
+@cache
+def parser() -> Any:
+    """All commands with their options; made once, also for who calls run() again and again."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """The exit code. Our own errors become a message on standard error, never a traceback."""
     private_umask()
     configure("slipway")
     try:
-        app(args=list(arguments), prog_name="slipway")
+        parser()(args=list(arguments), prog_name="slipway")
     except SystemExit as ended:  # typer's way to return: 0, 2 after it has said what is wrong with the usage, 130 after Ctrl-C
         return ended.code if isinstance(ended.code, int) else 1
     except SlipwayError as error:

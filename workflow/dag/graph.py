@@ -197,8 +197,8 @@ class Graph:
         return [str(self.study.record_path(run.run_id)) for run in self.study.runs if run.run_id not in missing]
 
     def see_storage(self, before_runs: bool) -> None:
-        """One look at storage, in a child with a time limit. Raises ConfigError when the results are those of another study file, StorageError
-        where storage hangs. `before_runs`: as Snakemake is to make what is missing, receipts and tables are looked at too.
+        """One look at storage, in a child with a time limit. Raises ConfigError when the results are those of another study file,
+        StorageError where storage hangs. `before_runs`: as Snakemake is to make what is missing, receipts and tables are looked at too.
 
         A receipt whose result is not on storage any more, since somebody removed it, is dropped. Receipts are listed before records are
         read: whose result came between the two is younger than its record. Tables of another version of the study are made anew, since

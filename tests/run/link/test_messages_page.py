@@ -15,15 +15,16 @@ def test_the_page_is_current() -> None:
 
 
 def test_the_page_names_each_message_with_its_fields() -> None:
-    sections = {section.split("`")[1]: section for section in page().split("\n### ")[1:]}
+    text = page()
+    sections = {section.split("`")[1]: section for section in text.split("\n### ")[1:]}
     for kinds in (SAID, ORDERS):
         for name, kind in kinds.items():
             assert name in sections
             listed = f"### `{name}` ({kind.__name__})\n\n{kind.__doc__.split()[0]}"
-            assert listed in page()
-            place = page().index(listed)
+            assert listed in text
+            place = text.index(listed)
             for field in kind.__struct_fields__:
-                assert f"\n* `{field}`: " in page()[place : page().index("\n### ", place)], (name, field)
+                assert f"\n* `{field}`: " in text[place : text.index("\n### ", place)], (name, field)
 
 
 def test_what_a_type_says_is_written_in_words() -> None:

@@ -351,6 +351,7 @@ open(sys.argv[1] + "/end").read()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dismissed", [True, False])
 def test_a_launch_whose_node_was_told_to_end_is_left_to_end(tmp_path: Path, dismissed: bool) -> None:
     door = House()
