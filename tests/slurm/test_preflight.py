@@ -11,7 +11,8 @@ import pytest
 
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import run
-from tests.preflight.children import ARGV, ROOT, Children, Direct, Ended
+from tests.preflight.children import ARGV, ROOT, Children, Direct
+from workflow.run.supervisor.run_scope import RunEnded
 
 pytestmark = pytest.mark.slow
 
@@ -61,12 +62,13 @@ def test_a_pair_that_is_cut_is_named_and_ends_the_run(cluster: Cluster, prefligh
     netns(cluster, "n2", "nft", "add table inet h7; add chain inet h7 out { type filter hook output priority 0; }")
     netns(cluster, "n2", "nft", f"add rule inet h7 out ip daddr {cluster.spec.address('n3')} drop")
     try:
-        with pytest.raises(Ended) as ended:
+        with pytest.raises(RunEnded) as ended:
             preflight.run()
     finally:
         netns(cluster, "n2", "nft", "delete table inet h7")
     text = str(ended.value)
-    assert text.startswith("node_lost: preflight: the network does not connect these pairs of nodes (2 of ")
+    assert ended.value.ending.status == "node_lost"
+    assert text.startswith("preflight: the network does not connect these pairs of nodes (2 of ")
     assert re.search(r"n2 \(10\.77\.1\.2 over eth0\) to n3 \(10\.77\.1\.3 port \d+\): no answer within 4 s", text)
     assert re.search(r"n3 \(10\.77\.1\.3 over eth0\) to n2 \(10\.77\.1\.2 port \d+\): no answer within 4 s", text)
     assert "n1" not in text
@@ -75,7 +77,7 @@ def test_a_pair_that_is_cut_is_named_and_ends_the_run(cluster: Cluster, prefligh
 def test_a_node_whose_cable_is_out_is_the_accused(cluster: Cluster, preflight: Direct) -> None:
     netns(cluster, "n3", "nft", "add table inet h7; add chain inet h7 in { type filter hook input priority 0; policy drop; }")
     try:
-        with pytest.raises(Ended, match=r"n3 is in 4 of these 4: look there first"):
+        with pytest.raises(RunEnded, match=r"n3 is in 4 of these 4: look there first"):
             preflight.run()
     finally:
         netns(cluster, "n3", "nft", "delete table inet h7")
@@ -85,7 +87,7 @@ def test_small_packets_pass_and_large_ones_do_not(cluster: Cluster, preflight: D
     netns(cluster, "n1", "nft", "add table inet h7; add chain inet h7 in { type filter hook input priority 0; }")
     netns(cluster, "n1", "nft", f"add rule inet h7 in ip saddr {cluster.spec.address('n2')} meta length gt 1400 drop")
     try:
-        with pytest.raises(Ended, match=r"n2 \(10.77.1.2 over eth0\) to n1 .*they connect, but no data passes"):
+        with pytest.raises(RunEnded, match=r"n2 \(10.77.1.2 over eth0\) to n1 .*they connect, but no data passes"):
             preflight.run()
     finally:
         netns(cluster, "n1", "nft", "delete table inet h7")
