@@ -1,14 +1,14 @@
 """What is copied, passed on and kept: a set of files with the hashes of their chunks. A dataset is one; so is a single file beside which
-`<file>.chunks.json` lies: {"schema", "name", "bytes", "chunk_bytes", "chunks"}."""
+the list of its chunks lies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Final, Literal
 
+from base.chunks import SCHEMA
 from base.errors import DatasetError
 from base.jsonfile import parse_json
 from base.names import is_name
@@ -16,7 +16,6 @@ from base.typed import read_as
 from data_prep.hashing import ChunkedFile, require
 from data_prep.manifest import FILE_NAME, digest_of, manifest_of
 
-SCHEMA: Final = "slipway.chunks/1"
 JOURNAL_NAME: Final = "staging.journal"
 
 
@@ -44,11 +43,6 @@ class _SingleFile(ChunkedFile):
     def __post_init__(self) -> None:
         require(is_name(self.name) and self.name not in (FILE_NAME, JOURNAL_NAME), f"{self.name!r} cannot be the name of the file")
         super().__post_init__()
-
-
-def chunks_path(file: Path) -> Path:
-    """Where the hashes of a single file lie."""
-    return file.with_name(f"{file.name}.chunks.json")
 
 
 def parse_file_set(content: bytes, where: str) -> FileSet:

@@ -12,10 +12,10 @@ from pathlib import Path
 import xxhash
 from blake3 import blake3
 
+from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError
 from base.typed import Digest, FromOne
 
-CHUNK_BYTES = 4 << 20
 _CHUNK = re.compile(r"[0-9a-f]{32}")
 
 

@@ -17,10 +17,9 @@ from base.errors import ConfigError, ContainerError, SlipwayError
 from base.logs import configure
 from containers.images.archiving import archive
 from containers.images.checking import check_contract
-from containers.images.loading import image_to_start, load, loaded_id, pull_pinned
+from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
 from containers.images.model import PinnedImage, read_manifest
 from containers.images.pinning import pin
-from containers.images.turns import InTurn
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +41,9 @@ def _parser() -> argparse.ArgumentParser:
         loading = commands.add_parser(name, parents=[engine], help=text)
         loading.add_argument("--archive", type=Path, required=True)
         loading.add_argument("--cache", type=Path, required=True)
-        loading.set_defaults(may_pull=False)
+        loading.set_defaults(may_pull=False, brought=False)
         if name == "load":
-            loading.add_argument("--in-turn", action="store_true", help="ask for a turn to read storage: containers.images.turns")
+            loading.add_argument("--brought", action="store_true", help="whoever started this brings the archive here when asked")
             loading.add_argument("--may-pull", action="store_true", help="try the registry, by digest, before the archive")
     return top
 
@@ -61,12 +60,28 @@ def archived(options: argparse.Namespace) -> dict[str, Any]:
 def loaded(options: argparse.Namespace) -> dict[str, Any]:
     """`image_id` as it is on this node now, `start`: what the engine is given."""
     entry = read_manifest(options.archive)
+    bringing = Bringing(wait=lambda: _say(waiting=True), bring=_ask) if options.brought else Bringing()
+    if options.may_pull:
+        bringing.wait()
     pulled = options.may_pull and _pulled(entry.image, options)
     if options.command == "load" and not pulled:
-        reading = InTurn(sys.stdin, sys.stdout) if options.in_turn else None
-        load(options.archive, options.engine, options.cache, reading=reading)
+        load(options.archive, options.engine, options.cache, bringing=bringing)
     found = loaded_id(entry, options.engine, options.cache)
     return {"image_id": found, "start": image_to_start(entry, options.engine, options.cache)}
+
+
+def _ask(num_bytes: int) -> Path:
+    """Where whoever started us has put the archive. Raises ContainerError when it has gone."""
+    _say(wants=num_bytes)
+    line = sys.stdin.readline()
+    if not line:
+        raise ContainerError("the node program that asked for the image has gone")
+    return Path(json.loads(line)["archive"])
+
+
+def _say(**words: object) -> None:
+    sys.stdout.write(json.dumps(words, sort_keys=True) + "\n")
+    sys.stdout.flush()
 
 
 def _pulled(image: PinnedImage, options: argparse.Namespace) -> bool:
@@ -90,12 +105,12 @@ def main() -> int:
         return _failed(error)
     except OSError as error:
         return _failed(ContainerError(f"{options.command} the image: {error.strerror or error}: {error.filename or 'no file is named'}"))
-    sys.stdout.write(json.dumps({**answer, "seconds": round(time.monotonic() - since, 3)}, sort_keys=True) + "\n")
+    _say(**answer, seconds=round(time.monotonic() - since, 3))
     return 0
 
 
 def _failed(error: SlipwayError) -> int:
-    sys.stdout.write(json.dumps({"error": [type(error).__name__, str(error)]}) + "\n")
+    _say(error=[type(error).__name__, str(error)])
     return error.exit_code
 
 

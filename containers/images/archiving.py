@@ -1,4 +1,5 @@
-"""An image on storage, once, named by content: `<storage>/images/<id12>.tar.zst` (or .sif) and its manifest `<id12>.json` beside it.
+"""An image on storage, once, named by content: `<storage>/images/<id12>.tar.zst` (or .sif), the list of its chunks `<file>.chunks.json`, by
+which nodes pass it on, and its manifest `<file>.json`.
 
 The manifest is written last: an archive without one is not there.
 """
@@ -6,18 +7,22 @@ The manifest is written last: an archive without one is not there.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from pathlib import Path
 from typing import Final
 
-from base.errors import ContainerError, RecordError, StorageError
+from base.chunks import chunks_path
+from base.errors import ContainerError, DigestMismatch, RecordError, StorageError
 from base.jsonfile import publish_json
 from base.publish import part_path, publish_file
 from base.storage_clock import now_at
 from containers.images.commands import save_argv
 from containers.images.model import SIF, ArchivedImage, PinnedImage, manifest_path, read_manifest
-from containers.images.space import FULL, HashingWriter, copy_hashed, not_enough, require
+from containers.images.space import FULL, HashingWriter, copy_hashed, hash_file, not_enough, require
 from containers.images.streams import save_compressed
+
+logger = logging.getLogger(__name__)
 
 DIRECTORY: Final = "images"
 DEAD_S: Final = 3600.0
@@ -33,12 +38,14 @@ def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
     doing = f"archive image {image.reference!r} ({image.short}) on storage"
     try:
         if not again and is_there(image, target):
+            list_chunks(target)
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_dead_parts(target.parent)
         require({target.parent: image.size_bytes}, doing)
-        sha256, num_bytes = _write(image, target)
-        entry = ArchivedImage(image=image, file=target.name, sha256=sha256, bytes=num_bytes)
+        written = _write(image, target)
+        entry = ArchivedImage(image=image, file=target.name, sha256=written.hexdigest(), bytes=written.bytes)
+        publish_json(chunks_path(target), written.chunk_list(target.name))
         publish_json(manifest_path(target), entry.to_json())
     except OSError as error:
         if error.errno in FULL:
@@ -56,6 +63,25 @@ def is_there(image: PinnedImage, target: Path) -> bool:
         return False
 
 
+def list_chunks(archive: Path) -> None:
+    """Make the list of an archive that a version before wrote without one, which takes one reading. Raises DigestMismatch, OSError."""
+    if chunks_path(archive).exists():
+        return
+    logger.info("the archive %s has no list of its chunks: it is read once to make one", archive)
+    entry, found = read_manifest(archive), hash_file(archive)
+    if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
+        raise not_as_archived(archive, f"archive image {entry.image.reference!r} ({entry.image.short})", found, entry)
+    publish_json(chunks_path(archive), found.chunk_list(archive.name))
+
+
+def not_as_archived(archive: Path, doing: str, found: HashingWriter, entry: ArchivedImage) -> DigestMismatch:
+    """The error for an archive that is not what its manifest says."""
+    return DigestMismatch(
+        f"{doing}: {archive} has {found.bytes} bytes and SHA-256 {found.hexdigest()[:12]}..., its manifest promises {entry.bytes} and "
+        f"{entry.sha256[:12]}...: it was cut or changed on storage; remove both, and archive the image again"
+    )
+
+
 def remove_dead_parts(directory: Path) -> None:
     """Of archivers that were killed: a living one writes all the time, or gives up. By the storage's own clock."""
     now = now_at(directory)
@@ -65,12 +91,12 @@ def remove_dead_parts(directory: Path) -> None:
                 part.unlink()
 
 
-def _write(image: PinnedImage, target: Path) -> tuple[str, int]:
-    """The finished file under its name; SHA-256 and bytes."""
+def _write(image: PinnedImage, target: Path) -> HashingWriter:
+    """The finished file under its name, and its hashes."""
     part = part_path(target)
     if image.form == SIF:
-        sha256, num_bytes = copy_hashed(Path(image.source), part)
-        if f"sha256:{sha256}" != image.image_id:
+        writer = copy_hashed(Path(image.source), part)
+        if f"sha256:{writer.hexdigest()}" != image.image_id:
             part.unlink(missing_ok=True)
             raise ContainerError(f"{image.source} is not the file any more that was pinned as {image.image_id}; run again")
     else:
@@ -81,6 +107,5 @@ def _write(image: PinnedImage, target: Path) -> tuple[str, int]:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        sha256, num_bytes = writer.hexdigest(), writer.bytes
     publish_file(part, target)
-    return sha256, num_bytes
+    return writer

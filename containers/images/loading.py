@@ -1,8 +1,8 @@
 """Load an archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and checked afterwards.
 
 Nothing is pulled, unless the site says that nodes may. What is there already costs one question to the engine. `<cache>/images/` holds
-the lock, for apptainer the image, and while a load runs the checked copy of the archive, beside which podman unpacks it; storage is read
-once per node.
+the lock, for apptainer the image, and while a load runs what podman unpacks. In a run the checked copy of the archive is brought by others
+(data_prep.staging); a load by hand makes its own there.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from __future__ import annotations
 import errno
 import os
 import platform
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.errors import ContainerError, DigestMismatch, StorageError
+from base.chunks import chunks_path
+from base.errors import ContainerError, StorageError
 from base.publish import publish_file
 from containers.engines import WITH_STORE
 from containers.engines.podman import NAME as PODMAN
 from containers.images import apptainer
+from containers.images.archiving import not_as_archived
 from containers.images.commands import demand, find, load_argv, root_argv
 from containers.images.locks import locked
 from containers.images.marks import mark_used, our_tag
@@ -26,26 +30,34 @@ from containers.images.parts import parts_of, remove_part
 from containers.images.pinning import by_digest, pin
 from containers.images.space import FULL, copy_hashed, not_enough, require
 from containers.images.streams import feed_decompressed
-from containers.images.turns import Alone, Reading
 
 LIMIT_S: Final = 3600.0
 TAG_S: Final = 60.0
 
 
-def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, reading: Reading | None = None) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Bringing:
+    """By whom the archive comes to this node. `wait()`: it may take long until we know whether it has to; `bring(bytes)`: the path of a
+    checked copy on this node's disk, None: we make one."""
+
+    wait: Callable[[], None] = lambda: None
+    bring: Callable[[int], Path] | None = None
+
+
+def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, bringing: Bringing | None = None) -> str:
     """Load it unless the engine has it; the id to start. Raises DigestMismatch, NotEnoughSpace, ContainerError, RecordError, StorageError.
 
-    `reading`: when storage may be read, and how fast; None: at once. May be slow, and reads storage: call it in a process of its own.
+    May be slow, and reads storage: call it in a process of its own.
     """
     entry = read_manifest(archive)
-    image = entry.image
+    image, bringing = entry.image, bringing or Bringing()
     check_platform(image, platform.machine())
     place = cache / "images"
-    with locked(place / f"{image.short}.lock", f"load image {image.reference!r} ({image.short})", limit_s):
+    with locked(place / f"{image.short}.lock", f"load image {image.reference!r} ({image.short})", limit_s, bringing.wait):
         if not _is_here(entry, engine, place):
             for part in parts_of(place, image.short):
                 remove_part(part)  # of a load that was killed: we hold its lock
-            _fetch(entry, archive, engine, place, reading or Alone())
+            _fetch(entry, archive, engine, place, bringing)
         mark_used(place, image, engine)
     return image.image_id
 
@@ -91,7 +103,7 @@ def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
     return find(engine, entry.image.image_id) is not None
 
 
-def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, reading: Reading) -> None:
+def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, bringing: Bringing) -> None:
     image = entry.image
     doing = f"load image {image.reference!r} ({image.short})"
     part = place / f".{archive.name}.part-{image.short}"
@@ -104,19 +116,19 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, readin
         needs[unpacks] = needs.get(unpacks, 0) + image.size_bytes
     require(needs, doing)
     try:
-        reading.begin(entry.bytes)
-        sha256, num_bytes = copy_hashed(archive, part, moved=reading.moved)
-        reading.end()
-        if (sha256, num_bytes) != (entry.sha256, entry.bytes):
-            raise DigestMismatch(
-                f"{doing}: {archive} has {num_bytes} bytes and SHA-256 {sha256[:12]}..., its manifest promises {entry.bytes} and "
-                f"{entry.sha256[:12]}...: it was cut or changed on storage; remove both, and archive the image again"
-            )
+        if bringing.bring is None or not chunks_path(archive).exists():
+            found, copy = copy_hashed(archive, part), part
+            if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
+                raise not_as_archived(archive, doing, found, entry)
+        else:
+            copy = bringing.bring(entry.bytes)
         if image.form == SIF:
+            if copy != part:
+                _link(copy, part)
             publish_file(part, place / entry.file)
         else:
             unpacked.mkdir(mode=0o700)
-            feed_decompressed(part, load_argv(engine), {**os.environ, "TMPDIR": str(unpacked)})
+            feed_decompressed(copy, load_argv(engine), {**os.environ, "TMPDIR": str(unpacked)})
             _check_loaded(entry, engine)
     except OSError as error:
         if error.errno in FULL:
@@ -126,6 +138,14 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, readin
     finally:
         for left in (part, unpacked):
             remove_part(left)
+
+
+def _link(file: Path, name: Path) -> None:
+    """A second name, or a copy where its file system, or the rule that only owners give names, allows none."""
+    try:
+        name.hardlink_to(file)
+    except OSError:
+        copy_hashed(file, name)
 
 
 def _check_loaded(entry: ArchivedImage, engine: str) -> None:

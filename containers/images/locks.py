@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +16,16 @@ _NOT_OURS: Final = (errno.EACCES, errno.EPERM)
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str, limit_s: float) -> Iterator[None]:
-    """Hold the lock `path`, made where it is not there. Raises ContainerError when another holds it for longer than `limit_s`, or when it
-    cannot be made."""
+def locked(path: Path, what: str, limit_s: float, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock `path`, made where it is not there; `waits()` is called where another has it. Raises ContainerError when that is for
+    longer than `limit_s`, or when it cannot be made."""
     with contextlib.ExitStack() as open_:
         try:
             lock = open_.enter_context(LockFile(path, trusted=True))
-            taken = lock.take(limit_s)
+            taken = lock.try_take()
+            if not taken:
+                waits()
+                taken = lock.take(limit_s)
             if taken:
                 lock.say(str(os.getpid()))
             holder = lock.said()

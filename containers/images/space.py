@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
+import xxhash
+
+from base.chunks import CHUNK_BYTES, SCHEMA
 from base.errors import NotEnoughSpace
 from base.units import format_size
 
@@ -60,35 +62,58 @@ def not_enough(place: Path, need: int, doing: str) -> NotEnoughSpace:
 
 
 class HashingWriter:
-    """A file that is hashed as it is written."""
+    """A file that is hashed as it is written, as a whole and in chunks."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._hash = hashlib.sha256()
+        self._chunk = xxhash.xxh3_128()
+        self._chunks: list[str] = []
         self.bytes = 0
 
     def write(self, block: bytes) -> int:
         """As of a file."""
         self._hash.update(block)
-        self.bytes += len(block)
+        rest = memoryview(block)
+        while rest:
+            piece = rest[: CHUNK_BYTES - self.bytes % CHUNK_BYTES]
+            self._chunk.update(piece)
+            self.bytes += len(piece)
+            rest = rest[len(piece) :]
+            if self.bytes % CHUNK_BYTES == 0:
+                self._chunks.append(self._chunk.hexdigest())
+                self._chunk.reset()
         return self._file.write(block)
 
     def hexdigest(self) -> str:
         """Of all that was written."""
         return self._hash.hexdigest()
 
+    def chunk_list(self, name: str) -> dict[str, Any]:
+        """What base/chunks.py describes, of all that was written."""
+        last = [self._chunk.hexdigest()] if self.bytes % CHUNK_BYTES else []
+        return {"schema": SCHEMA, "name": name, "bytes": self.bytes, "chunk_bytes": CHUNK_BYTES, "chunks": [*self._chunks, *last]}
 
-def copy_hashed(source: Path, target: Path, mode: int = 0o644, moved: Callable[[int], None] = lambda _bytes: None) -> tuple[str, int]:
-    """Copy a file to the new name `target`; SHA-256 and bytes of what was written. `moved` is told of every block. On failure `target` is
-    removed. Raises OSError."""
+
+def copy_hashed(source: Path, target: Path) -> HashingWriter:
+    """Copy a file to the new name `target`. On failure `target` is removed. Raises OSError."""
     try:
-        with source.open("rb") as reader, os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            writer = HashingWriter(file)
-            while block := reader.read(BLOCK):
-                writer.write(block)
-                moved(len(block))
-            file.flush()
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+            return _hashed(source, file)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
-    return writer.hexdigest(), writer.bytes
+
+
+def hash_file(source: Path) -> HashingWriter:
+    """Read a file and keep nothing but its hashes. Raises OSError."""
+    with open(os.devnull, "wb") as nowhere:
+        return _hashed(source, nowhere)
+
+
+def _hashed(source: Path, target: IO[bytes]) -> HashingWriter:
+    writer = HashingWriter(target)
+    with source.open("rb") as reader:
+        while block := reader.read(BLOCK):
+            writer.write(block)
+    return writer

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from base.errors import LeaseError, SlipwayError, StagingError
 from data_prep.cache.holder import describe
 from data_prep.cache.layout import HIDDEN, Cache, dataset_name, open_cache, part_of, usable
-from data_prep.cache.lease import Lease, live_leases
+from data_prep.cache.lease import Lease, live_leases, release_all
 from data_prep.cache.lock import Lock
 from data_prep.cache.stored import (
     allocated_bytes,
@@ -82,6 +85,13 @@ def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) 
         for lease in used_by:
             (cache.leases / f"{lease.id}.json").unlink(missing_ok=True)
     return freed
+
+
+def remove_unused(cache_dir: Path, name: str, holder: Mapping[str, Any], group: bool = False) -> None:
+    """Give back what `holder` holds of it, and remove it unless somebody else uses it. Raises StagingError."""
+    release_all(cache_dir, name, holder)
+    with contextlib.suppress(LeaseError):
+        rm(cache_dir, name, group=group)
 
 
 def _dataset_row(cache: Cache, name: str) -> Row:

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from base.chunks import chunks_path
 from base.errors import DigestMismatch, StagingError, StorageError
 from data_prep.cache.layout import dataset_name
-from data_prep.file_set import FileSet, chunks_path, parse_file_set
+from data_prep.file_set import FileSet, parse_file_set
 from data_prep.manifest import FILE_NAME, MAX_BYTES
 from data_prep.staging.files import open_file, read_into
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import platform
+import random
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from base.chunks import CHUNK_BYTES, chunks_path
 from base.command import CommandResult
 from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSpace, RecordError, StorageError, UnsupportedRequest
 from cluster import processes
@@ -28,7 +30,7 @@ from containers.images import apptainer, commands
 from containers.images.archiving import archive
 from containers.images.build import build, build_argv
 from containers.images.checking import contract_argv, judge_contract, labels_here
-from containers.images.loading import image_to_start, load, loaded_id, pull_pinned
+from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
 from containers.images.locks import locked
 from containers.images.marks import last_used, mark_used
 from containers.images.model import MACHINES, PinnedImage, check_platform, check_same, manifest_path, read_manifest
@@ -38,6 +40,8 @@ from containers.images.space import free_bytes, require
 from containers.images.streams import feed_decompressed, save_compressed
 from containers.labels import HOLDER
 from containers.reaping import Found, jobs_alive, plan_reap
+from data_prep.file_set import parse_file_set
+from data_prep.hashing import hash_file
 from workflow.run.node.leftovers import is_older
 
 HERE = MACHINES[platform.machine()]
@@ -386,7 +390,62 @@ def test_parts_of_killed_archivers_go_and_those_of_living_ones_stay(tmp_path: Pa
         os.utime(part, (time.time() - age_s,) * 2)
     path = archive(pin(str(sif), "apptainer"), tmp_path / "storage")
     left = sorted(found.name for found in directory.iterdir())
-    assert left == [".0123456789ab.tar.zst.part-living", path.name, manifest_path(path).name]
+    assert left == [".0123456789ab.tar.zst.part-living", path.name, chunks_path(path).name, manifest_path(path).name]
+
+
+def test_an_archive_has_the_list_of_chunks_by_which_nodes_pass_it_on(tmp_path: Path) -> None:
+    content = random.Random(3).randbytes(2 * CHUNK_BYTES + 7)
+    (tmp_path / "image.sif").write_bytes(content)
+    path = archive(pin(str(tmp_path / "image.sif"), "apptainer"), tmp_path)
+    listed = chunks_path(path).read_text()
+    hashes = hash_file(path)
+    (file,) = parse_file_set(listed.encode(), "the list").files
+    assert (file.path, file.bytes, file.chunk_bytes, file.chunks) == (path.name, len(content), CHUNK_BYTES, hashes.chunks)
+    chunks_path(path).unlink()  # of a version before
+    assert archive(read_manifest(path).image, tmp_path) == path
+    assert chunks_path(path).read_text() == listed
+    chunks_path(path).unlink()
+    path.write_bytes(content[:-1] + b"?")
+    with pytest.raises(DigestMismatch, match="cut or changed on storage; remove both, and archive the image again"):
+        archive(read_manifest(path).image, tmp_path)
+    assert not chunks_path(path).exists()
+
+
+def test_what_others_have_brought_is_loaded_and_storage_is_not_read(tmp_path: Path, sif: Path) -> None:
+    path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"
+    brought = tmp_path / "brought.sif"
+    brought.write_bytes(sif.read_bytes())
+    path.write_bytes(b"not what it was")
+    asked: list[int] = []
+
+    def bring(num_bytes: int) -> Path:
+        asked.append(num_bytes)
+        return brought
+
+    load(path, "apptainer", cache, bringing=Bringing(bring=bring))
+    assert asked == [8000]
+    assert (cache / "images" / path.name).read_bytes() == sif.read_bytes()
+    load(path, "apptainer", cache, bringing=Bringing(bring=bring))
+    assert asked == [8000], "it is here"
+    brought.unlink()
+    assert (cache / "images" / path.name).read_bytes() == sif.read_bytes()
+
+
+def test_a_load_that_waits_for_another_says_so(tmp_path: Path, sif: Path) -> None:
+    path, cache, waits = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache", []
+    with locked(cache / "images" / f"{path.stem}.lock", "load", 0.0), pytest.raises(ContainerError, match="holds"):
+        load(path, "apptainer", cache, limit_s=0.0, bringing=Bringing(wait=lambda: waits.append(True)))
+    assert waits == [True]
+
+
+def test_a_load_whose_node_program_goes_while_it_waits_reads_nothing(tmp_path: Path, sif: Path) -> None:
+    path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
+    argv = [sys.executable, "-m", "containers.images", "load", "--brought", "--engine", "apptainer", "--archive", path, "--cache", cache]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    asked, answer = map(json.loads, done.stdout.splitlines())
+    assert asked == {"wants": 8000}
+    assert answer["error"] == ["ContainerError", "the node program that asked for the image has gone"]
+    assert [found.suffix for found in (cache / "images").iterdir()] == [".lock"]
 
 
 def test_a_cache_or_a_storage_that_is_anothers_is_named(tmp_path: Path, sif: Path) -> None:

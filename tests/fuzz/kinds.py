@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from blake3 import blake3
 
+from base.chunks import SCHEMA
 from base.errors import SlipwayError
 from base.jsonfile import canonical_json
 from base.seal import publish_sealed
@@ -38,7 +39,7 @@ from data_prep.cache.entries import ls
 from data_prep.cache.layout import open_cache
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
-from data_prep.file_set import SCHEMA, parse_file_set
+from data_prep.file_set import parse_file_set
 from data_prep.manifest import parse_manifest, to_bytes
 from data_prep.push import pending
 from data_prep.push.delivered import write_list

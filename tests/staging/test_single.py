@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from base.chunks import SCHEMA, chunks_path
 from base.errors import DatasetError, DigestMismatch, StagingError
 from data_prep.cache import ls, this_process
-from data_prep.file_set import SCHEMA, chunks_path
 from data_prep.hashing import hash_file
 from data_prep.staging import StagedDataset, StageOptions, stage
 from data_prep.staging.copy import CopyOptions

@@ -160,7 +160,7 @@ def test_what_a_node_runs(tmp_path: Path) -> None:
         "-m",
         "containers.images",
         "load",
-        "--in-turn",
+        "--brought",
         "--engine",
         "docker",
         "--archive",

@@ -16,6 +16,7 @@ from workflow.run.link import orders, said
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.staging import LARGEST_CHUNK, STALL_S, Staging, stall_s
+from workflow.run.supervisor.transfer import MEET_S, Transfer
 
 FOREVER = 10 * STALL_S
 STEP_S = 1.0
@@ -31,6 +32,9 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, done: Callable[[int, float], int]) -> None:
         self.now, self.done = 0.0, done
         self.listens_at: dict[int, float] = {}
+        self.also: Callable[[], None] = lambda: None
+        """What else happens in every step."""
+        self.met: list[tuple[float, orders.MeetPeers]] = []
         self.peers: list[tuple[int, tuple[int, ...], bool]] = []
         monkeypatch.setattr("workflow.run.supervisor.staging.time", SimpleNamespace(monotonic=lambda: self.now))
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
@@ -43,6 +47,7 @@ class World:
     def send(self, node: NodeHandle, order: orders.Order) -> None:
         """Nobody is there to hear it."""
         if isinstance(order, orders.MeetPeers):
+            self.met.append((self.now, order))
             self.peers.append((node.index, order.others.readers, order.others.late))
 
     def present(self) -> list[NodeHandle]:
@@ -55,12 +60,13 @@ class World:
         end = self.now + limit_s
         while not done() and self.now < end:
             self.now += STEP_S
+            self.also()
             for node in self.all:
                 if self.now >= FOREVER:
                     node.note(STAGED)
                 if self.listens_at.get(node.index, FOREVER) <= self.now and not node.has_said(said.Listening):
-                    self.say(node, said.Listening(address="127.0.0.1", port=1, have=""))
-                self.say(node, said.Progress(done=self.done(node.index, self.now), total=1000))
+                    self.say(node, said.Listening(what="dataset", address="127.0.0.1", port=1, have=""))
+                self.say(node, said.Progress(what="dataset", done=self.done(node.index, self.now), total=1000))
         return done()
 
     def say(self, node: NodeHandle, message: said.OfStaging) -> None:
@@ -125,3 +131,80 @@ def test_somebody_is_always_appointed_to_read(
     world.listens_at = listens_at
     world.run()
     assert world.peers == told
+
+
+IMAGE_AT = 5.0
+LISTENS = said.Listening(what="image", address="127.0.0.1", port=2, have="")
+
+
+class Nodes:
+    """Three nodes of which the second gets the image as a file, and what they are told."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
+        self.told: list[tuple[int, str, tuple[int, ...], bool]] = []
+        self.transfer = Transfer("image", cast(Any, self), limits.get("readers"))
+
+    def send(self, node: NodeHandle, order: orders.MeetPeers) -> None:
+        self.told.append((node.index, order.what, order.others.readers, order.others.late))
+
+    def introduce(self, now: float, *have_it: int) -> list[int]:
+        self.transfer.introduce(now, lambda node: node.index in have_it)
+        return [index for index, _, _, _ in self.told]
+
+
+def test_nodes_that_have_the_image_or_wait_for_anothers_load_are_not_waited_for() -> None:
+    nodes = Nodes()
+    assert nodes.introduce(0.0) == []
+    nodes.transfer.answers(nodes.all[1], LISTENS, IMAGE_AT)
+    assert nodes.introduce(IMAGE_AT, 0) == [], "nobody knows yet of the third"
+    nodes.transfer.answers(nodes.all[2], None, IMAGE_AT)
+    assert nodes.introduce(IMAGE_AT, 0) == [1]
+    assert nodes.told == [(1, "image", (1,), False)]
+    nodes.transfer.answers(nodes.all[2], LISTENS, 2 * IMAGE_AT)
+    assert nodes.told[1:] == [(2, "image", (1,), True)], "whose load it waited for has failed"
+
+
+def test_who_says_nothing_is_waited_for_a_while_and_who_is_lost_is_not() -> None:
+    nodes = Nodes(readers=1)
+    for index in (0, 1):
+        nodes.transfer.answers(nodes.all[index], LISTENS, IMAGE_AT)
+    assert nodes.introduce(IMAGE_AT + MEET_S) == []
+    assert nodes.introduce(IMAGE_AT + MEET_S + 1) == [0, 1]
+    assert {readers for _, _, readers, _ in nodes.told} == {(0,)}
+    others = Nodes()
+    others.transfer.answers(others.all[0], LISTENS, IMAGE_AT)
+    others.all[1].lost = others.all[2].lost = True
+    assert others.introduce(IMAGE_AT) == [0]
+
+
+@pytest.mark.parametrize("limits", [{"bytes_per_s": 1e6}, {"readers": 2}, {}])
+def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(
+    monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]
+) -> None:
+    world = World(monkeypatch, lambda _index, now: int(now))
+
+    def also() -> None:
+        for index, at in ((0, 10), (1, 100)):
+            if world.now >= at and not world.all[index].has_said(said.DatasetIsHere):
+                world.say(world.all[index], said.DatasetIsHere())
+                world.say(world.all[index], LISTENS)
+        if world.now >= 200:
+            world.all[2].note(STAGED)
+
+    world.also = also
+    world.staging.run(structs.replace(PLAN, bytes_per_s=limits.get("bytes_per_s")), lambda _node: "/cache", limits.get("readers"))
+    assert [when for when, order in world.met if order.what == "image"] == ([200.0, 200.0] if limits else [10 + MEET_S + STEP_S, 100.0])
+
+
+def test_a_load_that_waits_for_a_copy_which_stands_still_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that share an engine: one stages the archive, and the others wait for its load."""
+    world = World(monkeypatch, lambda _index, _now: 1000)
+
+    def also() -> None:
+        world.say(world.all[0], said.Progress(what="image", done=5, total=9))
+        world.say(world.all[1], said.Loading(seconds=world.now))
+
+    world.also = also
+    with pytest.raises(Ended, match="no progress for 300 s"):
+        world.run()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from base.errors import ConfigError, ContainerError, RecordError
+from base.errors import ConfigError, ContainerError, RecordError, StorageError
 from base.jsonfile import publish_json, read_json
 from base.typed import Like, PathText, read_as
 from containers.engines import WITH_STORE
@@ -60,6 +60,7 @@ def kept_entry(entry: Mapping[str, Any], storage: Path, credentials: Path | None
     image = pinned_image(entry["image"])
     for path in (Path(entry["archive"]), storage / archiving.DIRECTORY / image.file_name):
         if archiving.is_there(image, path):
+            _list_chunks(path)
             return _entry(image, path)
     problem = _problem_of_the_same(image, credentials)
     if problem:
@@ -70,6 +71,13 @@ def kept_entry(entry: Mapping[str, Any], storage: Path, credentials: Path | None
         )
     logger.warning("the archive of image %r has gone from storage: the same image, %s, is archived again", image.reference, image.short)
     return _entry(image, archiving.archive(image, storage))
+
+
+def _list_chunks(archive: Path) -> None:
+    try:
+        archiving.list_chunks(archive)
+    except OSError as error:
+        raise StorageError(f"the list of chunks of {archive} cannot be made: {error.strerror}: {error.filename or archive}") from error
 
 
 def _entry(image: PinnedImage, path: Path) -> dict[str, Any]:

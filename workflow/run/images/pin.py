@@ -69,9 +69,9 @@ def prepare(content: Mapping[str, Any], credentials: Path | None = None, before:
 def load_argv(
     python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False, credentials: str | None = None
 ) -> tuple[str, ...]:
-    """Pure: what a node runs before its container starts; it asks when it may read storage, and prints {"image_id", "start"} or
-    {"error": [class, message]} in the end."""
-    argv = (python, "-P", "-m", "containers.images", "load", "--in-turn", "--engine", engine, "--archive", archive, "--cache", cache)
+    """Pure: what a node runs before its container starts; it asks for the archive where the image is not there, and prints
+    {"image_id", "start"} or {"error": [class, message]} in the end."""
+    argv = (python, "-P", "-m", "containers.images", "load", "--brought", "--engine", engine, "--archive", archive, "--cache", cache)
     if not may_pull:
         return argv
     return (*argv, "--may-pull", *(() if credentials is None else ("--credentials", credentials)))

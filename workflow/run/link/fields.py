@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -24,11 +24,13 @@ Rate = Annotated[float, Meta(gt=0)]
 Word = Annotated[str, Meta(min_length=1)]
 PathText = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+What = Literal["dataset", "image"]
+"""Which files are staged."""
 GpuName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 def tag_of(name: str) -> str:
-    """Pure: `ImageWanted` -> `image_wanted`, as the message is called on the wire and in sentences."""
+    """Pure: `MeetPeers` -> `meet_peers`, as the message is called on the wire and in sentences."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 

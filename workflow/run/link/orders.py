@@ -10,7 +10,21 @@ from typing import Any
 
 from base.foreign import text
 from cluster.types import Allocation
-from workflow.run.link.fields import MOST_CPUS, Count, Digest, FromOne, PathText, Port, Rate, SecondsLeft, SomeSeconds, Value, Word, tag_of
+from workflow.run.link.fields import (
+    MOST_CPUS,
+    Count,
+    Digest,
+    FromOne,
+    PathText,
+    Port,
+    Rate,
+    SecondsLeft,
+    SomeSeconds,
+    Value,
+    What,
+    Word,
+    tag_of,
+)
 from workflow.run.plan import CellDocument, Framework
 
 
@@ -46,7 +60,7 @@ class Measure(Value, tag_field="do", tag="measure", frozen=True, kw_only=True):
 
 
 class Others(Value, frozen=True, kw_only=True):
-    """Who else stages the dataset: see data_prep.staging.peer_group.Others."""
+    """Who else stages the same files: see data_prep.staging.peer_group.Others."""
 
     peers: tuple[tuple[str, Port, str] | None, ...]
     """For each node its address, its port and which chunks it has; null where it is not there."""
@@ -143,19 +157,14 @@ class Stage(Message, frozen=True, kw_only=True):
 
 
 class MeetPeers(Message, frozen=True, kw_only=True):
-    """To a node whose stager listens: who else stages the dataset, and who reads it from storage."""
+    """To a node whose stager listens: who else stages the same files, and who reads them from storage."""
 
+    what: What
     others: Others
 
 
 class AllStaged(Message, frozen=True, kw_only=True):
-    """Every node has the dataset: chunks of it are no longer passed on."""
-
-
-class ReadImage(Message, frozen=True, kw_only=True):
-    """To a node that has said `image_wanted`: it may read the image's archive from storage now."""
-
-    bytes_per_s: Rate | None
+    """Every node has the dataset and the image: chunks are no longer passed on."""
 
 
 class Reserve(Message, frozen=True, kw_only=True):
@@ -225,7 +234,7 @@ class End(Message, frozen=True, kw_only=True):
     """The note; null: there is nothing to keep."""
 
 
-OfPreparation = Stage | MeetPeers | AllStaged | ReadImage | Fetch | Forget
+OfPreparation = Stage | MeetPeers | AllStaged | Fetch | Forget
 """What is done by node/preparation.py, which is there from the plan on."""
 OfRanks = Reserve | Start | Checkpoint | Look
 OfTheEnd = Stop | Collect | Push | Release

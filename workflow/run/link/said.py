@@ -14,7 +14,7 @@ from msgspec import Meta
 from cluster.interconnect import MOST as MOST_INTERFACES
 from cluster.interconnect import Interface
 from cluster.types import ForeignUse, Grant
-from workflow.run.link.fields import Count, GpuName, PathText, Pid, Port, Seconds, Value, Word, tag_of
+from workflow.run.link.fields import Count, GpuName, PathText, Pid, Port, Seconds, Value, What, Word, tag_of
 from workflow.run.record.outcome import Look, RankEnd
 
 
@@ -76,6 +76,10 @@ class LoadedImage(Value, frozen=True, kw_only=True):
 
     image_id: str
     seconds: Seconds
+    storage_bytes: Count
+    """Of its archive, read from storage."""
+    peer_bytes: Count
+    """Of its archive, sent by other nodes."""
 
 
 class PushedFile(Value, frozen=True, kw_only=True):
@@ -163,8 +167,9 @@ class PreflightAnswered(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """Now and then while the dataset is copied, also where nothing moves."""
+    """Now and then while files are staged, also where nothing moves."""
 
+    what: What
     done: Count
     """Bytes."""
     total: Count
@@ -173,14 +178,17 @@ class Progress(Message, frozen=True, kw_only=True):
 class Listening(Message, frozen=True, kw_only=True):
     """The stager of this node can be reached by those of the other nodes."""
 
+    what: What
     address: str
     port: Port
     have: str
-    """Which chunks of the dataset are here: see data_prep/staging/wire.py."""
+    """Which chunks are here: see data_prep/staging/wire.py."""
 
 
 class Waiting(Message, frozen=True, kw_only=True):
-    """Somebody else on this machine stages the dataset, and the stager of this node waits for that."""
+    """Somebody else on this machine stages the same, and this node waits for that: the others need not wait for this node."""
+
+    what: What
 
 
 class DatasetIsHere(Message, frozen=True, kw_only=True):
@@ -192,18 +200,6 @@ class Loading(Message, frozen=True, kw_only=True):
 
     seconds: Seconds
     """Since it began."""
-
-
-class ImageWanted(Message, frozen=True, kw_only=True):
-    """The image has to be read from storage, and the node waits for the order `read_image`."""
-
-    bytes: Count
-
-
-class ImageRead(Message, frozen=True, kw_only=True):
-    """The image's archive has been read from storage: another node may."""
-
-    bytes: Count
 
 
 class Staged(Message, frozen=True, kw_only=True):
@@ -301,10 +297,8 @@ class Released(Message, frozen=True, kw_only=True):
 
 OfTraining = Alive | Exited | Overdue | Saving
 """What the supervisor acts on while the ranks run."""
-OfStaging = Progress | Listening | Loading | DatasetIsHere | ImageWanted | ImageRead
+OfStaging = Progress | Listening | Waiting | Loading | DatasetIsHere
 """What it acts on while the nodes are prepared."""
-Awaited = (
-    Ready | PreflightAnswered | Waiting | Staged | Reserved | Fetched | Started | GpusSeen | Looks | Stopped | Collected | Pushed | Released
-)
+Awaited = Ready | PreflightAnswered | Staged | Reserved | Fetched | Started | GpusSeen | Looks | Stopped | Collected | Pushed | Released
 """What is only noted: where it is needed, it is waited for."""
 Said = OfTraining | OfStaging | Awaited | Signalled | Failed

@@ -1,5 +1,5 @@
-"""`python -m containers.images load` as a child of the node program: when it may read storage, its answer or its error, and its end in any
-case."""
+"""`python -m containers.images load` as a child of the node program: the archive where it asks for one, its answer or its error, and its
+end in any case."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ from cluster.processes import bury, die_with_parent, prepare_prctl
 from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.said import ImageRead, ImageWanted, Loading
+from workflow.run.link.said import Loading, Waiting
 
 LOAD_S: Final = 5400.0
-"""From the start until it may read storage, and again from the archive's last byte to the end: with these two another's load of the same
-image, and our own. Waiting for permission and reading, which the site may slow down, have no limit but STALL_S."""
-STALL_S: Final = 300.0
-"""Without a byte of the archive, once it is read."""
+"""From the start until it asks for the archive, and again from the moment when it has that to the end: with these two another's load of the
+same image, and our own. How long the archive may take is the supervisor's to say."""
 SAY_EVERY_S: Final = 5.0
 
 Answer = dict[str, Any]
 
 
 class ImageChild:
-    """A running load. `say` is called in the loop, `then(answer, error)` once: one of them is None, `error` is (class name, message)."""
+    """A running load. `say` is called in the loop, `wants()` where the archive is needed, `then(answer, error)` once: one of them is None,
+    `error` is (class name, message)."""
 
     def __init__(
         self,
         loop: Loop,
         argv: tuple[str, ...],
-        say: Callable[[ImageRead | ImageWanted | Loading], None],
+        say: Callable[[Loading | Waiting], None],
+        wants: Callable[[], None],
         then: Callable[[Answer | None, tuple[str, str] | None], None],
         limit_s: float = LOAD_S,
-        stall_s: float = STALL_S,
     ) -> None:
-        self._loop, self._say, self._then, self._limit_s, self._stall_s = loop, say, then, limit_s, stall_s
-        self._since = self._limited_from = self._moved = time.monotonic()
-        self._phase = "before"
-        """before, waiting (until it may read), reading (storage), after."""
+        self._loop, self._say, self._wants, self._then, self._limit_s = loop, say, wants, then, limit_s
+        self._since = self._limited_from = time.monotonic()
+        self._asks = False
+        """Whether it waits for the archive."""
         self._answer: Answer | None = None
         self._rest = b""
         self._closed = False
@@ -67,27 +66,22 @@ class ImageChild:
         self._timer = loop.after(self._next_look_s(), self._look)
 
     def _next_look_s(self) -> float:
-        return min(SAY_EVERY_S, self._limit_s, self._stall_s)
+        return min(SAY_EVERY_S, self._limit_s)
 
     def _look(self) -> None:
         now = time.monotonic()
-        if self._phase == "reading" and now - self._moved >= self._stall_s:
-            self._give_up("StorageError", f"the image's archive on storage gave no byte for {format_duration(self._stall_s)}")
-        elif self._phase in ("before", "after") and now - self._limited_from >= self._limit_s:
-            self._give_up("ContainerError", f"the image was not here after {format_duration(self._limit_s)}")
-        else:
-            self._timer = self._loop.after(self._next_look_s(), self._look)
+        if now - self._limited_from >= self._limit_s and not self._asks:
+            self.kill()
+            self._then(None, ("ContainerError", f"the image was not here after {format_duration(self._limit_s)}; its load was ended"))
+            return
+        self._timer = self._loop.after(self._next_look_s(), self._look)
+        if not self._asks:
             self._say(Loading(seconds=now - self._since))
 
-    def _give_up(self, error: str, why: str) -> None:
-        self.kill()
-        self._then(None, (error, f"{why}; its load was ended"))
-
-    def read(self, bytes_per_s: float | None) -> None:
-        """It may read storage now."""
-        self._phase = "reading"
-        self._moved = time.monotonic()
-        self._orders.feed(json.dumps({"bytes_per_s": bytes_per_s}).encode() + b"\n")
+    def bring(self, archive: str) -> None:
+        """A checked copy of the archive is here."""
+        self._asks, self._limited_from = False, time.monotonic()
+        self._orders.feed(json.dumps({"archive": archive}).encode() + b"\n")
 
     def _readable(self) -> None:
         values, self._rest, ended = read_values(self._output, self._rest)
@@ -97,17 +91,15 @@ class ImageChild:
             self._finish()
 
     def _take(self, value: Any) -> None:
-        self._moved = time.monotonic()
         if not isinstance(value, dict):
             return
         if "image_id" in value or "error" in value:
             self._answer = value
         if "wants" in value:
-            self._phase = "waiting"
-            self._say(ImageWanted(bytes=value["wants"]))
-        elif "read" in value:
-            self._phase, self._limited_from = "after", self._moved
-            self._say(ImageRead(bytes=value["read"]))
+            self._asks = True
+            self._wants()
+        elif "waiting" in value:
+            self._say(Waiting(what="image"))
 
     def _finish(self) -> None:
         self._close()

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import msgspec
 
@@ -20,6 +20,7 @@ from containers.spec import CHECKPOINT
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.fields import What
 from workflow.run.node.image_child import Answer, ImageChild
 from workflow.run.node.in_container import PREPARE_S, gpus_to_look_at, image_argv, prepare_node
 from workflow.run.node.stage_child import PeerGroup, StageChild, check_argv, group_argv, stage_argv
@@ -28,6 +29,8 @@ from workflow.run.storage.checkpoint import fetch_checkpoint
 
 logger = logging.getLogger(__name__)
 
+DROP_S: Final = 60.0
+StageEnd = Callable[[said.StagedDataset | None, tuple[str, str] | None], None]
 Say = Callable[[said.Said], None]
 """Tells the supervisor something."""
 
@@ -57,11 +60,14 @@ class Preparation:
         self.resumed = False
         """Whether the checkpoint of an earlier attempt is here."""
         self._holder: dict[str, Any] | None = None
-        """Of the dataset's lease, from the moment in which a stager may write it."""
-        self._staging: StageChild | None = None
+        """Of the leases of what is staged, from the moment in which a stager may write one."""
+        self._archive: said.StagedDataset | None = None
+        """The image's archive in the cache, where the engine did not have the image."""
+        self._staging: dict[What, StageChild] = {}
         self._preparing: Call | None = None
         self._loading: ImageChild | None = None
         self._fetching: Call | None = None
+        self._dropping: Call | None = None
 
     def stage(self) -> None:
         """Bring the dataset here, under a lease that names this process."""
@@ -70,23 +76,18 @@ class Preparation:
         plan, allocation = self.plan, self.allocation
         holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
         self._holder = as_user(holder, plan.run_id)
-        argv = stage_argv(sys.executable, plan.source, plan.cache, self._holder, plan.cache_max_bytes, plan.bytes_per_s)
-        argv += group_argv(plan.group) + check_argv(plan.cache_check_s)
-        nodes = len(self.allocation.nodes)
+        self._begin("dataset", plan.source, self.stage_ended)
+
+    def _begin(self, what: What, source: str, then: StageEnd, *words: str) -> None:
+        """Have it brought into the cache, together with the other nodes where there are some."""
+        plan, nodes = self.plan, len(self.allocation.nodes)
+        argv = stage_argv(sys.executable, source, plan.cache, self._holder, plan.cache_max_bytes, plan.bytes_per_s)
+        argv += group_argv(plan.group) + check_argv(plan.cache_check_s) + words
         peer_group = None
         if nodes > 1:
-            peer_group = PeerGroup(
-                index=self.index, nodes=nodes, address=self.allocation.nodes[self.index].address, token=derived(self.token, "chunks")
-            )
-        self._staging = StageChild(self.loop, argv, self, peer_group)
-
-    def stage_progress(self, done: int, total: int) -> None:
-        """How far the copy is."""
-        self.say(said.Progress(done=done, total=total))
-
-    def stage_meets(self, message: said.Listening | said.Waiting) -> None:
-        """Where the copy listens for the other nodes, or that it waits for somebody else's."""
-        self.say(message)
+            address = self.allocation.nodes[self.index].address
+            peer_group = PeerGroup(index=self.index, nodes=nodes, address=address, token=derived(self.token, "chunks"))
+        self._staging[what] = StageChild(self.loop, what, argv, self.say, then, peer_group)
 
     def obey(self, order: orders.OfPreparation) -> None:
         """One of the supervisor's orders. Raises SlipwayError or OSError when it cannot be done."""
@@ -94,11 +95,9 @@ class Preparation:
             case orders.Stage():
                 self.stage()
             case orders.MeetPeers():
-                self.meet(order.others)
+                self.meet(order)
             case orders.AllStaged():
                 self.staged_all()
-            case orders.ReadImage():
-                self.read_image(order.bytes_per_s)
             case orders.Fetch():
                 self.fetch(order)
             case orders.Forget():
@@ -106,20 +105,23 @@ class Preparation:
             case _:
                 assert_never(order)
 
-    def meet(self, others: orders.Others) -> None:
-        """Who else stages the dataset, and who reads it from storage."""
-        if self._staging is not None:
-            self._staging.tell(peers=msgspec.to_builtins(others))
+    def meet(self, order: orders.MeetPeers) -> None:
+        """Who else stages the same files, and who reads them from storage."""
+        if order.what in self._staging:
+            self._staging[order.what].tell(peers=msgspec.to_builtins(order.others))
 
     def staged_all(self) -> None:
-        """Nobody needs our chunks any more."""
-        if self._staging is not None:
-            self._staging.tell(staged_all=True)
+        """Nobody needs our chunks any more, and the image's archive is of no use: the engine has what was in it."""
+        for child in self._staging.values():
+            child.tell(staged_all=True)
+        if self._archive is not None and self._holder is not None:
+            from data_prep.cache import remove_unused
+
+            arguments = (Path(self.plan.cache), Path(self._archive.root).name, self._holder, self.plan.group)
+            self._dropping = Call(self.loop, "remove the image's archive", remove_unused, *arguments, timeout_s=DROP_S)
 
     def stage_ended(self, result: said.StagedDataset | None, error: tuple[str, str] | None) -> None:
         """The dataset is here, or will not be."""
-        if len(self.allocation.nodes) == 1:
-            self._staging = None
         if result is None:
             assert error is not None
             self.fail("stage", *error)
@@ -165,14 +167,29 @@ class Preparation:
             return
         self.say(said.DatasetIsHere())
         try:
-            self._loading = ImageChild(self.loop, argv, self.say, self._loaded)
+            self._loading = ImageChild(self.loop, argv, self.say, self._bring_archive, self._loaded)
         except OSError as problem:
             self.fail("load the image", "ContainerError", f"{argv[0]} cannot be started: {problem.strerror}")
 
-    def read_image(self, bytes_per_s: float | None) -> None:
-        """We may read the image's archive now."""
-        if self._loading is not None:
-            self._loading.read(bytes_per_s)
+    def _bring_archive(self) -> None:
+        """The engine does not have the image."""
+        assert self.plan.ranks is not None
+        assert self.plan.ranks.image is not None
+        self._begin("image", self.plan.ranks.image.archive, self._archive_ended, "--single")
+
+    def _archive_ended(self, result: said.StagedDataset | None, error: tuple[str, str] | None) -> None:
+        """The archive is here, or will not be."""
+        assert self.plan.ranks is not None
+        assert self.plan.ranks.image is not None
+        if self._loading is None:
+            return
+        if result is None:
+            assert error is not None
+            self._loading.kill()
+            self._loaded(None, error)
+            return
+        self._archive = result
+        self._loading.bring(str(Path(result.root, Path(self.plan.ranks.image.archive).name)))
 
     def _loaded(self, answer: Answer | None, error: tuple[str, str] | None) -> None:
         self._loading = None
@@ -184,7 +201,11 @@ class Preparation:
 
     def _say_staged(self) -> None:
         assert self.staged is not None
-        image = None if self.image is None else said.LoadedImage(image_id=self.image["image_id"], seconds=self.image["seconds"])
+        image = None
+        if self.image is not None:
+            read, sent = (0, 0) if self._archive is None else (self._archive.storage_bytes, self._archive.peer_bytes)
+            words = {key: self.image[key] for key in ("image_id", "seconds")}
+            image = said.LoadedImage(**words, storage_bytes=read, peer_bytes=sent)
         self.say(said.Staged(dataset=self.staged, image=image, foreign=self.foreign))
 
     def fetch(self, order: orders.Fetch) -> None:
@@ -215,16 +236,18 @@ class Preparation:
         if self._holder is not None:
             from data_prep.cache.lease import release_all
 
-            release_all(Path(self.plan.cache), Path(self.plan.source).name, self._holder)
+            for path in (self.plan.source, *([] if self._archive is None else [self._archive.root])):
+                release_all(Path(self.plan.cache), Path(path).name, self._holder)
             self._holder = self.staged = None
 
     def stop(self) -> None:
         """End what is under way."""
-        if self._staging is not None:
-            self._staging.kill()
+        for child in self._staging.values():
+            child.kill()
         if self._loading is not None:
             self._loading.kill()
-        for call in (self._preparing, self._fetching):
+        for call in (self._preparing, self._fetching, self._dropping):
             if call is not None:
                 call.abandon()
-        self._staging, self._loading, self._preparing, self._fetching = None, None, None, None
+        self._staging = {}
+        self._loading, self._preparing, self._fetching, self._dropping = None, None, None, None

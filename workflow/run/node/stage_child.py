@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -15,12 +16,13 @@ from cluster.processes import bury, die_with_parent, prepare_prctl
 from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.said import Listening, StagedDataset, Waiting
+from workflow.run.link.fields import What
+from workflow.run.link.said import Listening, Progress, StagedDataset, Waiting
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeerGroup:
-    """The node's place among those that stage the same dataset at once, and where it listens for them. `token` proves it."""
+    """The node's place among those that stage the same files at once, and where it listens for them. `token` proves it."""
 
     index: int
     nodes: int
@@ -31,7 +33,8 @@ class PeerGroup:
 def stage_argv(
     python: str, source: str, cache: str, holder: dict[str, Any] | None, max_bytes: int | None, bytes_per_s: float | None
 ) -> tuple[str, ...]:
-    """Pure: the command that brings the dataset `source` into `cache`. `bytes_per_s`: for all readers of the storage together."""
+    """Pure: the command that brings the dataset `source`, or with --single a file, into `cache`. `bytes_per_s`: for all readers of storage
+    together."""
     argv = [python, "-P", "-m", "data_prep.staging", "--source", source, "--cache", cache]
     if holder is not None:
         argv += ["--holder", json.dumps(holder, sort_keys=True)]
@@ -57,24 +60,21 @@ def peer_group_argv(peer_group: PeerGroup | None) -> tuple[str, ...]:
     return () if peer_group is None else ("--peer-group", f"{peer_group.index}/{peer_group.nodes}", "--address", peer_group.address)
 
 
-class Hearer(Protocol):
-    """Who is told, in the loop, how staging goes."""
-
-    def stage_progress(self, done: int, total: int) -> None:
-        """Bytes."""
-
-    def stage_meets(self, message: Listening | Waiting) -> None:
-        """Where the copy listens for the other nodes, or that it waits for somebody else's on this node."""
-
-    def stage_ended(self, result: StagedDataset | None, error: tuple[str, str] | None) -> None:
-        """Once. One of them is None; `error` is (class name, message). In a group the process goes on passing chunks to others."""
-
-
 class StageChild:
-    """A running staging process, with the other nodes of its `peer_group` or alone (None)."""
+    """A running staging process of `what`, with the other nodes of its `peer_group` or alone (None). `say` is called in the loop,
+    `then(result, error)` once: one of them is None, `error` is (class name, message). In a group the process then goes on passing chunks to
+    others."""
 
-    def __init__(self, loop: Loop, argv: tuple[str, ...], hearer: Hearer, peer_group: PeerGroup | None = None) -> None:
-        self._loop, self._hearer = loop, hearer
+    def __init__(
+        self,
+        loop: Loop,
+        what: What,
+        argv: tuple[str, ...],
+        say: Callable[[Progress | Listening | Waiting], None],
+        then: Callable[[StagedDataset | None, tuple[str, str] | None], None],
+        peer_group: PeerGroup | None = None,
+    ) -> None:
+        self._loop, self._what, self._say, self._then = loop, what, say, then
         self._rest = b""
         self._answer: dict[str, Any] = {}
         self._ended = self._closed = False
@@ -108,12 +108,12 @@ class StageChild:
         if not isinstance(value, dict):
             return
         if "progress" in value:
-            self._hearer.stage_progress(int(value["progress"][0]), int(value["progress"][1]))
+            self._say(Progress(what=self._what, done=int(value["progress"][0]), total=int(value["progress"][1])))
             return
         if "listening" in value:
-            self._hearer.stage_meets(Listening(**value["listening"]))
+            self._say(Listening(what=self._what, **value["listening"]))
         if "waiting" in value:
-            self._hearer.stage_meets(Waiting())
+            self._say(Waiting(what=self._what))
         self._answer.update(value)
         if "result" in value and self._orders is not None:
             self._end(self._result(), None)
@@ -140,7 +140,7 @@ class StageChild:
 
     def _end(self, result: StagedDataset | None, error: tuple[str, str] | None) -> None:
         self._ended = True
-        self._hearer.stage_ended(result, error)
+        self._then(result, error)
 
     def _close(self) -> None:
         self._closed = True
@@ -151,7 +151,7 @@ class StageChild:
             self._process.stdout.close()
 
     def kill(self) -> None:
-        """End it now; an unfinished copy stays, and the next stager resumes it. `stage_ended` is not called."""
+        """End it now; an unfinished copy stays, and the next stager resumes it. `then` is not called."""
         if not self._closed:
             self._process.kill()
             self._close()

@@ -1,10 +1,10 @@
-"""The stage step as the supervisor sees it: node programs come up, get their orders, and bring the dataset to their nodes."""
+"""The stage step as the supervisor sees it: node programs come up, get their orders, and bring dataset and image to their nodes."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, assert_never
 
 from msgspec.structs import replace
@@ -13,11 +13,10 @@ from base.errors import StagingError
 from base.units import format_duration, format_size
 from cluster.types import Node
 from workflow.run.link import orders
+from workflow.run.link.fields import What
 from workflow.run.link.said import (
     DatasetIsHere,
     Failed,
-    ImageRead,
-    ImageWanted,
     Listening,
     Loading,
     Message,
@@ -29,9 +28,9 @@ from workflow.run.link.said import (
     Waiting,
 )
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.archive_readers import ArchiveReaders
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import RunScope
+from workflow.run.supervisor.transfer import Transfer
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +41,6 @@ STALL_S: Final = 300.0
 LARGEST_CHUNK: Final = 64 << 20
 """data_prep.staging.copy.MAX_CHUNK_BYTES: a chunk shows as progress when all of it has come."""
 
-MEET_S: Final = 20.0
-"""How long nodes wait for each other before those that are there begin."""
-
 SHOW_EVERY_S: Final = 5.0
 
 
@@ -53,15 +49,9 @@ class Staging:
 
     def __init__(self, scope: RunScope, nodes: Nodes) -> None:
         self._scope, self._nodes = scope, nodes
-        self._begun = self._heard = self._shown = time.monotonic()
-        self._readers: int | None = None
-        self._met: list[Listening | None] | None = None
-        """What each node said of where it listens; None before they were told of each other."""
-        self._has_waited = False
-        self._appointed: tuple[int, ...] = ()
-        self._done: dict[int, int] = {}
-        """Per node, the bytes that it had last."""
-        self._turns: ArchiveReaders | None = None
+        self._heard = self._shown = time.monotonic()
+        self._transfers: dict[What, Transfer] = {}
+        self._is_limited = False
 
     def wait_for_nodes(self) -> None:
         """Until every node program has come up."""
@@ -72,79 +62,68 @@ class Staging:
             self._scope.fail(Ending(status="node_lost", reason=f"no node program came up on {missing} within {CONNECT_S:.0f} s"))
 
     def run(self, plan: orders.Plan, cache_of: Callable[[Node], str], readers: int | None) -> None:
-        """Until every node has the dataset, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all may.
-        `cache_of`: each node's own, in the place of the plan's."""
-        self._readers = readers
-        self._turns = ArchiveReaders(self._nodes.all, self._nodes.send, readers, plan.bytes_per_s)
+        """Until every node has dataset and image, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all
+        may. `cache_of`: each node's own, in the place of the plan's."""
+        self._is_limited = plan.bytes_per_s is not None or readers is not None
+        self._transfers = {"dataset": Transfer("dataset", self._nodes, readers), "image": Transfer("image", self._nodes, readers)}
         for node in self._nodes.all:
             self._nodes.send(node, replace(plan, cache=cache_of(node.node)))
             self._nodes.send(node, orders.Stage())
         head = self._nodes.all[0]
         self._nodes.send(head, orders.Reserve())
-        self._begun = self._heard = time.monotonic()
+        self._heard = time.monotonic()
+        self._transfers["dataset"].begin(self._heard)
         limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
-        if len(self._nodes.all) > 1:
-            self._scope.wait(lambda: self._everybody(Listening, Waiting, Failed), MEET_S)
-            self._has_waited = True
-            if any(node.has_said(Listening) for node in self._nodes.present()):
-                self._introduce()
-        while not self._scope.wait(lambda: self._everybody(Staged, Failed) and (head.lost or head.has_said(Reserved)), 1.0):
+        while not self._scope.wait(lambda: self._is_over() and (head.lost or head.has_said(Reserved)), 1.0):
             if time.monotonic() - self._heard > limit_s:
                 self._scope.fail(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
-            self._turns.give()
         self._nodes.tell(orders.AllStaged())
+        images = [said.image for node in self._nodes.all if (said := node.last(Staged)) is not None and said.image is not None]
+        if any(image.storage_bytes or image.peer_bytes for image in images):
+            read, sent = sum(image.storage_bytes for image in images), sum(image.peer_bytes for image in images)
+            logger.info("image: %s of its archive were read from storage, %s sent by other nodes", format_size(read), format_size(sent))
 
-    def _introduce(self) -> None:
-        """Tell those that listen of each other, and who reads from storage."""
-        self._met = [None if node.lost else node.last(Listening) for node in self._nodes.all]
-        self._appointed = pick_readers([None if said is None else said.have == "all" for said in self._met], self._readers)
-        for node, said in zip(self._nodes.all, self._met, strict=True):
-            if said is not None:
-                self._tell_of_others(node, late=False)
+    def _is_over(self) -> bool:
+        """Whether every node has all; those that stage the same are introduced before. Where the site limits how storage is read, the image
+        is read when no node lacks the dataset."""
+        now = time.monotonic()
+        self._transfers["dataset"].introduce(now, _has_dataset)
+        if not self._is_limited or all(node.lost or _has_dataset(node) for node in self._nodes.all):
+            self._transfers["image"].introduce(now, _has_image)
+        return self._everybody(Staged, Failed)
 
     def heard(self, node: NodeHandle, message: OfStaging) -> None:
         """What a node says while it is prepared."""
+        now = time.monotonic()
         match message:
             case Listening():
-                self.listens(node, message)
+                self._heard = now
+                self._transfers[message.what].answers(node, message, now)
+            case Waiting():
+                self._transfers[message.what].answers(node, None, now)
             case Progress():
-                self.progress(node, message)
-            case Loading() | DatasetIsHere() | ImageWanted() | ImageRead():
-                self.loads(node)
+                transfer = self._transfers[message.what]
+                if transfer.progress(node, message, now):
+                    self._heard = now
+                if self._is_time_to_show(now):
+                    logger.info("%s: %s", "stage" if message.what == "dataset" else message.what, transfer.described(now))
+            case DatasetIsHere():
+                self._heard = now
+            case Loading():
+                self._loads(now)
             case _:
                 assert_never(message)
-
-    def listens(self, node: NodeHandle, message: Listening) -> None:
-        """A node has come: to the others, if these had been told already. Without anybody there is nobody to appoint as a reader: the first
-        that comes then is the one, and the others get it from there."""
-        self._heard = time.monotonic()
-        if self._met is None:
-            if self._has_waited:
-                self._introduce()
-        elif self._met[node.index] is None:
-            self._met[node.index] = message
-            self._tell_of_others(node, late=True)
-
-    def _tell_of_others(self, node: NodeHandle, late: bool) -> None:
-        assert self._met is not None
-        peers = tuple(None if said is None else (said.address, said.port, said.have) for said in self._met)
-        others = orders.Others(peers=peers, readers=self._appointed, most_readers=self._readers, late=late)
-        self._nodes.send(node, orders.MeetPeers(others=others))
 
     def _everybody(self, *kinds: type[Message]) -> bool:
         """Whether each of the nodes that are there has said one of these."""
         return all(node.lost or node.has_said(*kinds) for node in self._nodes.all)
 
-    def loads(self, node: NodeHandle) -> None:
-        """A node brings the image in, or waits until it may read storage. A line for people now and then."""
-        now = time.monotonic()
-        if self._turns is not None:
-            self._turns.give()
-        if self._turns is None or not self._turns.waits(node):
+    def _loads(self, now: float) -> None:
+        """A node waits for its engine, which is no progress while another lacks bytes: it may wait for that one's load."""
+        if not self._transfers["image"].is_under_way:
             self._heard = now
-        if now - self._shown < SHOW_EVERY_S:
+        if not self._is_time_to_show(now):
             return
-        self._shown = now
         nodes = [node for node in self._nodes.all if not node.lost and not node.has_said(Staged)]
         loading = [(node.node.name, said.seconds) for node in nodes if (said := node.last(Loading)) is not None]
         if not loading:
@@ -153,28 +132,20 @@ class Staging:
         names = ", ".join(name for name, _ in loading[:8]) + (" ..." if len(loading) > 8 else "")
         logger.info("image: comes to %s, for %s so far", names, format_duration(seconds))
 
-    def progress(self, node: NodeHandle, message: Progress) -> None:
-        """A node has told how far it is, which it does also while it does not get on. A line for people now and then, with rate and time
-        left."""
-        now = time.monotonic()
-        if message.done != self._done.get(node.index):
-            self._done[node.index] = message.done
-            self._heard = now
+    def _is_time_to_show(self, now: float) -> bool:
+        """A line for people now and then."""
         if now - self._shown < SHOW_EVERY_S:
-            return
+            return False
         self._shown = now
-        told = [said for node in self._nodes.all if (said := node.last(Progress)) is not None]
-        done, total = sum(said.done for said in told), sum(said.total for said in told)
-        rate = done / (now - self._begun)
-        left = f", {format_duration((total - done) / rate)} left" if rate else ""
-        logger.info("stage: %s of %s, %s/s%s", format_size(done), format_size(total), format_size(rate), left)
+        return True
 
 
-def pick_readers(complete: Sequence[bool | None], most: int | None) -> tuple[int, ...]:
-    """Pure: the nodes that read from storage. `complete[i]`: whether node i has all chunks, None where it is not there. Those that have all
-    read nothing; of the others at most `most`, the first."""
-    lacking = tuple(index for index, whole in enumerate(complete) if whole is False)
-    return lacking if most is None else lacking[: max(1, most)]
+def _has_dataset(node: NodeHandle) -> bool:
+    return node.has_said(DatasetIsHere, Staged, Failed)
+
+
+def _has_image(node: NodeHandle) -> bool:
+    return node.has_said(Staged, Failed)
 
 
 def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
