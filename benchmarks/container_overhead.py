@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.overhead import STUDY, prepared, seconds
-from containers.engines import WITH_STORE
+from containers.engines import STORES
 from data_prep.build.dataset import build_dataset
 from workflow.run.plan import supervisor_argv
 from workflow.study.publishing import publish_resolved
@@ -31,7 +31,7 @@ IMAGE = "slipway/pytorch:2.13.0"
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=list(WITH_STORE), default="docker")
+    parser.add_argument("--engine", choices=list(STORES), default="docker")
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

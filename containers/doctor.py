@@ -13,15 +13,11 @@ from typing import Final
 from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.finding import Finding
+from containers.engines import ENGINES, in_container
 
 SUBJECT: Final = "engines"
 TIMEOUT_S: Final = 8.0
 SOCKET: Final = Path("/var/run/docker.sock")
-VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "docker": ("docker", "version", "--format", "{{.Server.Version}}"),
-    "podman": ("podman", "--version"),
-    "apptainer": ("apptainer", "--version"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +32,10 @@ def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool
     """Pure. `wanted`: engine of the site file; `docker_group`: we may use docker's socket by our group, without being root."""
     usable = {name: engine.version for name, engine in engines.items() if engine.version}
     said = ", ".join(f"{name} {version}" for name, version in usable.items())
-    if wanted == "bare":
-        yield Finding(SUBJECT, "ok", f"the site file says engine: bare, without containers; here: {said or 'no engine that can be used'}")
+    if not in_container(wanted):
+        yield Finding(
+            SUBJECT, "ok", f"the site file says engine: {wanted}, without containers; here: {said or 'no engine that can be used'}"
+        )
     elif wanted in usable:
         yield Finding(SUBJECT, "ok", f"{wanted} {usable[wanted]} can be used{_besides(usable, wanted)}")
     else:
@@ -57,7 +55,7 @@ def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool
 
 def check_engines(wanted: str) -> tuple[Finding, ...]:
     """Ask each engine for its version; nothing is started."""
-    engines = {name: _ask(argv) for name, argv in VERSIONS.items() if shutil.which(name)}
+    engines = {name: _ask(engine.VERSION) for name, engine in ENGINES.items() if engine.VERSION and shutil.which(engine.VERSION[0])}
     return tuple(judge_engines(engines, wanted, _by_group(), _user_namespaces()))
 
 

@@ -18,7 +18,7 @@ from base.foreign import digits
 from base.typed import Check, json_as
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder, is_job_id
-from containers.engines import WITH_STORE, client
+from containers.engines import STORES, client
 from containers.engines.cli import remove_argv
 from containers.labels import HOLDER, JOB, TAG, USER
 
@@ -124,7 +124,7 @@ def _holder(container: Found) -> Holder | None:
 
 def engines_here() -> tuple[str, ...]:
     """Those whose client is on PATH."""
-    return tuple(engine for engine in WITH_STORE if shutil.which(engine))
+    return tuple(engine for engine in STORES if shutil.which(engine))
 
 
 def list_argv(engine: str) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def list_argv(engine: str) -> tuple[str, ...]:
 
 def ours(engine: str) -> tuple[Found, ...]:
     """Containers with our labels, whoever's. Raises ContainerError naming whom the client talks to."""
-    where = WITH_STORE[engine](os.environ)
+    where = STORES[engine].where(os.environ)
     listed = client.call(list_argv(engine), where)
     if listed.returncode:
         raise ContainerError(f"{where}: containers cannot be listed: {last_lines(listed.stderr, 3)}")
@@ -175,6 +175,6 @@ def _carried_out(decision: Decision) -> Decision:
 
 def remove(container: Found) -> None:
     """By its id, which nobody else's container has. Raises ContainerError naming it."""
-    where = WITH_STORE[container.engine](os.environ)
+    where = STORES[container.engine].where(os.environ)
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
     client.remove_container(container.name, find, remove_argv(container.engine, container.id), where)

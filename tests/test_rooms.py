@@ -37,6 +37,18 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", 
 """What no module imports whose docstring says that it is pure."""
 
 
+ENGINES_BY_NAME = {
+    "base/names.py": "suggests ours for the words of other tools",
+    "cluster/processes.py": "knows the client of a container by its name",
+    "containers/doctor.py": "says what each engine needs of a machine",
+    "containers/images/apptainer.py": "is of one engine",
+    "containers/images/loading.py": "",
+    "workflow/study/site.py": "the default",
+    "workflow/study/site_file.py": "the words that users type, with their default",
+}
+"""Where engines are named outside of their room, and why."""
+
+
 @functools.cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
@@ -129,3 +141,28 @@ def test_the_reader_and_the_programs_import_nothing_of_ours() -> None:
     assert {path.parent.name for path in programs} >= {"pytorch", "slipway_pytorch"}
     for path in [*(ROOT / "data_prep" / "reader").rglob("*.py"), *programs]:
         assert not imported(path) & set(ROOMS), path
+
+
+def test_nobody_asks_an_engine_for_its_name() -> None:
+    names = {path.stem for path in (ROOT / "containers" / "engines").glob("*.py")}
+    names = {name for name in names if re.search(rf'"{name}": {name}\b', (ROOT / "containers/engines/__init__.py").read_text())}
+    assert len(names) == 4
+    named = set()
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            place = path.relative_to(ROOT)
+            if not place.is_relative_to("containers/engines") and _names_one_of(path, names):
+                named.add(str(place))
+    assert named == set(ENGINES_BY_NAME)
+
+
+def _names_one_of(path: Path, engines: set[str]) -> bool:
+    """Whether a module holds the name of one as a constant, or imports the module of one."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and node.value in engines:
+            return True
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("containers.engines"):
+            modules = {node.module.removeprefix("containers.engines").strip("."), *(alias.name for alias in node.names)}
+            if modules & engines:
+                return True
+    return False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from base.errors import UnsupportedRequest
 from base.names import choices
 from containers.engines import apptainer, bare, docker, podman
+from containers.engines.store import Store
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
 
@@ -42,6 +43,16 @@ class Engine(Protocol):
     """What an engine's module offers."""
 
     NAME: str
+    CONTAINERS: bool
+    """Whether programs run in containers of an image; otherwise they are processes of the node, with the software that is there."""
+
+    @property
+    def STORE(self) -> Store | None:  # noqa: N802 - constants of the modules
+        """Where images and containers lie that outlive a job; None: an image is a file, and a container is processes of the job."""
+
+    @property
+    def VERSION(self) -> tuple[str, ...]:  # noqa: N802
+        """The command that tells its version as the last word; empty where there is none."""
 
     def plan(self, spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         """Pure: all that will be executed for `spec`. `host_env` is the environment of the node program, from which a list is allowed."""
@@ -59,9 +70,8 @@ class Engine(Protocol):
 
 
 ENGINES: Final[dict[str, Engine]] = {"bare": bare, "docker": docker, "podman": podman, "apptainer": apptainer}
-WITH_STORE: Final[dict[str, Callable[[Mapping[str, str]], str]]] = {"docker": docker.socket_of, "podman": podman.socket_of}
-"""Those that keep images, and containers beyond a job's end; and how to name whom their client talks to. Apptainer's are the job's files
-and processes."""
+STORES: Final = {name: engine.STORE for name, engine in ENGINES.items() if engine.STORE is not None}
+WITH_STORE: Final = tuple(STORES)
 
 
 def get_engine(name: str) -> Engine:
@@ -69,3 +79,8 @@ def get_engine(name: str) -> Engine:
     if name not in ENGINES:
         raise UnsupportedRequest(f"engine {name!r} is not here yet; {choices(name, ENGINES)}")
     return ENGINES[name]
+
+
+def in_container(name: str) -> bool:
+    """Whether programs run in containers under that engine. Raises UnsupportedRequest."""
+    return get_engine(name).CONTAINERS

@@ -15,6 +15,9 @@ from containers.engines.inside import mounts, plan_processes, watchdog_argv, wat
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "apptainer"
+CONTAINERS = True
+STORE: Final = None
+VERSION = (NAME, "--version")
 
 HIDDEN: Final = ("APPTAINERENV_", "SINGULARITYENV_", "APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINER_MOUNT", "SINGULARITY_MOUNT")
 SCRATCH: Final = "scratch"

@@ -17,6 +17,9 @@ from cluster import processes
 from containers.spec import CHECKPOINT, STOP, ContainerSpec, EnginePlan, ProcessPlan, ProcessSpec
 
 NAME: Final = "bare"
+CONTAINERS: Final = False
+STORE: Final = None
+VERSION: Final = ()
 
 # What a program may see of the user's environment: where things are, the language, and what network libraries read.
 ALLOWED: Final = (

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from containers.engines import container
 from containers.engines.cli import CDI_KIND, plan_container
+from containers.engines.store import Store
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "docker"
+CONTAINERS = True
+VERSION = (NAME, "version", "--format", "{{.Server.Version}}")
 
 close = container.close
 remove = container.remove
@@ -40,3 +46,29 @@ def socket_of(environ: Mapping[str, str]) -> str:
 def start(plan: EnginePlan, index: int) -> container.ContainerProcess:
     """Start the container with the first process of it; the others are in it already. Raises ContainerError."""
     return container.start(plan, index)
+
+
+def _pull(reference: str, credentials: Path | None) -> tuple[str, ...]:
+    return (*(() if credentials is None else ("--config", str(credentials))), "pull", "--quiet", reference)
+
+
+@contextlib.contextmanager
+def _directory_of(credentials: Path) -> Iterator[Path]:
+    """Docker takes a directory with a config.json in it: one of our own that points to the user's file."""
+    if credentials.name == "config.json":
+        yield credentials.parent
+        return
+    with tempfile.TemporaryDirectory(prefix="slipway-docker-") as directory:
+        Path(directory, "config.json").symlink_to(credentials.resolve())
+        yield Path(directory)
+
+
+STORE = Store(
+    where=socket_of,
+    local_names="",
+    root="{{.DockerRootDir}}",
+    unpacks_in_root=True,
+    pull=_pull,
+    save_format=lambda _form: (),
+    credentials=_directory_of,
+)

@@ -6,12 +6,17 @@ Without --init: that needs catatonit, which is a package of its own, and the wat
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
 
 from containers.engines import container
 from containers.engines.cli import CDI_KIND, plan_container
+from containers.engines.store import Store
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "podman"
+CONTAINERS = True
+VERSION = (NAME, "--version")
 
 close = container.close
 remove = container.remove
@@ -33,3 +38,18 @@ def socket_of(environ: Mapping[str, str]) -> str:
 def start(plan: EnginePlan, index: int) -> container.ContainerProcess:
     """Start the container with the first process of it; the others are in it already. Raises ContainerError."""
     return container.start(plan, index)
+
+
+def _pull(reference: str, credentials: Path | None) -> tuple[str, ...]:
+    return ("pull", "--quiet", *(() if credentials is None else ("--authfile", str(credentials))), reference)
+
+
+STORE = Store(
+    where=socket_of,
+    local_names="localhost/",
+    root="{{.Store.GraphRoot}}",
+    unpacks_in_root=False,
+    pull=_pull,
+    save_format=lambda form: ("--format", form),
+    credentials=nullcontext,
+)

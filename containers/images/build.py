@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import ConfigError, ContainerError, SlipwayError
-from containers.engines import WITH_STORE
+from containers.engines import STORES
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.images.labels import FRAMEWORK, SLIPWAY
 
@@ -36,7 +36,7 @@ def build(engine: str, framework: str, tag: str | None = None, base: str | None 
     """Build it, the engine's own words on standard error; the tag, by default the one in framework.yaml. Raises SlipwayError."""
     tag = tag or load_framework(framework).image
     if shutil.which(engine) is None:
-        raise ContainerError(f"the image {tag!r} is to be built by {engine}, which is not on PATH; ENGINE={' or ENGINE='.join(WITH_STORE)}")
+        raise ContainerError(f"the image {tag!r} is to be built by {engine}, which is not on PATH; ENGINE={' or ENGINE='.join(STORES)}")
     if wheels is not None and not any(wheels.glob("*.whl")):
         raise ConfigError(f"WHEELS: found no *.whl in {str(wheels)!r}; `pip download` puts them there")
     with _offered(wheels) as url:
@@ -73,7 +73,7 @@ def main() -> int:
     """The command line of `make image`."""
     parser = argparse.ArgumentParser(prog="python -m containers.images.build", description=__doc__.splitlines()[0])
     parser.add_argument("framework", choices=sorted(FRAMEWORKS), nargs="?", default="pytorch")
-    parser.add_argument("--engine", choices=list(WITH_STORE), default="docker")
+    parser.add_argument("--engine", choices=list(STORES), default=next(iter(STORES)))
     parser.add_argument("--tag", help="instead of the one in framework.yaml")
     parser.add_argument("--base", help="build argument BASE of the Dockerfile")
     parser.add_argument("--wheels", type=Path, help="directory of wheels, instead of a package index")

@@ -10,9 +10,8 @@ from typing import Final
 from base.command import CommandResult, last_lines
 from base.errors import ContainerError
 from cluster.holding import holder_of
-from containers.images import apptainer
 from containers.images.commands import ask
-from containers.images.model import PinnedImage
+from containers.images.model import SIF, PinnedImage
 from containers.labels import HOLDER, JOB, TAG, USER
 from containers.node_facts import limits_here
 
@@ -31,8 +30,8 @@ def contract_argv(
 ) -> list[str]:
     """Run the interpreter as `user` (uid, gid), without network, rights or a writable root. `limits`: as of a run; an engine's own may be
     more than we may have. `labels`: what it is found by, should its client be killed."""
-    if image.engine == apptainer.NAME:
-        return [apptainer.NAME, "exec", "--containall", "--cleanenv", image.source, python, "-c", PROGRAM]
+    if image.form == SIF:
+        return [image.engine, "exec", "--containall", "--cleanenv", image.source, python, "-c", PROGRAM]
     rights = [
         "--cap-drop",
         "ALL",

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 from base.command import CommandResult, describe
 from base.errors import ContainerError
 from base.typed import Check, Count, json_as
-from containers.engines import WITH_STORE, client
+from containers.engines import STORES, client
 from containers.images.model import DOCKER_ARCHIVE, OCI_ARCHIVE, PinnedImage
 
 PULL_S: Final = 3600.0
@@ -40,16 +40,13 @@ def inspect_argv(engine: str, name: str) -> list[str]:
 
 
 def pull_argv(engine: str, reference: str, credentials: Path | None = None) -> list[str]:
-    """`credentials`: a directory with config.json for docker, a file for podman."""
-    if engine == "docker":
-        return [engine, *(["--config", str(credentials)] if credentials else []), "pull", "--quiet", reference]
-    return [engine, "pull", "--quiet", *(["--authfile", str(credentials)] if credentials else []), reference]
+    """`credentials`: as the engine's `Store.credentials` gives them."""
+    return [engine, *STORES[engine].pull(reference, credentials)]
 
 
 def save_argv(image: PinnedImage) -> list[str]:
     """To standard output, by id: an archive that names no tag cannot move one where it is loaded."""
-    form = ["--format", image.form] if image.engine == "podman" else []
-    return [image.engine, "save", *form, image.image_id.removeprefix("sha256:")]
+    return [image.engine, "save", *STORES[image.engine].save_format(image.form), image.image_id.removeprefix("sha256:")]
 
 
 def load_argv(engine: str) -> list[str]:
@@ -59,7 +56,7 @@ def load_argv(engine: str) -> list[str]:
 
 def root_argv(engine: str) -> list[str]:
     """Where the engine keeps its images."""
-    return [engine, "info", "--format", "{{.DockerRootDir}}" if engine == "docker" else "{{.Store.GraphRoot}}"]
+    return [engine, "info", "--format", STORES[engine].root]
 
 
 def parse_inspect(text: str, reference: str, engine: str) -> PinnedImage:
@@ -97,7 +94,7 @@ def is_unknown(result: CommandResult) -> bool:
 
 def where(engine: str) -> str:
     """Whom the engine's client talks to, for messages."""
-    return WITH_STORE[engine](os.environ) if engine in WITH_STORE else engine
+    return STORES[engine].where(os.environ) if engine in STORES else engine
 
 
 def ask(argv: Sequence[str], timeout_s: float = client.CALL_S) -> CommandResult:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, Literal
 
 from base.command import last_lines
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from base.names import choices
-from containers.engines import WITH_STORE
+from containers.engines import ENGINES, STORES, in_container
 from containers.images import apptainer
 from containers.images.commands import PULL_S, ask, find, pull_argv
 from containers.images.model import PinnedImage
@@ -32,10 +30,10 @@ def pin(
         raise ConfigError(f"image: found {reference!r}; valid: REPOSITORY:TAG, REPOSITORY@sha256:..., or a path of a .sif file")
     if credentials is not None and not credentials.is_file():
         raise ConfigError(f"the file of registry credentials {str(credentials)!r} is not there; `{engine} login` writes one")
-    if engine == apptainer.NAME:
+    if not in_container(engine):
+        raise UnsupportedRequest(f"engine {engine!r} has no images; {choices(engine, filter(in_container, ENGINES))}")
+    if engine not in STORES:
         return apptainer.pin(reference, pull=pull, credentials=credentials, scratch=scratch)
-    if engine not in WITH_STORE:
-        raise UnsupportedRequest(f"engine {engine!r} has no images; {choices(engine, [*WITH_STORE, apptainer.NAME])}")
     found = None if pull == "always" else find(engine, reference)
     if found is None and pull != "never":
         _fetch(reference, engine, credentials)
@@ -59,7 +57,7 @@ def _never(pull: Pull) -> str:
 
 
 def _fetch(reference: str, engine: str, credentials: Path | None) -> None:
-    with _as_the_engine_wants(engine, credentials) as place:
+    with nullcontext() if credentials is None else STORES[engine].credentials(credentials) as place:
         result = ask(pull_argv(engine, reference, place), PULL_S)
     if result.returncode == 0:
         return
@@ -73,16 +71,3 @@ def _fetch(reference: str, engine: str, credentials: Path | None) -> None:
         )
         advice = f"does the registry know you ({how})? {advice}"
     raise ContainerError(f"image {reference!r} is not on this machine, and {engine} cannot pull it: {words}; {advice}")
-
-
-@contextlib.contextmanager
-def _as_the_engine_wants(engine: str, credentials: Path | None) -> Iterator[Path | None]:
-    """Docker takes a directory with a config.json in it: one of our own that points to the user's file."""
-    if credentials is None or engine != "docker":
-        yield credentials
-    elif credentials.name == "config.json":
-        yield credentials.parent
-    else:
-        with tempfile.TemporaryDirectory(prefix="slipway-docker-") as directory:
-            Path(directory, "config.json").symlink_to(credentials.resolve())
-            yield Path(directory)

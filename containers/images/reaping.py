@@ -16,8 +16,7 @@ from typing import Final
 from base.command import last_lines
 from base.errors import ContainerError
 from base.units import parse_size
-from containers.engines import WITH_STORE
-from containers.images import apptainer
+from containers.engines import STORES, in_container
 from containers.images.commands import ask, demand
 from containers.images.locks import locked
 from containers.images.marks import forget, last_used, our_repository
@@ -54,7 +53,7 @@ def plan_reap_images(
 
 def list_argv(engine: str, uid: int) -> list[str]:
     """The images with our tag."""
-    reference = our_repository(uid) if engine == "docker" else f"localhost/{our_repository(uid)}"
+    reference = STORES[engine].local_names + our_repository(uid)
     return [engine, "images", "--no-trunc", "--filter", f"reference={reference}", "--format", "{{.Repository}} {{.Tag}} {{.Size}}"]
 
 
@@ -71,14 +70,12 @@ def parse_images(text: str, engine: str) -> list[tuple[str, str, int]]:
 
 
 def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
-    """What of ours is in this node's engine, or for apptainer in the cache. Raises ContainerError."""
+    """What of ours is in this node's engine, or in the cache. Raises ContainerError."""
     place = cache / "images"
-    if engine == apptainer.NAME:
-        rows = [(path.stem, str(path), path.stat().st_size) for path in sorted(place.glob("*.sif"))]
-    elif engine in WITH_STORE:
+    if engine in STORES:
         rows = parse_images(demand(list_argv(engine, uid), LIST_S), engine)
     else:
-        rows = []
+        rows = [(path.stem, str(path), path.stat().st_size) for path in sorted(place.glob("*.sif"))] if in_container(engine) else []
     return tuple(LoadedImage(short=short, handle=handle, bytes=size, used=last_used(place, short, engine)) for short, handle, size in rows)
 
 
@@ -89,7 +86,7 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
         with locked(place / f"{image.short}.lock", f"remove image {image.short}", 0.0):
             if last_used(place, image.short, engine) != image.used:
                 return "a run has loaded it since it was listed"
-            if engine == apptainer.NAME:
+            if engine not in STORES:
                 Path(image.handle).unlink(missing_ok=True)
             else:
                 result = ask([engine, "rmi", image.handle], REMOVE_S)

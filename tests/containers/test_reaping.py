@@ -17,7 +17,7 @@ from cluster import processes
 from cluster.holding import holder_of
 from cluster.types import Allocation, Holder, Node
 from containers import reaping
-from containers.engines import WITH_STORE, Engine
+from containers.engines import STORES, Engine
 from containers.engines.cli import remove_argv
 from containers.labels import Owner, labels_of
 from containers.reaping import Found, plan_reap
@@ -144,7 +144,7 @@ def test_what_an_engine_answers_is_read_or_refused() -> None:
 @pytest.mark.slow
 def test_from_labels_to_the_removal(acting: Engine, tmp_path: Path) -> None:
     """One whose node program is dead, one that lives, one of another user, a foreign one; running and only created."""
-    if acting.NAME not in WITH_STORE:
+    if acting.NAME not in STORES:
         pytest.skip("has no containers that outlive a job")
     dead, alive = ended_process().to_json(), holder_of(os.getpid(), "local", LOCAL.job_id, 0)
     mine = os.geteuid()

@@ -48,7 +48,7 @@ FRAMEWORK = Framework(name="f", folder="/f", launcher="ranks", command=("{python
 def make_plan(cache: str, ranks: RanksPlan | None) -> Plan:
     node = Node(name="n0", hostname="h", address="127.0.0.1")
     allocation = Allocation(scheduler="slurm", job_id="1", nodes=(node,), device="cpu", exclusive=True)
-    names = {"tag": "t", "run_id": "r", "run_dir": "/r", "source": "/s", "engine": "bare", "cache": cache}
+    names = {"tag": "t", "run_id": "r", "run_dir": "/r", "source": "/s", "cache": cache}
     limits = {"cache_max_bytes": None, "bytes_per_s": None}
     return Plan(allocation=allocation, group=False, ranks=ranks, **names, **limits)  # type: ignore[arg-type]
 
@@ -57,7 +57,7 @@ def test_the_cache_is_what_it_is_on_the_node(tmp_path: Path) -> None:
     found = site(tmp_path, "/work", "$SLURM_TMPDIR/$USER")
     assert Site.from_json(found.to_json()).cache.path == Path("$SLURM_TMPDIR/$USER")
     image = Image(archive="a", cache=str(found.cache.path), may_pull=False, credentials=None)
-    plan = make_plan(str(found.cache.path), RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, image=image, beat_s=60, init_s=60))
+    plan = make_plan(str(found.cache.path), RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=image, beat_s=60, init_s=60))
     own = with_own_cache(plan, {"SLURM_TMPDIR": "/nvme/7", "USER": "ada"})
     assert own.ranks is not None
     assert own.ranks.image == Image(archive="a", cache="/nvme/7/ada", may_pull=False, credentials=None)

@@ -14,8 +14,7 @@ from typing import Any, Final
 from base.units import format_size
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
-from containers.engines import get_engine
-from containers.engines.bare import NAME as BARE
+from containers.engines import get_engine, in_container
 from containers.labels import Owner
 from containers.spec import EnginePlan
 from workflow.commands import show
@@ -116,8 +115,7 @@ def _node(study: Study, allocation: Allocation, index: int, workload: Workload, 
     stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s)
     directory = WorkDirectory(cache, workload.owner.tag)
     master = (allocation.head.address, UNKNOWN_PORT)
-    bare = site.engine == BARE
-    folder = workload.framework.folder if bare else str(directory.program)
+    folder = str(directory.program) if in_container(site.engine) else workload.framework.folder
     spec = container_spec(workload, allocation, index, directory.paths(str(cache / "datasets" / name), folder), master)
     return {
         "name": node.name,
@@ -166,7 +164,7 @@ def _print(plan: Mapping[str, Any]) -> None:
             show.line(f"container {container['name']} (limits, user and devices as on this machine; {container['talks_to']}):")
             show.line(f"  {shlex.join(container['run'])}")
         for process in container["processes"]:
-            image = "" if container["engine"] == "bare" else f", image {container['image']}"
+            image = "" if not in_container(container["engine"]) else f", image {container['image']}"
             show.line(f"{process['name']} ({container['engine']}{image}, in {process['cwd']}):")
             for name, value in sorted(process["env"].items()):
                 show.line(f"  {name}={shlex.quote(value)} \\")

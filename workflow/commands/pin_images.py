@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from base.errors import ContainerError
-from containers.engines import WITH_STORE, client
+from containers.engines import STORES, client
 from workflow.commands import show
 from workflow.commands.progress import waiting
 from workflow.dag.graph import Graph
@@ -36,9 +36,9 @@ def _silent(engine: str) -> str | None:
     """Why the engine cannot be asked on this machine; None where it answers."""
     if shutil.which(engine) is None:
         return f"{engine} is not on this machine's PATH"
-    if engine not in WITH_STORE:
+    if engine not in STORES:
         return None
-    where = WITH_STORE[engine](os.environ)
+    where = STORES[engine].where(os.environ)
     try:
         result = client.call([engine, "info"], where)
     except ContainerError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from base.errors import ContainerError, PushError
 from base.logs import private_umask
 from base.units import counted, format_duration, format_size
-from containers.engines.bare import NAME as BARE
+from containers.engines import in_container
 from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap, remove
 from data_prep.cache.entries import ls as list_cache
 from workflow.commands import show
@@ -94,7 +94,7 @@ def _containers(wanted: str, act: bool) -> Iterator[ContainerError]:
         try:
             decisions = plan_reap(ours(engine), jobs_alive, os.geteuid())
         except ContainerError as error:
-            if wanted != BARE:  # a site without containers has nothing to do with an engine that does not answer
+            if in_container(wanted):  # a site without containers has nothing to do with an engine that does not answer
                 show.line(f"{engine}: {error}")
             if engine == wanted:
                 yield error

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from base.errors import ConfigError
+from containers.engines import in_container
 from workflow.study.site import Site
 from workflow.study.study import Study
 
 
 def images_file(study: Study) -> str | None:
-    """Its path; None for the bare engine, which pays nothing for the question. Raises what a wrong framework raises."""
+    """Its path; None where runs are no containers. Raises what a wrong framework raises."""
     site = study.site
-    if site.engine == "bare":
+    if not in_container(site.engine):
         return None
     from workflow.run.images.pin import file_name, references
 
@@ -24,7 +25,7 @@ def images_file(study: Study) -> str | None:
 def missing_credentials(site: Site) -> list[str]:
     """A line where runs are containers and the file for private registries is not there."""
     path = site.registry_credentials
-    if path is None or site.engine == "bare" or path.is_file():
+    if path is None or not in_container(site.engine) or path.is_file():
         return []
     return [
         f"site {site.name}: registry_credentials: {path} is not a file on this machine; `{site.engine} login` writes one; a relative path "

@@ -15,8 +15,10 @@ from base.names import is_name, slug
 from base.publish import publish
 from base.userpath import absolute_path
 from cluster.installation import SCHEMAS, own_sites
+from containers.engines import ENGINES
 from workflow.doctor.candidates import Value, gather
 from workflow.doctor.surroundings import Surroundings
+from workflow.study.site import Site
 from workflow.study.site_file import read_site
 
 SCHEMA: Final = "site.schema.json"
@@ -43,7 +45,7 @@ def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
         "  # max_bytes: 500GB".ljust(COLUMN) + "# how much of that disk is ours; default: what it has",
         "",
     ]
-    values = {"engine": Value(value="bare", why="bare | docker | podman | apptainer; bare = no container"), **found}
+    values = {"engine": Value(value=Site.engine, why=f"{' | '.join(ENGINES)}; {Site.engine} = no container"), **found}
     for key in ORDER:
         if key in values:
             lines.append(_line(key, values[key]))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from containers.engines import ENGINES, in_container
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
@@ -26,7 +27,12 @@ DISTINCT: Final = ("hardware", "software", "image_digest", "contained", "device"
 
 MEASURED: Final = (pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null()
 """Whether a row of records.parquet is a measurement, for all tables, plots and counts: it ended ok, and a rate could be made of it."""
-CONTAINED: Final = pl.when(pl.col("engine") == "bare").then(pl.lit("no")).when(pl.col("engine").is_not_null()).then(pl.lit("yes"))
+CONTAINED: Final = (
+    pl.when(pl.col("engine").is_in([name for name in ENGINES if not in_container(name)]))
+    .then(pl.lit("no"))
+    .when(pl.col("engine").is_not_null())
+    .then(pl.lit("yes"))
+)
 """Whether a run was in a container. Without one it has no image, which differs from any; where no engine is told, nobody knows."""
 ROUNDING: Final = 1e-9
 OF_ONE: Final = tuple(key for key in NOT_SERIES if key != "cell_id")

@@ -81,7 +81,6 @@ PLAN: Final = orders.Plan(
     tag="t",
     run_id="r",
     run_dir="/r",
-    engine="bare",
     group=False,
     source="/s",
     cache="/c",
@@ -91,7 +90,7 @@ PLAN: Final = orders.Plan(
 )
 FRAMEWORK: Final = Framework(name="f", folder="/f", launcher="ranks", command=("{python}", "program.py"), sidecars=(("a", "b"),))
 IMAGE: Final = orders.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
-RANKS: Final = orders.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, image=None, beat_s=60.0, init_s=300.0)
+RANKS: Final = orders.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=None, beat_s=60.0, init_s=300.0)
 ORDERED: Final[tuple[orders.Order, ...]] = (
     orders.Alive(),
     PLAN,

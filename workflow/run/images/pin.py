@@ -21,7 +21,7 @@ from base.errors import ContainerError, SlipwayError, StorageError
 from base.jsonfile import canonical_json, publish_json
 from base.logs import configure, private_umask
 from base.units import format_size
-from containers.engines.bare import NAME as BARE
+from containers.engines import in_container
 from containers.images import archiving, checking, model, pinning
 from workflow.run.images.kept import kept_entry, pinned_before, read_pinned
 from workflow.run.plan import at_site
@@ -48,11 +48,11 @@ def file_name(engine: str, wanted: Mapping[str, tuple[str, str]]) -> str:
 
 
 def prepare(content: Mapping[str, Any], credentials: Path | None = None, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Pin, look into and archive what the study's cells need and `before` (`pinned_before`) does not say; nothing for the bare engine.
+    """Pin, look into and archive what the study's cells need and `before` (`pinned_before`) does not say; nothing without containers.
     Raises SlipwayError."""
     site = content["site"]
     engine, storage, images = site["engine"], Path(site["storage"]), {}
-    if engine != BARE:
+    if in_container(engine):
         for framework, (reference, python) in references(content).items():
             if before and reference in before:
                 images[framework] = kept_entry(before[reference], storage, credentials)

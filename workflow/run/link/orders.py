@@ -88,6 +88,7 @@ class RanksPlan(Value, frozen=True, kw_only=True):
 
     framework: Framework
     cell: CellDocument
+    engine: Word
     image: Image | None
     """Null where the engine needs none, or starts what it has under the image's name."""
     beat_s: SomeSeconds
@@ -131,7 +132,6 @@ class Plan(Message, frozen=True, kw_only=True):
     run_id: Word
     run_dir: PathText
     """Of the run, on storage."""
-    engine: Word
     group: bool
     """Whether the user's group may read what is staged."""
     source: PathText

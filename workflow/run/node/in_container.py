@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.types import Allocation
-from containers.engines.bare import NAME as BARE
+from containers.engines import STORES, in_container
 from containers.spec import ContainerSpec
 from workflow.run.link.orders import Plan
 from workflow.run.node.leftovers import is_older
@@ -30,10 +30,11 @@ def prepare_node(
     """In a child: what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler and id;
     `granted`: GPUs for the container; `gpus`: those to look at. {"removed": lines, "parent": (cgroup or None, why), "cdi": (whether, why),
     "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer: before the ranks are waited for."""
-    removed = [] if engine == BARE else prepare_container(engine, *directory, folder)
-    parent: tuple[str | None, str] = (None, "bare")
-    cdi: tuple[bool, str] = (False, "bare")
-    if engine != BARE:
+    removed: list[str] = []
+    parent: tuple[str | None, str] = (None, "no container")
+    cdi: tuple[bool, str] = (False, "no container")
+    if in_container(engine):
+        removed = prepare_container(engine, *directory, folder)
         from containers.engines.cdi import find_cdi
         from containers.engines.parent_cgroup import find_parent
 
@@ -50,11 +51,10 @@ def prepare_node(
 
 def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[str]:
     """Copy the programs here, and take away containers whose job is gone; what was done about those, in lines. Raises ContainerError."""
-    from containers.engines import WITH_STORE
     from containers.reaping import reap_here
 
     WorkDirectory(Path(cache), tag).bring_programs(Path(folder))
-    if engine not in WITH_STORE:
+    if engine not in STORES:
         return []
     return [
         f"{'removed' if decision.remove else 'left'} the container {decision.container.name}: {decision.reason}"
@@ -65,20 +65,20 @@ def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[st
 
 def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
     """Pure: what brings the pinned image here; None where there is none, so that what the engine has under its name is started."""
-    image = None if plan.ranks is None else plan.ranks.image
-    if image is None:
+    if plan.ranks is None or plan.ranks.image is None:
         return None
+    image = plan.ranks.image
     from workflow.run.images.pin import load_argv
 
-    return load_argv(python, image.archive, plan.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
+    return load_argv(python, image.archive, plan.ranks.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
 
 
 def for_this_node(
     engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None, cdi: bool = False
 ) -> ContainerSpec:
-    """With the user, the limits and the devices that are here; bare has them anyway, and does not pay for the question. `granted`: memory,
+    """With the user, the limits and the devices that are here, which a container has to be told. `granted`: memory,
     as the scheduler says."""
-    if engine == BARE:
+    if not in_container(engine):
         return spec
     from containers.node_facts import facts_here, with_facts
 

@@ -18,7 +18,6 @@ from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
 from base.logs import private_umask
 from cluster.holding import holder_of
 from containers.engines import get_engine
-from containers.engines.bare import NAME as BARE
 from containers.labels import Owner
 from containers.spec import CHECKPOINT, PARAMETERS, STOP
 from workflow.run.link import orders, said
@@ -146,8 +145,9 @@ class NodeWork:
         plan, needs = self.plan, self.preparation
         if plan is None or plan.ranks is None or needs is None or needs.staged is None:
             raise ContainerError("the order to start the ranks has come before the dataset is here")
-        framework, bare = plan.ranks.framework, plan.engine == BARE
-        paths = needs.directory.paths(needs.staged.root, framework.folder if bare else str(needs.directory.program))
+        framework, engine = plan.ranks.framework, get_engine(plan.ranks.engine)
+        program = str(needs.directory.program) if engine.CONTAINERS else framework.folder
+        paths = needs.directory.paths(needs.staged.root, program)
         cell = plan.ranks.cell
         allocation, deadline = self.allocation, time.time() + order.left_s
         holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
@@ -161,7 +161,6 @@ class NodeWork:
             resumed=needs.resumed,
         )
         spec = container_spec(asked, self.allocation, self.index, paths, order.master)
-        engine = get_engine(plan.engine)
         spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, needs.directory.logs, self.node.name)

@@ -15,7 +15,7 @@ from base.challenge import derived
 from base.errors import DigestMismatch, SlipwayError
 from cluster.holding import holder_of
 from cluster.types import ForeignUse
-from containers.engines.bare import NAME as BARE
+from containers.engines import in_container
 from containers.spec import CHECKPOINT
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
@@ -138,12 +138,12 @@ class Preparation:
     def _prepare_node(self) -> None:
         """What a container needs here, and a look at the GPUs; then all is here."""
         gpus = gpus_to_look_at(self.allocation, self.index)
-        if self.plan.ranks is None or (self.plan.engine == BARE and not gpus):
+        if self.plan.ranks is None or not (gpus or in_container(self.plan.ranks.engine)):
             self._say_staged()
             return
         granted = self.allocation.nodes[self.index].gpus
         directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
-        arguments = (self.plan.engine, directory, self.plan.ranks.framework.folder, job, granted, gpus)
+        arguments = (self.plan.ranks.engine, directory, self.plan.ranks.framework.folder, job, granted, gpus)
         self._preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=PREPARE_S)
         self._preparing.then = self._prepared
 

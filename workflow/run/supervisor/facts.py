@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from base.errors import SlipwayError
-from containers.engines.bare import NAME as BARE
+from containers.engines import in_container
 from workflow.run.link.calls import Call
 from workflow.run.link.said import GpusSeen, Ready, Staged
 from workflow.run.plan import at_site, threads_per_rank
@@ -70,7 +70,7 @@ def _driver(nodes: Nodes) -> str | None:
 
 def _image_provenance(run: Supervisor) -> dict[str, Any]:
     """What the containers were started from: as it was named, and what that was pinned to, where it was."""
-    if run.run["site"]["engine"] == BARE:
+    if not in_container(run.run["site"]["engine"]):
         return {}
     pinned = (run.work.image or {}).get("image", {})
     reference = pinned.get("reference") or at_site(run.work.framework, run.run["site"]).image

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from base.errors import Cancelled, LeaseError, PushError, SlipwayError, error_named
 from base.units import format_duration, some
-from containers.engines.bare import NAME as BARE
+from containers.engines import in_container
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.messages import name_of
@@ -191,7 +191,7 @@ class _Finish:
         return self.ending.status in ("cancelled", "preempted") and not self.ending.planned
 
     def _stop_limit_s(self) -> float:
-        if self.run.run["site"]["engine"] == BARE or self._in_a_hurry():
+        if not in_container(self.run.run["site"]["engine"]) or self._in_a_hurry():
             return STOP_S
         return max(STOP_S, min(SLOW_STOP_S, self.run.time.deadline - time.monotonic()))
 

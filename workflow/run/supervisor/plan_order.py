@@ -22,7 +22,6 @@ def node_plan(run: Supervisor) -> Plan:
         tag=run.run["tag"],
         run_id=run.run_id,
         run_dir=run.run["run_dir"],
-        engine=site["engine"],
         group=site["shared"] == "group",
         source=run.work.dataset.path,
         cache=site["cache"]["path"],
@@ -34,6 +33,7 @@ def node_plan(run: Supervisor) -> Plan:
             cell=cell_document(
                 Run(cell=Cell.from_json(run.run["cell"]), repeat=run.run["repeat"]), run.run["attempt"], run.allocation, run.work.model
             ),
+            engine=site["engine"],
             image=_image(run.work.image, site),
             beat_s=float(limits.get("beat_s", BEAT_S)),
             init_s=float(limits["init_s"]),

@@ -31,7 +31,6 @@ from cluster import grants, processes
 from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
-from containers.engines import bare
 from workflow.run.link import orders, said
 from workflow.run.link.event_loop import Loop
 from workflow.run.plan import TAG, allocation_request, node_argv
@@ -141,7 +140,6 @@ class StageAllNodes:
             tag=self.tag,
             run_id=self.tag,
             run_dir=str(Path(self.arguments[0], "staged", self.tag)),  # no run's: it tells whose the work directory is
-            engine=bare.NAME,
             group=site["shared"] == "group",
             source=work["dataset"]["path"],
             cache=str(cache),
