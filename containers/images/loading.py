@@ -108,7 +108,8 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, bringi
     doing = f"load image {image.reference!r} ({image.short})"
     part = place / f".{archive.name}.part-{image.short}"
     unpacked = place / f".{archive.name}.part-unpacked-{image.short}"
-    needs = {place: entry.bytes}
+    bring = bringing.bring if chunks_path(archive).exists() else None  # without the list each node reads for itself
+    needs = {} if bring is not None else {place: entry.bytes}
     if engine != apptainer.NAME:
         root = Path(demand(root_argv(engine)).strip())
         needs[root] = image.size_bytes
@@ -116,12 +117,13 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, bringi
         needs[unpacks] = needs.get(unpacks, 0) + image.size_bytes
     require(needs, doing)
     try:
-        if bringing.bring is None or not chunks_path(archive).exists():
+        if bring is None:
             found, copy = copy_hashed(archive, part), part
             if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
                 raise not_as_archived(archive, doing, found, entry)
         else:
-            copy = bringing.bring(entry.bytes)
+            copy = bring(entry.bytes)
+            require(needs, doing)  # it may have taken the same disk's room
         if image.form == SIF:
             if copy != part:
                 _link(copy, part)

@@ -8,9 +8,11 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from base.units import format_size
 from containers.labels import TAG
 from tests import images
 from tests.minicluster import Cluster
@@ -81,8 +83,8 @@ def world(docker_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[C
         yield world
 
 
-def test_one_study_on_one_node_and_on_two(world: ContainerWorld) -> None:
-    runs = {nodes: world.cell(nodes=nodes, each=2) for nodes in (1, 2)}
+def test_one_study_on_two_nodes_that_read_the_image_once_and_on_one(world: ContainerWorld) -> None:
+    runs = {nodes: world.cell(nodes=nodes, each=2) for nodes in (2, 1)}
     for cell in world.cells:
         cell["device"] = "cuda"
     world.write()
@@ -103,6 +105,13 @@ def test_one_study_on_one_node_and_on_two(world: ContainerWorld) -> None:
             assert set(node["gpus_seen"]) == {gpu["uuid"] for gpu in node["gpus"]} <= {c.uuid for c in world.cluster.gpus(node["name"])}
             assert node["image_s"] > 0
     assert [image_id in world.ours(node) for node in ("n1", "n2")] == [True, True]
+    (archive,) = (path for path in Path(world.site["storage"], "images").iterdir() if path.suffix == ".zst")
+    size = format_size(archive.stat().st_size)
+    assert world.log().count("of its archive were read from storage") == 1, "the second run finds it"
+    assert f"image: {size} of its archive were read from storage, {size} sent by other nodes" in world.log()
+    for node in ("n1", "n2"):
+        kept = world.cluster.exec(node, ["ls", "-A", f"/local/{world.path.name}/datasets"]).stdout
+        assert archive.name not in kept, "its room is given back"
     for node in ("n1", "n2"):
         assert world.told(node, "ps", "--all", "--quiet", "--filter", f"label={TAG}") == ""
     assert {path.stat().st_uid for path in world.results.rglob("*")} == {os.geteuid()}

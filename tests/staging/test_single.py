@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 
 from base.chunks import SCHEMA, chunks_path
-from base.errors import DatasetError, DigestMismatch, StagingError
-from data_prep.cache import ls, this_process
+from base.errors import DatasetError, DigestMismatch, NotEnoughSpace, StagingError
+from data_prep.cache import ls, release, remove_unused, this_process
 from data_prep.hashing import hash_file
 from data_prep.staging import StagedDataset, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
+from tests.reader.small import random_dataset
 from tests.staging.crew import crew
 from tests.staging.test_stage import QUICK, Stopped, stop_after
+from tests.staging.two_nodes import stage_on_two
 
 CHUNK = 65536
 SINGLE = replace(QUICK, single=True)
@@ -61,6 +64,50 @@ def test_several_nodes_read_it_once_from_storage(tmp_path: Path, file: Path) -> 
     assert sum(result["storage_bytes"] for result in results) == size
     assert sum(result["peer_bytes"] for result in results) == 3 * size
     assert {(Path(result["root"]) / NAME).read_bytes() == file.read_bytes() for result in results} == {True}
+
+
+def test_a_node_that_dies_while_others_get_chunks_from_it_is_done_without(tmp_path: Path, file: Path) -> None:
+    caches = [tmp_path / f"cache{index}" for index in range(3)]
+    with crew(file, caches, "--single", "--late-s", "0.5", "--bytes-per-s", "4e6") as stagers:
+        stagers.meet()
+        victim = stagers.all[1]
+        stagers.until(lambda: victim.said.get("progress", [0])[0] >= 10 * CHUNK)
+        stagers.signal(1, signal.SIGKILL)
+        results = stagers.finish(1)
+    assert {(Path(result["root"]) / NAME).read_bytes() == file.read_bytes() for result in results} == {True}
+    again = staged(file, caches[1])
+    assert again.resumed_bytes + again.copied_bytes == file.stat().st_size
+    assert (again.root / NAME).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_a_bit_that_is_flipped_on_the_way_reaches_no_disk(tmp_path: Path, file: Path, direction: int) -> None:
+    caches = (tmp_path / "cache0", tmp_path / "cache1")
+    for result in stage_on_two(file, caches, (direction, 5 * CHUNK, 3), SINGLE):
+        assert isinstance(result, StagedDataset)
+        assert (result.root / NAME).read_bytes() == file.read_bytes()
+
+
+def test_there_is_no_room_for_it_beside_what_is_used_and_what_is_not_used_goes(tmp_path: Path, file: Path) -> None:
+    size, cache = file.stat().st_size, tmp_path / "cache"
+    used = random_dataset(tmp_path / "storage", [size], name="used")
+    root = stage(used, cache, holder=this_process("run"), options=QUICK)
+    with pytest.raises(NotEnoughSpace, match=rf"{NAME}-\w+ does not fit into the cache"):
+        stage(file, cache, max_bytes=int(1.5 * size), options=SINGLE)
+    assert root.lease is not None
+    release(cache, root.lease)
+    stage(file, cache, max_bytes=int(1.5 * size), options=SINGLE)
+    assert [row.kind for row in ls(cache)] == ["file"]
+
+
+def test_of_two_runs_that_use_it_the_last_one_removes_it(tmp_path: Path, file: Path) -> None:
+    cache, holders = tmp_path / "cache", [this_process(run) for run in ("one", "other")]
+    names = {stage(file, cache, holder=holder, options=SINGLE).root.name for holder in holders}
+    (name,) = names
+    remove_unused(cache, name, holders[0])
+    assert [row.name for row in ls(cache)] == [name]
+    remove_unused(cache, name, holders[1])
+    assert ls(cache) == []
 
 
 def test_an_interrupted_copy_is_resumed(tmp_path: Path, file: Path) -> None:

@@ -119,6 +119,14 @@ class Preparation:
 
             arguments = (Path(self.plan.cache), Path(self._archive.root).name, self._holder, self.plan.group)
             self._dropping = Call(self.loop, "remove the image's archive", remove_unused, *arguments, timeout_s=DROP_S)
+            self._dropping.then = self._dropped
+
+    def _dropped(self, call: Call) -> None:
+        self._dropping = None
+        try:
+            call.result()
+        except SlipwayError as error:
+            logger.warning("the image's archive stays in the cache until its room is needed: %s", error)
 
     def stage_ended(self, result: said.StagedDataset | None, error: tuple[str, str] | None) -> None:
         """The dataset is here, or will not be."""
@@ -175,7 +183,10 @@ class Preparation:
         """The engine does not have the image."""
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
-        self._begin("image", self.plan.ranks.image.archive, self._archive_ended, "--single")
+        try:
+            self._begin("image", self.plan.ranks.image.archive, self._archive_ended, "--single")
+        except OSError as problem:
+            self._archive_ended(None, ("StagingError", f"{sys.executable} cannot be started: {problem.strerror}"))
 
     def _archive_ended(self, result: said.StagedDataset | None, error: tuple[str, str] | None) -> None:
         """The archive is here, or will not be."""
