@@ -145,9 +145,20 @@ def test_the_owner_is_the_same_by_another_path(two: Two, tmp_path: Path, way: st
     two.run(two.one, OTHER)
 
 
-@pytest.mark.parametrize("path", [7, "a\0b"])
+@pytest.mark.parametrize("path", [7, "a\0b", "x/../" * 100_000 + "y"])
 def test_what_is_no_path_is_no_file(path: object) -> None:
     assert not is_same_file(path, "/x/study.yaml")
+
+
+def test_a_refusal_is_short_whatever_study_json_says(two: Two) -> None:
+    results = two.run(two.one, changed()).study.results_dir
+    content = read_json(results / "study.json")
+    content["history"][-1].update(path="/x/" * 100_000, file_sha256="\x1b" * 100_000, time="t" * 100_000)
+    publish_json(results / "study.json", content)
+    with pytest.raises(ConfigError, match="would write into the results of another file") as caught:
+        two.load(two.other, OTHER)
+    assert len(str(caught.value)) < 2000
+    assert "\x1b" not in str(caught.value)
 
 
 @pytest.mark.parametrize("limits", [{"walltime": "30m"}, {"walltime": "20m"}])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import ConfigError, RecordError
+from base.foreign import text
 from base.jsonfile import canonical_json, read_json
 from base.limited import call_apart
 from workflow.study.next_command import command
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from workflow.study.study import Study
 
 SHORT: Final = 12
+MAX_PATH: Final = 4096
+"""What the kernel takes; a longer path stands only in a study.json that was edited."""
 KEPT: Final = ("path", "file_sha256", "cells_sha256")
 """What a line of the history holds of the file."""
 STORAGE_S: Final = 300.0
@@ -50,7 +53,7 @@ def kept_of(mine: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> di
 
 def is_same_file(one: object, other: str) -> bool:
     """Also by another way: through `..`, a link, or a second mount of the same storage. What is gone is told by where its path leads."""
-    if not isinstance(one, str):
+    if not isinstance(one, str) or len(one) > MAX_PATH:
         return False
     try:
         return one == other or Path(one).samefile(other)
@@ -69,7 +72,8 @@ def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], history: Seque
         return
     raise ConfigError(
         f"the study {results_dir.name!r} of {mine['path']} (sha256 {mine['file_sha256'][:SHORT]}) would write into the results of another "
-        f"file: {results_dir} are those of {last['path']} (sha256 {str(last.get('file_sha256'))[:SHORT]}, since {last.get('time')}), which "
+        f"file: {results_dir} are those of {text(last['path'], 300)} (sha256 {text(last.get('file_sha256'))[:SHORT]}, since "
+        f"{text(last.get('time'), 40)}), which "
         f"asks for other cells. Give one of the two another name (study: ...), or let the results be this file's from now on: "
         f"{mine['commands']}, or `--config adopt=yes` of snakemake; records stay, and tables show the cells of the file that ran last"
     )

@@ -13,6 +13,7 @@ from typing import Final
 
 from base.command import last_lines, run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.foreign import text
 from base.names import choices
 from base.units import counted, format_duration
 from cluster.schedulers.slurm.carried import carried
@@ -66,4 +67,4 @@ def refusal_of(argv: Sequence[str]) -> str | None:
         return None
     if result.returncode == 0 or any(words in result.stderr for words in SILENCE) or not any(words in result.stderr for words in FOR_GOOD):
         return None
-    return "; ".join(line.strip() for line in last_lines(result.stderr, 2).splitlines()) or f"exit code {result.returncode}"
+    return text("; ".join(line.strip() for line in last_lines(result.stderr, 2).splitlines())) or f"exit code {result.returncode}"
