@@ -16,6 +16,7 @@ from base.errors import RecordError
 from base.jsonfile import canonical_json, read_json
 from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.cell import SIZES, WORDS
+from workflow.study.publishing import claims_in
 
 STUDY_SCHEMA = "slipway.study/1"
 
@@ -51,7 +52,8 @@ class StudyFile:
     cells: Mapping[str, Mapping[str, Any]]
     runs: Mapping[str, tuple[str, int]]
     file_sha256: str | None = None
-    """Of the study file as it was when it last ran; None where an older version left none."""
+    """Of the study file as it was when it last ran; None where an older version left none, or, as the missing claim tells, none of a file
+    in which a comment was edited."""
 
 
 def read_study(directory: Path) -> StudyFile | None:
@@ -75,7 +77,7 @@ def read_study(directory: Path) -> StudyFile | None:
             baseline=content.get("baseline") or {},
             cells=cells,
             runs=runs,
-            file_sha256=_file_sha256(content.get("history")),
+            file_sha256=_file_sha256(content.get("history")) if claims_in(directory) else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} is no resolved study ({type(error).__name__}: {error}); remove it and plan the study again") from error

@@ -93,7 +93,7 @@ def _settle(directory: Path) -> None:
             _publish(directory / STUDY_FILE, text_of(last.claim.study))
             if last.claim.typed is not None:
                 _publish(directory / STUDY_SOURCE, last.claim.typed.encode())
-    for number in _numbers(directory)[KEPT:]:
+    for number in claims_in(directory)[KEPT:]:
         with contextlib.suppress(OSError):  # the next one tries again
             (directory / CLAIM.format(number=number)).unlink()
 
@@ -107,8 +107,8 @@ def _publish(target: Path, content: bytes) -> None:
         publish(target, content)
 
 
-def _numbers(directory: Path) -> list[int]:
-    """Of the claims that there are, the last one first."""
+def claims_in(directory: Path) -> list[int]:
+    """The numbers of the claims that there are, the last one first; a version that made none left none."""
     try:
         found = [NAME.fullmatch(path.name) for path in directory.iterdir()]
     except FileNotFoundError:
@@ -120,11 +120,11 @@ def _last(directory: Path) -> Last:
     """What counts: the last claim that can be read, or study.json where that has come further, since an older version makes no claims.
     Raises RecordError for a study.json that cannot be read."""
     while True:
-        numbers = _numbers(directory)
+        numbers = claims_in(directory)
         told = tuple(read_resolved(directory)["history"]) if (directory / STUDY_FILE).exists() else ()
         claims = (_read(directory / CLAIM.format(number=number)) for number in numbers)
         claim = next((claim for claim in claims if claim is not None and len(claim.study["history"]) >= len(told)), None)
-        if numbers == _numbers(directory):
+        if numbers == claims_in(directory):
             return Last(max(numbers, default=0), told if claim is None else tuple(claim.study["history"]), claim)
 
 
