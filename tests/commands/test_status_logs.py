@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from base.errors import StorageError
 from cluster.holding import holder_of
 from cluster.schedulers.slurm.queue import COLUMNS, mark_of
 from tests.commands.conftest import House
+from workflow.commands import status
 from workflow.dag.image_file import images_file
 from workflow.run.storage.lease import new_lease
 
@@ -241,6 +243,17 @@ def test_what_else_its_machines_did_while_a_run_measured_is_told(house: House) -
     assert house("logs", name).out.startswith(f"busy: {shown}\n")
     (run,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
     assert (run["state"], run["reason"]) == ("done", words)
+
+
+def test_a_look_that_does_not_end_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    squeue = house.root / "slurm" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\nexec sleep 5\n")  # part of the look: a storage that hangs takes root
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    with pytest.raises(StorageError, match=r"where the runs of small stand: no answer within 0\.05 s; the storage behind it hangs"):
+        status.main(house.path, str(house.site), False, storage_s=0.05)
 
 
 @pytest.mark.slow  # for the time that a controller is given
