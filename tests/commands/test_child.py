@@ -43,6 +43,16 @@ def test_who_is_left_early_is_asked_to_end(tmp_path: Path) -> None:
     assert mark.read_text() == "asked"
 
 
+def test_a_terminal_that_is_closed_is_an_interrupt(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with Child([sys.executable, "-c", ASKED, str(mark)], tmp_path / "log", os.environ) as child:
+        while not Path(f"{mark}.ready").exists():
+            assert child.wait(0.05) is None, (tmp_path / "log").read_text()
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert child.wait(30) == 0
+    assert (mark.read_text(), child.told) == ("asked", [signal.SIGHUP])
+
+
 def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     stubborn = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{ASKED}"

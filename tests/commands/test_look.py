@@ -263,7 +263,7 @@ def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> No
     (study.results_dir / "runs" / name / "lease.json").unlink()
     clock.now += 60
     (found,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
-    words = "push: storage is full: free room or quota; its result waits on its nodes; deliver it there with `slipway reap --push`"
+    words = "push: storage is full: free room or quota; its result may wait on its nodes; deliver it there with `slipway reap --push`"
     assert (found["state"], found["status"], found["reason"]) == ("prevented", "storage", words)
     publish_resolved(study)
     (row,) = [row for row in collect([study.results_dir]).frame.iter_rows(named=True) if row["run_id"] == name]

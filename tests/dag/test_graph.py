@@ -164,6 +164,23 @@ def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
     ]
 
 
+def test_what_waits_on_nodes_is_to_be_delivered_before_the_study_goes_on(place: Place) -> None:
+    graph = place.graph()
+    first, second = run_ids(graph)[:2]
+    place.record(first, OK)
+    logs = Path(graph.results_dir, "logs")
+    logs.mkdir()
+    for run_id in (first, second):
+        (logs / f"{run_id}.log").write_text("10:00:02 run ERROR push: storage is full: free room or quota\n")
+    assert graph.advice() == [
+        f"first deliver what nodes have of 1 run, there: slipway reap --push --site {place.site}",
+        f"7 runs have no result; go on: slipway run {place.study} --site {place.site}",
+    ]
+    assert graph.closing_line().splitlines()[2:] == graph.advice()
+    place.record(second, OK)
+    assert "reap" not in graph.closing_line()
+
+
 def test_how_runs_stand_is_not_known_where_storage_does_not_answer(place: Place) -> None:
     graph = place.graph()
     graph.storage_s = 0.0  # no interpreter starts in no time

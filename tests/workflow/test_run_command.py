@@ -139,17 +139,22 @@ def test_several_config_lose_nothing_and_retry_is_ours_too(typed: Typed, tmp_pat
     assert not typed.checkout.results.exists()
 
 
-def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(typed: Typed) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(typed: Typed, tmp_path: Path, number: signal.Signals) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    typed.environ["TMPDIR"] = str(scratch)
     (typed.checkout.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(WAITS)
     process = typed.start()
     wait_for((typed.checkout.results / "waits").exists, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 26, out + err
-    assert "SIGINT: the runs are ended" in err
+    assert f"{number.name}: the runs are ended" in err
     assert f"2 runs have no result; go on: slipway run {typed.checkout.study}" in out
-    assert "ended by SIGINT; snakemake's log: " in err
+    assert f"ended by {number.name}; snakemake's log: " in err
     assert "Traceback" not in out + err
+    assert list(scratch.iterdir()) == []
 
 
 def test_killed_it_leaves_nothing_running(typed: Typed) -> None:

@@ -23,7 +23,8 @@ class Child:
     """Started by its making. A context manager: signals to us go to it while it is open, and `told` says which came, in order.
 
     Ctrl-C goes to its whole group, as a terminal would send it: Snakemake waits for its runs, and they end by it; what a second one does is
-    up to them. SIGTERM goes to Snakemake alone, which then starts nothing more and waits for what runs; a second one is as Ctrl-C.
+    up to them. SIGHUP is as Ctrl-C, since Snakemake would end by it at once and leave its temporary directory. SIGTERM
+    goes to Snakemake alone, which then starts nothing more and waits for what runs; a second one is as Ctrl-C.
     """
 
     def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
@@ -73,4 +74,4 @@ class Child:
         if number == signal.SIGTERM and first:
             os.kill(self._process.pid, number)
         else:
-            os.killpg(self._process.pid, signal.SIGINT if number == signal.SIGTERM else number)
+            os.killpg(self._process.pid, signal.SIGINT)

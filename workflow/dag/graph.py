@@ -32,6 +32,7 @@ from workflow.dag.results_seen import Seen, look, result_at, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
 from workflow.run.storage.asked import asked_of, parse_asked
+from workflow.run.storage.undelivered import waiting_runs
 from workflow.study.cell import Run
 from workflow.study.cell_words import stage_words, train_words, words_of
 from workflow.study.next_command import command, retry_command
@@ -286,6 +287,7 @@ class Graph:
         """How many runs are done, how many of them are failed rows, and how to go on."""
         try:
             ends, left = self.counts()
+            advice = self._advice(ends, left)
         except SlipwayError as error:
             return f"{self.study.name}: how its runs stand is not known: {error}"
         line = f"{self.study.name}: {len(self.study.runs) - left} of {counted(len(self.study.runs), 'run has', 'runs have')} a result"
@@ -293,7 +295,7 @@ class Graph:
         if failed:
             reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
             line += f", {sum(failed.values())} of them failed ({reasons})"
-        return "\n".join([line, f"report: {self.results_dir}/report.html", *self._advice(ends, left)])
+        return "\n".join([line, f"report: {self.results_dir}/report.html", *advice])
 
     def advice(self) -> list[str]:
         """What to type to go on, whole, one line each."""
@@ -307,7 +309,14 @@ class Graph:
         failed = sum(count for status, count in ends.items() if status != "ok")
         found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(self.study, verb)}"]
         more = [f"{counted(left, 'run has', 'runs have')} no result; go on: {command(self.study, verb)}"]
-        return found * bool(failed) + more * bool(left)
+        return self._delivery(left) + found * bool(failed) + more * bool(left)
+
+    def _delivery(self, left: int) -> list[str]:
+        """What comes before that where nodes may have results which storage did not take: a run that goes on would be measured again."""
+        what, names = f"the logs of {self.study.name}", [run for run in self._order if run not in self._finished]
+        waiting = call_apart(what, waiting_runs, self.results_dir, names, timeout_s=self.storage_s) if left else ()
+        deliver = f"first deliver what nodes have of {counted(len(waiting), 'run')}, there: {self.study.command('reap', '--push')}"
+        return [deliver] if waiting else []
 
 
 def _named(resources: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

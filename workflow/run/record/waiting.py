@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 WAITS: Final = "its result waits on "
+MAY_WAIT: Final = "its result may wait on "
+"""Where only the log of a run says so: whether a node has it, nobody knows who does not ask there."""
+DELIVER: Final = "; deliver it there with `slipway reap --push`"
 PUSH: Final = "push: "
 """What the errors of a push begin with, in the words of a node."""
 STATUS: Final = "storage"
@@ -14,12 +17,12 @@ STATUS: Final = "storage"
 
 def waiting_words(nodes: Sequence[str]) -> str:
     """What to do about it: the end of a reason."""
-    return f"{WAITS}{', '.join(nodes)}; deliver it there with `slipway reap --push`"
+    return f"{WAITS}{', '.join(nodes)}{DELIVER}"
 
 
 def tells_waiting(reason: str) -> bool:
-    """Whether it says that a result waits."""
-    return WAITS in reason
+    """Whether it says that a result waits, or may wait."""
+    return WAITS in reason or MAY_WAIT in reason
 
 
 def waiting_reason(error: str) -> str | None:
@@ -27,4 +30,4 @@ def waiting_reason(error: str) -> str | None:
     ends with what a node said, since nothing more could be written."""
     if tells_waiting(error):
         return error
-    return f"{error}; {waiting_words(['its nodes'])}" if error.startswith(PUSH) else None
+    return f"{error}; {MAY_WAIT}its nodes{DELIVER}" if error.startswith(PUSH) else None

@@ -12,12 +12,12 @@ from workflow.run.storage.asked import parse_asked
 from workflow.study.paths import supervisor_log
 
 
-def waiting_runs(results: Path, runs: Iterable[str]) -> dict[str, str]:
+def waiting_runs(results: Path | str, runs: Iterable[str]) -> dict[str, str]:
     """Those of `runs`, which have no record, whose result waits: the reason of each. Reads the ends of their logs."""
     logs = {parse_asked(name.removesuffix(".log"))[0] for name in names(f"{results}/logs")}
     found = {}
     for run_id in runs:
-        log = supervisor_log(results, run_id) if run_id in logs else None
+        log = supervisor_log(Path(results), run_id) if run_id in logs else None
         error = None if log is None else last_error(log)
         reason = None if error is None else waiting_reason(error)
         if reason is not None:
