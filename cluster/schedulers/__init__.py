@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from base.errors import UnsupportedRequest
 from base.names import choices
 from cluster.schedulers import local, slurm
+from cluster.schedulers.jobs import Jobs
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 
@@ -16,8 +17,8 @@ class Scheduler(Protocol):
     """What a scheduler's module offers. Nothing here polls; what may take long runs in a child process with a limit."""
 
     NAME: str
-    TAKES_JOBS: bool
-    """Whether runs can be submitted to it: each as a job of its own, or all in one job."""
+    JOBS: Jobs | None
+    """For a scheduler to which runs can be submitted, each as a job of its own, or all in one job: what commands ask of it."""
 
     def detect(self, environ: Mapping[str, str]) -> bool:
         """Whether `environ` is that of a job of this scheduler."""
@@ -81,9 +82,14 @@ class Scheduler(Protocol):
 SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local, "slurm": slurm}
 
 
-def takes_jobs(name: str) -> bool:
-    """Whether runs can be submitted to the scheduler of that name; False too where it is not here yet."""
-    return name in SCHEDULERS and SCHEDULERS[name].TAKES_JOBS
+def jobs_of(name: str) -> Jobs | None:
+    """What the scheduler of that name offers for jobs; None for one without jobs, and for one that is not here yet."""
+    return SCHEDULERS[name].JOBS if name in SCHEDULERS else None
+
+
+def with_jobs() -> dict[str, Jobs]:
+    """The schedulers to which runs can be submitted."""
+    return {name: scheduler.JOBS for name, scheduler in SCHEDULERS.items() if scheduler.JOBS is not None}
 
 
 def holder_alive(holder: Holder) -> bool | None:

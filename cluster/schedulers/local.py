@@ -18,10 +18,11 @@ from cluster.holding import holder_lives
 from cluster.jobs import scheduler_of
 from cluster.machine import Topology, read_topology, usable_cores
 from cluster.runtime import runtime_directory
+from cluster.schedulers.jobs import Jobs
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 NAME = "local"
-TAKES_JOBS = False
+JOBS: Jobs | None = None
 ADDRESS = "127.0.0.1"
 INTERFACE = "lo"
 

@@ -8,7 +8,7 @@ import pytest
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster.launching import Launched
-from cluster.schedulers import SCHEDULERS, Scheduler, get_scheduler, takes_jobs
+from cluster.schedulers import SCHEDULERS, Scheduler, get_scheduler, jobs_of, with_jobs
 from cluster.types import Allocation, Holder, Launch, Node
 
 NODES = tuple(Node(name=f"node-{index}", hostname=f"h{index}", address=f"10.0.0.{index + 1}", cores=(index,)) for index in range(3))
@@ -75,7 +75,8 @@ def test_outside_of_its_jobs_it_names_none_and_has_no_advice(scheduler: Schedule
 
 
 def test_jobs_are_submitted_to_those_that_take_them() -> None:
-    assert {name: takes_jobs(name) for name in ("local", "slurm", "lsf")} == {"local": False, "slurm": True, "lsf": False}
+    assert [jobs_of(name) for name in ("local", "lsf")] == [None, None]
+    assert with_jobs() == {"slurm": jobs_of("slurm")}
 
 
 def test_a_start_of_a_slurm_job_has_a_name_of_its_own() -> None:

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from base.errors import SchedulerSilent
 from cluster.holding import holder_of
-from cluster.schedulers.slurm.queue import QueuedJob, mark_of
+from cluster.schedulers.jobs import QueuedJob, mark_of
+from cluster.schedulers.slurm import jobs as slurm_jobs
+from cluster.schedulers.slurm.queue import queued_job
 from cluster.types import Holder
 from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold
@@ -315,7 +317,7 @@ class FixedQueue:
 
 def job_of(study: Study, run_id: str, job_id: str = "31", **fields: Any) -> QueuedJob:
     comment = f"rule_stage_train_push_wildcards_{run_id} {mark_of(study.name, str(study.results_dir))} slipway-0a"
-    return QueuedJob(**{"job_id": job_id, "state": "PENDING", "reason": "Resources", "comment": comment, **fields})
+    return queued_job(**{"job_id": job_id, "state": "PENDING", "reason": "Resources", "comment": comment, **fields})
 
 
 def watched(house: House) -> tuple[Study, Clock, FixedQueue, Watch]:
@@ -344,12 +346,12 @@ def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(hous
     study, clock, queue, _ = watched(house)
     names = [run.run_id for run in study.runs]
     watch = Watch(study=study, asked=names, clock=clock, queue=queue, submission="slipway-small-0badcafe")
-    job = QueuedJob(job_id="24", state="PENDING", reason="PartitionTimeLimit", name="slipway-small-0badcafe")
+    job = queued_job(job_id="24", state="PENDING", reason="PartitionTimeLimit", name="slipway-small-0badcafe")
     queue.jobs = (job, replace(job, job_id="25", name="other"))
     (waits,) = activity(watch.look())
     assert waits[0] == "job 24 waits"
     assert "`scancel 24`, and a shorter walltime (PartitionTimeLimit)" in waits[1]
-    queue.jobs = (replace(job, state="RUNNING", reason=None, nodes="n1"),)
+    queue.jobs = (replace(job, stage="runs", state="running", nodes="n1"),)
     write_log(study, names[0], "10:00:00 run INFO train: step 5 of 60\n")
     hold(house, names[0])
     clock.now += 3
@@ -367,7 +369,7 @@ def test_jobs_of_shards_say_why_they_wait(house: House) -> None:
     (build / "shard-00000.json").write_text("{}")
     mark = mark_of(study.name, str(study.results_dir))
     queue.jobs = tuple(
-        QueuedJob(
+        queued_job(
             job_id=str(40 + index),
             state=state,
             reason="Priority",
@@ -399,6 +401,7 @@ def test_a_job_that_is_put_back_into_the_queue_waits_and_is_not_prevented(house:
 
 
 def test_a_silent_controller_is_told_apart_from_storage(house: House) -> None:
+    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
     study, _, queue, watch = watched(house)
     name = study.runs[0].run_id
     write_log(study, name, "10:00:00 run INFO train: step 5 of 60\n")
@@ -419,12 +422,12 @@ def test_jobs_that_were_cancelled_are_counted_and_those_left_are_named(house: Ho
     study, _, queue, watch = watched(house)
     queue.jobs = tuple(job_of(study, run.run_id, str(31 + index)) for index, run in enumerate(study.runs[:2]))
     jobs = watch.jobs()
-    assert cancelled_words(jobs, ()) == "2 Slurm jobs were cancelled (31, 32)"
-    assert cancelled_words(jobs, (replace(jobs[0], state="COMPLETING"), replace(jobs[1], state="RUNNING"))) == (
+    assert cancelled_words(slurm_jobs, jobs, ()) == "2 Slurm jobs were cancelled (31, 32)"
+    assert cancelled_words(slurm_jobs, jobs, (replace(jobs[0], stage="ends"), replace(jobs[1], stage="runs"))) == (
         "1 Slurm job was cancelled (31); 1 Slurm job is still there: `scancel 32` ends what is left"
     )
-    assert "does not answer; look with `squeue --me`, and end what is left: `scancel 31 32`" in cancelled_words(jobs, None)
-    assert cancelled_words((), None) == ""
+    assert "does not answer; look with `squeue --me`, and end what is left: `scancel 31 32`" in cancelled_words(slurm_jobs, jobs, None)
+    assert cancelled_words(slurm_jobs, (), None) == ""
 
 
 def test_the_time_left_is_never_less_than_a_runs_own_line_says(house: House) -> None:
@@ -447,7 +450,7 @@ def test_the_time_left_is_never_less_than_a_runs_own_line_says(house: House) -> 
 
 def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
     asked: list[tuple[str, ...]] = []
-    answers: list[Sequence[QueuedJob] | None] = [(QueuedJob(job_id="1", state="RUNNING"),), None]
+    answers: list[Sequence[QueuedJob] | None] = [(queued_job(job_id="1", state="RUNNING"),), None]
     moments = [threading.Event(), threading.Event()]
 
     def ask() -> Sequence[QueuedJob]:
@@ -461,7 +464,7 @@ def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
         asked.append(tuple(holder.job_id for holder in holders))
         return (False,) * len(holders)
 
-    queue = AskedQueue(ask, ask_holders, pause_s=0.01)
+    queue = AskedQueue("slurm", ask, ask_holders, pause_s=0.01)
     here = holder_of(os.getpid(), "slurm", "1", 0)
     assert moments[0].wait(30)
     wait_for(lambda: queue.alive(here) is True)

@@ -12,7 +12,8 @@ import pytest
 
 from base.errors import StorageError
 from cluster.holding import holder_of
-from cluster.schedulers.slurm.queue import COLUMNS, mark_of
+from cluster.schedulers.jobs import mark_of
+from cluster.schedulers.slurm.queue import COLUMNS
 from tests.commands.conftest import House
 from workflow.commands import status
 from workflow.dag.image_file import images_file

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import SubmitError
+from cluster.schedulers.slurm.queue import COLUMNS
 from tests.commands.conftest import House, Said
 from workflow.commands import main
 from workflow.commands.accepted import refuse_jobs
@@ -111,7 +112,9 @@ def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Call
 
 
 def test_a_second_job_for_the_same_study_is_refused(queue: Queue, submit: Callable[..., Said]) -> None:
-    queue.shows("7|PENDING|slipway-small-0badcafe\n8|RUNNING|slipway-other-0badcafe\n")
+    jobs = (("7", "PENDING", "slipway-small-0badcafe"), ("8", "RUNNING", "slipway-other-0badcafe"))
+    values = [dict(zip(("job_id", "state", "name"), job, strict=True)) | {"restarts": "0"} for job in jobs]
+    queue.shows("\n".join("".join(one.get(key, "N/A").ljust(width) for key, _, width in COLUMNS) for one in values))
     said = submit()
     assert said.code == 12
     assert "job 7 (slipway-small-0badcafe) is pending" in said.err

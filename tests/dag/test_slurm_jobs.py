@@ -12,11 +12,12 @@ import pytest
 from base.errors import ConfigError
 from base.rooms import ROOMS
 from cluster.schedulers.slurm.batch_script import batch_script
+from cluster.schedulers.slurm.plugin import AllMemory, resources
 from tests.study.studies import changed, write
 from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
-from workflow.dag.job_resources import AllMemory, shard_threads
-from workflow.dag.job_size import job_minutes, refuse_owned_directives, run_resources
+from workflow.dag.job_resources import shard_threads
+from workflow.dag.job_size import job_minutes, refuse_owned_directives, run_size
 from workflow.dag.loading import load_graph
 from workflow.dag.submission import Width, minutes_for, num_rounds, plan_submission
 from workflow.study.spread import node_sets
@@ -184,8 +185,8 @@ def test_the_way_is_read_from_the_profile(scopes: dict[str, str], limits: dict[s
         ("slurm", Mode(), {}, "use `slipway run STUDY` for a job per run, or `slipway submit STUDY`"),
         ("slurm", Mode(), INSIDE, "this is inside a job: use `slipway run STUDY`, whose runs share its nodes"),
         ("slurm", ALLOCATION, {}, "this is not a job of Slurm; use `slipway submit STUDY`"),
-        ("local", JOBS, {}, "`slipway run STUDY` takes the profile that fits; or choose a site with scheduler: slurm"),
-        ("local", ALLOCATION, {}, "profiles/slurm-allocation runs inside a job of Slurm, and the site 'here' says scheduler: local"),
+        ("local", JOBS, {}, "`slipway run STUDY` takes the profile that fits; or choose a site with a scheduler that takes jobs: slurm"),
+        ("local", ALLOCATION, {}, "this profile runs inside a job of a scheduler, and the site 'here' says scheduler: local"),
     ],
 )
 def test_a_profile_that_does_not_fit_the_site(tmp_path: Path, scheduler: str, mode: Mode, environ: dict[str, str], words: str) -> None:
@@ -198,14 +199,14 @@ def test_profiles_that_fit(tmp_path: Path) -> None:
     refuse_wrong_way(site, "jobs", {})
     refuse_wrong_way(site, "jobs", INSIDE)
     refuse_wrong_way(site, "allocation", INSIDE)
-    refuse_wrong_executor("jobs", "slurm")
-    refuse_wrong_executor("allocation", "local")
+    refuse_wrong_executor(site, "jobs", "slurm")
+    refuse_wrong_executor(site, "allocation", "local")
 
 
 @pytest.mark.parametrize(("way", "executor"), [("jobs", "local"), ("local", "slurm"), ("allocation", "slurm"), ("local", "lsf")])
-def test_an_executor_that_is_not_the_profiles(way: Any, executor: str) -> None:
+def test_an_executor_that_is_not_the_profiles(tmp_path: Path, way: Any, executor: str) -> None:
     with pytest.raises(ConfigError, match=executor):
-        refuse_wrong_executor(way, executor)
+        refuse_wrong_executor(graph(tmp_path, None).study.site, way, executor)
 
 
 def test_a_run_that_never_fits_is_refused(tmp_path: Path) -> None:
@@ -244,15 +245,15 @@ def test_rounds(widths: list[int], nodes: int, rounds: int) -> None:
 def test_a_submission(tmp_path: Path) -> None:
     study = graph(tmp_path, None, SITE + "gpus_per_node: 8\nsetup: [module load gcc]\n", limits={"walltime": "10m"}).study
     job = plan_submission(study, study.runs, Width(), "0badcafe", ["--config", "retry=failed"])
-    assert (job.name, job.nodes, job.gres, job.memory_mb, job.whole_nodes) == ("slipway-small-0badcafe", 2, "gpu:8", 0, True)
+    assert (job.name, job.size.nodes, job.size.gpus, job.size.memory_mb, job.size.whole_nodes) == ("slipway-small-0badcafe", 2, 8, 0, True)
     assert job.argv[1:10] == (
         *("-P", "-m", "snakemake", "--configfile", str(study.path.absolute())),
         *("--config", "retry=failed", "--resources", "nodes=2"),
     )
     assert job.setup == ("module load gcc",)
-    assert job.minutes == 65  # 4 rounds of two small runs or one large, and 2 x 4 runs: 2 + 4 of 10 m 15 s, and the end
+    assert job.size.minutes == 65  # 4 rounds of two small runs or one large, and 2 x 4 runs: 2 + 4 of 10 m 15 s, and the end
     four = plan_submission(study, study.runs, Width(nodes=4), "0badcafe")
-    assert (four.nodes, "nodes=4" in four.argv, four.minutes) == (4, True, 34)
+    assert (four.size.nodes, "nodes=4" in four.argv, four.size.minutes) == (4, True, 34)
 
 
 def test_a_submission_takes_what_the_site_allows_and_time_to_build(tmp_path: Path) -> None:
@@ -273,11 +274,11 @@ def test_a_submission_whose_repeats_are_spread(tmp_path: Path) -> None:
     """Two repeats, the largest run on 2 nodes: two sets of 2 nodes, side by side, in the time of one set."""
     study = graph(tmp_path, None, base={"repeats": 2}, limits={"walltime": "10m"}).study
     job = plan_submission(study, study.runs, Width(spread=True), "0badcafe")
-    assert (job.nodes, job.environ, "nodes=4" in job.argv) == (4, (("SLIPWAY_NODE_SETS", "2"),), True)
+    assert (job.size.nodes, job.environ, "nodes=4" in job.argv) == (4, (("SLIPWAY_NODE_SETS", "2"),), True)
     assert "export SLIPWAY_NODE_SETS=2" in batch_script(job).splitlines()
     plain = plan_submission(study, study.runs, Width(), "0badcafe")
-    assert (plain.nodes, plain.environ) == (2, ())
-    assert job.minutes < plain.minutes
+    assert (plain.size.nodes, plain.environ) == (2, ())
+    assert job.size.minutes < plain.size.minutes
 
 
 @pytest.mark.parametrize(
@@ -308,4 +309,4 @@ def test_fewer_sets_than_repeats_are_used_evenly() -> None:
 
 def test_resources_have_the_plugins_names(tmp_path: Path) -> None:
     study = graph(tmp_path, None).study
-    assert set(run_resources(study.cells[0], study.site, 60.0)) >= {"nodes", "gres", "mpi", "tasks", "runtime", "slurm_extra"}
+    assert set(resources(run_size(study.cells[0], study.site, 60.0))) >= {"nodes", "gres", "mpi", "tasks", "runtime", "slurm_extra"}

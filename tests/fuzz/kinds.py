@@ -15,12 +15,16 @@ from base.errors import SlipwayError
 from base.jsonfile import canonical_json
 from base.seal import publish_sealed
 from base.typed import json_as
+from cluster.doctor.asked import Asked
 from cluster.gpus import foreign, listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
+from cluster.schedulers.jobs import job_words
 from cluster.schedulers.slurm import answers, hostlist
+from cluster.schedulers.slurm.acceptance import partition_problem
+from cluster.schedulers.slurm.doctor.partitions import judge_partitions, parse_partitions
 from cluster.schedulers.slurm.environ import job_environ
 from cluster.schedulers.slurm.fate import is_running, reason_of
-from cluster.schedulers.slurm.submissions import parse_submissions
+from cluster.schedulers.slurm.queue import parse_queue
 from cluster.types import Allocation, Grant
 from cluster.watching.gpus import parse_looks
 from containers import reaping
@@ -591,6 +595,18 @@ def _job(text: str) -> None:
         hostlist.expand(info.node_list) if info.node_list else None
 
 
+def _queue(text: str) -> None:
+    for job in parse_queue(text):
+        job_words(job, 0.0)
+
+
+def _partitions(text: str) -> None:
+    partitions = parse_partitions(text)
+    for name in (None, *partitions):
+        partition_problem(partitions, name, 3, 90)
+    judge_partitions(partitions, (), Asked(scheduler="slurm"))
+
+
 def _gpus(text: str) -> None:
     listing.with_instances(listing.parse_gpus(text), listing.parse_instances(text))
 
@@ -669,10 +685,8 @@ KINDS: Final[dict[str, Kind]] = {
         "text", _captured(*(f"slurm-22.05/show-job-{name}" for name in ("running", "array", "requeued", "cancelled"))), _text(_job)
     ),
     "scontrol show node": Kind("text", _captured("slurm-22.05/show-node"), _text(answers.parse_node_addresses)),
-    "squeue": Kind("text", _captured("slurm-22.05/squeue-named"), _text(answers.parse_jobs)),
-    "squeue of submissions": Kind(
-        "text", _sample(b"8|RUNNING|slipway-study-a-study-0123\n"), _text(lambda text: parse_submissions(text, "a-study"))
-    ),
+    "scontrol show partition": Kind("text", _captured("slurm-22.05/show-partition"), _text(_partitions)),
+    "squeue": Kind("text", _captured("slurm-22.05/squeue-ours"), _text(_queue)),
     "node list": Kind("text", _sample(b"rack[1-2]n[01-04,7],x1-ib"), _text(hostlist.expand)),
     "counts": Kind("text", _sample(b"2(x3),1"), _text(hostlist.expand_counts)),
     "/proc of a job": Kind("text", _sample(b"5 (sh) S 4 5 5 0 -1\0SLURM_JOB_ID=8\0SLURM_JOB_NODELIST=n1\0"), _environ),

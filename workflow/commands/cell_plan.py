@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from base.units import format_size
-from cluster.schedulers import get_scheduler
+from cluster.schedulers import get_scheduler, with_jobs
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
 from containers.labels import Owner
 from containers.spec import EnginePlan
 from workflow.commands import show
-from workflow.dag.execution import SLURM
+from workflow.dag.execution import jobs_at
 from workflow.dag.image_file import images_file
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, model_of
 from workflow.run.framework import describe_framework
@@ -76,7 +76,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     return {
         "run_id": run_id,
         "attempt": attempt,
-        "slurm": _slurm(study, cell, run_id),
+        **{name: _submitted(study, cell, run_id) if site.scheduler == name else None for name in with_jobs()},
         "supervisor": list(supervisor_argv(sys.executable, str(study.results_dir), run_id, images=images_file(study))),
         "allocation": allocation.to_json(),
         "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
@@ -95,13 +95,12 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     }
 
 
-def _slurm(study: Study, cell: Cell, run_id: str) -> dict[str, Any] | None:
-    """The command that submits the run as a job of its own, where the site has Slurm."""
-    if study.site.scheduler != SLURM:
-        return None
+def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
+    """The command that submits the run as a job of its own."""
     from workflow.commands.job_plan import job_of_run
 
-    return {"sbatch": job_of_run(study, cell, run_id)}
+    jobs = jobs_at(study.site)
+    return {jobs.SUBMIT: jobs.run_words(job_of_run(study, cell, run_id))}
 
 
 def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements) -> dict[str, Any]:
@@ -149,8 +148,8 @@ def _next_attempt(study: Study, run_id: str) -> int:
 
 def _print(plan: Mapping[str, Any]) -> None:
     show.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
-    if plan["slurm"]:
-        show.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {plan['slurm']['sbatch']}")
+    for asked in (plan[name] for name in with_jobs() if plan[name]):
+        show.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {' '.join(asked.values())}")
     show.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
     for launch in plan["launches"]:
         show.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")

@@ -10,12 +10,11 @@ from typing import Final
 
 from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
 from base.units import counted
-from cluster.schedulers.slurm.query import JobInfo, jobs_named
-from cluster.schedulers.slurm.submissions import ACTIVE, Submission
+from cluster.schedulers.jobs import Jobs, QueuedJob
 from workflow.commands import show
 from workflow.commands.look import Look
 from workflow.commands.looking import Looker
-from workflow.commands.queue_view import AskedQueue
+from workflow.commands.queue_view import AskedQueue, asked_queue
 from workflow.commands.shown import Shown, shown
 from workflow.commands.watching import Watch
 from workflow.study.next_command import command
@@ -26,27 +25,27 @@ PATIENCE_S = 10.0
 DRAW_S: Final = 0.5
 
 
-def follow(study: Study, job: Submission, asked: Sequence[str]) -> None:
+def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str]) -> None:
     """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that. `asked`: its runs."""
     sys.stdout.flush()
-    queue = AskedQueue()
+    queue = asked_queue(study.site.scheduler, jobs)
     try:
         with shown() as view:
-            last = _watch(Watch(study=study, asked=asked, queue=queue, submission=job.name), job, queue, view)
+            last = _watch(Watch(study=study, asked=asked, queue=queue, submission=job.name), jobs, job, queue, view)
     except KeyboardInterrupt:
-        show.line(f"job {job.job_id} goes on; `scancel {job.job_id}` ends it")
+        show.line(f"job {job.job_id} goes on; `{jobs.cancel_words((job.job_id,))}` ends it")
         raise
     finally:
         queue.stop()
     _end(study, job, last)
 
 
-def _watch(watch: Watch, job: Submission, queue: AskedQueue, view: Shown) -> JobInfo | None:
-    """What Slurm said of the job last, when it is over; None if it has forgotten it."""
+def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Shown) -> QueuedJob | None:
+    """What the scheduler said of the job last, when it is over; None if it has forgotten it."""
     looker = Looker(watch.look)
     last: Look | None = None
     asked: float | None = None
-    info: JobInfo | None = None
+    info: QueuedJob | None = None
     while True:
         time.sleep(DRAW_S)
         for look in looker.take():
@@ -58,33 +57,34 @@ def _watch(watch: Watch, job: Submission, queue: AskedQueue, view: Shown) -> Job
         if found.began is None or found.began == asked or any(one.job_id == job.job_id for one in found.jobs):
             continue
         asked = found.began
-        known, info = _ask(job)
-        if known and (info is None or info.state not in ACTIVE):
+        known, info = _ask(jobs, job)
+        if known and (info is None or info.stage == "over"):
             break
     for look in looker.stop():
         view.ended(look)
     return info
 
 
-def _ask(job: Submission) -> tuple[bool, JobInfo | None]:
-    """Of a job that is not in the queue any more: whether Slurm answers, and what it knows."""
+def _ask(jobs: Jobs, job: QueuedJob) -> tuple[bool, QueuedJob | None]:
+    """Of a job that is not in the queue any more: whether the scheduler answers, and what it knows."""
     try:
-        found = jobs_named(job.name, PATIENCE_S)
+        found = jobs.jobs_named(job.name, PATIENCE_S)
     except SchedulerOutputError:
         return False, None
     return True, (found[-1] if found else None)
 
 
-def _end(study: Study, job: Submission, last: JobInfo | None) -> None:
+def _end(study: Study, job: QueuedJob, last: QueuedJob | None) -> None:
     left = len(study.runs) - num_results(study)
     state = last.state if last is not None else "gone"
-    show.line(f"job {job.job_id} has ended ({state.lower()}); {_runs_words(study)}")
+    show.line(f"job {job.job_id} has ended ({state}); {_runs_words(study)}")
     if not left:
         return
     words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` continues with them"
-    if state == "CANCELLED":
+    ended_by = None if last is None else last.ended_by
+    if ended_by == "cancelled":
         raise Cancelled(f"job {job.job_id} was cancelled: {words}")
-    if state in ("TIMEOUT", "PREEMPTED", "NODE_FAIL"):
+    if ended_by is not None:
         raise Preempted(f"job {job.job_id} ended with {state}: {words}")
     raise RecordError(f"job {job.job_id} ended: {words}; `{command(study, 'status')}` says why")
 

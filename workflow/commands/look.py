@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from base.units import and_more, counted, whole_duration
+from cluster.schedulers import with_jobs
 from workflow.run.record.waiting import tells_waiting
 
 ADVICE: Final = {
@@ -16,11 +17,9 @@ ADVICE: Final = {
     "refused": "; correct the site file or the study, then the same command runs it",
 }
 STYLES: Final = {"done": "green", "failed": "bold red", "prevented": "yellow"}
-REFUSED: Final = "Slurm refused"
 ENDS: Final = "ends what it has started"
-SLURM: Final = "Slurm's controller"
 SILENT_S: Final = 10.0
-"""A controller is busy now and then."""
+"""A scheduler is busy now and then."""
 MOST_QUEUED: Final = 8
 TABLES: Final = "looks whether tables, plots and report are up to date, and makes them if not"
 
@@ -52,7 +51,7 @@ class Ended:
     @property
     def refused(self) -> bool:
         """Whether it cannot run before somebody changes something."""
-        return self.state == "prevented" and (self.reason or "").startswith(REFUSED)
+        return self.state == "prevented" and (self.reason or "").startswith(tuple(f"{jobs.TITLE} refused" for jobs in with_jobs().values()))
 
     @property
     def style(self) -> str:
@@ -63,7 +62,7 @@ class Ended:
 @dataclass(frozen=True, kw_only=True)
 class Look:
     """One look at a study. `before`: what runs wait for that is still being made; `queued`: (run, what its job in the queue does);
-    `queue`: why the others wait; `silent_s`: for how long the scheduler has not answered; `ending`: we have been told to end."""
+    `queue`: why the others wait; `silent_s`: for how long the scheduler's `server` has not answered; `ending`: we were told to end."""
 
     total: int
     done: int
@@ -78,6 +77,7 @@ class Look:
     left_s: float | None = None
     queued: tuple[tuple[str, str], ...] = ()
     silent_s: float | None = None
+    server: str = ""
     ending: bool = False
 
     @property
@@ -107,7 +107,7 @@ def activity(look: Look) -> list[tuple[str, str]]:
     if look.ending and not rows:
         rows.append(("snakemake", ENDS))
     if look.silent_s is not None and look.silent_s >= SILENT_S:
-        rows.append((SLURM, f"does not answer, for {whole_duration(look.silent_s)}; jobs go on"))
+        rows.append((look.server, f"does not answer, for {whole_duration(look.silent_s)}; jobs go on"))
     if not rows:
         rows.append(("snakemake", "starts the next run" if look.waiting else TABLES))
     return rows

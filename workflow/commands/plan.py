@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.units import and_more, counted, format_duration, format_size
+from cluster.schedulers import jobs_of, with_jobs
 from workflow.commands import show
 from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
 from workflow.commands.told_study import told_study
-from workflow.dag.execution import SLURM
+from workflow.dag.execution import jobs_at
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import DatasetRequirements
 from workflow.study.baseline_keys import NOT_SERIES
@@ -77,14 +78,16 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
             for cell in plan.cells
         ],
         "notes": list(plan.notes),
-        "slurm": _slurm(plan),
+        **_asked_of_schedulers(plan),
     }
 
 
-def _slurm(plan: StudyPlan) -> dict[str, Any] | None:
-    """What Slurm would be asked, in both ways, where the site has it and a run is left."""
-    if plan.study.site.scheduler != SLURM or not plan.to_run:
-        return None
+def _asked_of_schedulers(plan: StudyPlan) -> dict[str, Any]:
+    """What each scheduler with jobs would be asked, in both ways: None but for the site's own, where a run is left."""
+    return {name: _asked(plan) if plan.study.site.scheduler == name and plan.to_run else None for name in with_jobs()}
+
+
+def _asked(plan: StudyPlan) -> dict[str, Any]:
     from workflow.commands.job_plan import jobs_of_study, submission_of
 
     return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
@@ -135,20 +138,19 @@ def _print(plan: StudyPlan) -> None:
     _more(len(plan.cells), "cells")
     for note in plan.notes:
         show.prose(f"note: {note}", INDENT)
-    _print_slurm(plan)
+    if jobs_of(study.site.scheduler) is not None and plan.to_run:
+        _print_asked(plan)
     show.line(f"\none cell in full:\n  {study.command('plan', str(study.path), '--cell', study.cells[0].cell_id)}")
 
 
-def _print_slurm(plan: StudyPlan) -> None:
-    asked = _slurm(plan)
-    if asked is None:
-        return
+def _print_asked(plan: StudyPlan) -> None:
+    asked, command = _asked(plan), jobs_at(plan.study.site).SUBMIT
     path = str(plan.study.path)
     show.line(f"\n{plan.study.command('run', path)} submits")
     for kind in asked["jobs"][:MAX_ROWS]:
-        show.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind['sbatch']}")
+        show.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind[command]}")
     _more(len(asked["jobs"]), "kinds of jobs")
-    show.line(f"{plan.study.command('submit', path)} submits one\n  {shlex.join(['sbatch', *asked['submit']['sbatch']])}")
+    show.line(f"{plan.study.command('submit', path)} submits one\n  {shlex.join([command, *asked['submit'][command]])}")
 
 
 def _more(count: int, what: str) -> None:

@@ -1,31 +1,34 @@
-"""What Slurm's queue holds of ours, asked for in a thread of its own: a controller that is silent delays nothing that storage says."""
+"""What the scheduler's queue holds of ours, asked for in a thread of its own: a silent scheduler delays nothing that storage says."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from base.errors import SchedulerOutputError
+from base.errors import SlipwayError
 from base.units import counted, some
-from cluster.schedulers import holder_alive, slurm
-from cluster.schedulers.slurm.queue import QueuedJob, our_jobs
-from cluster.schedulers.slurm.submissions import intervals
+from cluster.schedulers import get_scheduler, holder_alive
+from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.types import Holder
 
 LEAST_S: Final = 5.0
 """Between two questions."""
+QUEUE_S: Final = 8.0
 HOLDERS_S: Final = 8.0
+FIRST_S: Final = 5.0
+LONGEST_S: Final = 60.0
 BELIEVED_S: Final = 60.0
-"""A holder that lived, in a job that is not ours."""
+"""What was said of a holder in a job that is not ours: that it lived, or that nobody knows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueView:
     """The last answer. `began`: when the question was asked, by the monotonic clock, None before the first answer; `silent_s`: for how long
-    the controller has not answered, None while it does."""
+    the scheduler has not answered, None while it does."""
 
     jobs: tuple[QueuedJob, ...] = ()
     began: float | None = None
@@ -36,19 +39,28 @@ class QueueView:
         return self.began is not None and self.began > moment
 
 
-def cancelled_words(before: Sequence[QueuedJob], after: Sequence[QueuedJob] | None) -> str:
+def intervals() -> Iterator[float]:
+    """Seconds between two questions: more and more, to be polite."""
+    pause = FIRST_S
+    while True:
+        yield pause
+        pause = min(pause * 1.5, LONGEST_S)
+
+
+def cancelled_words(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[QueuedJob] | None) -> str:
     """Pure: what became of the jobs of a Snakemake that was told to end; `after`: the queue now, None where nobody says it."""
     if not before:
         return ""
     ids = [job.job_id for job in before]
     if after is None:
-        said = f"{counted(len(ids), 'Slurm job')} ({some(ids, 8)}) should have been cancelled, and the controller does not answer"
-        return f"{said}; look with `squeue --me`, and end what is left: `scancel {' '.join(ids)}`"
-    left = [job.job_id for job in after if job.job_id in ids and job.state != "COMPLETING"]
+        said = f"{counted(len(ids), f'{jobs.TITLE} job')} ({some(ids, 8)}) should have been cancelled, and {jobs.SERVER} does not answer"
+        return f"{said}; look with `{jobs.list_words()}`, and end what is left: `{jobs.cancel_words(ids)}`"
+    left = [job.job_id for job in after if job.job_id in ids and job.stage in ("waits", "runs")]
     gone = [job_id for job_id in ids if job_id not in left]
-    parts = [f"{counted(len(gone), 'Slurm job was', 'Slurm jobs were')} cancelled ({some(gone, 8)})"] if gone else []
+    one, many = f"{jobs.TITLE} job", f"{jobs.TITLE} jobs"
+    parts = [f"{counted(len(gone), f'{one} was', f'{many} were')} cancelled ({some(gone, 8)})"] if gone else []
     if left:
-        parts.append(f"{counted(len(left), 'Slurm job is', 'Slurm jobs are')} still there: `scancel {' '.join(left)}` ends what is left")
+        parts.append(f"{counted(len(left), f'{one} is', f'{many} are')} still there: `{jobs.cancel_words(left)}` ends what is left")
     return "; ".join(parts)
 
 
@@ -67,13 +79,14 @@ class AskedQueue:
 
     def __init__(
         self,
-        ask: Callable[[], Sequence[QueuedJob]] = our_jobs,
-        ask_holders: Callable[[Sequence[Holder], float], tuple[bool | None, ...]] = slurm.holders_alive,
+        scheduler: str,
+        ask: Callable[[], Sequence[QueuedJob]],
+        ask_holders: Callable[[Sequence[Holder], float], tuple[bool | None, ...]],
         clock: Callable[[], float] = time.monotonic,
         pause_s: float = LEAST_S,
     ) -> None:
         self._pause_s = pause_s
-        self._ask, self._ask_holders, self._clock = ask, ask_holders, clock
+        self._scheduler, self._ask, self._ask_holders, self._clock = scheduler, ask, ask_holders, clock
         self._lock = threading.Lock()
         self._jobs: tuple[QueuedJob, ...] = ()
         self._began: float | None = None
@@ -91,11 +104,11 @@ class AskedQueue:
 
     def alive(self, holder: Holder) -> bool | None:
         """By the last answers; a job of ours that was not in the queue is asked for in the next round."""
-        if holder.scheduler != slurm.NAME:
+        if holder.scheduler != self._scheduler:
             return holder_alive(holder)
         with self._lock:
-            answer, when = self._told.get(holder, (None, 0.0))
-            if answer is False or (answer and self._clock() - when < BELIEVED_S):
+            answer, when = self._told.get(holder, (None, -math.inf))
+            if answer is False or self._clock() - when < BELIEVED_S:
                 return answer
             job = next((job for job in self._jobs if job.job_id == holder.job_id), None)
             if job is not None and job.restarts == holder.restart_count and not job.waits:
@@ -121,11 +134,12 @@ class AskedQueue:
             self._wake.clear()
 
     def _round(self) -> bool:
-        """One question, and one for each job that its answer did not hold; whether something is new."""
+        """One question, and one for each job that its answer did not hold; whether something is new. An answer that is none, or that
+        nobody can read, is silence: the thread goes on."""
         began = self._clock()
         try:
             jobs = tuple(self._ask())
-        except SchedulerOutputError:
+        except (SlipwayError, ValueError):
             with self._lock:
                 self._silent_since = began if self._silent_since is None else self._silent_since
             return False
@@ -136,7 +150,15 @@ class AskedQueue:
         living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
         wanted = [holder for holder in wanted if (holder.job_id, holder.restart_count) not in living]
         if wanted:
-            answers = self._ask_holders(wanted, HOLDERS_S)
+            try:
+                answers = self._ask_holders(wanted, HOLDERS_S)
+            except (SlipwayError, ValueError):
+                answers = (None,) * len(wanted)
             with self._lock:
                 self._told.update((holder, (alive, began)) for holder, alive in zip(wanted, answers, strict=True))
         return new
+
+
+def asked_queue(scheduler: str, jobs: Jobs) -> AskedQueue:
+    """Of that scheduler, which offers `jobs`."""
+    return AskedQueue(scheduler, lambda: jobs.our_jobs(0.0, QUEUE_S), get_scheduler(scheduler).holders_alive)

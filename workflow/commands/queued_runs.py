@@ -1,50 +1,49 @@
-"""Which runs of a study wait in Slurm's queue, asked once: for commands that look at a study from outside."""
+"""Which runs of a study wait in the scheduler's queue, asked once: for commands that look at a study from outside."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent
-from cluster.schedulers import holder_alive, slurm
-from cluster.schedulers.slurm.queue import RUN, QueuedJob, jobs_of_rule, jobs_of_submissions, mark_of, our_jobs
-from cluster.schedulers.slurm.submissions import job_words
+from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
+from cluster.schedulers.jobs import RUN, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
 from workflow.commands.state import RunState, run_states
-from workflow.dag.execution import SLURM
 from workflow.run.storage.asked import parse_asked
 from workflow.study.study import Study
 
 QUEUE_S: Final = 4.0
 HOLDERS_S: Final = 4.0
-SILENCE: Final = (
-    "Slurm's controller does not answer: whether runs wait in its queue, and whether those that run still live, is not known now"
-)
-
-ELSEWHERE: Final = "Slurm cannot be asked from here: whether runs wait in its queue, and whether those that run still live, is not known"
+UNKNOWN: Final = "whether runs wait in its queue, and whether those that run still live, is not known"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """`silence`: why it is not all that is to know, "" where it is."""
+    """`silence`: why it is not all that is to know, "" where it is; `silent`: the scheduler is here, and does not answer."""
 
     states: tuple[RunState, ...]
     silence: str = ""
+    silent: bool = False
 
 
 def standing(study: Study) -> Standing:
     """Where the runs of a study stand, by storage and by the scheduler; within seconds, also where that is silent."""
-    if study.site.scheduler != SLURM:
+    name = study.site.scheduler
+    offered = jobs_of(name)
+    if offered is None:
         return Standing(states=run_states(study))
     try:
-        jobs = our_jobs(0.0, QUEUE_S)
+        jobs = offered.our_jobs(0.0, QUEUE_S)
     except SchedulerSilent:
-        return Standing(states=run_states(study, _alive_elsewhere), silence=SILENCE)
+        silence = f"{offered.SERVER} does not answer: {UNKNOWN} now"
+        return Standing(states=run_states(study, _elsewhere(name)), silence=silence, silent=True)
     except SchedulerOutputError:
-        return Standing(states=run_states(study, _alive_elsewhere), silence=ELSEWHERE)
-    return Standing(states=with_queue(run_states(study, _Answers(jobs).alive), study, jobs, time.time()))
+        return Standing(states=run_states(study, _elsewhere(name)), silence=f"{offered.TITLE} cannot be asked from here: {UNKNOWN}")
+    answers = _Answers(get_scheduler(name), jobs)
+    return Standing(states=with_queue(run_states(study, answers.alive), study, jobs, time.time()))
 
 
 def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJob], now: float) -> tuple[RunState, ...]:
@@ -67,22 +66,23 @@ def _of_whole(job: QueuedJob, now: float) -> str:
     return words if job.waits else f"{words}; the run has not begun in it"
 
 
-def _alive_elsewhere(holder: Holder) -> bool | None:
-    """Of other schedulers than the one that is silent."""
-    return None if holder.scheduler == slurm.NAME else holder_alive(holder)
+def _elsewhere(silent: str) -> Callable[[Holder], bool | None]:
+    """Whether holders live, of other schedulers than the one that is silent."""
+    return lambda holder: None if holder.scheduler == silent else holder_alive(holder)
 
 
 class _Answers:
     """Whether holders live: of jobs of ours the queue has told it already, others are asked for, one question each, all within a limit."""
 
-    def __init__(self, jobs: Sequence[QueuedJob]) -> None:
+    def __init__(self, scheduler: Scheduler, jobs: Sequence[QueuedJob]) -> None:
+        self._scheduler = scheduler
         self._living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
         self._give_up = time.monotonic() + HOLDERS_S
 
     def alive(self, holder: Holder) -> bool | None:
-        if holder.scheduler != slurm.NAME:
-            return _alive_elsewhere(holder)
+        if holder.scheduler != self._scheduler.NAME:
+            return holder_alive(holder)
         if (holder.job_id, holder.restart_count) in self._living:
             return True
         left = self._give_up - time.monotonic()
-        return slurm.holders_alive((holder,), left)[0] if left > 0 else None
+        return self._scheduler.holders_alive((holder,), left)[0] if left > 0 else None

@@ -21,21 +21,22 @@ from base.names import closest
 from base.rooms import rooms_environ
 from base.units import counted
 from cluster.installation import FILES
+from cluster.jobs import scheduler_of
+from cluster.schedulers import jobs_of
+from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
-from cluster.schedulers.slurm.queue import QUICK_S, QueuedJob, our_jobs
 from workflow.commands import show
 from workflow.commands.accepted import refuse_jobs
 from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.look import Look
 from workflow.commands.looking import Looker
-from workflow.commands.queue_view import AskedQueue, cancelled_words
+from workflow.commands.queue_view import QUEUE_S, asked_queue, cancelled_words
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.shown import Shown, shown
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import Watch
-from workflow.dag.execution import SLURM
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.study.cell_words import words_of
@@ -73,10 +74,11 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
 
 
 def _run(graph: Graph, argv: Sequence[str], other_jobs: bool) -> None:
-    """`other_jobs`: they may be others than those of the site file, so that Slurm alone can tell whether it takes them."""
+    """`other_jobs`: they may be others than those of the site file, so that the scheduler alone can tell whether it takes them."""
     study = graph.study
-    own_jobs = profile_name(study.site, os.environ) == SLURM
-    if own_jobs and not other_jobs:
+    name = study.site.scheduler
+    own_jobs = jobs_of(name) if scheduler_of(os.environ) != name else None
+    if own_jobs is not None and not other_jobs:
         refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
@@ -85,7 +87,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool) -> None:
         raise StorageError(
             f"the results of {study.name} cannot be written: {error.filename}: {error.strerror}; site {study.site.name}"
         ) from error
-    queue = AskedQueue() if own_jobs else None
+    queue = None if own_jobs is None else asked_queue(name, own_jobs)
     watch = Watch(study=study, asked=[Path(receipt).name for receipt in graph.receipts], queue=queue)
     sys.stdout.flush()
     with shown() as view:
@@ -98,8 +100,8 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool) -> None:
         view.clear()
         if queue is not None:
             queue.stop()
-        if jobs and (set(told) != {signal.SIGTERM} or len(told) > 1):
-            view.say(cancelled_words(jobs, _queue_now()))
+        if own_jobs is not None and jobs and (set(told) != {signal.SIGTERM} or len(told) > 1):
+            view.say(cancelled_words(own_jobs, jobs, _queue_now(own_jobs)))
         if not is_usage(_text(log)):
             view.say("snakemake has ended; the table is made from the records")
     _end(graph, code, told, log)
@@ -116,9 +118,9 @@ def local_nodes(study: Study) -> str:
     return f"nodes {LOCAL}-0 {between} {LOCAL}-{count - 1}: equal shares of this machine's cores, in runs of several nodes"
 
 
-def _queue_now() -> tuple[QueuedJob, ...] | None:
+def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
     try:
-        return our_jobs(0.0, QUICK_S)
+        return offered.our_jobs(0.0, QUEUE_S)
     except SchedulerOutputError:
         return None
 

@@ -17,6 +17,12 @@ def line(text: str = "") -> None:
     sys.stdout.write(f"{printable(text)}\n")
 
 
+def aside(text: str) -> None:
+    """A line on standard error: what keeps us busy, which is no result."""
+    sys.stderr.write(f"slipway: {printable(text)}\n")
+    sys.stderr.flush()
+
+
 def json_value(value: Any) -> None:
     """A JSON document on standard output, for programs."""
     sys.stdout.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")

@@ -10,14 +10,12 @@ from typing import Final
 from base.errors import ConfigError
 from cluster.installation import PROFILES
 from cluster.jobs import scheduler_of
-from cluster.schedulers import takes_jobs
+from cluster.schedulers import jobs_of, with_jobs
 from workflow.commands.run_words import Words
 from workflow.dag.execution import NODES
 from workflow.dag.snakemake_call import snakemake_argv
 from workflow.study.site import Site
 
-ALLOCATION: Final = "slurm-allocation"
-NUM_NODES: Final = "SLURM_JOB_NUM_NODES"
 _OURS: Final = re.compile(r"^snakemake: (?P<message>.+)$")
 _USAGE: Final = re.compile(r"^\S+: error: (?P<message>.+)$")
 _ERROR: Final = re.compile(r"^(?:\w+\.)*(?P<kind>\w*(?:Error|Exception))(?: in (?!rule )[^:]*(?:, line \d+)?)?:(?P<message>.*)$")
@@ -29,9 +27,10 @@ A_JOB_FAILED: Final = "At least one job did not complete successfully."
 
 def profile_name(site: Site, environ: Mapping[str, str]) -> str:
     """The profile that fits the site and the place we are at."""
-    if not takes_jobs(site.scheduler):
+    jobs = jobs_of(site.scheduler)
+    if jobs is None:
         return site.scheduler
-    return ALLOCATION if scheduler_of(environ) == site.scheduler else site.scheduler
+    return jobs.SHARED_PROFILE if scheduler_of(environ) == site.scheduler else jobs.PROFILE
 
 
 def profile_path(name: str) -> str:
@@ -51,8 +50,10 @@ def profile_path(name: str) -> str:
 def child_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> tuple[str, ...]:
     """All words of the child. It works in `directory`, whatever ours is."""
     many = [] if words.has("--directory", "-d") else ["--directory", str(directory)]
-    if Path(profile).name == ALLOCATION and not words.has("--resources", "--res") and environ.get(NUM_NODES):
-        many += ["--resources", f"{NODES}={environ[NUM_NODES]}"]
+    shared = next((jobs for jobs in with_jobs().values() if Path(profile).name == jobs.SHARED_PROFILE), None)
+    count = None if shared is None or words.has("--resources", "--res") else shared.nodes_of_job(environ)
+    if count is not None:
+        many += ["--resources", f"{NODES}={count}"]
     rest = _files_of_the_user(words.rest, directory)
     if words.config:
         rest += ["--config", *(f"{key}={value}" for key, value in words.config.items())]

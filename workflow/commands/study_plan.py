@@ -10,13 +10,12 @@ from base.command import run as run_command
 from base.errors import SchedulerSilent, SlipwayError
 from base.units import counted, format_size
 from cluster.machine import memory_bytes
-from cluster.schedulers import local
+from cluster.schedulers import jobs_of, local
 from workflow.commands.accepted import problem_of_runs
-from workflow.commands.queued_runs import SILENCE, standing
+from workflow.commands.queued_runs import standing
 from workflow.commands.state import RunState, counts
 from workflow.dag.cost import gpu_hours, process_hours
 from workflow.dag.estimate import Estimate, Outlook, estimate_of, outlook_of
-from workflow.dag.execution import SLURM
 from workflow.dag.past_runs import past_runs
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, memory_of
 from workflow.study.cell import Cell, Run
@@ -114,7 +113,7 @@ def plan_study(study: Study) -> StudyPlan:
             *_memory_notes(cells),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),
-            *([found.silence] if found.silence == SILENCE else _queue_notes(study, [state.run for state in states if state.to_run])),
+            *([found.silence] if found.silent else _queue_notes(study, [state.run for state in states if state.to_run])),
         ),
     )
 
@@ -186,7 +185,7 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequiremen
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
     """What the cluster that we are at will never start."""
     try:
-        problem = problem_of_runs(study, runs) if study.site.scheduler == SLURM else None
+        problem = problem_of_runs(study, runs) if jobs_of(study.site.scheduler) is not None else None
     except SchedulerSilent:
         return []
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []

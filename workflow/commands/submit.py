@@ -6,26 +6,26 @@ import os
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from base.errors import ConfigError, SchedulerSilent, SubmitError, UnsupportedRequest
 from base.logs import private_umask
-from base.units import counted
+from base.units import counted, format_duration
 from cluster.installation import FILES
-from cluster.schedulers.slurm.acceptance import partition_problem_now
-from cluster.schedulers.slurm.batch_script import BatchJob, batch_script, clock
-from cluster.schedulers.slurm.carried import carried_names
-from cluster.schedulers.slurm.submissions import Submission, submissions_of
-from cluster.schedulers.slurm.submit import submit
+from cluster.schedulers import jobs_of
+from cluster.schedulers.jobs import JOB_ID, BatchJob, Jobs, QueuedJob, jobs_of_submissions
 from workflow.commands import show
 from workflow.commands.pin_images import pin_here
 from workflow.commands.told_study import tell_site
-from workflow.dag.execution import SLURM
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.dag.submission import Width as Width
 from workflow.dag.submission import plan_submission
 from workflow.study.next_command import command
+
+SAID_AFTER_S: Final = 10.0
+PATIENCE_S: Final = 600.0
+ANSWER_S: Final = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +43,11 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     """Submit, or say that nothing is left to do. Raises ConfigError, SubmitError, and with `wait` what `follow` raises."""
     graph = load_graph(_config(site, how), [path], FILES, os.environ, tell=tell_site)
     runs = graph.runs_to_make
-    if graph.study.site.scheduler != SLURM:
+    jobs = jobs_of(graph.study.site.scheduler)
+    if jobs is None:
         raise UnsupportedRequest(
-            f"slipway submit writes a job for Slurm, and the site {graph.study.site.name!r} says scheduler: {graph.study.site.scheduler}; "
+            f"slipway submit writes a job for a scheduler, and the site {graph.study.site.name!r} says scheduler: "
+            f"{graph.study.site.scheduler}; "
             f"there, `{command(graph.study)}` runs the study, or choose another site with --site"
         )
     if not runs:
@@ -54,42 +56,51 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     token = secrets.token_hex(4)
     job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=_built(graph))
     if how.only_print:
-        for text in batch_script(replace(job, export=carried_names(os.environ))).splitlines():
+        for text in jobs.script(replace(job, export=jobs.inherited(os.environ))).splitlines():
             show.line(text)
         return
-    _refuse_second(graph)
-    _refuse_what_never_starts(job)
+    _refuse_second(jobs, graph.study.name)
+    _refuse_what_never_starts(jobs, job)
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
-        _refuse_second(graph)
+        _refuse_second(jobs, graph.study.name)
         job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=_built(graph))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
-    job_id = submit(batch_script(job), job.name)
-    show.line(_said(graph, job, job_id))
+    job_id = jobs.submit(job)
+    show.line(_said(jobs, graph, job, job_id))
     if how.wait:
         from workflow.commands.follow import follow
 
-        follow(graph.study, Submission(job_id=job_id, name=job.name, state="PENDING"), [Path(receipt).name for receipt in graph.receipts])
+        queued = QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted")
+        follow(graph.study, jobs, queued, [Path(receipt).name for receipt in graph.receipts])
 
 
-def _refuse_what_never_starts(job: BatchJob) -> None:
+def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:
     try:
-        problem = partition_problem_now(job.queue, job.nodes, job.minutes)
-    except SchedulerSilent:  # sbatch is tried for a while, and says so
+        problem = jobs.never_starts(job.size)
+    except SchedulerSilent:  # the submission is tried for a while, and says so
         return
     if problem:
         raise ConfigError(problem)
 
 
-def _refuse_second(graph: Graph) -> None:
+def _refuse_second(jobs: Jobs, study: str) -> None:
     """Two would run the same runs: the leases keep results whole, and the second job's hours would be for nothing."""
-    found = submissions_of(graph.study.name)
-    if found:
-        first = found[0]
+    for first in jobs_of_submissions(_queue(jobs), study):
         raise SubmitError(
-            f"the study {graph.study.name!r} is submitted already: job {first.job_id} ({first.name}) is {first.state.lower()}; "
-            f"`squeue -j {first.job_id}` shows it, `scancel {first.job_id}` ends it, and `slipway submit --wait` waits for one it submits"
+            f"the study {study!r} is submitted already: job {first.job_id} ({first.name}) is {first.state}; "
+            f"`{jobs.show_words(first.job_id)}` shows it, `{jobs.cancel_words((first.job_id,))}` ends it, "
+            f"and `slipway submit --wait` waits for one it submits"
         )
+
+
+def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
+    """Asked with patience, which is said. Raises SchedulerSilent in the end."""
+    try:
+        return jobs.our_jobs(SAID_AFTER_S, ANSWER_S)
+    except SchedulerSilent:
+        show.aside(f"{jobs.SERVER} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
+        return jobs.our_jobs(PATIENCE_S, ANSWER_S)
 
 
 def _config(site: str | None, how: Wanted) -> dict[str, Any]:
@@ -112,10 +123,12 @@ def _built(graph: Graph) -> bool:
     return pinned and all((graph.study.build_dir(name) / "dataset.json").exists() for name in names)
 
 
-def _said(graph: Graph, job: BatchJob, job_id: str) -> str:
+def _said(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str:
     runs = graph.runs_to_make
-    words = f"job {job_id} ({job.name}): {counted(len(runs), 'run')} on {counted(job.nodes, 'node')}, at most {clock(job.minutes)}"
+    size = f"{counted(job.size.nodes, 'node')}, at most {format_duration(job.size.minutes * 60)}"
+    words = f"job {job_id} ({job.name}): {counted(len(runs), 'run')} on {size}"
     walltime = graph.study.site.walltime_s
-    if walltime is not None and job.minutes * 60 >= walltime:
+    if walltime is not None and job.size.minutes * 60 >= walltime:
         words += f"; what does not fit is continued by the next `{command(graph.study, 'submit')}`"
-    return f"{words}\nlog: {job.output.replace('%j', job_id)}\nend it: scancel {job_id}; follow it: {command(graph.study, 'status')}"
+    ends, log = jobs.cancel_words((job_id,)), job.output.replace(JOB_ID, job_id)
+    return f"{words}\nlog: {log}\nend it: {ends}; follow it: {command(graph.study, 'status')}"

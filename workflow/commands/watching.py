@@ -1,5 +1,5 @@
-"""How the runs of one `slipway run` stand, read from storage: logs, leases, records. It is the same for every way of running. What Slurm
-says of their jobs comes from whoever has asked it: a look waits for storage alone.
+"""How the runs of one `slipway run` stand, read from storage: logs, leases, records. It is the same for every way of running. What the
+scheduler says of their jobs comes from whoever has asked it: a look waits for storage alone.
 
 A run has begun when its supervisor's log has changed since the start; what it does is what its supervisor said last. Only runs that have
 begun and not ended are read, so a look costs the same for ten runs as for ten thousand.
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from base.units import counted
-from cluster.schedulers import holder_alive
-from cluster.schedulers.slurm.queue import RUN, SHARD, QueuedJob, jobs_of_rule, jobs_of_work, mark_of
-from cluster.schedulers.slurm.submissions import job_words
+from cluster.schedulers import holder_alive, jobs_of
+from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, mark_of
 from workflow.commands.look import Active, Ended, Look
 from workflow.commands.queue_view import Queue, QueueView
 from workflow.commands.state import RunState, run_states, state_of
@@ -75,6 +74,8 @@ class Watch:
         self._at_start = dict(self._logs())
         self._alive = holder_alive if self.queue is None else self.queue.alive
         self._view = QueueView()
+        offered = jobs_of(self.study.site.scheduler)
+        self._server = "" if offered is None else offered.SERVER
         self._jobs: Mapping[str, QueuedJob] = {}
         self._mark = mark_of(self.study.name, str(self.study.results_dir))
         states = {state.run.run_id: state for state in run_states(self.study, self._alive)}
@@ -109,11 +110,12 @@ class Watch:
             queued=tuple((self._words(self._runs[name]), job_words(job, time.time())) for name, job in queued.items()),
             left_s=self._left_s(),
             silent_s=self._view.silent_s,
+            server=self._server,
         )
 
     def jobs(self) -> tuple[QueuedJob, ...]:
         """Those of this study in the scheduler's queue, of runs and shards."""
-        return () if self.queue is None else tuple(jobs_of_work(self.queue.view().jobs, self._mark).values())
+        return () if self.queue is None else tuple(job for job in self.queue.view().jobs if job.mark == self._mark)
 
     # -- runs
 
@@ -259,10 +261,11 @@ def _of_jobs(jobs: Sequence[QueuedJob]) -> str:
     return f"{said}; {job_words(waiting[0], time.time())}{others}" if waiting else said
 
 
-def _queue(study: Study, jobs: bool) -> str:
-    if study.site.scheduler == "local":
+def _queue(study: Study, own_jobs: bool) -> str:
+    offered = jobs_of(study.site.scheduler)
+    if offered is None:
         return "one run at a time measures on this machine"
-    return "not in Slurm's queue yet" if jobs else "for nodes of this job"
+    return f"not in {offered.TITLE}'s queue yet" if own_jobs else "for nodes of this job"
 
 
 def _key(state: RunState) -> object:

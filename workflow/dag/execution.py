@@ -6,18 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from base.errors import ConfigError
+from base.errors import ConfigError, UnsupportedRequest
+from base.names import choices
 from cluster.jobs import scheduler_of
-from cluster.schedulers import SCHEDULERS, takes_jobs
+from cluster.schedulers import SCHEDULERS, jobs_of, with_jobs
+from cluster.schedulers.jobs import Jobs
 from workflow.study.cell import Run
 from workflow.study.site import Site
 
 Way = Literal["local", "jobs", "allocation"]
 NODES: Final = "nodes"
-SLURM: Final = "slurm"
 NO_JOB: Final = "0-0"
 """In the place of a job's name, where none is known."""
-PROFILES: Final[Mapping[Way, str]] = {"local": "profiles/local", "jobs": "profiles/slurm", "allocation": "profiles/slurm-allocation"}
+DOES: Final[Mapping[Way, str]] = {
+    "local": "runs on this machine",
+    "jobs": "submits jobs to a scheduler",
+    "allocation": "runs inside a job of a scheduler",
+}
+"""What Snakemake does by a profile of that way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,24 +53,38 @@ def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], main: bool, en
     return Mode(main=main)
 
 
-def refuse_wrong_executor(way: Way, executor: str) -> None:
-    """Raise ConfigError when Snakemake's executor is not that of the profile: by `--executor`, or in a profile of one's own."""
-    wanted = "slurm" if way == "jobs" else "local"
-    if executor != wanted:
-        raise ConfigError(
-            f"the executor is 'slurm', and without {PROFILES['jobs']} runs ask Slurm for nothing; `slipway run STUDY` takes that profile"
-            if executor == "slurm"
-            else f"{PROFILES[way]} is made for the executor {wanted!r}, found {executor!r}; leave out --executor"
+def jobs_at(site: Site) -> Jobs:
+    """What the site's scheduler offers for jobs. Raises UnsupportedRequest where it takes none."""
+    jobs = jobs_of(site.scheduler)
+    if jobs is None:
+        raise UnsupportedRequest(
+            f"the site {site.name!r} says scheduler: {site.scheduler}, which takes no jobs; {choices(site.scheduler, with_jobs())}"
         )
+    return jobs
+
+
+def refuse_wrong_executor(site: Site, way: Way, executor: str) -> None:
+    """Raise ConfigError when Snakemake's executor is not that of the profile: by `--executor`, or in a profile of one's own."""
+    wanted = jobs_at(site).EXECUTOR if way == "jobs" else "local"
+    if executor == wanted:
+        return
+    submits = next((jobs for jobs in with_jobs().values() if executor == jobs.EXECUTOR), None)
+    if submits is not None and way != "jobs":
+        raise ConfigError(
+            f"the executor is {executor!r}, and without profiles/{submits.PROFILE} runs ask {submits.TITLE} for nothing; "
+            f"`slipway run STUDY` takes that profile"
+        )
+    raise ConfigError(f"this profile {DOES[way]}, and is made for the executor {wanted!r}, found {executor!r}; leave out --executor")
 
 
 def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
     """Raise ConfigError when Snakemake would run the study in a way that the site's scheduler does not offer here."""
-    said = f"{PROFILES[way]} {_does(way)}, and the site {site.name!r} says scheduler: {site.scheduler}"
-    if not takes_jobs(site.scheduler):
+    said = f"this profile {DOES[way]}, and the site {site.name!r} says scheduler: {site.scheduler}"
+    jobs = jobs_of(site.scheduler)
+    if jobs is None:
         if way != "local":
             fits = "`slipway run STUDY` takes the profile that fits"
-            raise ConfigError(f"{said}; {fits}; or choose a site with scheduler: slurm (--site NAME)")
+            raise ConfigError(f"{said}; {fits}; or choose a site with a scheduler that takes jobs: {', '.join(with_jobs())} (--site NAME)")
         return
     inside = scheduler_of(environ) == site.scheduler
     if way == "local":
@@ -76,7 +96,7 @@ def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
         raise ConfigError(f"{said}; {ways}; or a site with scheduler: local (--site local)")
     if way == "allocation" and not inside:
         raise ConfigError(
-            f"{PROFILES[way]} {_does(way)}, and this is not a job of Slurm; use `slipway submit STUDY`, which starts it inside of one, "
+            f"this profile {DOES[way]}, and this is not a job of {jobs.TITLE}; use `slipway submit STUDY`, which starts it inside of one, "
             f"or `slipway run STUDY` for a job per run"
         )
 
@@ -89,7 +109,3 @@ def refuse_too_few_nodes(mode: Mode, runs: Sequence[Run]) -> None:
             f"--resources nodes={mode.nodes}: {largest.run_id} needs {largest.cell.nodes} nodes; use a job of at least as many "
             f"(`slipway submit` takes as many as the largest cell needs)"
         )
-
-
-def _does(way: Way) -> str:
-    return {"local": "runs on this machine", "jobs": "submits jobs to Slurm", "allocation": "runs inside a job of Slurm"}[way]

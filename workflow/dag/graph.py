@@ -21,13 +21,12 @@ from base.limited import call_apart
 from base.rooms import rooms_environ
 from base.units import counted
 from cluster.machine import usable_cores
-from cluster.schedulers.slurm.last_call import watch_deadline
-from cluster.schedulers.slurm.patient import Submitted, patient_environ
-from cluster.schedulers.slurm.queue import mark_of
+from cluster.schedulers.jobs import Submitter, mark_of
 from data_prep.spec import DatasetSpec
-from workflow.dag.execution import Mode, refuse_wrong_executor
+from workflow.dag.execution import Mode, jobs_at, refuse_wrong_executor
 from workflow.dag.image_file import images_file, keep_images
 from workflow.dag.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
+from workflow.dag.last_call import watch_deadline
 from workflow.dag.results_seen import Seen, look, result_at, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
@@ -41,7 +40,6 @@ from workflow.study.publishing import publish_content
 from workflow.study.resolved import resolved_study
 from workflow.study.study import Study
 
-STATE_DIR: Final = Path(".snakemake", "slipway-slurm")
 """Where Snakemake runs, which jobs see too."""
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
 """What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
@@ -225,31 +223,38 @@ class Graph:
 
     def run_threads(self, cores: int | None) -> int:
         """On this machine a run takes all cores, because a measurement stands nothing beside it; elsewhere the job has its own nodes."""
-        return (cores or 1) if self.study.site.scheduler == "local" else 1
+        return (cores or 1) if self.mode.way == "local" else 1
 
     def shard_threads(self, cores: int | None) -> int:
         """As many shards at once as this machine has cores; each is a job of its own where runs are."""
         return shard_threads(self.mode.way, cores, len(usable_cores()))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What Snakemake's environment gains: our modules for the commands; where it submits jobs, Slurm's commands with patience."""
+        """What Snakemake's environment gains: our modules for the commands; where it submits jobs, what its scheduler needs."""
         ours = rooms_environ(environ)
         if self.mode.way == "jobs" and self.mode.main:
-            mark = mark_of(self.study.name, self.results_dir)
-            what = Submitted(mark=mark, run_logs=f"{self.results_dir}/logs", builds=f"{self.datasets_dir}/.build")
-            ours.update(patient_environ(environ, STATE_DIR.absolute(), os.getpid(), self.study.site.account, what))
+            submitter = Submitter(
+                pid=os.getpid(),
+                state=Path(".snakemake", f"slipway-{self.study.site.scheduler}").absolute(),
+                account=self.study.site.account,
+                mark=mark_of(self.study.name, self.results_dir),
+                run_logs=f"{self.results_dir}/logs",
+                builds=f"{self.datasets_dir}/.build",
+            )
+            ours.update(jobs_at(self.study.site).submitting_environ(environ, submitter))
         return ours
 
     def start(self, executor: str) -> None:
         """Before the first job: refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables
         read, see that storage has the images that runs load, and look at the clock of the job we are in."""
-        refuse_wrong_executor(self.mode.way, executor)
+        refuse_wrong_executor(self.study.site, self.mode.way, executor)
         self._publish_study()
         if self.images_file is not None and self.runs_to_make:
             keep_images(self.study, self.images_file)
         if self.mode.way == "allocation":
             site = self.study.site
-            watch_deadline(os.environ, LEAST_MARGINS * margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s))
+            margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)
+            watch_deadline(jobs_at(site), os.environ, LEAST_MARGINS * margin)
 
     def _publish_study(self) -> None:
         what, content = f"study.json of {self.study.name}", resolved_study(self.study)

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workflow.dag.execution import NODES, Mode, Way
-from workflow.dag.job_size import run_resources, shard_resources
+from workflow.dag.execution import NODES, Mode, Way, jobs_at
+from workflow.dag.job_size import run_size, shard_size
 from workflow.study.study import Study
-
-
-class AllMemory(int):
-    """`--mem=0`, all memory of the node, as the plugin must be told it: it leaves out a memory that is false, and refuses text."""
-
-    def __bool__(self) -> bool:
-        return True
 
 
 def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], Any]], Any]) -> dict[str, Any]:
@@ -39,7 +32,8 @@ def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
     """Of the rule that builds shards: jobs of their own only where each run is one."""
     if way != "jobs":
         return {}
-    return {name: value for name, value in with_all_memory(shard_resources(study.site)).items() if value is not None}
+    asked = jobs_at(study.site).resources(shard_size(study.site))
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def resources_of_staging(mode: Mode) -> dict[str, Any]:
@@ -55,13 +49,8 @@ def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
 def _of_cell(study: Study, way: Way, cell: Any) -> dict[str, Any]:
     if way == "allocation":
         return {NODES: cell.nodes}
-    return with_all_memory(run_resources(cell, study.site, study.limits.walltime_s))
+    return jobs_at(study.site).resources(run_size(cell, study.site, study.limits.walltime_s))
 
 
 def _of_run(of_run: Mapping[str, Mapping[str, Any]], name: str) -> Callable[[str], Any]:
     return lambda run_id: of_run[run_id][name]
-
-
-def with_all_memory(resources: dict[str, Any]) -> dict[str, Any]:
-    """The same, with a memory of 0 that the plugin passes on."""
-    return {**resources, "mem_mb": AllMemory(0) if resources["mem_mb"] == 0 else resources["mem_mb"]}

@@ -1,13 +1,13 @@
-"""What the job of one run asks of Slurm, as resources under the names that Snakemake's slurm plugin reads. Pure. None: not asked for."""
+"""How large the job of a run is, and that of a shard. Pure."""
 
 from __future__ import annotations
 
 import math
-import re
-import shlex
 from typing import Any, Final
 
 from base.errors import ConfigError
+from cluster.schedulers import jobs_of, with_jobs
+from cluster.schedulers.jobs import JobSize
 from workflow.study.cell import Cell
 from workflow.study.site import Site
 
@@ -16,24 +16,6 @@ START_S: Final = 60.0
 SHARD_MINUTES: Final = 240
 SHARD_MEM_MB: Final = 2000
 MIB: Final = 1 << 20
-OWNED: Final = {
-    "nodes": r"--nodes\b|-N\b",
-    "tasks": r"--ntasks(-per-gpu)?(=|\s|$)|-n\b",
-    "cores": r"--cpus-per-(task|gpu)\b|-c\b",
-    "walltime": r"--time(=|\s|$)|-t\b",
-    "memory": r"--mem(-per-cpu)?(=|\s|$)",
-    "GPUs": r"--gres\b|--gpus(=|\s|$)|-G\b",
-    "queue": r"--partition\b|-p\b",
-    "account": r"--account\b|-A\b",
-    "qos": r"--qos\b|-q\b",
-    "constraint": r"--constraint\b|-C\b",
-    "name": r"--job-name\b|-J\b",
-    "output": r"--(output|error|open-mode|parsable|wrap)\b|-[oe]\b",
-    "environment": r"--export(=|\s|$)|--comment\b|--(chdir|workdir)\b|-D\b",
-    "cluster": r"--clusters?\b|-M\b",
-    "array": r"--array\b|-a\b",
-}
-"""Options of sbatch that are set from the study, from another key of the site file, or by us."""
 
 
 def job_minutes(limit_s: float, site: Site) -> int:
@@ -55,60 +37,39 @@ def node_share(cell: Cell, site: Site) -> tuple[int | None, int | None]:
     return cores, memory
 
 
-def gres_of(cell: Cell, site: Site) -> str | None:
-    """GPUs of each node, where the site says that its nodes have some."""
-    return f"gpu:{cell.gpus_per_node}" if site.gpus_per_node else None
-
-
-def run_resources(cell: Cell, site: Site, limit_s: float) -> dict[str, Any]:
-    """Of the job of a run. `mpi` makes Snakemake run on the first node of several, outside of any step; one node has no such way."""
+def run_size(cell: Cell, site: Site, limit_s: float) -> JobSize:
+    """Of the job of a run. GPUs are asked for where the site says that its nodes have some."""
     cores, memory = node_share(cell, site)
-    several = cell.nodes > 1
-    gres = gres_of(cell, site)
-    return {
-        "nodes": cell.nodes,
-        "gres": gres,
-        "mpi": "srun" if several else None,
-        "tasks": cell.nodes if several else None,
-        "tasks_per_gpu": 0 if several and gres else None,
-        "cpus_per_task": cores or -1,
-        "mem_mb": memory,
-        "runtime": job_minutes(limit_s, site),
-        **queue_resources(site),
-        "slurm_extra": shlex.join(extra_options(site, whole_nodes=not site.share_nodes)),
-    }
+    return JobSize(
+        nodes=cell.nodes,
+        minutes=job_minutes(limit_s, site),
+        cores=cores,
+        memory_mb=memory,
+        gpus=cell.gpus_per_node if site.gpus_per_node else None,
+        whole_nodes=not site.share_nodes,
+        **of_the_site(site),
+    )
 
 
-def shard_resources(site: Site) -> dict[str, Any]:
+def shard_size(site: Site) -> JobSize:
     """Of the job that builds one shard: a core of some node, shared with others."""
     limit = SHARD_MINUTES if site.walltime_s is None else min(SHARD_MINUTES, math.ceil(site.walltime_s / 60))
-    return {
-        "nodes": 1,
-        "cpus_per_task": 1,
-        "mem_mb": SHARD_MEM_MB,
-        "runtime": limit,
-        **queue_resources(site),
-        "slurm_extra": shlex.join(extra_options(site, whole_nodes=False)),
-    }
+    return JobSize(nodes=1, minutes=limit, cores=1, memory_mb=SHARD_MEM_MB, whole_nodes=False, **of_the_site(site))
 
 
-def queue_resources(site: Site) -> dict[str, Any]:
-    """Whose hours, which queue."""
-    return {"slurm_partition": site.queue, "slurm_account": site.account, "qos": site.qos, "constraint": site.constraint}
-
-
-def extra_options(site: Site, whole_nodes: bool) -> list[str]:
-    """The remaining options: a requeued job goes on in its log, and the site's own directives come last."""
-    options = ["--exclusive"] if whole_nodes else []
-    return [*options, "--open-mode=append", *(word for line in site.directives for word in shlex.split(line))]
+def of_the_site(site: Site) -> dict[str, Any]:
+    """Whose hours, which queue, which nodes: what all jobs of a site ask for."""
+    return {name: getattr(site, name) for name in ("queue", "account", "qos", "constraint", "directives")}
 
 
 def refuse_owned_directives(site: Site) -> None:
-    """Raise ConfigError for a directive that sets what another key says: one of the two would be lost."""
+    """Raise ConfigError for a directive that sets what another key says: one of the two would be lost. Where the site's scheduler takes no
+    jobs, it may be meant for any other."""
+    own = jobs_of(site.scheduler)
+    every = with_jobs().values() if own is None else (own,)
     for line in site.directives:
-        for what, pattern in OWNED.items():
-            if re.search(rf"(^|\s)({pattern})", line):
-                raise ConfigError(
-                    f"the site {site.name!r}: directives: {line!r} sets the {what}, which Slipway sets itself; take it out "
-                    f"(queue, account, qos, constraint, walltime and gpus_per_node are keys of the site file, nodes of the study)"
-                )
+        if what := next((what for jobs in every if (what := jobs.owned_by_us(line))), None):
+            raise ConfigError(
+                f"the site {site.name!r}: directives: {line!r} sets the {what}, which Slipway sets itself; take it out "
+                f"(queue, account, qos, constraint, walltime and gpus_per_node are keys of the site file, nodes of the study)"
+            )

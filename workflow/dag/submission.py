@@ -10,9 +10,9 @@ from typing import Final
 
 from base.errors import ConfigError
 from cluster.installation import PROFILES
-from cluster.schedulers.slurm.batch_script import BatchJob, job_name
-from workflow.dag.execution import NODES
-from workflow.dag.job_size import START_S, node_share
+from cluster.schedulers.jobs import JOB_ID, BatchJob, JobSize, job_name
+from workflow.dag.execution import NODES, jobs_at
+from workflow.dag.job_size import START_S, node_share, of_the_site
 from workflow.dag.snakemake_call import snakemake_argv
 from workflow.study.cell import Cell, Run
 from workflow.study.spread import SETS, node_sets
@@ -52,21 +52,19 @@ def plan_submission(
     cores, memory = _share({run.cell.cell_id: run.cell for run in runs}.values(), study)
     return BatchJob(
         name=name,
-        nodes=count,
-        minutes=minutes_for(study, runs, count, built, sets),
+        size=JobSize(
+            nodes=count,
+            minutes=minutes_for(study, runs, count, built, sets),
+            cores=cores,
+            memory_mb=memory,
+            gpus=_gpus(runs, study),
+            whole_nodes=not site.share_nodes,
+            **of_the_site(site),
+        ),
         environ=((SETS, str(sets)),) if sets > 1 else (),
-        output=str(study.results_dir / "logs" / f"{name}-%j.log"),
+        output=str(study.results_dir / "logs" / f"{name}-{JOB_ID}.log"),
         directory=str(study.results_dir),
-        argv=snakemake_argv(str(PROFILES / "slurm-allocation"), study.path, (*options, "--resources", f"{NODES}={count}")),
-        whole_nodes=not site.share_nodes,
-        cores=cores,
-        memory_mb=memory,
-        gres=_gres(runs, study),
-        queue=site.queue,
-        account=site.account,
-        qos=site.qos,
-        constraint=site.constraint,
-        directives=site.directives,
+        argv=snakemake_argv(str(PROFILES / jobs_at(site).SHARED_PROFILE), study.path, (*options, "--resources", f"{NODES}={count}")),
         setup=site.setup,
     )
 
@@ -110,12 +108,12 @@ def num_rounds(widths: Iterable[int], nodes: int) -> int:
     return rounds
 
 
-def _gres(runs: Sequence[Run], study: Study) -> str | None:
+def _gpus(runs: Sequence[Run], study: Study) -> int | None:
     """All GPUs of whole nodes; of shared ones what the largest run takes."""
     site = study.site
     if not site.gpus_per_node:
         return None
-    return f"gpu:{max(run.cell.gpus_per_node for run in runs) if site.share_nodes else site.gpus_per_node}"
+    return max(run.cell.gpus_per_node for run in runs) if site.share_nodes else site.gpus_per_node
 
 
 def _share(cells: Iterable[Cell], study: Study) -> tuple[int | None, int | None]:

@@ -16,6 +16,8 @@ from base.foreign import digits
 from cluster.addresses import resolve
 from cluster.jobs import scheduler_of
 from cluster.runtime import runtime_directory
+from cluster.schedulers.jobs import Jobs
+from cluster.schedulers.slurm import jobs
 from cluster.schedulers.slurm.environ import JOB_ID, NODE_LIST, RESTART_COUNT, job_environ
 from cluster.schedulers.slurm.fate import ended_by as ended_by
 from cluster.schedulers.slurm.fate import job_facts as job_facts
@@ -30,7 +32,7 @@ from cluster.schedulers.slurm.steps import srun_argv, srun_environment
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "slurm"
-TAKES_JOBS = True
+JOBS: Jobs | None = jobs
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 """Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
 REFUSAL: Final = "Unable to create step"

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from base.command import last_lines, run
+from base.command import run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
-from base.foreign import text
 from base.names import choices
 from base.units import counted, format_duration
+from cluster.schedulers.jobs import JobSize, RunJob
 from cluster.schedulers.slurm.carried import carried
-from cluster.schedulers.slurm.doctor.partitions import SHOW, Partition, default_partition, parse_partitions, parse_time
-from cluster.schedulers.slurm.query import SILENCE, ask, slurm_environment
+from cluster.schedulers.slurm.doctor.partitions import SHOW, Partition, default_partition, parse_partitions, parse_time, whole_number
+from cluster.schedulers.slurm.plugin import submission_argv
+from cluster.schedulers.slurm.query import ask, last_words, silence_of, slurm_environment
 
 QUICK_S: Final = 5.0
 FOR_GOOD: Final = ("nvalid", "not permitted", "not allowed", "does not exist")
@@ -34,7 +35,7 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
     if name not in partitions:
         return f"queue {name!r} of the site file is no partition of this cluster; {choices(name, partitions)}"
     line = partitions[name]
-    limits = [(int(line[key]), key) for key in ("TotalNodes", "MaxNodes") if line.get(key, "").isdigit()]
+    limits = [(limit, key) for key in ("TotalNodes", "MaxNodes") if (limit := whole_number(line.get(key, ""))) is not None]
     most, why = min(limits, default=(nodes, ""))
     if nodes > most:
         said = f"partition {name} has {most}" if why == "TotalNodes" else f"partition {name} allows {most} (MaxNodes)"
@@ -48,23 +49,24 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
     return None
 
 
-def partition_problem_now(queue: str | None, nodes: int, minutes: int) -> str | None:
+def never_starts(size: JobSize) -> str | None:
     """The same of this cluster; None where no Slurm is here, or it does not say. Raises SchedulerSilent."""
     try:
-        return partition_problem(parse_partitions(ask(SHOW, 0.0, QUICK_S)), queue, nodes, minutes)
+        return partition_problem(parse_partitions(ask(SHOW, 0.0, QUICK_S)), size.queue, size.nodes, size.minutes)
     except SchedulerSilent:
         raise
     except SchedulerOutputError:
         return None
 
 
-def refusal_of(argv: Sequence[str]) -> str | None:
-    """What sbatch would refuse of `argv`, in Slurm's words, without submitting it; None if nothing, or nobody answers."""
+def refusal_of(job: RunJob) -> str | None:
+    """What sbatch would refuse of `job`, in Slurm's words, without submitting it; None if nothing, or nobody answers."""
+    argv = submission_argv(job)
     try:
         env = carried(slurm_environment(os.environ))
         result = run((argv[0], "--test-only", *argv[1:]), timeout_s=QUICK_S, env=env)
     except (SlipwayError, subprocess.SubprocessError):
         return None
-    if result.returncode == 0 or any(words in result.stderr for words in SILENCE) or not any(words in result.stderr for words in FOR_GOOD):
+    if result.returncode == 0 or silence_of(result) or not any(words in result.stderr for words in FOR_GOOD):
         return None
-    return text("; ".join(line.strip() for line in last_lines(result.stderr, 2).splitlines())) or f"exit code {result.returncode}"
+    return last_words(result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,23 +10,9 @@ from base.errors import SchedulerOutputError
 from base.foreign import digits
 
 NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
-LATEST: Final = 10**11
-"""Unix seconds: the year 5138."""
-COLUMNS: Final = (
-    "JobID:20",
-    "Name:1024",
-    "State:32",
-    "Reason:128",
-    "RestartCnt:12",
-    "SubmitTime:32",
-    "StartTime:32",
-    "EndTime:32",
-    "TimeLimit:32",
-    "Requeue:12",
-    "BatchHost:256",
-    "NodeList:16384",
-)
-"""Of squeue, with widths: a value that fills its column is cut, and none of these does."""
+LATEST: Final = 2**33
+"""Unix seconds: the year 2242. Of later times the C library makes no date everywhere."""
+_FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*)=(.*?)(?=\s[A-Za-z][\w:/]*=|\s*$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +52,12 @@ def parse_job(text: str, job_id: str) -> JobInfo | None:
         return None
     line = next((line for line in lines if line.split(None, 1)[0] == f"JobId={job_id}"), lines[0])
     head, owner, tail = _split_name(line)
-    fields = dict(re.findall(r"(?:^|\s)([A-Za-z][\w:/]*)=(\S*)", f"{owner} {tail}"))
+    fields = fields_of(f"{owner} {tail}")
     try:
         return JobInfo(
             job_id=line.split(None, 1)[0].partition("=")[2],
             name=head.partition("JobName=")[2],
-            state=_state(fields["JobState"]),
+            state=state_word(fields["JobState"]),
             reason=_text(fields.get("Reason", "")),
             restarts=_count(fields.get("Restarts") or "0"),
             node_list=_text(fields.get("NodeList", "")) or "",
@@ -88,29 +73,15 @@ def parse_job(text: str, job_id: str) -> JobInfo | None:
         raise SchedulerOutputError(f"the answer of `scontrol -o show job {job_id}` cannot be read ({error}): {line[:400]!r}") from error
 
 
-def parse_jobs(text: str) -> tuple[JobInfo, ...]:
-    """The answer of squeue with COLUMNS."""
-    widths = [int(column.partition(":")[2]) for column in COLUMNS]
-    found = []
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        words, start = [], 0
-        for width in widths:
-            words.append(line[start : start + width].strip())
-            start += width
-        found.append(_from_columns(words, line))
-    return tuple(sorted(found, key=lambda job: (job.submit_time or 0.0, job.job_id)))
-
-
 def parse_node_addresses(text: str) -> dict[str, str]:
     """NodeAddr by NodeName, of the answer of `scontrol -o show node`."""
-    found = {}
-    for line in text.splitlines():
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if line.startswith("NodeName=") and words.get("NodeAddr"):
-            found[words["NodeName"]] = words["NodeAddr"]
-    return found
+    lines = [fields_of(line) for line in text.splitlines()]
+    return {line["NodeName"]: line["NodeAddr"] for line in lines if line.get("NodeName") and line.get("NodeAddr")}
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """The fields of one line of `scontrol -o show`: words before `=`, and what stands up to the next such word."""
+    return dict(_FIELD.findall(line))
 
 
 def parse_duration(text: str) -> float | None:
@@ -139,28 +110,8 @@ def _split_name(line: str) -> tuple[str, str, str]:
     return line[: match.start()], match[0], line[match.end() :]
 
 
-def _from_columns(words: Sequence[str], line: str) -> JobInfo:
-    job_id, name, state, reason, restarts, submit, start, end, limit, requeue, batch_host, nodes = words
-    try:
-        return JobInfo(
-            job_id=job_id,
-            name=name,
-            state=_state(state),
-            reason=_text(reason),
-            restarts=_count(restarts or "0"),
-            node_list=_text(nodes) or "",
-            submit_time=_time(submit),
-            start_time=_time(start),
-            end_time=_time(end),
-            time_limit_s=parse_duration(limit),
-            requeue=requeue in ("1", "yes"),
-            batch_host=_text(batch_host),
-        )
-    except ValueError as error:
-        raise SchedulerOutputError(f"a line of squeue cannot be read ({error}): {' '.join(line.split())[:400]!r}") from error
-
-
-def _state(text: str) -> str:
+def state_word(text: str) -> str:
+    """The first of the states that Slurm tells at once."""
     return re.split(r"[,+ ]", text)[0]
 
 
@@ -168,9 +119,15 @@ def _text(text: str) -> str | None:
     return None if text in NEVER else text
 
 
+def time_of(text: str) -> float | None:
+    """Unix seconds; None for what is none, or later than LATEST."""
+    found = digits(text)
+    return None if not found or found > LATEST else float(found)
+
+
 def _time(text: str) -> float | None:
-    """Unix seconds. Raises ValueError for what is neither a number nor unknown."""
-    found = None if text in NEVER else float(text[:40])
-    if found is not None and not 0 <= found <= LATEST:
+    """The same. Raises ValueError for what is neither a time nor unknown."""
+    found = time_of(text)
+    if found is None and text not in (*NEVER, "0"):
         raise ValueError(f"{text[:40]!r} is no time")
     return found

@@ -2,77 +2,34 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from dataclasses import dataclass
-from typing import Final
 
 from base.errors import ConfigError
-
-NAME: Final = re.compile(r"slipway-(?P<study>.+)-[0-9a-f]{8}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchJob:
-    """What is asked of Slurm, and what runs there. None: not asked for. `cores` and `memory_mb` are per node; 0 MB: all there is.
-    `environ`: what the script exports beside its own name; `export`: the variables that the job inherits, None: all that sbatch has."""
-
-    name: str
-    nodes: int
-    minutes: int
-    environ: tuple[tuple[str, str], ...] = ()
-    export: tuple[str, ...] | None = None
-    output: str
-    directory: str
-    argv: tuple[str, ...]
-    whole_nodes: bool = True
-    cores: int | None = None
-    memory_mb: int | None = None
-    gres: str | None = None
-    queue: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    directives: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.nodes < 1 or self.minutes < 1:
-            raise ValueError(f"nodes and minutes must be positive, found {self.nodes!r} and {self.minutes!r}")
-
-
-def job_name(study: str, token: str) -> str:
-    """Unique, so that a submission nobody confirmed can be looked for; `token`: 8 hex digits."""
-    return f"slipway-{study}-{token}"
-
-
-def is_of_study(name: str, study: str) -> bool:
-    """Whether a job of that name is a submission of that study."""
-    match = NAME.fullmatch(name)
-    return match is not None and match["study"] == study
+from cluster.schedulers.jobs import JOB_ID, BatchJob
 
 
 def sbatch_options(job: BatchJob) -> tuple[str, ...]:
     """The options of sbatch, one per line of the script, the site's directives last and as they are. Raises ConfigError."""
+    size = job.size
     options = [
         ("job-name", job.name),
-        ("nodes", job.nodes),
+        ("nodes", size.nodes),
         ("ntasks-per-node", 1),
-        ("cpus-per-task", job.cores),
-        ("mem", job.memory_mb if job.memory_mb is None or job.memory_mb == 0 else f"{job.memory_mb}M"),
-        ("gres", job.gres),
-        ("time", clock(job.minutes)),
-        ("partition", job.queue),
-        ("account", job.account),
-        ("qos", job.qos),
-        ("constraint", job.constraint),
-        ("output", job.output.replace("%j", "\0").replace("%", "%%").replace("\0", "%j")),
+        ("cpus-per-task", size.cores),
+        ("mem", f"{size.memory_mb}M" if size.memory_mb else size.memory_mb),
+        ("gres", None if size.gpus is None else f"gpu:{size.gpus}"),
+        ("time", clock(size.minutes)),
+        ("partition", size.queue),
+        ("account", size.account),
+        ("qos", size.qos),
+        ("constraint", size.constraint),
+        ("output", job.output.replace(JOB_ID, "\0").replace("%", "%%").replace("\0", "%j")),
         ("open-mode", "append"),
         ("export", "ALL" if job.export is None else ",".join(job.export)),
     ]
-    flags = (["--exclusive"] if job.whole_nodes else []) + ["--requeue"]
+    flags = (["--exclusive"] if size.whole_nodes else []) + ["--requeue"]
     said = [f"--{name}={shlex.quote(_one_line(name, str(value)))}" for name, value in options if value is not None]
-    return (*said, *flags, *(_one_line("directives", line) for line in job.directives))
+    return (*said, *flags, *(_one_line("directives", line) for line in size.directives))
 
 
 def batch_script(job: BatchJob) -> str:

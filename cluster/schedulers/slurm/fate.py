@@ -7,38 +7,12 @@ from typing import Final
 from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
 from cluster.schedulers.slurm.answers import JobInfo
 from cluster.schedulers.slurm.query import ask, job_info
+from cluster.schedulers.slurm.states import ENDED_BY, OVER
 from cluster.types import Allocation
 
 SHORT_S: Final = 2.0
 """How long we ask again for what must be known now or not at all."""
 REQUEUE_S: Final = 30.0
-OVER: Final = frozenset(
-    {
-        "COMPLETED",
-        "CANCELLED",
-        "FAILED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "PREEMPTED",
-        "BOOT_FAIL",
-        "DEADLINE",
-        "OUT_OF_MEMORY",
-        "REVOKED",
-        "LAUNCH_FAILED",
-    }
-)
-ENDED_BY: Final = {
-    "CANCELLED": "cancelled",
-    "PREEMPTED": "preempted",
-    "TIMEOUT": "timeout",
-    "DEADLINE": "timeout",
-    "NODE_FAIL": "node_lost",
-    "BOOT_FAIL": "node_lost",
-    "REQUEUED": "requeued",
-    "REQUEUE_HOLD": "requeued",
-    "REQUEUE_FED": "requeued",
-    "PENDING": "requeued",
-}
 
 
 def is_running(info: JobInfo, restart_count: int) -> bool:

@@ -15,10 +15,11 @@ from typing import Final
 
 from base.command import CommandResult, describe, last_lines, run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
-from cluster.schedulers.slurm.answers import COLUMNS, JobInfo, parse_job, parse_jobs, parse_node_addresses, parse_version
+from base.foreign import text
+from cluster.schedulers.slurm.answers import JobInfo, parse_job, parse_node_addresses, parse_version
 from cluster.schedulers.slurm.environ import job_environ
 
-__all__ = ["JobInfo", "Jobs", "ask", "job_info", "jobs_named", "node_addresses", "slurm_environment", "slurm_version"]
+__all__ = ["JobInfo", "Jobs", "ask", "job_info", "node_addresses", "slurm_environment", "slurm_version"]
 
 SILENCE: Final = (
     "Unable to contact slurm controller",
@@ -133,12 +134,6 @@ class Jobs:
             return error
 
 
-def jobs_named(name: str, patience_s: float = 60.0) -> tuple[JobInfo, ...]:
-    """Our jobs of exactly that name, in any state that squeue still shows, oldest first."""
-    argv = ("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}", f"--Format={','.join(COLUMNS)}")
-    return tuple(job for job in parse_jobs(ask(argv, patience_s)) if job.name == name)
-
-
 def node_addresses(names: Sequence[str], patience_s: float = 60.0) -> dict[str, str]:
     """NodeAddr of each node, as far as slurmctld says it now; one question for all. Empty while it is silent."""
     if not names:
@@ -167,5 +162,14 @@ def _try(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> tuple
         if isinstance(error.__cause__, subprocess.TimeoutExpired):
             return None, f"no answer within {timeout_s:g} s"
         raise SchedulerOutputError(str(error)) from error
-    silent = result.returncode != 0 and any(words in result.stderr for words in SILENCE)
-    return result, last_lines(result.stderr, 2) if silent else ""
+    return result, silence_of(result)
+
+
+def silence_of(result: CommandResult) -> str:
+    """Pure: the words by which a command of Slurm's says that slurmctld does not answer; "" where it does."""
+    return last_words(result) if result.returncode and any(words in result.stderr for words in SILENCE) else ""
+
+
+def last_words(result: CommandResult) -> str:
+    """Pure: why a command of Slurm's failed, in one line of its own words."""
+    return text("; ".join(line.strip() for line in last_lines(result.stderr, 2).splitlines())) or f"exit code {result.returncode}"

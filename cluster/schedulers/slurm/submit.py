@@ -14,16 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from base.command import CommandResult, describe, last_lines, run
+from base.command import CommandResult, describe, run
 from base.errors import SchedulerOutputError, SlipwayError, SubmitError
+from cluster.schedulers.jobs import BatchJob
+from cluster.schedulers.slurm.batch_script import batch_script
 from cluster.schedulers.slurm.carried import carried
-from cluster.schedulers.slurm.query import SILENCE, ask, jobs_named, pauses
+from cluster.schedulers.slurm.query import last_words, pauses, silence_of
+from cluster.schedulers.slurm.queue import jobs_named
 
 SBATCH: Final = ("sbatch", "--parsable")
 SBATCH_TIMEOUT_S: Final = 120.0
 SETTLE_S: Final = 3.0
 """A controller that has just come back answers a question before it has taken in a submission that came earlier."""
-QUEUE_FORMAT: Final = "%i|%k"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +42,14 @@ Find = Callable[[float], str | None]
 """The id of the job if it is in the queue, asked for at most so many seconds."""
 
 
-def submit(script: str, name: str, patience_s: float = 600.0) -> str:
-    """The id of the job that `script` has become under the unique `name`. Raises SubmitError."""
+def submit(job: BatchJob, patience_s: float = 600.0) -> str:
+    """The id that `job` has got. Its name is found in the queue where sbatch did not say it. Raises SubmitError."""
 
     def find(patience: float) -> str | None:
-        jobs = jobs_named(name, patience)
+        jobs = jobs_named(job.name, patience)
         return jobs[-1].job_id if jobs else None
 
-    return submit_once(Call(script=script), find, patience_s)
+    return submit_once(Call(script=batch_script(job)), find, patience_s)
 
 
 def submit_once(call: Call, find: Find, patience_s: float, say: Say | None = None, wait: Callable[[float], None] = time.sleep) -> str:
@@ -70,8 +72,7 @@ def submit_once(call: Call, find: Find, patience_s: float, say: Say | None = Non
 def parse_job_id(result: CommandResult) -> str:
     """Pure: of `sbatch --parsable`. Raises SubmitError for a refusal, and for an answer without an id."""
     if result.returncode:
-        said = "; ".join(line.strip() for line in last_lines(result.stderr, 2).splitlines())
-        raise SubmitError(f"Slurm refused the job: {said or f'exit code {result.returncode}'}\n{describe(result)}")
+        raise SubmitError(f"Slurm refused the job: {last_words(result)}\n{describe(result)}")
     match = re.search(r"^(\d+)(;\S*)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
     if match is None:
         raise SubmitError(f"sbatch ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
@@ -80,17 +81,7 @@ def parse_job_id(result: CommandResult) -> str:
 
 def find_by_comment(name: str, comment: str, patience_s: float) -> str | None:
     """The job of that name and comment, where many jobs have the name."""
-    argv = ("squeue", "--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}", f"--format={QUEUE_FORMAT}")
-    return job_with_comment(ask(argv, patience_s), comment)
-
-
-def job_with_comment(text: str, comment: str) -> str | None:
-    """Pure: of squeue's lines in QUEUE_FORMAT."""
-    for line in text.splitlines():
-        job_id, _, found = line.strip().partition("|")
-        if found.strip() == comment:
-            return job_id
-    return None
+    return next((job.job_id for job in jobs_named(name, patience_s) if job.comment == comment), None)
 
 
 def tell(words: str) -> None:
@@ -129,5 +120,4 @@ def _try(call: Call) -> tuple[CommandResult | None, str]:
         if isinstance(error.__cause__, subprocess.TimeoutExpired):
             return None, f"no answer within {SBATCH_TIMEOUT_S:g} s"
         raise SubmitError(str(error)) from error
-    silent = result.returncode != 0 and any(words in result.stderr for words in SILENCE)
-    return result, last_lines(result.stderr, 1) if silent else ""
+    return result, silence_of(result)

@@ -10,35 +10,36 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers.slurm.batch_script import BatchJob, batch_script, clock, is_of_study, job_name, sbatch_options
+from cluster.schedulers.jobs import BatchJob, JobSize, is_of_study, job_name
+from cluster.schedulers.slurm.batch_script import batch_script, clock, sbatch_options
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
 
 SMALL = BatchJob(
     name="slipway-digits-0badcafe",
-    nodes=2,
-    minutes=35,
+    size=JobSize(nodes=2, minutes=35, memory_mb=0),
     output="/nfs/results/digits/logs/slipway-digits-0badcafe-%j.log",
     directory="/home/me/slipway",
     argv=("/home/me/slipway/.venv/bin/python", "-m", "snakemake", "--resources", "nodes=2"),
-    memory_mb=0,
 )
 FULL = dataclasses.replace(
     SMALL,
-    nodes=16,
-    minutes=3 * 1440 + 125,
+    size=JobSize(
+        nodes=16,
+        minutes=3 * 1440 + 125,
+        whole_nodes=False,
+        cores=24,
+        memory_mb=64_000,
+        gpus=4,
+        queue="gpu",
+        account="proj 7",
+        qos="long",
+        constraint="a100&ib",
+        directives=("--reservation=thursdays", "--licenses=scratch:1"),
+    ),
     output="/nfs/50% done/it's/logs/x-%j.log",
     directory="/home/me/my checkout",
     argv=("/opt/py thon", "-m", "snakemake", "--configfile", "/home/me/a $HOME `x`.yaml"),
-    whole_nodes=False,
-    cores=24,
-    memory_mb=64_000,
-    gres="gpu:4",
-    queue="gpu",
-    account="proj 7",
-    qos="long",
-    constraint="a100&ib",
-    directives=("--reservation=thursdays", "--licenses=scratch:1"),
     setup=("module load gcc/12", 'export PATH="$HOME/bin:$PATH"'),
 )
 
@@ -62,10 +63,13 @@ def test_it_ends_in_exec_and_begins_with_directives_only() -> None:
     assert lines.index("export SLIPWAY_SUBMISSION=slipway-digits-0badcafe") < lines.index("module load gcc/12")
 
 
-@pytest.mark.parametrize("field", ["queue", "account", "qos", "constraint", "output", "gres"])
+@pytest.mark.parametrize("field", ["queue", "account", "qos", "constraint"])
 def test_a_value_cannot_begin_another_line(field: str) -> None:
+    size = dataclasses.replace(SMALL.size, **{field: "x\n#SBATCH --uid=0"})
     with pytest.raises(ConfigError, match="end of a line"):
-        batch_script(dataclasses.replace(SMALL, **{field: "x\n#SBATCH --uid=0"}))
+        batch_script(dataclasses.replace(SMALL, size=size))
+    with pytest.raises(ConfigError, match="end of a line"):
+        batch_script(dataclasses.replace(SMALL, output="x\n#SBATCH --uid=0"))
 
 
 def test_what_is_not_stated_is_not_asked_for() -> None:
@@ -90,4 +94,4 @@ def test_a_submission_is_known_by_its_name() -> None:
 @pytest.mark.parametrize("values", [{"nodes": 0}, {"minutes": 0}])
 def test_nothing_is_no_job(values: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        dataclasses.replace(SMALL, **values)
+        dataclasses.replace(SMALL.size, **values)

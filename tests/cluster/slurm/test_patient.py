@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from base.logs import level_and_message
-from cluster.schedulers.slurm.patient import IN_JOBS, IN_MAIN, Submitted, job_environ, patient_environ, plain_path
+from cluster.schedulers.jobs import Submitter
+from cluster.schedulers.slurm.patient import IN_JOBS, IN_MAIN, job_environ, patient_environ, plain_path
 from cluster.schedulers.slurm.patient.answers import is_status_query, option, with_ended, with_long_memory
 from cluster.schedulers.slurm.queue import COLUMNS
 
@@ -21,6 +22,11 @@ STATUS_QUERY = ("squeue", "--format=%i|%T", "--states=all", "--noheader", "--nam
 SILENT = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def submitter(place: Path) -> Submitter:
+    where = {"state": place / "state", "run_logs": str(place / "logs"), "builds": str(place / "builds")}
+    return Submitter(pid=0, account="proj", mark="slipway=a-1234", **where)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -36,17 +42,16 @@ def run(tmp_path: Path) -> Run:
             path.write_text(f"#!/bin/sh\n{does}\n")
             path.chmod(0o755)
         own = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **more}
-        what = Submitted(mark="slipway=a-1234", run_logs=str(tmp_path / "logs"), builds=str(tmp_path / "builds"))
-        env = {**own, **patient_environ(own, tmp_path / "state", 0, "proj", what)}
+        env = {**own, **patient_environ(own, submitter(tmp_path))}
         return subprocess.run(argv, env=job_environ(env) if in_job else env, capture_output=True, text=True, check=False, timeout=60)
 
     return call
 
 
 def test_paths() -> None:
-    path = patient_environ({"PATH": "/a:/b"}, Path("/state"), 7, None)["PATH"]
+    path = patient_environ({"PATH": "/a:/b"}, submitter(Path("/state")))["PATH"]
     assert path == f"{IN_MAIN}:{IN_JOBS}:/a:/b"
-    assert patient_environ({"PATH": path}, Path("/state"), 7, None)["PATH"] == path
+    assert patient_environ({"PATH": path}, submitter(Path("/state")))["PATH"] == path
     assert plain_path(path) == "/a:/b"
     assert job_environ({"PATH": path, "HOME": "/me", "SLIPWAY_PATIENT_PID": "7"}) == {
         "PATH": f"{IN_JOBS}:/a:/b",
@@ -56,8 +61,8 @@ def test_paths() -> None:
 
 
 def test_the_cluster_is_remembered_only_where_it_is_named() -> None:
-    assert "SLIPWAY_SLURM_CONF" not in patient_environ({"PATH": ""}, Path("/state"), 7, None)
-    assert patient_environ({"PATH": "", "SLURM_CONF": "/x"}, Path("/state"), 7, None)["SLIPWAY_SLURM_CONF"] == "/x"
+    assert "SLIPWAY_SLURM_CONF" not in patient_environ({"PATH": ""}, submitter(Path("/state")))
+    assert patient_environ({"PATH": "", "SLURM_CONF": "/x"}, submitter(Path("/state")))["SLIPWAY_SLURM_CONF"] == "/x"
 
 
 def test_the_plugins_status_query_is_known() -> None:
@@ -188,4 +193,4 @@ def test_every_stand_in_runs_this_python(tmp_path: Path) -> None:
     for path in Path(IN_MAIN).iterdir():
         assert os.access(path, os.X_OK), path
         assert path.read_text().endswith(f' -P -m cluster.schedulers.slurm.patient {path.name} "$@"\n')
-    assert patient_environ({}, tmp_path, 1, None)["SLIPWAY_PATIENT_PYTHON"] == sys.executable
+    assert patient_environ({}, submitter(tmp_path))["SLIPWAY_PATIENT_PYTHON"] == sys.executable

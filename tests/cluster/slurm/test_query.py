@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -11,8 +10,8 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SchedulerSilent
-from cluster.schedulers.slurm.answers import parse_duration, parse_job, parse_jobs, parse_version
-from cluster.schedulers.slurm.query import Jobs, ask, job_info, jobs_named, pauses, refusal_words, slurm_version
+from cluster.schedulers.slurm.answers import parse_duration, parse_job, parse_version
+from cluster.schedulers.slurm.query import Jobs, ask, job_info, pauses, refusal_words, slurm_version
 
 CAPTURED = Path(__file__).parents[2] / "captured" / "slurm-22.05"
 NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted
@@ -95,20 +94,6 @@ def test_another_answer_is_an_error(text: str) -> None:
         parse_job(text, "8")
 
 
-def test_columns_of_squeue_are_read() -> None:
-    jobs = {job.job_id: job for job in parse_jobs(stdout("squeue-named"))}
-    assert {job.name for job in jobs.values()} == {"odd name=1 x"}
-    assert jobs["8"] == parse_job(stdout("show-job-running"), "8")
-    assert dataclasses.replace(jobs["7"], batch_host=None) == parse_job(stdout("show-job-requeued"), "7"), (
-        "squeue writes n/a where scontrol is silent"
-    )
-
-
-def test_a_line_that_is_no_job_is_an_error() -> None:
-    with pytest.raises(SchedulerOutputError, match="squeue"):
-        parse_jobs("a word " * 300)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("1-02:03:04", 93784.0), ("00:00:10", 10.0), ("5:00", 300.0), ("UNLIMITED", None), ("NOT_SET", None), ("", None)],
@@ -164,14 +149,6 @@ def test_a_missing_command_is_an_error(answering: Path) -> None:
 def test_a_job_that_is_not_known_is_none(answering: Path) -> None:
     answer(answering, "scontrol", "show-job-unknown")
     assert job_info("99") is None
-
-
-def test_jobs_are_found_by_their_whole_name(answering: Path) -> None:
-    answer(answering, "squeue", "squeue-named")
-    assert {job.job_id for job in jobs_named("odd name=1 x")} >= {"8"}
-    assert jobs_named("odd") == ()
-    answer(answering, "squeue", "squeue-none")
-    assert jobs_named("nothing") == ()
 
 
 def test_the_version_is_optional(answering: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
-from cluster.schedulers.slurm.submissions import parse_submissions, plain_reason
-from cluster.schedulers.slurm.submit import Call, job_with_comment, parse_job_id, submit_once
+from cluster.schedulers.slurm.submit import Call, parse_job_id, submit_once
 
 TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
 
@@ -132,24 +131,3 @@ def test_job_ids(text: str, job_id: str) -> None:
 def test_no_job_id(text: str) -> None:
     with pytest.raises(SubmitError, match="named no job"):
         parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr=""))
-
-
-def test_a_job_is_found_by_its_comment() -> None:
-    text = "7|rule_a_wildcards_r1 slipway-1\n8|rule_a_wildcards_r1 slipway-2\n"
-    assert job_with_comment(text, "rule_a_wildcards_r1 slipway-2") == "8"
-    assert job_with_comment(text, "rule_a_wildcards_r1") is None
-
-
-def test_submissions_of_a_study() -> None:
-    text = (
-        "1|RUNNING|slipway-digits-00000000\n2|COMPLETED|slipway-digits-00000001\n"
-        "3|PENDING|slipway-digits-big-00000002\n4|RUNNING|other|job\nnoise\n"
-    )
-    assert [job.job_id for job in parse_submissions(text, "digits")] == ["1"]
-
-
-def test_reasons_are_words() -> None:
-    assert plain_reason("Priority") == "others are before it in the queue (Priority)"
-    assert plain_reason("Nodes_required_for_job_are_DOWN,_DRAINED").startswith("nodes it needs are down")
-    assert plain_reason("SomethingNew_inSlurm") == "SomethingNew inSlurm"
-    assert plain_reason(None)

@@ -11,15 +11,17 @@ from base.finding import Finding
 from base.names import choices
 from base.units import counted, format_duration, format_size
 from cluster.doctor.asked import Asked
+from cluster.schedulers.slurm.answers import fields_of
 
 SUBJECT: Final = "partitions"
 SHOW: Final = ("scontrol", "--oneliner", "show", "partition")
 SINFO: Final = ("sinfo", "--noheader", "--exact", "--format=%R|%D|%T|%c|%m|%G|%f")
 MIB: Final = 1 << 20
 DOWN: Final = ("down", "drain", "fail", "maint", "unknown", "error", "power", "reboot", "no_respond")
-_FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z]+)=(.*?)(?=\s[A-Za-z]+=|$)")
-_GPU: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?:(\d+)")
-_TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+_GPU: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?:([0-9]{1,9})(?![0-9])")
+_TIME: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
+_NUMBER: Final = re.compile(r"([0-9]{1,9})(?![0-9])")
+"""At most 9 digits: larger sizes do not exist."""
 
 Partition = Mapping[str, str]
 
@@ -44,7 +46,7 @@ class Nodes:
 
 def parse_partitions(text: str) -> dict[str, Partition]:
     """The lines of `SHOW`, by name."""
-    lines = [dict(_FIELD.findall(line)) for line in text.splitlines()]
+    lines = [fields_of(line) for line in text.splitlines()]
     return {line["PartitionName"]: line for line in lines if "PartitionName" in line}
 
 
@@ -53,7 +55,7 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
     found = []
     for line in text.splitlines():
         words = line.strip().split("|")
-        numbers = [re.match(r"\d+", word) for word in words[1:2] + words[3:5]]
+        numbers = [_NUMBER.match(word) for word in words[1:2] + words[3:5]]
         if len(words) < 7 or not all(numbers):
             continue
         count, cpus, memory = (int(number[0]) for number in numbers if number)
@@ -70,6 +72,11 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
             )
         )
     return tuple(found)
+
+
+def whole_number(text: str) -> int | None:
+    """A number of at most 9 digits; None for words and what is no such number."""
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def parse_time(text: str) -> float | None:
@@ -159,8 +166,9 @@ def _rules(name: str, partition: Partition, asked: Asked) -> Iterator[Finding]:
         yield Finding(SUBJECT, "note", text, "nothing: runs ask for whole nodes (--exclusive); `FORCE` would override that")
     if partition.get("PreemptMode") == "OFF":
         yield Finding(SUBJECT, "ok", f"jobs of {name} are not preempted, whatever the cluster's PreemptMode")
-    if partition.get("MaxNodes", "UNLIMITED").isdigit():
-        text = f"a job of {name} may have at most {counted(int(partition['MaxNodes']), 'node')}"
+    most = whole_number(partition.get("MaxNodes", ""))
+    if most is not None:
+        text = f"a job of {name} may have at most {counted(most, 'node')}"
         yield Finding(SUBJECT, "note", text, "no more than that on the axis `nodes` of a study")
 
 

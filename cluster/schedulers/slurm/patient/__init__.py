@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from cluster.schedulers.jobs import Submitter
 
 HERE: Final = Path(__file__).parent
 IN_MAIN: Final = str(HERE / "bin")
@@ -31,26 +32,17 @@ SAFE_PATH: Final = "PYTHONSAFEPATH"
 """What `-P` says to one Python, said to all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Submitted:
-    """What jobs are submitted for: the mark of the study, where its runs have their logs, and where its datasets are built."""
-
-    mark: str
-    run_logs: str
-    builds: str
-
-
-def patient_environ(
-    environ: Mapping[str, str], state: Path, pid: int, account: str | None, what: Submitted | None = None
-) -> dict[str, str]:
-    """Pure: what the Snakemake that submits adds to its environment. `state`: a directory on shared storage that jobs see too."""
+def patient_environ(environ: Mapping[str, str], submitter: Submitter) -> dict[str, str]:
+    """Pure: what the Snakemake that submits adds to its environment."""
     return {
         "PATH": ":".join([IN_MAIN, IN_JOBS, plain_path(environ.get("PATH", ""))]),
-        STATE: str(state),
+        STATE: str(submitter.state),
         PYTHON: sys.executable,
-        MAIN_PID: str(pid),
-        ACCOUNT: account or "",
-        **({} if what is None else {STUDY: what.mark, RUN_LOGS: what.run_logs, BUILDS: what.builds}),
+        MAIN_PID: str(submitter.pid),
+        ACCOUNT: submitter.account or "",
+        STUDY: submitter.mark,
+        RUN_LOGS: submitter.run_logs,
+        BUILDS: submitter.builds,
         **({SLURM_CONF: environ["SLURM_CONF"]} if environ.get("SLURM_CONF") else {}),
     }
 

@@ -16,12 +16,12 @@ from typing import Final
 from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError
 from base.publish import publish
 from base.storage_clock import now_at
+from cluster.schedulers.jobs import QueuedJob
 from cluster.schedulers.slurm.patient import ACCOUNT, MAIN_PID, STATE, STUDY, job_environ, plain_path
 from cluster.schedulers.slurm.patient.answers import is_status_query, last_job_for, option, with_ended, with_long_memory, with_names
 from cluster.schedulers.slurm.patient.told import tell_log
 from cluster.schedulers.slurm.query import ask
-from cluster.schedulers.slurm.queue import QueuedJob, jobs_of_work, our_jobs
-from cluster.schedulers.slurm.submissions import ACTIVE
+from cluster.schedulers.slurm.queue import our_jobs, rule_and_wildcards, stage_of
 from cluster.schedulers.slurm.submit import Call, find_by_comment, submit_once
 
 COPY: Final = "scontrol-config.txt"
@@ -102,8 +102,8 @@ def earlier_job(name: str, comment: str, submitted: Sequence[str]) -> str | None
         if _state_of(last) == "CANCELLED":
             raise Cancelled(f"job {last} was cancelled, by scancel or by an administrator; it is not tried again in this call")
         return None
-    job = _queued_before(name).get(comment)
-    if job is None or _state_of(job.job_id) not in ACTIVE:
+    job = next((job for job in _queued_before(name) if rule_and_wildcards(comment) == (job.rule, job.wildcards)), None)
+    if job is None or stage_of(_state_of(job.job_id) or "COMPLETED") == "over":
         return None
     if job.directory != str(Path.cwd()):
         raise SubmitError(
@@ -115,20 +115,19 @@ def earlier_job(name: str, comment: str, submitted: Sequence[str]) -> str | None
     return job.job_id
 
 
-def _queued_before(name: str) -> dict[str, QueuedJob]:
-    """What was in the queue for this study when we came, asked for once."""
+def _queued_before(name: str) -> list[QueuedJob]:
+    """What was in the queue for this study when we came, asked for once, the oldest first."""
     path = _state() / f"{name}.before"
     mark = os.environ.get(STUDY)
     if mark is None:
-        return {}
+        return []
     if path.exists():
-        lines = json.loads(path.read_text())
-        return {work: QueuedJob(**job) for work, job in lines.items()}
+        return [QueuedJob(**job) for job in json.loads(path.read_text())]
     try:
-        found = dict(jobs_of_work(our_jobs(QUESTION_S, TRY_S), mark))
+        found = [job for job in our_jobs(QUESTION_S, TRY_S) if job.mark == mark]
     except SchedulerOutputError:  # sbatch will say it
-        return {}
-    publish(path, json.dumps({work: asdict(job) for work, job in found.items()}).encode())
+        return []
+    publish(path, json.dumps([asdict(job) for job in found]).encode())
     return found
 
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from cluster.schedulers.jobs import RUN, SHARD
 from cluster.schedulers.slurm.patient import BUILDS, RUN_LOGS
-from cluster.schedulers.slurm.queue import RUN, SHARD, rule_and_wildcards
+from cluster.schedulers.slurm.queue import rule_and_wildcards
 
 
 def log_of(comment: str, environ: Mapping[str, str]) -> Path | None:

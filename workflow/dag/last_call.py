@@ -11,35 +11,32 @@ import time
 from collections.abc import Mapping
 
 from base.errors import SchedulerOutputError
-from cluster.schedulers.slurm.query import job_info
+from cluster.schedulers.jobs import Jobs
 
 logger = logging.getLogger(__name__)
 PATIENCE_S = 3600.0
 
 
-def watch_deadline(environ: Mapping[str, str], least_s: float) -> threading.Thread | None:
-    """Send this process SIGTERM, by which Snakemake starts no more runs, when its job ends in `least_s`. None outside of a job.
+def watch_deadline(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> threading.Thread:
+    """Send this process SIGTERM, by which Snakemake starts no more runs, when the job that `environ` is of ends in `least_s`.
 
     A run that starts later is refused by its supervisor; one by one, that would take long where many are left.
     """
-    job_id = environ.get("SLURM_JOB_ID")
-    if not job_id:
-        return None
-    thread = threading.Thread(target=_watch, args=(job_id, least_s), name="deadline", daemon=True)
+    thread = threading.Thread(target=_watch, args=(jobs, dict(environ), least_s), name="deadline", daemon=True)
     thread.start()
     return thread
 
 
-def _watch(job_id: str, least_s: float) -> None:
+def _watch(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> None:
     try:
-        info = job_info(job_id, PATIENCE_S)
+        end = jobs.end_of_job(environ, PATIENCE_S)
     except SchedulerOutputError as error:
         logger.warning("nobody knows when the job ends, so that runs may be started until it does: %s", error)
         return
-    if info is None or info.end_time is None:
+    if end is None:
         return
-    left = info.end_time - least_s - time.time()
+    left = end - least_s - time.time()
     if left > 0:
         threading.Event().wait(left)
-    logger.warning("the job ends in %.0f s: no more runs are started in it", info.end_time - time.time())
+    logger.warning("the job ends in %.0f s: no more runs are started in it", end - time.time())
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,55 @@
+"""What commands ask of Slurm's jobs: the functions of the Protocol `Jobs`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from base.foreign import digits
+from cluster.schedulers.slurm.acceptance import never_starts as never_starts
+from cluster.schedulers.slurm.acceptance import refusal_of as refusal_of
+from cluster.schedulers.slurm.batch_script import batch_script, sbatch_options
+from cluster.schedulers.slurm.carried import carried_names
+from cluster.schedulers.slurm.environ import JOB_ID
+from cluster.schedulers.slurm.patient import patient_environ
+from cluster.schedulers.slurm.plugin import owned_by_us as owned_by_us
+from cluster.schedulers.slurm.plugin import resources as resources
+from cluster.schedulers.slurm.plugin import run_words as run_words
+from cluster.schedulers.slurm.query import job_info
+from cluster.schedulers.slurm.queue import jobs_named as jobs_named
+from cluster.schedulers.slurm.queue import our_jobs as our_jobs
+from cluster.schedulers.slurm.submit import submit as submit
+
+TITLE = "Slurm"
+SERVER = "Slurm's controller"
+SUBMIT = "sbatch"
+PROFILE = "slurm"
+SHARED_PROFILE = "slurm-allocation"
+EXECUTOR = "slurm"
+script, options, inherited, submitting_environ = batch_script, sbatch_options, carried_names, patient_environ
+
+
+def list_words() -> str:
+    """Ours, of all partitions."""
+    return "squeue --me"
+
+
+def show_words(job_id: str) -> str:
+    """Pure: one job."""
+    return f"squeue -j {job_id}"
+
+
+def cancel_words(job_ids: Sequence[str]) -> str:
+    """Pure: all of them at once."""
+    return f"scancel {' '.join(job_ids)}"
+
+
+def nodes_of_job(environ: Mapping[str, str]) -> int | None:
+    """Pure: by its own variable, which a step may have changed no more than its job."""
+    return digits(environ.get("SLURM_JOB_NUM_NODES", ""))
+
+
+def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
+    """By the controller: the variable that says it came with 23.02. Raises SchedulerOutputError."""
+    job_id = environ.get(JOB_ID)
+    info = job_info(job_id, patience_s) if job_id else None
+    return None if info is None else info.end_time

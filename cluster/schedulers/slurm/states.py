@@ -1,0 +1,71 @@
+"""What Slurm's words for the state of a job mean, and why a job waits, in plain words. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+WAITS: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+"""It has no nodes yet, or none any more."""
+OVER: Final = frozenset(
+    {
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+        "LAUNCH_FAILED",
+    }
+)
+ENDED_BY: Final = {
+    "CANCELLED": "cancelled",
+    "PREEMPTED": "preempted",
+    "TIMEOUT": "timeout",
+    "DEADLINE": "timeout",
+    "NODE_FAIL": "node_lost",
+    "BOOT_FAIL": "node_lost",
+    "REQUEUED": "requeued",
+    "REQUEUE_HOLD": "requeued",
+    "REQUEUE_FED": "requeued",
+    "PENDING": "requeued",
+}
+REASONS: Final = {
+    "Resources": "waiting for nodes to become free",
+    "Priority": "others are before it in the queue",
+    "Dependency": "waiting for another job",
+    "BeginTime": "its start time is not reached: after a requeue Slurm waits two minutes",
+    "JobHeldUser": "held by you; `scontrol release JOBID` lets it go",
+    "JobHoldMaxRequeue": "held, since it was put back into the queue too often; `scontrol release JOBID` lets it go",
+    "DependencyNeverSatisfied": "waiting for another job that has failed; it never starts",
+    "JobHeldAdmin": "held by an administrator",
+    "PartitionNodeLimit": "asks for more nodes than the partition allows, and never starts: `scancel JOBID`, and fewer nodes",
+    "PartitionTimeLimit": "asks for more time than the partition allows, and never starts: `scancel JOBID`, and a shorter walltime",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition takes no jobs now",
+    "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
+    "BadConstraints": "no node has what its constraint asks",
+    "InvalidAccount": "the account does not exist",
+    "InvalidQOS": "the QoS does not exist",
+    "QOSMaxJobsPerUserLimit": "you have as many jobs as the QoS allows",
+    "QOSMaxNodePerUserLimit": "you have as many nodes as the QoS allows",
+    "AssocGrpNodeLimit": "your account has as many nodes as it may",
+    "AssocGrpGRES": "your account has as many GPUs as it may",
+    "Reservation": "waiting for its reservation",
+}
+LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
+"""Slurm has a word for each of many limits; they begin alike."""
+
+
+def plain_reason(reason: str, job_id: str = "JOBID") -> str:
+    """Why a job waits, in words, with Slurm's own word for who wants to search for it."""
+    if not reason:
+        return "Slurm has not looked at it yet"
+    word = reason.strip("()")
+    words = REASONS.get(word) or next((words for start, words in LIMITS if word.startswith(start)), None)
+    if words is None and word.lower().startswith("nodes"):
+        words = "nodes it needs are down, drained or reserved"
+    return f"{words.replace('JOBID', job_id)} ({reason})" if words else f"{reason.replace('_', ' ')}"
