@@ -8,9 +8,10 @@ cannot start anything below it (`c *:* m` is not permitted). Both were seen with
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import NamedTuple
+
+from cluster.detection import SIGNS
 
 
 class Parent(NamedTuple):
@@ -18,15 +19,6 @@ class Parent(NamedTuple):
 
     path: str | None
     reason: str
-
-
-NAMES: Final[Mapping[str, Callable[[str], str]]] = {
-    "slurm": lambda job: rf"job_{re.escape(job)}",
-    "lsf": lambda job: rf"job\.{re.escape(job)}(\..*)?",
-    "pbs": lambda job: rf"(pbs-|pbspro-)?{re.escape(job)}(\.(slice|scope))?",
-    "sge": lambda job: rf"{re.escape(job)}\.\d+",
-}
-"""Scheduler -> what a job's own cgroup is called."""
 
 
 def parse_membership(text: str) -> dict[str, str]:
@@ -47,10 +39,10 @@ def parent_of(text: str, scheduler: str, job_id: str) -> Parent:
     own = membership.get("")
     if own is None:
         return Parent(None, "this node has no cgroups")
-    if scheduler not in NAMES:
+    if scheduler not in SIGNS:
         return Parent(None, f"jobs of {scheduler} have no cgroup of their own")
     parts = PurePosixPath(own).parts
-    name = re.compile(NAMES[scheduler](job_id))
+    name = re.compile(SIGNS[scheduler].cgroup.replace("{job}", re.escape(job_id)))
     if ".." in parts:
         return Parent(None, f"{own} is in another cgroup namespace than the engine's")
     place = next((index for index, part in enumerate(parts) if name.fullmatch(part)), None)

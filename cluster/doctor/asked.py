@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """None: the site file does not say it. `poll_s` and `status_command` are those of the profile that submits runs as jobs."""
+    """None: the site file does not say it."""
 
     scheduler: str
     queue: str | None = None
     account: str | None = None
     qos: str | None = None
+    constraint: str | None = None
     device: str = "cpu"
     gpus_per_node: int | None = None
     cpus_per_node: int | None = None
     memory_per_node_bytes: int | None = None
     walltime_s: float | None = None
     share_nodes: bool = False
-    poll_s: float = 40.0
-    status_command: str | None = None

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.finding import Finding
+from cluster.detection import SIGNS
 
 SUBJECT: Final = "scheduler"
-COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "slurm": ("sbatch", "srun", "scontrol"),
-    "lsf": ("bsub", "lsid"),
-    "sge": ("qsub", "qconf"),
-    "pbs": ("qsub", "pbsnodes"),
-}
-"""All commands of a line must be there. SGE stands before PBS: both have qsub."""
-VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "slurm": ("scontrol", "--version"),
-    "lsf": ("lsid", "-V"),
-    "sge": ("qstat", "-help"),
-    "pbs": ("pbsnodes", "--version"),
-}
 Which = Callable[[str], str | None]
 
 
 def find_scheduler(which: Which = shutil.which) -> str:
-    """`slurm`, `lsf`, `sge`, `pbs`, or `local` where none of their commands is on PATH."""
-    return next((name for name, commands in COMMANDS.items() if all(map(which, commands))), "local")
+    """One of SIGNS, or `local` where none of their commands is on PATH."""
+    return next((name for name, signs in SIGNS.items() if all(map(which, signs.commands))), "local")
 
 
 def version_line(scheduler: str, timeout_s: float = 10.0) -> str:
     """The first line that the scheduler's command says of its version; empty where it says nothing."""
     try:
-        result = run(VERSIONS[scheduler], timeout_s=timeout_s)
+        result = run(SIGNS[scheduler].version, timeout_s=timeout_s)
     except SlipwayError:
         return ""
     return last_lines("\n".join(f"{result.stdout}\n{result.stderr}".split("\n")[:1]), 1).strip()
@@ -56,7 +44,7 @@ def judge_choice(said: str, found: str, version: str, known: frozenset[str]) -> 
         advice = "`slipway doctor --write-site NAME` writes a site file for this cluster"
         findings = [Finding(SUBJECT, "note", f"{here} is here, but the site says scheduler: local: runs use this machine only", advice)]
     else:
-        needed = ", ".join(COMMANDS[said])
+        needed = ", ".join(SIGNS[said].commands)
         text = f"the site says scheduler: {said}, but its commands ({needed}) are not on PATH here; found: {here}"
         findings = [Finding(SUBJECT, "error", text, "run this on a login node of that cluster, load its module, or correct `scheduler`")]
     if said not in known:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from base.foreign import digits
 from cluster.gpus.listing import Place
 
 CUDA: Final = "CUDA_VISIBLE_DEVICES"
@@ -46,7 +47,7 @@ class Claim:
             return "nothing"
         if all(_UUID.fullmatch(name) for name in self.names):
             return "uuids"
-        return "numbers" if all(name.isdigit() for name in self.names) else "other"
+        return "numbers" if all(digits(name) is not None for name in self.names) else "other"
 
     def describe(self) -> str:
         """For people: the value and how it is read."""
@@ -80,7 +81,7 @@ def said_count(environ: Mapping[str, str], scheduler: str | None) -> int | None:
     if scheduler != "slurm":
         return None
     value = environ.get("SLURM_GPUS_ON_NODE", "")
-    return len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or (int(value) if value.isdigit() else None)
+    return len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or digits(value)
 
 
 def _cuda(environ: Mapping[str, str]) -> tuple[Claim, ...]:

@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 from base.errors import AllocationError
 from base.units import counted
+from cluster.detection import scheduler_of
 from cluster.gpus.claims import KNOWN, Claim, claims_of, said_count
 from cluster.gpus.listing import Gpu, Place, bus_key, in_pci_order, short_bus
-from cluster.jobs import scheduler_of
 
 Rule = Literal["nothing", "uuids", "hidden", "numbers", "all"]
 NOWHERE: Final = Place()

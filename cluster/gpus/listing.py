@@ -14,7 +14,7 @@ from base.command import CommandResult, describe, run
 from base.errors import AllocationError, SlipwayError
 from base.foreign import digits, text
 from base.jsonfile import read_content
-from cluster.jobs import scheduler_of
+from cluster.detection import scheduler_of
 
 QUERY: Final = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name", "--format=csv,noheader")
 LIST: Final = ("nvidia-smi", "-L")

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from base.errors import UnsupportedRequest
 from base.names import choices
 from cluster.schedulers import local, slurm
+from cluster.schedulers.doctor import Doctor
 from cluster.schedulers.jobs import Jobs
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
@@ -19,6 +20,8 @@ class Scheduler(Protocol):
     NAME: str
     JOBS: Jobs | None
     """For a scheduler to which runs can be submitted, each as a job of its own, or all in one job: what commands ask of it."""
+    DOCTOR: Doctor | None
+    """What `slipway doctor` asks of it, where there is more to look at than this machine."""
 
     def detect(self, environ: Mapping[str, str]) -> bool:
         """Whether `environ` is that of a job of this scheduler."""
@@ -85,6 +88,11 @@ SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local, "slurm": slurm}
 def jobs_of(name: str) -> Jobs | None:
     """What the scheduler of that name offers for jobs; None for one without jobs, and for one that is not here yet."""
     return SCHEDULERS[name].JOBS if name in SCHEDULERS else None
+
+
+def doctor_of(name: str) -> Doctor | None:
+    """What the scheduler of that name offers `slipway doctor`."""
+    return SCHEDULERS[name].DOCTOR if name in SCHEDULERS else None
 
 
 def with_jobs() -> dict[str, Jobs]:

@@ -13,16 +13,18 @@ from pathlib import Path
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster import processes
+from cluster.detection import scheduler_of
 from cluster.gpus import Gpu, granted_gpus, query_gpus, split_gpus
 from cluster.holding import holder_lives
-from cluster.jobs import scheduler_of
 from cluster.machine import Topology, read_topology, usable_cores
 from cluster.runtime import runtime_directory
+from cluster.schedulers.doctor import Doctor
 from cluster.schedulers.jobs import Jobs
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 NAME = "local"
 JOBS: Jobs | None = None
+DOCTOR: Doctor | None = None
 ADDRESS = "127.0.0.1"
 INTERFACE = "lo"
 

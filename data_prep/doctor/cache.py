@@ -12,13 +12,13 @@ from typing import Final
 from base.finding import Finding
 from base.trusted import why_distrusted, why_way_distrusted
 from base.units import counted, format_size
+from cluster.detection import SIGNS
 from data_prep.doctor.judging import Room, judge_refusal, judge_room, judge_speed, room_of
 from data_prep.doctor.mounts import Mount, place_of
 from data_prep.doctor.trial import try_out
 
 SUBJECT: Final = "cache"
 SLOW_ADVICE: Final = "another disk of the node: training reads from here"
-JOB_VARIABLES: Final = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID")
 TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - names to compare with
 OWN: Final = ("datasets", "leases", "locks", "used", "verified", "runs")
 
@@ -73,7 +73,7 @@ def _reasons(cache: CachePlace) -> Iterator[str]:
     scratch = cache.environ.get("TMPDIR", "")
     if scratch and scratch not in TEMPORARY and _below(cache.path, (scratch,)):
         yield f"it is below $TMPDIR ({scratch}), which belongs to this job"
-    jobs = {cache.environ[name].partition(".")[0] for name in JOB_VARIABLES if cache.environ.get(name)}
+    jobs = {job.partition(".")[0] for signs in SIGNS.values() if (job := cache.environ.get(signs.variables[0]))}
     if jobs & set(PurePath(cache.path).parts):
         yield "the job's id is a part of the path"
     root = cache.mount.root if cache.mount else ""

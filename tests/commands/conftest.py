@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cluster.jobs import JOB_VARIABLES
+from cluster.detection import job_variables
 from tests.report.builder import failed, make_record
 from tests.study.studies import changed, write
 from workflow.commands import main
 from workflow.study.study import Study, load_study
 
-FOREIGN = (*(name for names in JOB_VARIABLES.values() for name in names), "SLIPWAY_SITE")
+FOREIGN = (*job_variables(), "SLIPWAY_SITE")
 
 
 class Said(NamedTuple):

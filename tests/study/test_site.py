@@ -12,7 +12,7 @@ import pytest
 from base.errors import ConfigError, RecordError
 from base.rooms import ROOMS
 from cluster import installation
-from cluster.jobs import scheduler_of
+from cluster.detection import scheduler_of
 from workflow.study import site_file
 from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
 from workflow.study.site_beside import site_beside

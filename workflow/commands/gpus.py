@@ -8,9 +8,9 @@ from typing import Any
 
 from base.errors import SlipwayError
 from base.units import counted
+from cluster.detection import scheduler_of
 from cluster.gpus import App, Decision, Gpu, accepted, decide, query_apps, query_gpus, read_place
 from cluster.gpus.listing import short_bus
-from cluster.jobs import scheduler_of
 from cluster.schedulers import SCHEDULERS
 from workflow.commands import show
 

@@ -20,8 +20,8 @@ from base.logs import private_umask
 from base.names import closest
 from base.rooms import rooms_environ
 from base.units import counted
+from cluster.detection import scheduler_of
 from cluster.installation import FILES
-from cluster.jobs import scheduler_of
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
+from cluster.detection import scheduler_of
 from cluster.installation import PROFILES
-from cluster.jobs import scheduler_of
 from cluster.schedulers import jobs_of, with_jobs
 from workflow.commands.run_words import Words
 from workflow.dag.execution import NODES

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from base.errors import ConfigError, UnsupportedRequest
 from base.names import choices
-from cluster.jobs import scheduler_of
+from cluster.detection import scheduler_of
 from cluster.schedulers import SCHEDULERS, jobs_of, with_jobs
 from cluster.schedulers.jobs import Jobs
 from workflow.study.cell import Run

@@ -14,11 +14,8 @@ from cluster.doctor.interfaces import check_interfaces
 from cluster.doctor.limits import check_limits
 from cluster.doctor.names import check_nodes, check_own_name
 from cluster.doctor.schedulers import check_choice
-from cluster.schedulers import SCHEDULERS
-from cluster.schedulers.slurm.doctor import check_slurm, node_names, private_tmp
-from cluster.schedulers.slurm.doctor.controller import SILENT
-from cluster.schedulers.slurm.doctor.launcher import TIMEOUT_S as STEP_S
-from cluster.schedulers.slurm.doctor.launcher import check_versions, try_step
+from cluster.schedulers import SCHEDULERS, doctor_of
+from cluster.schedulers.doctor import Doctor
 from containers.doctor import check_engines
 from data_prep.doctor.cache import check_cache_path
 from data_prep.doctor.storage import check_storage
@@ -49,58 +46,61 @@ def checks(site: Site, where: Surroundings, found: Sequence[Finding] = ()) -> It
     alone = site.scheduler == "local"
     asks = bool(where.job_id and where.nodes)
     yield Check(subject="scheduler", function=check_choice, arguments=(site.scheduler, frozenset(SCHEDULERS)), timeout_s=15)
-    if site.scheduler == "slurm" == where.scheduler:
-        yield Check(subject="scheduler", function=check_slurm, arguments=(asked,), timeout_s=90)
-        yield Check(subject="launcher", function=check_versions, timeout_s=25)
+    doctor = doctor_of(site.scheduler)
+    if doctor is not None and site.scheduler == where.scheduler:
+        yield Check(subject="scheduler", function=doctor.check, arguments=(asked,), timeout_s=90)
+        yield Check(subject="launcher", function=doctor.check_launcher, timeout_s=25)
     yield Check(subject="storage", function=check_storage, arguments=(site.storage, site.shared, alone, asks), timeout_s=40)
     yield Check(subject="software", function=check_software, arguments=(alone or asks,))
     if alone or where.job_id is not None:
         yield from _where_runs_are(site, where, alone)
     else:
-        yield from _outside(site, where, asked, silent=any(finding.text.startswith(SILENT) for finding in found))
+        yield from _outside(site, where, asked, silent=doctor is not None and doctor.is_silent(found))
     if not alone:
         yield Check(subject="network", function=say_open)
 
 
 def _where_runs_are(site: Site, where: Surroundings, alone: bool) -> Iterator[Check]:
-    if alone or where.scheduler != "slurm":
+    doctor = doctor_of(where.scheduler)
+    if alone or doctor is None:
         yield from local_checks(orders_of(site), where.hostname, alone)
         return
-    assert where.job_id is not None
-    arguments = (where.job_id, where.nodes, site)
-    yield Check(subject="launcher", function=check_nodes_of_job, arguments=arguments, timeout_s=STEP_S * 2 + TIMEOUT_S + 20)
+    arguments = (doctor, where, site)
+    yield Check(subject="launcher", function=check_nodes_of_job, arguments=arguments, timeout_s=doctor.STEP_S * 2 + TIMEOUT_S + 20)
 
 
 def _outside(site: Site, where: Surroundings, asked: Asked, silent: bool) -> Iterator[Check]:
-    scheduler = "" if silent else where.scheduler
-    yield Check(subject="cache", function=check_path_of_cache, arguments=(site.cache.path, site.storage, scheduler), timeout_s=40)
+    doctor = None if silent else doctor_of(where.scheduler)
+    yield Check(subject="cache", function=check_path_of_cache, arguments=(site.cache.path, site.storage, doctor), timeout_s=40)
     yield Check(subject="limits", function=check_limits)
     yield Check(subject="names", function=check_own_name, arguments=(False,), timeout_s=15)
-    if scheduler == "slurm":
-        yield Check(subject="names", function=check_names_of_nodes, arguments=(asked.queue,), timeout_s=60)
+    if doctor is not None:
+        yield Check(subject="names", function=check_names_of_nodes, arguments=(doctor, asked.queue), timeout_s=60)
     network = (site.network_interface, None, False, (FIRST_PORT, LAST_PORT))
     yield Check(subject="network", function=check_interfaces, arguments=network, timeout_s=15)
     yield Check(subject="gpus", function=check_gpus, arguments=(site.device, site.gpus_per_node, False), timeout_s=30)
     yield Check(subject="engines", function=check_engines, arguments=(site.engine,), timeout_s=30)
 
 
-def check_nodes_of_job(job_id: str, nodes: tuple[str, ...], site: Site) -> tuple[Finding, ...]:
+def check_nodes_of_job(doctor: Doctor, where: Surroundings, site: Site) -> tuple[Finding, ...]:
     """A first step, then the node program on every node of this job that answers."""
-    found, good = try_step(job_id, nodes)
-    return (*found, *(check_on_nodes(job_id, good, orders_of(site, good, private_tmp()), site.storage) if good else ()))
+    assert where.job_id is not None
+    found, good = doctor.try_step(where.job_id, where.nodes)
+    orders = orders_of(site, good, doctor.private_tmp())
+    return (*found, *(check_on_nodes(where.scheduler, where.job_id, good, orders, site.storage) if good else ()))
 
 
-def check_path_of_cache(path: Path, storage: Path, scheduler: str) -> tuple[Finding, ...]:
+def check_path_of_cache(path: Path, storage: Path, doctor: Doctor | None) -> tuple[Finding, ...]:
     """What can be said of the cache without a compute node."""
     if has_variables(str(path)):
         text = f"{path} holds variables, which have their values on the nodes"
         return (Finding("cache", "note", text, "inside an allocation this command looks at the path that they make"),)
-    return check_cache_path(path, storage, scheduler == "slurm" and private_tmp())
+    return check_cache_path(path, storage, doctor is not None and doctor.private_tmp())
 
 
-def check_names_of_nodes(queue: str | None) -> tuple[Finding, ...]:
+def check_names_of_nodes(doctor: Doctor, queue: str | None) -> tuple[Finding, ...]:
     """The names that the scheduler gives its nodes, from here."""
-    return check_nodes(node_names(queue, MOST_NAMES))
+    return check_nodes(doctor.node_names(queue, MOST_NAMES))
 
 
 def say_open() -> tuple[Finding, ...]:

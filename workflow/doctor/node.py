@@ -19,6 +19,7 @@ from base.errors import SlipwayError
 from base.finding import Finding
 from base.limited import call_limited
 from base.userpath import expanded_path
+from cluster.detection import node_name
 from cluster.doctor.gpus import check_gpus
 from cluster.doctor.interfaces import check_interfaces, read_interfaces, recommended
 from cluster.doctor.limits import check_limits
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     clock = time.time()
     given = json.loads(arguments[0])
     orders = Orders(**{**given, "nodes": tuple(given["nodes"])})
-    name = environ.get("SLURMD_NODENAME") or os.uname().nodename
+    name = node_name(environ) or os.uname().nodename
     checks = [] if orders.facts_only else local_checks(orders, name, alone=False)
     findings = [replace(finding, nodes=(name,)) for check in checks for finding in guarded(check)]
     answer = {"node": name, "clock": clock, "facts": facts(), "findings": [finding.to_json() for finding in findings]}

@@ -1,4 +1,4 @@
-"""The node program of the doctor on every node of an allocation, by one srun, and what the answers say together."""
+"""The node program of the doctor on every node of an allocation, by one step, and what the answers say together."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.command import CommandResult, last_lines
-from base.errors import SlipwayError
+from base.errors import SlipwayError, UnsupportedRequest
 from base.finding import Finding
 from base.rooms import rooms_environ
-from cluster.schedulers.slurm.doctor.launcher import run_step
+from cluster.schedulers import doctor_of
 from data_prep.doctor.mounts import place_of
 from data_prep.doctor.trial import own_directory
 from workflow.doctor.node import Orders, to_argument
@@ -74,15 +74,18 @@ def judge_python(result: CommandResult, answers: Sequence[NodeAnswer], nodes: Se
 
 
 def ask_nodes(
-    job_id: str, nodes: Sequence[str], orders: Orders, timeout_s: float = TIMEOUT_S
+    scheduler: str, job_id: str, nodes: Sequence[str], orders: Orders, timeout_s: float = TIMEOUT_S
 ) -> tuple[CommandResult, tuple[NodeAnswer, ...]]:
-    """Run the node program everywhere. Raises SlipwayError when srun does not end."""
+    """Run the node program everywhere. Raises SlipwayError when that does not end."""
+    doctor = doctor_of(scheduler)
+    if doctor is None:
+        raise UnsupportedRequest(f"programs on the nodes of a job of {scheduler} cannot be started yet")
     argv = (sys.executable, "-P", "-m", "workflow.doctor.node", to_argument(orders))
-    result = run_step(job_id, nodes, argv, timeout_s, rooms_environ(os.environ))
+    result = doctor.run_step(job_id, nodes, argv, timeout_s, rooms_environ(os.environ))
     return result, parse_answers(result.stdout)
 
 
-def check_on_nodes(job_id: str, nodes: Sequence[str], orders: Orders, storage: Path) -> tuple[Finding, ...]:
+def check_on_nodes(scheduler: str, job_id: str, nodes: Sequence[str], orders: Orders, storage: Path) -> tuple[Finding, ...]:
     """All checks of the nodes; a file on storage shows whether they see it."""
     with own_directory(place_of(storage)[0]) as directory:
         token = secrets.token_hex(8)
@@ -90,7 +93,7 @@ def check_on_nodes(job_id: str, nodes: Sequence[str], orders: Orders, storage: P
         file.write_text(token)
         before = time.time()
         try:
-            result, answers = ask_nodes(job_id, nodes, replace(orders, token_file=str(file), token=token))
+            result, answers = ask_nodes(scheduler, job_id, nodes, replace(orders, token_file=str(file), token=token))
         except SlipwayError as error:
             return (Finding("launcher", "error", f"the checks on the nodes: {error}"),)
         after = time.time()

@@ -1,4 +1,4 @@
-"""The checkout's own software: its Python, where it lies, the versions it was pinned to, what the profile for Slurm says."""
+"""The checkout's own software: its Python, where it lies, the versions it was pinned to."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from base import VERSION
 from base.finding import Finding
 from base.rooms import ROOMS
-from cluster.installation import DISTRIBUTION, FROM_CHECKOUT, PROFILES
+from cluster.installation import DISTRIBUTION, FROM_CHECKOUT
 from data_prep.doctor.mounts import Mount, place_of
 
 SUBJECT: Final = "software"
-SHOWN: Final = ("snakemake", "snakemake-executor-plugin-slurm")
-PROFILE: Final = PROFILES / "slurm" / "profile.v9+.yaml"
-POLL_S: Final = 40.0
-"""The executor plugin's own, where the profile does not say it."""
 _PIN: Final = re.compile(r"([A-Za-z0-9_.-]+)==([\w.]+)")
 
 
@@ -66,7 +60,7 @@ def judge_place(what: str, path: Path, mount: Mount | None, told: bool) -> Itera
 def check_software(told: bool) -> tuple[Finding, ...]:
     """Versions, the place of interpreter and checkout, torch. `told`: other machines need not reach them, or are asked themselves."""
     wanted = {name: version for name, version in pins(requirements()).items() if name != "torch"}
-    found = {name: _version(name) for name in dict.fromkeys((*wanted, *SHOWN))}
+    found = {name: _version(name) for name in wanted}
     python = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
     findings = [*judge_versions(wanted, found), *judge_place(f"Slipway {VERSION}, in", ROOMS, place_of(ROOMS)[1], told)]
     own = Path(sys.prefix)
@@ -75,17 +69,6 @@ def check_software(told: bool) -> tuple[Finding, ...]:
         text = "torch is not installed: framework pytorch with engine: bare cannot run"
         findings.append(Finding(SUBJECT, "note", text, "install it there (docs/installing.md), or choose an engine with containers"))
     return tuple(findings)
-
-
-def profile_polling() -> tuple[float, str | None]:
-    """How often profiles/slurm asks for the state of jobs, and by which command; the plugin's own values where it says nothing."""
-    try:
-        value: Any = yaml.safe_load(PROFILE.read_text())
-    except (OSError, yaml.YAMLError):
-        return POLL_S, None
-    value = value if isinstance(value, dict) else {}
-    interval, command = value.get("slurm-init-seconds-before-status-checks"), value.get("slurm-status-command")
-    return float(interval) if isinstance(interval, int | float) else POLL_S, command if isinstance(command, str) else None
 
 
 def _version(name: str) -> str | None:

@@ -8,15 +8,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from base.errors import SchedulerOutputError
+from cluster.detection import SIGNS, scheduler_of
 from cluster.doctor.asked import Asked
 from cluster.doctor.schedulers import find_scheduler
-from cluster.jobs import JOB_VARIABLES, scheduler_of
-from cluster.schedulers.slurm.environ import job_environ
-from cluster.schedulers.slurm.hostlist import expand
-from cluster.schedulers.slurm.query import slurm_version
+from cluster.schedulers import doctor_of
 from workflow.doctor.node import Orders
-from workflow.doctor.software import profile_polling
 from workflow.study.site import Site
 
 
@@ -40,39 +36,34 @@ class Surroundings:
 
 
 def look(environ: Mapping[str, str]) -> Surroundings:
-    """Read from the environment and PATH. Slurm's commands without a configuration, as a package leaves them, are no Slurm."""
+    """Read from the environment and PATH. Commands that know no cluster are no scheduler."""
     inside = scheduler_of(environ)
     hostname = os.uname().nodename
     if inside is None:
         here = find_scheduler()
-        works = here != "slurm" or slurm_version() is not None
+        doctor = doctor_of(here)
+        works = doctor is None or doctor.is_here()
         return Surroundings(hostname=hostname, scheduler=here if works else "local")
-    job_id = environ[JOB_VARIABLES[inside][0]]
-    nodes: tuple[str, ...] = ()
-    if inside == "slurm":
-        try:
-            nodes = expand(job_environ(environ)["SLURM_JOB_NODELIST"])
-        except (KeyError, SchedulerOutputError):
-            nodes = ()
+    job_id = environ[SIGNS[inside].variables[0]]
+    doctor = doctor_of(inside)
+    nodes = () if doctor is None else doctor.nodes_of_job(environ)
     return Surroundings(hostname=hostname, scheduler=inside, job_id=job_id, nodes=nodes)
 
 
 def asked_of(site: Site) -> Asked:
     """The part of the site that machines can be compared with."""
-    poll_s, command = profile_polling()
     return Asked(
         scheduler=site.scheduler,
         queue=site.queue,
         account=site.account,
         qos=site.qos,
+        constraint=site.constraint,
         device=site.device,
         gpus_per_node=site.gpus_per_node,
         cpus_per_node=site.cpus_per_node,
         memory_per_node_bytes=site.memory_per_node_bytes,
         walltime_s=site.walltime_s,
         share_nodes=site.share_nodes,
-        poll_s=poll_s,
-        status_command=command,
     )
 
 
@@ -94,9 +85,7 @@ def orders_of(site: Site, nodes: tuple[str, ...] = (), private_tmp: bool = False
 def try_inside(site: Site, choice: str) -> str:
     """Pure but for our own name: the command that makes the checks that need compute nodes. `choice`: what --site takes."""
     own = sys.argv[0] if "/" in sys.argv[0] else "slipway"
-    if site.scheduler != "slurm":
+    doctor = doctor_of(site.scheduler)
+    if doctor is None:
         return f"{own} doctor --site {choice}   (as a job of {site.scheduler})"
-    asked = (("partition", site.queue), ("account", site.account), ("qos", site.qos), ("constraint", site.constraint))
-    words = ["salloc", "--nodes=2", "--exclusive", "--time=10", *(f"--{name}={value}" for name, value in asked if value)]
-    words += [f"--gres=gpu:{site.gpus_per_node}"] if site.gpus_per_node else []
-    return shlex.join([*words, own, "doctor", "--site", choice])
+    return shlex.join([*doctor.allocation_argv(asked_of(site)), own, "doctor", "--site", choice])

@@ -15,8 +15,9 @@ from base.names import is_name, slug
 from base.publish import publish
 from base.userpath import absolute_path
 from cluster.installation import SCHEMAS, own_sites
+from cluster.schedulers.doctor import Value
 from containers.engines import ENGINES
-from workflow.doctor.candidates import Value, gather
+from workflow.doctor.candidates import gather
 from workflow.doctor.surroundings import Surroundings
 from workflow.study.site import Site
 from workflow.study.site_file import read_site

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 
 from base.errors import ConfigError
 from base.typed import Check, Count, Seconds, SomeSeconds, read_as
+from cluster.detection import SIGNS, scheduler_of
 from cluster.installation import default_cache, default_storage
-from cluster.jobs import JOB_VARIABLES, scheduler_of
 
 Device = Annotated[str, Check("cpu or cuda", lambda value: value in ("cpu", "cuda"))]
 DEADLINE_MARGIN_S: Final = 120.0
@@ -108,7 +108,7 @@ def refuse_foreign_scheduler(site: Site, environ: Mapping[str, str]) -> None:
     """Raise ConfigError when the job we are in was started by another scheduler than the site's, `local` included."""
     found = scheduler_of(environ)
     if found is not None and found != site.scheduler:
-        variables = ", ".join(f"{name}={environ[name]}" for name in JOB_VARIABLES[found])
+        variables = ", ".join(f"{name}={environ[name]}" for name in SIGNS[found].variables)
         raise ConfigError(
             f"the site {site.name!r} says scheduler: {site.scheduler}, but this process runs inside an allocation of {found} "
             f"({variables}); "

@@ -14,10 +14,11 @@ from typing import Final
 from base.errors import AllocationError
 from base.foreign import digits
 from cluster.addresses import resolve
-from cluster.jobs import scheduler_of
+from cluster.detection import scheduler_of
 from cluster.runtime import runtime_directory
+from cluster.schedulers.doctor import Doctor
 from cluster.schedulers.jobs import Jobs
-from cluster.schedulers.slurm import jobs
+from cluster.schedulers.slurm import doctor, jobs
 from cluster.schedulers.slurm.environ import JOB_ID, NODE_LIST, RESTART_COUNT, job_environ
 from cluster.schedulers.slurm.fate import ended_by as ended_by
 from cluster.schedulers.slurm.fate import job_facts as job_facts
@@ -33,6 +34,7 @@ from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "slurm"
 JOBS: Jobs | None = jobs
+DOCTOR: Doctor | None = doctor
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 """Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
 REFUSAL: Final = "Unable to create step"

@@ -21,7 +21,7 @@ import msgspec
 from base.errors import NodeLost, SlipwayError
 from base.logs import configure, private_umask
 from cluster import machine, processes
-from cluster.jobs import scheduler_of
+from cluster.detection import scheduler_of
 from cluster.schedulers import SCHEDULERS
 from cluster.types import DEVICES, Grant
 from workflow.run.link import orders, said

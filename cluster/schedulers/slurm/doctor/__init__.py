@@ -1,4 +1,4 @@
-"""Ask Slurm what the judgements need: a handful of questions, none of them repeated for long."""
+"""What `slipway doctor` asks of Slurm: a handful of questions, none of them repeated for long."""
 
 from __future__ import annotations
 
@@ -6,25 +6,33 @@ import getpass
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from base.command import run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.finding import Finding, worst
 from cluster.doctor.asked import Asked
+from cluster.schedulers.doctor import Value
+from cluster.schedulers.slurm.doctor import launcher
 from cluster.schedulers.slurm.doctor.config import has_accounting, has_private_tmp, judge_config, parse_config
 from cluster.schedulers.slurm.doctor.controller import (
     ASSOCIATIONS,
     FORMAT,
+    SILENT,
     judge_activity,
     judge_associations,
     judge_ping,
     parse_associations,
 )
 from cluster.schedulers.slurm.doctor.partitions import SHOW, SINFO, judge_partitions, parse_nodes, parse_partitions
-from cluster.schedulers.slurm.query import ask, slurm_environment
+from cluster.schedulers.slurm.doctor.polling import profile_polling
+from cluster.schedulers.slurm.doctor.proposals import from_partitions
+from cluster.schedulers.slurm.environ import NODE_LIST, job_environ
+from cluster.schedulers.slurm.hostlist import expand
+from cluster.schedulers.slurm.query import ask, slurm_environment, slurm_version
 
+STEP_S = launcher.TIMEOUT_S
 SUBJECT: Final = "scheduler"
 PATIENCE_S: Final = 5.0
 QUICK_S: Final = 5.0
@@ -69,7 +77,7 @@ def _check(asked: Asked) -> tuple[Finding, ...]:
         return tuple(found)
     config = parse_config(question(*CONFIG))
     user = getpass.getuser()
-    found += judge_config(config, asked)
+    found += judge_config(config, asked, profile_polling())
     found += _or_note("sdiag", lambda: tuple(judge_activity(question("sdiag"), user)))
     found += judge_partitions(parse_partitions(question(*SHOW)), parse_nodes(question(*SINFO)), asked)
     if has_accounting(config):
@@ -83,6 +91,27 @@ def _or_note(command: str, check: Callable[[], tuple[Finding, ...]]) -> tuple[Fi
         return check()
     except SchedulerOutputError as error:
         return (Finding(SUBJECT, "note", f"{command} is not open to us here: {str(error).splitlines()[-1]}"),)
+
+
+check, check_launcher, try_step, run_step = check_slurm, launcher.check_versions, launcher.try_step, launcher.run_step
+
+
+def is_silent(found: Sequence[Finding]) -> bool:
+    """Pure: by what a ping came to."""
+    return any(finding.text.startswith(SILENT) for finding in found)
+
+
+def is_here() -> bool:
+    """Slurm's commands without a configuration, as a package leaves them, are no Slurm."""
+    return slurm_version() is not None
+
+
+def nodes_of_job(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """By the job's own list."""
+    try:
+        return expand(job_environ(environ)[NODE_LIST])
+    except (KeyError, SchedulerOutputError):
+        return ()
 
 
 def private_tmp() -> bool:
@@ -100,3 +129,25 @@ def node_names(queue: str | None, most: int) -> tuple[str, ...]:
         return tuple(dict.fromkeys(ask(argv, patience_s=0, timeout_s=QUICK_S).split()))[:most]
     except SchedulerOutputError:
         return ()
+
+
+def proposals(user: str) -> dict[str, Value]:
+    """By partitions and accounts. Raises SchedulerOutputError."""
+    found = from_partitions(parse_partitions(question(*SHOW)), parse_nodes(question(*SINFO)))
+    try:
+        if has_accounting(parse_config(question(*CONFIG))):
+            mine = parse_associations(question(*ASSOCIATIONS, f"user={user}", *FORMAT))
+            accounts = list(dict.fromkeys(association.account for association in mine))
+            if accounts:
+                why = "your account" if len(accounts) == 1 else f"one of yours: {', '.join(accounts)}"
+                found["account"] = Value(value=accounts[0], why=why, sure=len(accounts) == 1)
+    except SchedulerOutputError:
+        return found
+    return found
+
+
+def allocation_argv(asked: Asked) -> tuple[str, ...]:
+    """Pure: salloc, as the site's jobs ask."""
+    keys = (("partition", asked.queue), ("account", asked.account), ("qos", asked.qos), ("constraint", asked.constraint))
+    gres = [f"--gres=gpu:{asked.gpus_per_node}"] if asked.gpus_per_node else []
+    return ("salloc", "--nodes=2", "--exclusive", "--time=10", *(f"--{name}={value}" for name, value in keys if value), *gres)

@@ -8,6 +8,7 @@ from typing import Final
 
 from base.finding import Finding, Level
 from cluster.doctor.asked import Asked
+from cluster.schedulers.slurm.doctor.polling import Polling
 from cluster.schedulers.slurm.doctor.versions import judge_version, parse_version
 
 SUBJECT: Final = "scheduler"
@@ -51,13 +52,13 @@ def has_private_tmp(config: Config) -> bool:
     return config.get("JobContainerType", "").endswith("/tmpfs")
 
 
-def judge_config(config: Config, asked: Asked) -> tuple[Finding, ...]:
+def judge_config(config: Config, asked: Asked, polling: Polling) -> tuple[Finding, ...]:
     """Everything worth saying of the configuration."""
     version = parse_version(config.get("SLURM_VERSION", ""))
     return (
         *judge_version(version, config.get("CgroupPlugin")),
-        *_accounting(config, asked),
-        *_polling(config, asked),
+        *_accounting(config, asked, polling),
+        *_polling(config, polling),
         *_end_of_jobs(config),
         *_preemption(config),
         *_tracking(config, asked),
@@ -66,12 +67,12 @@ def judge_config(config: Config, asked: Asked) -> tuple[Finding, ...]:
     )
 
 
-def _accounting(config: Config, asked: Asked) -> Iterator[Finding]:
+def _accounting(config: Config, asked: Asked, polling: Polling) -> Iterator[Finding]:
     if has_accounting(config):
         yield Finding(SUBJECT, "ok", f"accounting by slurmdbd at {config.get('AccountingStorageHost')}: sacct and sacctmgr answer")
         return
     text = "no slurmdbd: sacct answers 'accounting storage is disabled', and the executor plugin with sacct would lose all its jobs"
-    if asked.status_command == "squeue":
+    if polling.command == "squeue":
         yield Finding(SUBJECT, "note", text, "nothing: profiles/slurm asks squeue")
     else:
         yield Finding(SUBJECT, "warning", text, "slurm-status-command: squeue in profiles/slurm")
@@ -79,14 +80,14 @@ def _accounting(config: Config, asked: Asked) -> Iterator[Finding]:
         yield Finding(SUBJECT, "note", f"account {asked.account!r} of the site file means nothing here: there is no accounting")
 
 
-def _polling(config: Config, asked: Asked) -> Iterator[Finding]:
+def _polling(config: Config, polling: Polling) -> Iterator[Finding]:
     age = seconds(config.get("MinJobAge"))
-    if age is None or asked.status_command == "sacct":
+    if age is None or polling.command == "sacct":
         return
-    said = f"MinJobAge {age:g} s: so long squeue shows a finished job; the profile asks every {asked.poll_s:g} to {LONGEST_POLL_S:g} s"
-    if age < 3 * asked.poll_s:
+    said = f"MinJobAge {age:g} s: so long squeue shows a finished job; the profile asks every {polling.every_s:g} to {LONGEST_POLL_S:g} s"
+    if age < 3 * polling.every_s:
         advice = f"slurm-init-seconds-before-status-checks below {max(1, int(age / 3))} in profiles/slurm, or ask for MinJobAge=300"
-        yield Finding(SUBJECT, "warning", f"{said}; below {3 * asked.poll_s:g} s the plugin turns to sacct", advice)
+        yield Finding(SUBJECT, "warning", f"{said}; below {3 * polling.every_s:g} s the plugin turns to sacct", advice)
     elif age <= LONGEST_POLL_S:
         yield Finding(SUBJECT, "warning", f"{said}: a job may vanish between two questions", "ask for MinJobAge=300")
     else:

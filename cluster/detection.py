@@ -1,0 +1,55 @@
+"""By what schedulers are told apart, from outside and inside of their jobs: the one table, also of those that have no module here yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signs:
+    """`variables`: all are set in its jobs, the first is the job's id. `commands`: all are on PATH where it can be used. `version`: the
+    command that says its version. `cgroup`: a pattern of the name of a job's own cgroup. `node`: the variable with the node's name."""
+
+    variables: tuple[str, ...]
+    commands: tuple[str, ...]
+    version: tuple[str, ...]
+    cgroup: str
+    node: str | None = None
+
+
+SIGNS: Final[Mapping[str, Signs]] = {
+    "slurm": Signs(
+        variables=("SLURM_JOB_ID",),
+        commands=("sbatch", "srun", "scontrol"),
+        version=("scontrol", "--version"),
+        cgroup="job_{job}",
+        node="SLURMD_NODENAME",
+    ),
+    "lsf": Signs(variables=("LSB_JOBID",), commands=("bsub", "lsid"), version=("lsid", "-V"), cgroup=r"job\.{job}(\..*)?"),
+    "sge": Signs(variables=("JOB_ID", "SGE_ROOT"), commands=("qsub", "qconf"), version=("qstat", "-help"), cgroup=r"{job}\.\d+"),
+    "pbs": Signs(
+        variables=("PBS_JOBID",),
+        commands=("qsub", "pbsnodes"),
+        version=("pbsnodes", "--version"),
+        cgroup=r"(pbs-|pbspro-)?{job}(\.(slice|scope))?",
+    ),
+}
+"""SGE stands before PBS: both have qsub."""
+
+
+def scheduler_of(environ: Mapping[str, str]) -> str | None:
+    """The scheduler whose allocation this process runs in; None outside of all. A variable that is empty counts as not set."""
+    return next((name for name, signs in SIGNS.items() if all(environ.get(variable) for variable in signs.variables)), None)
+
+
+def job_variables() -> tuple[str, ...]:
+    """The variables by which processes know that they run in a job."""
+    return tuple(variable for signs in SIGNS.values() for variable in signs.variables)
+
+
+def node_name(environ: Mapping[str, str]) -> str | None:
+    """What the scheduler of our job calls this node; None where it does not say it."""
+    variables = (signs.node for signs in SIGNS.values() if signs.node is not None)
+    return next((environ[variable] for variable in variables if environ.get(variable)), None)
