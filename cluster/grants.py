@@ -40,7 +40,9 @@ def _node(allocation: Allocation, node: Node, grant: Grant, processes: int) -> N
             f"{where}: start {allocation.restart_count} of the job was expected, and found is start {grant.restart_count}: it was requeued"
         )
     if allocation.cpus_per_node is not None and grant.cpus is not None and grant.cpus < allocation.cpus_per_node:
-        raise AllocationError(f"{where}: {allocation.cpus_per_node} CPUs were asked, {grant.cpus} granted; see `scontrol show node`")
+        raise AllocationError(
+            f"{where}: {allocation.cpus_per_node} CPUs were asked, {grant.cpus} granted; see what the scheduler says of the node"
+        )
     found = len(grant.gpu_indices)
     if allocation.gres and found != allocation.gres:
         raise AllocationError(

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.detection import SIGNS
+from cluster.schedulers import SCHEDULERS
+
 ROOT = Path(__file__).parents[1]
 ROOMS = {
     "base": {"base"},
@@ -47,6 +50,16 @@ ENGINES_BY_NAME = {
     "workflow/study/site_file.py": "the words that users type, with their default",
 }
 """Where engines are named outside of their room, and why."""
+
+NAME_SCHEDULERS = {
+    "base/names.py": "what users write instead of a valid word",
+    "cluster/detection.py": "the one table of what schedulers are recognised by",
+    "cluster/gpus/claims.py": "the one table of the variables in which schedulers say which GPUs they granted",
+    "cluster/gpus/listing.py": "the file that one of these variables names",
+    "cluster/schedulers/__init__.py": "SCHEDULERS",
+    "workflow/study/site_file.py": "the words of the site file, from which its schema is made",
+}
+"""Outside of a scheduler's own module, who may have the name of a scheduler or of its commands in a text of the program, and why."""
 
 
 @functools.cache
@@ -121,6 +134,30 @@ def test_base_is_standard_library_only() -> None:
     assert paths
     for path in paths:
         assert imported(path) <= set(sys.stdlib_module_names) | {"base"}, path
+
+
+def test_no_scheduler_is_named_or_imported_outside_of_its_own_module() -> None:
+    words = {
+        *SIGNS,
+        *(name for name in SCHEDULERS if name != "local"),
+        *(command for signs in SIGNS.values() for command in signs.commands),
+    }
+    named = re.compile(rf"(?<![a-z])({'|'.join(sorted(words))})", re.IGNORECASE)
+    own = [ROOT / "cluster" / "schedulers" / name for name in SCHEDULERS]
+    found = set()
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        if not any(path.is_relative_to(place) or path == place.with_suffix(".py") for place in own):
+            imports = any(name.startswith(f"cluster.schedulers.{word}") for name in names_imported(path) for word in words)
+            if imports or any(named.search(text) for text in texts(path)):
+                found.add(str(path.relative_to(ROOT)))
+    assert found == set(NAME_SCHEDULERS)
+
+
+def texts(path: Path) -> list[str]:
+    """Strings of a module but for docstrings, which people read."""
+    said = {id(node.value) for node in ast.walk(parsed(path)) if isinstance(node, ast.Expr)}
+    constants = (node for node in ast.walk(parsed(path)) if isinstance(node, ast.Constant) and id(node) not in said)
+    return [node.value for node in constants if isinstance(node.value, str)]
 
 
 def test_locks_are_taken_in_one_place() -> None:

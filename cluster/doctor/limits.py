@@ -48,7 +48,7 @@ def judge_limits(limits: Limits, infiniband: bool) -> tuple[Finding, ...]:
         advice = (
             'setup: ["ulimit -l unlimited"] in the site file'
             if hard is None
-            else "ask for memlock unlimited; in Slurm: LimitMEMLOCK of slurmd"
+            else "ask for memlock unlimited, for the scheduler's daemon on the nodes too (LimitMEMLOCK of its service)"
         )
         found.append(Finding(SUBJECT, level, text + ("" if infiniband else ", and there is none here"), advice if infiniband else ""))
     soft, hard = limits["processes"]

@@ -120,7 +120,7 @@ def run_study(
         ),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", help="local, slurm, slurm-allocation, or a directory; default: what fits the site.")
+        str | None, typer.Option("--profile", help="One of ours (docs/commands.md), or a directory; default: what fits the site.")
     ] = None,
     site: SiteOption = None,
     retry: Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")] = None,
@@ -145,7 +145,7 @@ def plan(
     command.main(study, cell, site, as_json)
 
 
-@app.command(cls=Ours, short_help="Submit one Slurm job for all runs of a study.")
+@app.command(cls=Ours, short_help="Submit one job for all runs of a study.")
 def submit(  # noqa: PLR0913 - its options
     study: StudyArgument = DEFAULT_STUDY,
     site: SiteOption = None,
@@ -160,7 +160,7 @@ def submit(  # noqa: PLR0913 - its options
     only_print: Annotated[bool, typer.Option("--print", help="Print the batch script; write and submit nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end; exit 0 when all runs have a result.")] = False,
 ) -> None:
-    """One Slurm job for the whole study: its runs go side by side on the job's nodes."""
+    """One job for the whole study: its runs go side by side on the job's nodes."""
     from workflow.commands import submit as command
 
     width = command.Width(nodes=nodes, spread=spread)
