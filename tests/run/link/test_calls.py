@@ -16,6 +16,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.orders import Look
 from workflow.run.node import obeying
 from workflow.run.node.obeying import NodeWork
+from workflow.run.plan import Framework
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.supervisor import training as training_module
@@ -106,6 +107,9 @@ def test_a_child_dies_with_its_parent() -> None:
     os.close(reader)
 
 
+FRAMEWORK = Framework(name="fake", folder="/nowhere", launcher="ranks", command=("true",))
+
+
 class Crowd:
     """Stands in for the node programs: those in `answering` tell how they are when asked."""
 
@@ -142,7 +146,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def watch(count: int, answering: set[int]) -> tuple[Loop, Training, list[Ending]]:
     loop = Loop()
     endings: list[Ending] = []
-    return loop, Training(loop, Crowd(count, answering), count, ProgressLine(1, None, 0.0), endings.append), endings  # type: ignore[arg-type]
+    return loop, Training(loop, Crowd(count, answering), count, ProgressLine(1, None, 0.0), FRAMEWORK, endings.append), endings  # type: ignore[arg-type]
 
 
 def test_training_ends_well_when_all_ranks_do(quick: None) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Iterator
 
 import pytest
 
 from base.errors import Cancelled
 from cluster.types import Node
+from tests.run.supervisor.made import running_attempt
 from workflow.run.link import said
+from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
-from workflow.run.supervisor.job import Job
 from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
 from workflow.run.supervisor.run_scope import RunEnded
-from workflow.run.supervisor.supervisor import Supervisor
+from workflow.run.supervisor.running_attempt import RunningAttempt
 
 KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTERM")
 OOM = Ending(status="oom", reason="rank 0 ran out of memory")
@@ -29,12 +29,11 @@ def handle(*messages: said.Message) -> NodeHandle:
 
 
 @pytest.fixture
-def run() -> Supervisor:
-    """As it trains."""
-    run = Supervisor("/nowhere", "run", 1, 0)
-    run.job = Job(run)
-    run.began = True
-    return run
+def run() -> Iterator[RunningAttempt]:
+    """Whose node programs have not come up."""
+    run = running_attempt()
+    yield run
+    run.nodes.close()
 
 
 @pytest.mark.parametrize(
@@ -45,9 +44,8 @@ def run() -> Supervisor:
         (0, "", "its program ended, and said nothing"),
     ],
 )
-def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: Supervisor, code: int, words: str, said: str) -> None:
+def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: RunningAttempt, code: int, words: str, said: str) -> None:
     assert how_it_ended(code, words) == said
-    cast(Any, run).launches = ()
     for node, name in (
         (Node(name="n1", hostname="n1", address="x"), "n1"),
         (Node(name="local-0", hostname="here", address="x"), "local-0 (here)"),
@@ -58,48 +56,42 @@ def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: Supervisor, cod
         assert run.scope.ending.reason == f"the node program of {name} is gone: {said}"
 
 
-def told_to_end(run: Supervisor) -> None:
-    """The scheduler is being asked why."""
-    cast(Any, run.job)._why = object()
-
-
-def test_a_failure_of_ranks_ends_a_run_that_nobody_was_told_to_end(run: Supervisor) -> None:
+def test_a_failure_of_ranks_ends_a_run_that_nobody_was_told_to_end(run: RunningAttempt) -> None:
     run._training_failed(KILLED)
     assert run.scope.ending == KILLED
 
 
-def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: Supervisor) -> None:
-    told_to_end(run)
+def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: RunningAttempt) -> None:
+    run.job.ended("got SIGTERM")  # the scheduler is being asked why
     run._training_failed(KILLED)
     assert run.scope.ending is None
 
 
-def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: Supervisor) -> None:
-    told_to_end(run)
+def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: RunningAttempt) -> None:
+    run.job.ended("got SIGTERM")  # the scheduler is being asked why
     run._training_failed(OOM)
     assert run.scope.ending == OOM
 
 
-def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: Supervisor) -> None:
+def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: RunningAttempt) -> None:
     """Its program is gone without a word; `wait_if_ending` waits for the scheduler's."""
-    told_to_end(run)
-    run.loop.after(0.0, lambda: run.scope.end(Ending(status="cancelled", reason="scancel")))
+    run.job.ended("got SIGTERM")  # the scheduler is being asked why
     with pytest.raises(RunEnded) as caught:
         run.job.wait_if_ending()
-    assert caught.value.ending.status == "cancelled"
+    assert caught.value.ending == Ending(status="cancelled", reason="got SIGTERM")
 
 
-def test_several_causes_in_one_message_end_the_run_by_the_first(run: Supervisor) -> None:
+def test_several_causes_in_one_message_end_the_run_by_the_first(run: RunningAttempt) -> None:
     for during in ("stage", "start"):
         run._heard(handle(), said.Failed(during=during, error="StagingError", message="it broke"))
     assert run.scope.ending is not None
     assert run.scope.ending.reason == "stage on n0: it broke"
 
 
-def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(run: Supervisor) -> None:
+def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(run: RunningAttempt) -> None:
     run.scope.end(Ending(status="ok"))
     run._heard(handle(), said.Signalled(number=15))
-    assert run.cancels == 1
+    assert run.scope.cancels == 1
     assert run.scope.ending == Ending(status="ok")
     assert not run.job.is_ending
 
@@ -114,16 +106,15 @@ def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(
         ("stage", "ContainerError", "node_lost"),
     ],
 )
-def test_storage_is_not_accused_of_what_happens_without_it(run: Supervisor, during: str, error: str, status: str) -> None:
+def test_storage_is_not_accused_of_what_happens_without_it(run: RunningAttempt, during: str, error: str, status: str) -> None:
     run._heard(handle(), said.Failed(during=during, error=error, message="it broke"))
     assert run.scope.ending is not None
     assert (run.scope.ending.status, run.scope.ending.reason) == (status, f"{during} on n0: it broke")
 
 
 def test_what_ended_before_anything_began_is_no_success() -> None:
-    run = cast(Supervisor, SimpleNamespace(nodes=None, preparing=None, run={}))
-    assert give_up(run, Ending(status="timeout", reason="its time was over", planned=True)) == Cancelled.exit_code
-    assert give_up(run, Ending(status="preempted", reason="not begun", planned=True)) == 25
+    assert give_up(Loop(), Ending(status="timeout", reason="its time was over", planned=True), None, None) == Cancelled.exit_code
+    assert give_up(Loop(), Ending(status="preempted", reason="not begun", planned=True), None, None) == 25
 
 
 def test_nodes_that_could_not_end_all_are_named() -> None:

@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from base.errors import NotEnoughSpace
-from cluster.types import Allocation, Node
 from tests.run.link.test_messages import PLAN
+from tests.run.supervisor.made import ALLOCATION, RUN, running_attempt
 from workflow.run.link.event_loop import Loop
-from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.job import Job
+from workflow.run.storage.description import Work
+from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.node_locks import NodeLocks
-from workflow.run.supervisor.nodes import Nodes
 from workflow.run.supervisor.preflight import Preflight
 from workflow.run.supervisor.resuming import bring_checkpoint
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
-from workflow.run.supervisor.staging import Staging
+from workflow.run.supervisor.running_attempt import RunningAttempt
 
 LOST, LATER = Ending(status="node_lost", reason="n1 is gone"), Ending(status="cancelled", reason="SIGTERM")
-NODES = tuple(Node(name=f"n{index}", hostname="here", address=f"127.0.0.{index + 1}") for index in range(2))
-ALLOCATION = Allocation(scheduler="local", job_id="1", nodes=NODES, device="cpu", exclusive=True)
+
+
+@pytest.fixture
+def attempt() -> Iterator[RunningAttempt]:
+    """Whose node programs never come up."""
+    attempt = running_attempt()
+    yield attempt
+    attempt.nodes.close()
 
 
 @pytest.fixture
 def scope() -> RunScope:
     return RunScope(Loop())
-
-
-@pytest.fixture
-def nodes(scope: RunScope) -> Iterator[Nodes]:
-    """Of which none ever comes."""
-    nodes = Nodes(scope.loop, ALLOCATION, "127.0.0.1", lambda _node, _message: None, lambda _node, _why: None)
-    yield nodes
-    nodes.close()
 
 
 def wait_for_a_lock(scope: RunScope, path: Path) -> None:
@@ -51,44 +48,58 @@ def wait_for_a_lock(scope: RunScope, path: Path) -> None:
         NodeLocks(scope, [path], 1).take()
 
 
-def bring(scope: RunScope, nodes: Nodes) -> None:
-    earlier = EarlierAttempt(attempt=1, step=5, bytes=10, blake3="0" * 64, used_s=1.0, performance=None, training=None)
-    run = SimpleNamespace(scope=scope, nodes=nodes, resumable=(earlier,), run={"run_dir": "/nowhere"}, warnings=[])
-    bring_checkpoint(cast(Any, run))
+def ask_the_scheduler(attempt: RunningAttempt) -> None:
+    attempt.job.ended("it got SIGTERM")
+    attempt.job.wait_if_ending()
 
 
-def ask_the_scheduler(scope: RunScope) -> None:
-    job = Job(cast(Any, SimpleNamespace(scope=scope)))
-    cast(Any, job)._why = object()
-    job.wait_if_ending()
-
-
-WAITS: dict[str, Callable[[RunScope, Nodes, Path], object]] = {
-    "anything": lambda scope, _nodes, _path: scope.wait(lambda: False),
-    "a call": lambda scope, _nodes, _path: scope.call("storage", time.sleep, 1000),
-    "a lock": lambda scope, _nodes, path: wait_for_a_lock(scope, path / "lock"),
-    "node programs": lambda scope, nodes, _path: Staging(scope, nodes).wait_for_nodes(),
-    "preflight": lambda scope, nodes, _path: Preflight(scope, nodes, ALLOCATION).run(),
-    "staging": lambda scope, nodes, _path: Staging(scope, nodes).run(PLAN, lambda _node: "/cache", None),
-    "a checkpoint": lambda scope, nodes, _path: bring(scope, nodes),
-    "the scheduler's word": lambda scope, _nodes, _path: ask_the_scheduler(scope),
+WAITS: dict[str, Callable[[RunningAttempt, Path], object]] = {
+    "anything": lambda attempt, _: attempt.scope.wait(lambda: False),
+    "a call": lambda attempt, _: attempt.scope.call("storage", time.sleep, 1000),
+    "a lock": lambda attempt, path: wait_for_a_lock(attempt.scope, path / "lock"),
+    "node programs": lambda attempt, _: attempt.staging.wait_for_nodes(),
+    "preflight": lambda attempt, _: Preflight(attempt.scope, attempt.nodes, ALLOCATION).run(),
+    "staging": lambda attempt, _: attempt.staging.run(PLAN, lambda _node: "/cache", None),
+    "a checkpoint": lambda attempt, _: bring_checkpoint(attempt.scope, attempt.nodes, RUN, no_warning),
 }
 
 
-@pytest.mark.parametrize("what", WAITS)
-def test_each_wait_ends_by_the_first_cause(scope: RunScope, nodes: Nodes, tmp_path: Path, what: str) -> None:
-    def two_causes() -> None:
-        scope.end(LOST)
-        scope.end(LATER)
+def no_warning(text: str) -> None:
+    raise AssertionError(text)
 
-    scope.loop.after(0.02, two_causes)
+
+@pytest.mark.parametrize("what", WAITS)
+def test_each_wait_ends_by_the_first_cause(attempt: RunningAttempt, tmp_path: Path, what: str) -> None:
+    def two_causes() -> None:
+        attempt.scope.end(LOST)
+        attempt.scope.end(LATER)
+
+    attempt.scope.loop.after(0.02, two_causes)
     with pytest.raises(RunEnded) as caught:
-        WAITS[what](scope, nodes, tmp_path)
+        WAITS[what](attempt, tmp_path)
     assert caught.value.ending == LOST
-    scope.end(LATER)
+    attempt.scope.end(LATER)
     with pytest.raises(RunEnded) as caught:
-        WAITS[what](scope, nodes, tmp_path)
+        WAITS[what](attempt, tmp_path)
     assert caught.value.ending == LOST, "the step after it does not begin"
+
+
+def test_who_waits_for_the_scheduler_s_word_ends_by_it(attempt: RunningAttempt) -> None:
+    with pytest.raises(RunEnded) as caught:
+        ask_the_scheduler(attempt)
+    assert caught.value.ending == Ending(status="cancelled", reason="it got SIGTERM")
+
+
+def test_what_storage_was_prepared_with_travels_whole() -> None:
+    assert PreparedRun.from_json(json.loads(json.dumps(RUN.to_json()))) == RUN
+
+
+def test_the_steps_of_an_attempt_end_by_the_first_cause(attempt: RunningAttempt) -> None:
+    attempt.scope.loop.after(0.02, lambda: attempt.scope.end(LOST))
+    work = cast(Work, None)  # nobody comes up to do it
+    assert attempt.run_steps(work) == LOST
+    attempt.scope.end(LATER)
+    assert attempt.scope.ending == LOST
 
 
 def test_an_end_comes_before_what_was_waited_for(scope: RunScope) -> None:

@@ -17,6 +17,7 @@ from workflow.run.record.run_record import measured
 from workflow.run.record.size import fitting
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.storage import lease as leases
+from workflow.run.storage.prepared import PreparedRun
 from workflow.run.storage.results import RECORD
 
 
@@ -45,9 +46,7 @@ def read_measured(
     }
 
 
-def publish_attempt(
-    run: Mapping[str, Any], part: str, files: Sequence[Mapping[str, Any]], make_record: Callable[[], Mapping[str, Any]]
-) -> None:
+def publish_attempt(run: PreparedRun, part: str, files: Sequence[Mapping[str, Any]], make_record: Callable[[], Mapping[str, Any]]) -> None:
     """The pushed attempt under its name, then, for a result, the run's record.json, last. Raises PushError, StorageError, LeaseError.
 
     The record is made here, as late as can be, so that its times are those of its publishing. Without the lease,
@@ -55,12 +54,12 @@ def publish_attempt(
     """
     from data_prep.push import publish_attempt as publish_files
 
-    run_dir, number = Path(run["run_dir"]), run["attempt"]
+    run_dir, number = Path(run.run_dir), run.attempt
     target = run_dir / "attempts" / str(number)
     there = Path(part).is_dir()
     record = fitting(make_record())
-    if not leases.holds(run_dir, run["token"]):
-        aside = target.with_name(f"{number}.lost-{run['token'][:8]}")
+    if not leases.holds(run_dir, run.token):
+        aside = target.with_name(f"{number}.lost-{run.token[:8]}")
         if there:
             publish_sealed(Path(part, RECORD), record)
             move_directory(Path(part), aside)
@@ -71,12 +70,12 @@ def publish_attempt(
         publish_sealed(Path(part, RECORD), record)
         publish_files(Path(part), list(files), target)
     if record["kind"] == RESULT:
-        if not leases.holds(run_dir, run["token"]):
+        if not leases.holds(run_dir, run.token):
             raise LeaseError(
                 f"{run_dir.name}: the lease was lost while attempt {number} was published; the run's record is left to its holder"
             )
         publish_checked(run_dir / RECORD, read_sealed_bytes(target / RECORD))
-    leases.release(run_dir, run["token"])
+    leases.release(run_dir, run.token)
 
 
 def remove_part(part: str) -> None:
@@ -84,6 +83,6 @@ def remove_part(part: str) -> None:
     remove_tree(Path(part))
 
 
-def give_up(run: Mapping[str, Any]) -> None:
+def give_up(run: PreparedRun) -> None:
     """Give the run back: nothing was made of it."""
-    leases.release(Path(run["run_dir"]), run["token"])
+    leases.release(Path(run.run_dir), run.token)

@@ -19,19 +19,18 @@ from workflow.run.record.continuation import resumable
 from workflow.run.record.deadline import budget_of
 from workflow.run.storage import lease as leases
 from workflow.run.storage.late_record import complete_delivered
+from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import attempt_numbers, publish_newest, records, results_of
 from workflow.study.spread import SETS, node_sets
 
 
 def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read study.json, take the allocation and the lease. Raises ConfigError, AllocationError, LeaseError, RecordError, StorageError.
+    """Read study.json, take the allocation and the lease: a PreparedRun as JSON has it. Raises ConfigError, AllocationError, LeaseError,
+    RecordError, StorageError.
 
     `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is published, unless it is,
-    the lease is given back, and nothing is to be trained: `done` is {attempt, status}, otherwise None. Whoever comes too late, or twice,
-    or after Snakemake has lost the record, ends here.
-
-    Returns study, run_id, cell, repeat, site, limits, allocation, attempt, token, tag, result_number, run_dir, `resumable` (attempts to go
-    on from, of continuation.resumable), `done`.
+    the lease is given back, and nothing is to be trained. Whoever comes too late, or twice, or after Snakemake has lost the record, ends
+    here.
     """
     from workflow.study.resolved import find_run, read_resolved
 
@@ -58,22 +57,22 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     done = found[0] if found and found[0].number > after else None
     if done is not None:
         leases.release(run_dir, mine.token)
-    return {
-        "study": content["study"],
-        "run_id": run_id,
-        "cell": cell,
-        "repeat": run.repeat,
-        "site": site,
-        "limits": limits,
-        "allocation": allocation.to_json(),
-        "attempt": mine.attempt,
-        "token": mine.token,
-        "tag": attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
-        "result_number": max((result.number for result in found), default=0) + 1,
-        "run_dir": str(run_dir),
-        "resumable": [found.to_json() for found in resumable(records(run_dir, attempt_numbers(run_dir)), cell, budget_of(site, limits))],
-        "done": None if done is None else {"attempt": done.attempt, "status": done.status},
-    }
+    return PreparedRun(
+        study=content["study"],
+        run_id=run_id,
+        cell=cell,
+        repeat=run.repeat,
+        site=site,
+        limits=limits,
+        allocation=allocation,
+        attempt=mine.attempt,
+        token=mine.token,
+        tag=attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
+        result_number=max((result.number for result in found), default=0) + 1,
+        run_dir=str(run_dir),
+        resumable=tuple(resumable(records(run_dir, attempt_numbers(run_dir)), cell, budget_of(site, limits))),
+        done=None if done is None else Done(attempt=done.attempt, status=done.status),
+    ).to_json()
 
 
 def _node_set(content: Mapping[str, Any], run_id: str, environ: Mapping[str, str]) -> tuple[int, int] | None:

@@ -11,14 +11,12 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from base.errors import LeaseError, PushError, SlipwayError, StorageFull
 from base.units import format_duration
 from workflow.run.link.calls import Call
-
-if TYPE_CHECKING:
-    from workflow.run.supervisor.supervisor import Supervisor
+from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
@@ -36,18 +34,17 @@ def is_full(error: SlipwayError) -> bool:
 
 
 class Again:
-    """Of one run, from its push on. `measures_no_more`: nothing that it started on its nodes is left."""
+    """Of one run, from its push on, until the monotonic time `until`, at most `full_s` from when storage has said that it is full:
+    `let_others` is called then."""
 
-    def __init__(self, run: Supervisor, until: float, measures_no_more: bool) -> None:
-        self._run = run
-        self._until = until
-        self._cancels = run.cancels
-        self._may_let_others = measures_no_more
+    def __init__(self, scope: RunScope, until: float, full_s: float, let_others: Callable[[], None]) -> None:
+        self._scope, self._until, self._full_s, self._let_others = scope, until, full_s, let_others
+        self._cancels = scope.cancels
 
     @property
     def told(self) -> bool:
         """Whether somebody has told us to end since we began."""
-        return self._run.cancels > self._cancels
+        return self._scope.cancels > self._cancels
 
     def repeat(self, what: str, step: Callable[[float], None]) -> None:
         """`step(seconds left)` until it succeeds or time is over. A lost lease is final. Raises the last error."""
@@ -66,7 +63,7 @@ class Again:
                 if left < pause or self.told:
                     raise
                 logger.warning("%s failed: %s; again in %.0f s, for %s more%s", what, error, pause, format_duration(left), how)
-                self._run.loop.until(lambda: self.told, pause)
+                self._scope.loop.until(lambda: self.told, pause)
                 if self.told:
                     raise
             pause = min(2 * pause, LONGEST_PAUSE_S)
@@ -74,7 +71,7 @@ class Again:
     def call(self, what: str, function: Any, *arguments: Any, left_s: float) -> Any:
         """`function` in a child that may touch storage. Raises what it raises, StorageError when it takes too long, PushError when we are
         told to end before it has."""
-        call = Call(self._run.loop, what, function, *arguments, timeout_s=left_s)
+        call = Call(self._scope.loop, what, function, *arguments, timeout_s=left_s)
         self.wait(lambda: call.finished)
         if not call.finished:
             call.abandon()
@@ -83,23 +80,13 @@ class Again:
 
     def wait(self, done: Callable[[], bool], limit_s: float | None = None) -> None:
         """Until `done()`, for a while only when we are told to end."""
-        self._run.loop.until(lambda: done() or self.told, limit_s)
+        self._scope.loop.until(lambda: done() or self.told, limit_s)
         if not done() and self.told:
-            self._run.loop.until(done, TOLD_S)
+            self._scope.loop.until(done, TOLD_S)
 
     def _how_long(self, error: SlipwayError) -> str:
         """Shorten the time where there is no room; what that means, in words."""
         if not is_full(error):
             return ""
-        limit_s = float(self._run.limits.get("full_s", FULL_S))
-        self._until = min(self._until, time.monotonic() + limit_s)
+        self._until = min(self._until, time.monotonic() + self._full_s)
         return ": a full disk is not waited for longer, the result stays on its nodes then"
-
-    def _let_others(self) -> None:
-        """Give this machine's turn back. Not the nodes of a job: what runs there next would have them to itself by its record."""
-        locks = self._run.node_locks
-        if locks is None or not self._may_let_others or not self._run.allocation.own_job:
-            return
-        locks.give()
-        self._run.node_locks = None
-        logger.info("nothing is measured any more: others may use this machine while the result waits for storage")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -12,11 +13,10 @@ from workflow.run.link.calls import Call
 from workflow.run.link.said import GpusSeen, Ready, Staged
 from workflow.run.plan import at_site, threads_per_rank
 from workflow.run.record.step_clock import Clock
-from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.storage.description import Work
+from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.study.cell import Cell
-
-if TYPE_CHECKING:
-    from workflow.run.supervisor.supervisor import Supervisor
 
 STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checked_bytes", "hit", "seconds")
 
@@ -32,26 +32,31 @@ def times_of(clock: Clock) -> dict[str, Any]:
     }
 
 
-def run_facts(run: Supervisor, nodes: Nodes) -> dict[str, Any]:
+def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
     """The first argument of record.build_record."""
-    head = _facts(nodes.all[0])
+    run, allocation, nodes = attempt.run, attempt.job.allocation, attempt.nodes.all
+    head = _facts(nodes[0])
     return {
-        **{key: run.run[key] for key in ("run_id", "study", "cell", "repeat", "attempt", "result_number", "allocation")},
-        "site": run.run["site"]["name"],
-        "engine": run.run["site"]["engine"],
-        "nodes": [_node_record(node) for node in nodes.all],
-        "threads_per_rank": threads_per_rank(Cell.from_json(run.run["cell"]), run.allocation.head),
-        "preflight": run.preflight and run.preflight.record,
-        "earlier": None if run.resumed is None else run.resumed.to_json(),
-        "exclusive": run.allocation.exclusive,
-        "warnings": run.warnings,
-        "dataset": {key: getattr(run.work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
-        "splits": run.work.dataset.splits,
+        **run.names(),
+        "study": run.study,
+        "cell": run.cell,
+        "result_number": run.result_number,
+        "allocation": allocation.to_json(),
+        "site": run.site["name"],
+        "engine": run.site["engine"],
+        "nodes": [_node_record(node) for node in nodes],
+        "threads_per_rank": threads_per_rank(Cell.from_json(run.cell), allocation.head),
+        "preflight": attempt.preflight and attempt.preflight.record,
+        "earlier": None if attempt.resumed is None else attempt.resumed.to_json(),
+        "exclusive": allocation.exclusive,
+        "warnings": attempt.warnings,
+        "dataset": {key: getattr(work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
+        "splits": work.dataset.splits,
         "provenance": {
-            **_provenance(run.provenance),
+            **_provenance(attempt.provenance),
             **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
-            "driver_version": _driver(nodes) if run.allocation.device == "cuda" else None,
-            **_image_provenance(run),
+            "driver_version": _driver(nodes) if allocation.device == "cuda" else None,
+            **_image_provenance(run.site, work),
         },
     }
 
@@ -62,18 +67,18 @@ def _facts(node: NodeHandle) -> dict[str, Any]:
     return {} if ready is None else dict(msgspec.to_builtins(ready.facts))
 
 
-def _driver(nodes: Nodes) -> str | None:
+def _driver(nodes: Sequence[NodeHandle]) -> str | None:
     """Of all nodes; several where they differ."""
-    found = {_facts(node).get("driver_version") for node in nodes.all}
+    found = {_facts(node).get("driver_version") for node in nodes}
     return " + ".join(sorted(version for version in found if version)) or None
 
 
-def _image_provenance(run: Supervisor) -> dict[str, Any]:
+def _image_provenance(site: Mapping[str, Any], work: Work) -> dict[str, Any]:
     """What the containers were started from: as it was named, and what that was pinned to, where it was."""
-    if not in_container(run.run["site"]["engine"]):
+    if not in_container(site["engine"]):
         return {}
-    pinned = (run.work.image or {}).get("image", {})
-    reference = pinned.get("reference") or at_site(run.work.framework, run.run["site"]).image
+    pinned = (work.image or {}).get("image", {})
+    reference = pinned.get("reference") or at_site(work.framework, site).image
     return {"image": reference, "image_digest": pinned.get("digest"), "image_id": pinned.get("image_id")}
 
 
@@ -96,10 +101,10 @@ def _node_record(node: NodeHandle) -> dict[str, Any]:
     }
 
 
-def _provenance(call: Call | None) -> dict[str, Any]:
+def _provenance(call: Call) -> dict[str, Any]:
     """Of this checkout; null where it was not known in time."""
     unknown: dict[str, Any] = {key: None for key in ("slipway_version", "git_sha", "git_dirty", "python")}
-    if call is None or not call.finished:
+    if not call.finished:
         return unknown
     try:
         return dict(call.result())

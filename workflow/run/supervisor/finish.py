@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import asdict
 
@@ -20,20 +20,20 @@ from base.units import format_duration, some
 from containers.engines import in_container
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
+from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import name_of
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import build_record
-from workflow.run.record.steps_asked import StepsAsked, steps_asked
 from workflow.run.record.summary import measured_words
 from workflow.run.record.waiting import waiting_words
-from workflow.run.storage import attempt
+from workflow.run.storage import attempt as attempts
+from workflow.run.storage.description import Work
 from workflow.run.storage.late_record import ended_note
-from workflow.run.supervisor.again import Again
+from workflow.run.storage.prepared import PreparedRun
+from workflow.run.supervisor.again import FULL_S, Again
 from workflow.run.supervisor.facts import run_facts, times_of
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-
-if TYPE_CHECKING:
-    from workflow.run.supervisor.supervisor import Supervisor
+from workflow.run.supervisor.running_attempt import RunningAttempt
 
 logger = logging.getLogger(__name__)
 
@@ -51,46 +51,43 @@ NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
 """Results that are made of every node's files: measurements, a checkpoint."""
 
 
-def give_up(run: Supervisor, ending: Ending) -> int:
-    """Nothing had begun: end the node programs, give the run back. The exit code."""
+def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: PreparedRun | None) -> int:
+    """Nothing had begun: end the node programs, if they were started, and give the run back, if it was taken. The exit code."""
     if ending.reason:
         logger.info("%s: %s", ending.status, ending.reason)
-    _part(run, pending=None)
-    _wait_for_lease(run)
-    if run.run:
-        _try(run, "release of the run", attempt.give_up, run.run)
+    if attempt is not None:
+        _part(attempt.nodes, pending=None)
+    if run is not None:
+        _try(loop, "release of the run", attempts.give_up, run)
     return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
 
 
-def _wait_for_lease(run: Supervisor) -> None:
+def late_lease(loop: Loop, preparing: Call) -> PreparedRun | None:
     """Cancelled while the lease was being taken: wait for it, to give it back."""
-    if run.preparing is None or run.run:
-        return
-    run.loop.until(lambda: run.preparing is None or run.preparing.finished, GIVE_UP_S)
+    loop.until(lambda: preparing.finished, GIVE_UP_S)
     with contextlib.suppress(SlipwayError):
-        run.run = run.preparing.result() if run.preparing.finished else {}
+        return PreparedRun.from_json(preparing.result()) if preparing.finished else None
+    return None
 
 
-def finish(run: Supervisor, ending: Ending) -> int:
+def finish(attempt: RunningAttempt, work: Work, ending: Ending) -> int:
     """The attempt is pushed and its record published. The exit code."""
-    return _Finish(run, ending).main()
+    return _Finish(attempt, work, ending).main()
 
 
-def _part(run: Supervisor, pending: Callable[[NodeHandle], orders.Pending] | None) -> None:
+def _part(nodes: Nodes, pending: Callable[[NodeHandle], orders.Pending] | None) -> None:
     """The node programs leave; `pending(node)` is what a node is to keep."""
-    if run.nodes is None:
-        return
-    run.nodes.leave()
-    for node in run.nodes.all:
-        run.nodes.dismiss(node, pending=None if pending is None else pending(node))
-    if not run.nodes.wait_for_end(LEAVE_S):
+    nodes.leave()
+    for node in nodes.all:
+        nodes.dismiss(node, pending=None if pending is None else pending(node))
+    if not nodes.wait_for_end(LEAVE_S):
         logger.warning("a node program had to be killed")
-    run.nodes.close()
+    nodes.close()
 
 
-def _try(run: Supervisor, what: str, function: Any, *arguments: Any) -> None:
+def _try(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
     try:
-        Call(run.loop, what, function, *arguments, timeout_s=GIVE_UP_S).wait()
+        Call(loop, what, function, *arguments, timeout_s=GIVE_UP_S).wait()
     except SlipwayError as error:
         logger.warning("%s", error)
 
@@ -98,14 +95,10 @@ def _try(run: Supervisor, what: str, function: Any, *arguments: Any) -> None:
 class _Finish:
     """The steps after training, in order."""
 
-    def __init__(self, run: Supervisor, ending: Ending) -> None:
-        assert run.nodes is not None
-        self.run = run
-        self.nodes: Nodes = run.nodes
-        self.loop = run.loop
-        self.clock = run.clock
-        self.ending = ending
-        self.again: Again
+    def __init__(self, attempt: RunningAttempt, work: Work, ending: Ending) -> None:
+        self.attempt, self.work, self.ending = attempt, work, ending
+        self.run, self.nodes, self.clock, self.limit = attempt.run, attempt.nodes, attempt.clock, attempt.limit
+        self.loop = attempt.scope.loop
         self.part: str | None = None
         self.files: dict[int, list[dict[str, Any]]] = {}
         self.found: dict[str, Any] = {}
@@ -140,7 +133,7 @@ class _Finish:
         left = not_clean(self.nodes.present())
         if left:
             warning = f"not all that this run started could be ended on {', '.join(left)}: see the node's log"
-            self.run.warnings.append(warning)
+            self.attempt.warnings.append(warning)
             logger.warning("%s", warning)
 
     def _look_at_owners(self) -> None:
@@ -151,7 +144,7 @@ class _Finish:
             return
         shown = some(strangers, 3)
         reason = f"files of another user are among the run's own: {shown}; whatever made them ran with rights that no program of a run has"
-        self.run.warnings.append(reason)
+        self.attempt.warnings.append(reason)
         if self.ending.status == "ok":
             self.ending = Ending(status="error", reason=reason)
         logger.error("%s", reason)
@@ -159,7 +152,8 @@ class _Finish:
     def _requeue(self) -> None:
         """Last of all, since the scheduler then ends this job: put it back into the queue, to resume from the checkpoint."""
         try:
-            Call(self.loop, "requeue", self.run.scheduler.requeue, self.run.allocation, timeout_s=REQUEUE_S).wait()
+            job = self.attempt.job
+            Call(self.loop, "requeue", job.scheduler.requeue, job.allocation, timeout_s=REQUEUE_S).wait()
         except SlipwayError as error:
             logger.info("the job is not put back into the queue (%s): the same command continues the run", error)
         else:
@@ -168,15 +162,17 @@ class _Finish:
     # -- push and publish
 
     def _push_and_publish(self) -> None:
-        self.again = Again(self.run, time.monotonic() + self._push_limit_s(), not not_clean(self.nodes.present()))
+        again = Again(
+            self.attempt.scope, time.monotonic() + self._push_limit_s(), float(self.run.limits.get("full_s", FULL_S)), self._let_others
+        )
         pending: SlipwayError | None = None
         try:
             self.clock.enter("push")
             logger.info("push: the result goes to storage")
-            self.again.repeat("push", self._push)
+            again.repeat("push", lambda left_s: self._push(again, left_s))
             self.clock.enter("release")
             self._ask(orders.Release(), said.Released, RELEASE_S)
-            self.again.repeat("publish", self._publish)
+            again.repeat("publish", lambda left_s: again.call("publish", attempts.publish_attempt, *self._publication(), left_s=left_s))
         except LeaseError as error:
             self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
             logger.error("%s", error)
@@ -184,34 +180,41 @@ class _Finish:
             pending = error
             self._keep(error)
         if pending is None:
-            _part(self.run, pending=None)
+            _part(self.nodes, pending=None)
 
     def _in_a_hurry(self) -> bool:
         """The scheduler kills what is left some 30 s after it has told us to end."""
         return self.ending.status in ("cancelled", "preempted") and not self.ending.planned
 
     def _stop_limit_s(self) -> float:
-        if not in_container(self.run.run["site"]["engine"]) or self._in_a_hurry():
+        if not in_container(self.run.site["engine"]) or self._in_a_hurry():
             return STOP_S
-        return max(STOP_S, min(SLOW_STOP_S, self.run.time.deadline - time.monotonic()))
+        return max(STOP_S, min(SLOW_STOP_S, self.limit.deadline - time.monotonic()))
 
     def _push_limit_s(self) -> float:
         if self._in_a_hurry():
             return CANCELLED_PUSH_S
         limit = self.run.limits.get("push_s")
-        return float(limit) if limit is not None else max(LEAST_PUSH_S, self.run.time.deadline - time.monotonic())
+        return float(limit) if limit is not None else max(LEAST_PUSH_S, self.limit.deadline - time.monotonic())
 
-    def _push(self, left_s: float) -> None:
+    def _let_others(self) -> None:
+        """Give this machine's turn back, where nothing that we started is left. Not the nodes of a job: what runs there next would have
+        them to itself by its record."""
+        locks, job = self.attempt.locks, self.attempt.job
+        if locks.taken and job.allocation.own_job and not not_clean(self.nodes.present()):
+            locks.give()
+            logger.info("nothing is measured any more: others may use this machine while the result waits for storage")
+
+    def _push(self, again: Again, left_s: float) -> None:
         """Every node copies its files into the attempt's part directory; what the events say is read from there."""
-        run = self.run
         self._judge_lost()
         if self.part is None:
-            self.part = self.again.call("push", attempt.make_part, run.run["run_dir"], run.run["attempt"], left_s=left_s)
+            self.part = again.call("push", attempts.make_part, self.run.run_dir, self.run.attempt, left_s=left_s)
         self.nodes.forget(said.Pushed, said.Failed)
         missing = [node for node in self.nodes.present() if node.index not in self.files]
         for node in missing:
             self.nodes.send(node, orders.Push(part=self.part, limit_s=left_s))
-        self.again.wait(lambda: all(_answered(node) for node in missing), left_s + 5)
+        again.wait(lambda: all(_answered(node) for node in missing), left_s + 5)
         problems = []
         for node in missing:
             pushed = node.last(said.Pushed)
@@ -224,16 +227,12 @@ class _Finish:
                 problems.append(_push_error(node))
         if problems:
             raise problems[0]
-        arguments = (self.part, run.run["cell"], run.work.model.parameters, self._steps_asked(), run.allocation.device)
-        status = self.ending.status
-        self.found = self.again.call("push", attempt.read_measured, *arguments, status, left_s=left_s)
+        arguments = (self.part, self.run.cell, self.work.model.parameters, self.attempt.steps_asked(self.work))
+        device, status = self.attempt.job.allocation.device, self.ending.status
+        self.found = again.call("push", attempts.read_measured, *arguments, device, status, left_s=left_s)
         if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
             self.ending = Ending(status="error", reason=wrong)
             logger.error("%s", wrong)
-
-    def _steps_asked(self) -> StepsAsked:
-        first = 0 if self.run.resumed is None else self.run.resumed.step
-        return steps_asked(self.run.run["cell"], self.run.work.train_samples, first)
 
     def _judge_lost(self) -> None:
         """A node that went after its ranks had ended well, and before its files were on storage, took them along: no result is whole."""
@@ -246,16 +245,16 @@ class _Finish:
     def _begin_again(self) -> None:
         """Half of a lost node's files are in the part directory: the others push into a new one."""
         assert self.part is not None
-        _try(self.run, "removal of the half-pushed attempt", attempt.remove_part, self.part)
+        _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part)
         self.part, self.files = None, {}
 
-    def _publish(self, left_s: float) -> None:
+    def _publication(self) -> tuple[Any, ...]:
+        """The arguments of attempt.publish_attempt."""
         files = [file for node_files in self.files.values() for file in node_files]
-        arguments = (self.run.run, self.part, files, lambda: self._record(self.ending, files))
-        self.again.call("publish", attempt.publish_attempt, *arguments, left_s=left_s)
+        return self.run, self.part, files, lambda: self._record(self.ending, files)
 
     def _record(self, ending: Ending, files: list[dict[str, Any]]) -> dict[str, Any]:
-        return build_record(run_facts(self.run, self.nodes), ending, times_of(self.clock), self.found, files)
+        return build_record(run_facts(self.attempt, self.work), ending, times_of(self.clock), self.found, files)
 
     # -- what storage did not take
 
@@ -274,11 +273,11 @@ class _Finish:
         )
         logger.error("%s", reason)
         if self.part is not None:
-            _try(self.run, "removal of the half-pushed attempt", attempt.remove_part, self.part)
+            _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part)
         self.clock.enter("release")
         self._ask(orders.Release(), said.Released, RELEASE_S)
         record, ended = self._record(self.ending, []), self._ended(was)
-        target = Path(self.run.run["run_dir"], "attempts", str(self.run.run["attempt"]))
+        target = Path(self.run.run_dir, "attempts", str(self.run.attempt))
         text = str(error)
 
         def pending(node: NodeHandle) -> orders.Pending:
@@ -286,15 +285,15 @@ class _Finish:
             notes = (record, ended) if node.index == 0 else (None, None)
             return orders.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
 
-        _part(self.run, pending)
+        _part(self.nodes, pending)
 
     def _ended(self, was: Ending) -> dict[str, Any]:
         """What it will be when it is delivered from all nodes that have files of it: `was`; prevented, where those are not enough."""
         present = [node.index for node in self.nodes.present()]
         enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
         ending = was if enough else self.ending
-        facts, parameters = run_facts(self.run, self.nodes), self.run.work.model.parameters
-        return ended_note(facts, ending, times_of(self.clock), present, parameters, self._steps_asked())
+        facts, parameters = run_facts(self.attempt, self.work), self.work.model.parameters
+        return ended_note(facts, ending, times_of(self.clock), present, parameters, self.attempt.steps_asked(self.work))
 
 
 def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:

@@ -26,7 +26,7 @@ class NodeLocks:
 
     def __init__(self, scope: RunScope, paths: Sequence[Path], count: int) -> None:
         self._scope = scope
-        self._count = count
+        self.paths, self.count = tuple(paths), count
         self._locks = [self._open(path) for path in paths]
         self._queue = self._open(paths[0].with_suffix(QUEUE)) if len(paths) > 1 else None
 
@@ -62,14 +62,14 @@ class NodeLocks:
                 self._wait([self._queue], 1)
         while not self._collect():
             missing = [lock for lock in self._locks if not lock.held]
-            self._wait(missing, self._count - len(self.taken))
+            self._wait(missing, self.count - len(self.taken))
 
     def _collect(self) -> bool:
         """Keep what is free, as far as we need it; whether that is all. Then the next in the queue may."""
         for lock in self._locks:
-            if len(self.taken) < self._count and not lock.held:
+            if len(self.taken) < self.count and not lock.held:
                 _try_take(lock)
-        if len(self.taken) < self._count:
+        if len(self.taken) < self.count:
             return False
         for lock in self._locks:
             if not lock.held:
@@ -99,7 +99,7 @@ class NodeLocks:
         return ", ".join(dict.fromkeys(text for text in found if text))
 
     def give(self, inherited: bool = False) -> None:
-        """The next may have them: now, or when a program that has `inherited` them has ended too."""
+        """The next may have them: now, or when a program that has `inherited` them has ended too. Nothing if it was done before."""
         if not inherited:
             self._let_go()
         for lock in (*self._locks, *([self._queue] if self._queue is not None else [])):

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from cluster.types import Allocation
 from workflow.run.link.orders import Image, Plan, RanksPlan
 from workflow.run.plan import at_site, cell_document
+from workflow.run.storage.description import Work
+from workflow.run.storage.prepared import PreparedRun
 from workflow.study.cell import Cell, Run
-
-if TYPE_CHECKING:
-    from workflow.run.supervisor.supervisor import Supervisor
 
 BEAT_S: Final = 60.0
 
 
-def node_plan(run: Supervisor) -> Plan:
+def node_plan(run: PreparedRun, allocation: Allocation, work: Work) -> Plan:
     """The same for all nodes."""
-    site, limits = run.run["site"], run.limits
+    site, limits = run.site, run.limits
     return Plan(
-        allocation=run.allocation,
-        tag=run.run["tag"],
+        allocation=allocation,
+        tag=run.tag,
         run_id=run.run_id,
-        run_dir=run.run["run_dir"],
+        run_dir=run.run_dir,
         group=site["shared"] == "group",
-        source=run.work.dataset.path,
+        source=work.dataset.path,
         cache=site["cache"]["path"],
         cache_max_bytes=site["cache"]["max_bytes"],
         cache_check_s=site["cache"].get("check_s"),
         bytes_per_s=(site.get("storage_limit") or {}).get("bytes_per_s"),
         ranks=RanksPlan(
-            framework=at_site(run.work.framework, site),
-            cell=cell_document(
-                Run(cell=Cell.from_json(run.run["cell"]), repeat=run.run["repeat"]), run.run["attempt"], run.allocation, run.work.model
-            ),
+            framework=at_site(work.framework, site),
+            cell=cell_document(Run(cell=Cell.from_json(run.cell), repeat=run.repeat), run.attempt, allocation, work.model),
             engine=site["engine"],
-            image=_image(run.work.image, site),
+            image=_image(work.image, site),
             beat_s=float(limits.get("beat_s", BEAT_S)),
             init_s=float(limits["init_s"]),
         ),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from base.errors import StorageError
 from base.units import format_duration
@@ -13,9 +14,9 @@ from workflow.run.link.orders import Fetch, Forget
 from workflow.run.link.said import Fetched
 from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
-
-if TYPE_CHECKING:
-    from workflow.run.supervisor.supervisor import Supervisor
+from workflow.run.storage.prepared import PreparedRun
+from workflow.run.supervisor.nodes import Nodes
+from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
@@ -25,31 +26,28 @@ LEAST_RATE: Final = 5 << 20
 GRACE_S: Final = 5.0
 
 
-def bring_checkpoint(run: Supervisor) -> EarlierAttempt | None:
-    """The earlier attempt whose checkpoint every node now has, None: the run begins at the start. A damaged one is passed over."""
+def bring_checkpoint(scope: RunScope, nodes: Nodes, run: PreparedRun, warn: Callable[[str], None]) -> EarlierAttempt | None:
+    """The earlier attempt whose checkpoint every node now has, None: the run begins at the start. A damaged one is passed over, with a
+    warning."""
     for offer in run.resumable:
-        problem = _bring(run, offer)
+        problem = _bring(scope, nodes, run, offer)
         if problem is None:
             before = format_duration(offer.used_s)
             logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
             return offer
-        run.warnings.append(f"attempt {offer.attempt} cannot be resumed: {problem}")
-        logger.warning("%s", run.warnings[-1])
-        assert run.nodes is not None
-        run.nodes.tell(Forget())
+        warn(f"attempt {offer.attempt} cannot be resumed: {problem}")
+        nodes.tell(Forget())
     return None
 
 
-def _bring(run: Supervisor, offer: EarlierAttempt) -> str | None:
+def _bring(scope: RunScope, nodes: Nodes, run: PreparedRun, offer: EarlierAttempt) -> str | None:
     """To all nodes; what is wrong with it, None: nothing. Ends the run where storage does not give it."""
-    assert run.nodes is not None
-    nodes = run.nodes
-    source = str(Path(run.run["run_dir"], "attempts", str(offer.attempt), CHECKPOINT))
+    source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
     limit_s = max(LEAST_S, offer.bytes / LEAST_RATE)
     nodes.forget(Fetched)
     nodes.tell(Fetch(source=source, bytes=offer.bytes, blake3=offer.blake3, limit_s=limit_s))
-    if not run.scope.wait(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + GRACE_S):
+    if not scope.wait(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + GRACE_S):
         silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
         reason = f"the checkpoint {source} did not reach {silent} within {limit_s:.0f} s"
-        run.scope.fail(Ending(status="storage", reason=reason, error=StorageError))
+        scope.fail(Ending(status="storage", reason=reason, error=StorageError))
     return next((problem for node in nodes.all if (problem := node.answer(Fetched).problem) is not None), None)

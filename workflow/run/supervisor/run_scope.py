@@ -30,6 +30,8 @@ class RunScope:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.ending: Ending | None = None
+        self.cancels = 0
+        """How often somebody has told this run to end, also after its end."""
 
     def end(self, ending: Ending) -> None:
         """Note a cause. The first one ends the run; later ones are consequences of the end."""

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.orders import Look
+from workflow.run.link.orders import Checkpoint, Look
 from workflow.run.link.said import Alive, Exited, Looks, Overdue
+from workflow.run.plan import Framework
 from workflow.run.record.outcome import CHECKPOINT_EXIT, Ending, RankEnd, hang, only_consequences, root_cause, verdict
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -28,8 +29,16 @@ LOOK_S: Final = 1.5
 class Training:
     """Collects how processes end. `on_end(ending)` once, at the first failure; `finished` when every rank has ended well."""
 
-    def __init__(self, loop: Loop, nodes: Nodes, world_size: int, progress: ProgressLine, on_end: Callable[[Ending], None]) -> None:
-        self._loop, self._nodes, self._progress, self._on_end = loop, nodes, progress, on_end
+    def __init__(
+        self,
+        loop: Loop,
+        nodes: Nodes,
+        world_size: int,
+        progress: ProgressLine,
+        framework: Framework,
+        on_end: Callable[[Ending], None],
+    ) -> None:
+        self._loop, self._nodes, self._progress, self._framework, self._on_end = loop, nodes, progress, framework, on_end
         self._left = set(range(world_size))
         self._ends: list[RankEnd] = []
         self._first_failure: float | None = None
@@ -41,9 +50,14 @@ class Training:
         """Whether every rank has ended well."""
         return not self._left and self._first_failure is None
 
-    def save(self, on_saved: Callable[[int | None, str | None], None]) -> None:
-        """A checkpoint was asked for: `on_saved(step, None)` when rank 0 has ended with it, `on_saved(None, why)` when a rank fails."""
+    def save(self, on_saved: Callable[[int | None, str | None], None]) -> str | None:
+        """Ask rank 0 for a checkpoint: `on_saved(step, None)` when it has ended with it, `on_saved(None, why)` when a rank fails. Why there
+        can be none; None: it is asked for."""
+        if not self._framework.checkpoint:
+            return f"framework {self._framework.name!r} writes none"
         self._on_saved = on_saved
+        self._nodes.send(self._nodes.all[0], Checkpoint())
+        return None
 
     def _fail(self, ending: Ending) -> None:
         if self._on_saved is not None:
