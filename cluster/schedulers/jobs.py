@@ -157,7 +157,7 @@ class Jobs(Protocol):
         """Pure: what the job of a rule asks for, under the names that EXECUTOR reads. None: not asked for."""
 
     def run_words(self, job: RunJob) -> str:
-        """Pure: the command by which PROFILE submits the job of a run; what is decided at the start stands in <>."""
+        """The command by which PROFILE submits the job of a run; what is decided at the start stands in <>. Raises SchedulerOutputError."""
 
     def script(self, job: BatchJob) -> str:
         """Pure: the batch script, as it would be submitted. Raises ConfigError."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from base.errors import SchedulerSilent
+from base.errors import SchedulerSilent, UnsupportedRequest
 from cluster.holding import holder_of
 from cluster.schedulers.jobs import QueuedJob, mark_of
 from cluster.schedulers.slurm import jobs as slurm_jobs
@@ -476,6 +476,33 @@ def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
     answers[1] = ()
     wait_for(lambda: queue.alive(gone) is False)
     assert asked == [("2",)] or asked[0] == ("2",)
+    queue.stop()
+
+
+def test_the_thread_that_asks_goes_on_after_any_answer_and_does_not_ask_again_for_what_nobody_knows() -> None:
+    asked: list[str] = []
+    answers: list[Exception] = [ValueError("no number"), UnsupportedRequest("not here")]
+
+    def ask() -> Sequence[QueuedJob]:
+        if answers:
+            raise answers.pop()
+        return ()
+
+    def ask_holders(holders: Sequence[Holder], _limit_s: float) -> tuple[bool | None, ...]:
+        asked.extend(holder.job_id for holder in holders)
+        return (None,) * len(holders)
+
+    clock = Clock()
+    queue = AskedQueue("slurm", ask, ask_holders, clock=clock, pause_s=0.01)
+    here = replace(holder_of(os.getpid(), "slurm", "2", 0), host="elsewhere")
+    assert queue.alive(here) is None
+    wait_for(lambda: asked == ["2"])
+    wait_for(lambda: queue.view().silent_s is None and queue.view().began is not None)
+    assert queue.alive(here) is None
+    assert asked == ["2"], "nobody knows it, and it is asked for again after a while only"
+    clock.now += 61
+    assert queue.alive(here) is None
+    wait_for(lambda: asked == ["2", "2"])
     queue.stop()
 
 

@@ -1,4 +1,4 @@
-"""What Snakemake's slurm plugin reads, and what it makes of that: the resources of a job, and its sbatch command. Pure."""
+"""What Snakemake's slurm plugin reads, and what it makes of that: the resources of a job, and its sbatch command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import PurePath
 from types import SimpleNamespace
 from typing import Any, Final
 
+from base.errors import SchedulerOutputError
 from cluster.schedulers.jobs import RUN, JobSize, RunJob
 
 DEFAULT_QUEUE: Final = "<default>"
@@ -88,8 +89,12 @@ def owned_by_us(directive: str) -> str | None:
 
 
 def _plugin_argv(job: RunJob) -> list[str]:
-    from snakemake_executor_plugin_slurm.submit_string import get_submit_command
-    from snakemake_executor_plugin_slurm.utils import set_gres_string
+    """By the plugin's own code, which asks scontrol when it is imported. Raises SchedulerOutputError for an answer that it cannot take."""
+    try:
+        from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+        from snakemake_executor_plugin_slurm.utils import set_gres_string
+    except (OSError, UnicodeError) as error:
+        raise SchedulerOutputError(f"Snakemake's slurm plugin cannot take what `scontrol show config` answers: {error}") from error
 
     size = job.size
     asked = Resources({name: value for name, value in resources(size).items() if value is not None})

@@ -11,6 +11,7 @@ import pytest
 from base.finding import Finding, worst
 from cluster.doctor import schedulers
 from cluster.doctor.asked import Asked
+from cluster.schedulers.slurm.acceptance import partition_problem
 from cluster.schedulers.slurm.doctor import check_slurm, config, controller, launcher, partitions
 from cluster.schedulers.slurm.doctor.polling import Polling, profile_polling
 from cluster.schedulers.slurm.doctor.versions import judge_version, parse_version
@@ -212,6 +213,15 @@ def test_the_controller_answers_or_not() -> None:
     two = "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n"
     assert [finding.level for finding in controller.judge_ping(two, 0.1)] == ["note"]
     assert [finding.level for finding in controller.judge_ping("", 0.1)] == ["error"]
+
+
+@pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 401, "-1", "1" * 10])
+def test_a_size_that_no_cluster_has_is_no_size(number: str) -> None:
+    line = f"PartitionName=main State=UP Default=YES TotalNodes={number} MaxNodes={number} MaxTime={number}"
+    found = partitions.parse_partitions(line)
+    assert partition_problem(found, None, 3, 90) is None
+    assert partitions.judge_partitions(found, (), replace(ASKED, walltime_s=60.0))
+    assert partitions.parse_nodes(f"main|{number}|idle|4|1000|gpu:{number}|x\nmain|4|idle|{number}|1000|(null)|x\n") == ()
 
 
 def test_activity() -> None:

@@ -49,6 +49,7 @@ def test_a_message_of_any_length_comes_back_in_short_lines(size: int) -> None:
         b"[" * 30000 + b"\n",
         b"x" * (MAX_LINE + 1),
         b'{"more": 3}\n',
+        b'{"more":""}\n',
         b'{"more":"[]"}\n{"more":null}\n',
         b'{"more":"\\ud800"}\n{"more":null}\n',
         b'{"more":"{}"}\n{"more":"\\udfff"}\n{"more":null}\n',

@@ -116,6 +116,14 @@ def test_lines_that_are_none_are_passed_over() -> None:
     assert parse_watched(content(line(1.0), head={"schema": "slipway.load/1", "cores": 0})) is None
 
 
+def test_what_no_line_has_is_not_kept_and_a_name_is_one_line() -> None:
+    lines = [{**line(float(t), busiest=[["a\nWARNING b\x1b", 0.2]]), "strange": "x" * 1000} for t in range(4)]
+    found = watched(*lines)
+    assert not any("strange" in sample for sample in found.lines)
+    during = load_of(found, (1.0, 2.0))["during"]
+    assert [one["name"] for one in during["busiest"]] == ["a WARNING b\ufffd"]
+
+
 def test_damaged_files_give_a_load_or_nothing() -> None:
     chance = random.Random(3)
     lines = [

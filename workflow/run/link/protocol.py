@@ -72,7 +72,7 @@ class Decoder:
         if chunk is None:
             whole, self._chunks, self._size = "".join(self._chunks), [], 0
             return _parse(whole)
-        if not isinstance(chunk, str):
+        if not isinstance(chunk, str) or not chunk:
             raise ProtocolError("a part of a message that is no text")
         self._size += len(chunk)
         if self._size > MAX_MESSAGE:

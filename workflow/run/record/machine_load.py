@@ -173,8 +173,8 @@ _READERS: Final = {name: reader_of(kind) for name, kind in _KINDS.items() if kin
 
 
 def read_line(value: Any) -> dict[str, Any] | None:
-    """`value` where it is a Line. Amounts, most of what a day has, are looked at here: the reader of the whole type takes several times as
-    long, in seconds that a push may not have."""
+    """`value` where it is a Line, without what no Line has. Amounts, most of what a day has, are looked at here: the reader of the whole
+    type takes several times as long, in seconds that a push may not have."""
     if type(value) is not dict or "t" not in value:
         return None
     try:
@@ -186,7 +186,7 @@ def read_line(value: Any) -> dict[str, Any] | None:
                 _READERS[name](seen)
     except Mismatch:
         return None
-    return value
+    return value if value.keys() <= _KINDS.keys() else {name: seen for name, seen in value.items() if name in _KINDS}
 
 
 # -- cutting
@@ -293,7 +293,8 @@ def _busiest(lines: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[st
     used: dict[str, float] = {}
     for line in lines[1:]:
         for name, spent in line["busiest"]:
-            used[text(name, MAX_NAME)] = used.get(text(name, MAX_NAME), 0.0) + spent
+            shown = text(" ".join(name.split()), MAX_NAME)
+            used[shown] = used.get(shown, 0.0) + spent
     ordered = sorted(used, key=lambda name: -used[name])[:MOST_NAMED]
     span = lines[-1]["t"] - lines[0]["t"] if len(lines) > 1 else seconds
     return [{"name": name, "cores": _round(used[name] / span)} for name in ordered] if span > 0 else []
