@@ -146,7 +146,7 @@ def test_from_labels_to_the_removal(acting: Engine, tmp_path: Path) -> None:
     """One whose node program is dead, one that lives, one of another user, a foreign one; running and only created."""
     if acting.NAME not in STORES:
         pytest.skip("has no containers that outlive a job")
-    dead, alive = ended_process().to_json(), holder_of(os.getpid(), "local", LOCAL.job_id, 0)
+    dead, alive = ended_process(), holder_of(os.getpid(), "local", LOCAL.job_id, 0)
     mine = os.geteuid()
     wanted = {
         "dead": found(LOCAL, uid=mine, holder=dead),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -168,9 +169,10 @@ def test_killed_it_leaves_nothing_running(typed: Typed) -> None:
 
     assert select.select([snakemake], [], [], 60)[0], "Snakemake outlived the command that started it"
     os.close(snakemake)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and f"--results\0{typed.checkout.results}".encode() in (entry / "cmdline").read_bytes():
-            os.kill(int(entry.name), signal.SIGKILL)  # what stands for a supervisor here watches no parent
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a process of others that has just ended
+            if f"--results\0{typed.checkout.results}".encode() in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)  # what stands for a supervisor here watches no parent
 
 
 @pytest.mark.parametrize(
