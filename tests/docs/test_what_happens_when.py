@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import errno
+import functools
 import importlib
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.docs.test_docs import CODE, ROOT, named_rows, read
+from tests.test_rooms import ROOMS, parsed
 from workflow.run.record.outcome import TABLE
 
 PAGE = "docs/what-happens-when.md"
 HEADS = ("Who notices", "Written", "You see", "You type", "Code", "Tests")
 FACTORS = {"s": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0, "%": 0.01}
 CITED = re.compile(r"(\d[\d.,]*) (%|[a-z ]+?) \(`(\w+\.[A-Z][A-Z_]+)`\)")
+PUT_IN = re.compile(
+    r"\.\.\.|\b(?:n|local-)\d\b|\b\d[\dms.]*(?: s\b)?|\bRUN\b|\bSIG[A-Z]+|\bdocker\b|\btrain\b|: |\((?=state)|(?<=state )\w"
+)
+"""Numbers and times, names of nodes, runs, signals, engines and phases."""
 SECTIONS = {text.splitlines()[0]: " ".join(text.split()) for text in re.split(r"^## ", read(PAGE), flags=re.MULTILINE)[1:]}
 EACH_SECTION = pytest.mark.parametrize("name", SECTIONS)
 
@@ -65,6 +74,38 @@ def test_every_time_is_that_of_its_constant(name: str) -> None:
 def test_no_time_stands_without_its_constant(name: str) -> None:
     bare = CODE.sub("", CITED.sub("", SECTIONS[name]))
     assert not re.findall(r"\d[\d.,]* (?:s|seconds|minutes|hours|days|%)(?:\W|$)", bare)
+
+
+@functools.cache
+def said() -> str:
+    """All strings of the product, a line each; what is put in when it runs stands as a NUL."""
+    found = [os.strerror(errno.ENOSPC)]
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(parsed(path)):
+                if isinstance(node, ast.JoinedStr):
+                    found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.append(re.sub(r"%[sd]", "\0", node.value))
+    return "\n".join(found)
+
+
+def pieces(words: list[str]) -> int:
+    """How few pieces these words fall into that each stand in a string of the product; one for each word that stands in none."""
+    if not words:
+        return 0
+    longest = next((end for end in range(len(words), 0, -1) if " ".join(words[:end]) in said()), 1)
+    alone = longest == 1 and len(words) > 1
+    return 1 + alone + pieces(words[longest:])
+
+
+@EACH_SECTION
+def test_every_sentence_that_is_quoted_is_one_of_the_product(name: str) -> None:
+    """Between what is put in, which are numbers, names and `...`, a quoted sentence has the words of at most two strings."""
+    for quoted in CODE.findall(part(SECTIONS[name], "You see")):
+        for fragment in PUT_IN.split(quoted):
+            words = fragment.strip(" ,;.:()").split()
+            assert quoted.startswith("slipway ") or pieces(words) <= 2, f"{quoted}: {fragment!r} stands nowhere"
 
 
 @EACH_SECTION
