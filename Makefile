@@ -28,10 +28,10 @@ image: .venv/.run  ## build a framework's container image; without a registry: B
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
 
 test: .venv/.dev  ## the pure tests: about a minute, any order
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -rs
 
 slow: .venv/.dev  ## real training, kills, power cuts, a browser: minutes
-	$(BIN)/pytest -m "slow and not long" -n 3 --dist loadscope
+	$(BIN)/pytest -m "slow and not long" -n 3 --dist loadscope -rs
 
 long: .venv/.dev  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
 	$(BIN)/pytest -m long -n 3 --dist loadscope

@@ -1,0 +1,68 @@
+"""In CI, where all that tests need is installed, a test is skipped for a reason in this list only: what is missing is an error there."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Final
+
+import pytest
+
+ALLOWED: Final = (
+    # what an engine does not have
+    "tests/run is about bare",
+    "has no containers that outlive a job",
+    "as whoever starts it",
+    "the job's own limit",
+    "podman leaves a cgroup of its own below it; apptainer stays in the cgroup of who starts it",
+    "a stand-in has its own words",
+    "mounts nothing",
+    "no container that could be killed",
+    "no container that could be stopped",
+    # what a machine does not have
+    "needs root and the memory controller of cgroup v1",
+    "there is no GPU here (nvidia-smi is not on PATH)",
+    "fanotify with permissions: Operation not permitted",
+    "this file system keeps its pages",
+    "chattr does not work here",
+    # what is made by hand
+    "the image takes minutes to make: `python -m tests.images torch`",
+)
+
+
+class Skips:
+    """Of the process that starts the workers. An exit code of 1 where a reason is not in the list."""
+
+    def __init__(self) -> None:
+        self.strange: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One that was skipped has (file, line, reason) as its text."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.look(report.nodeid, report.longrepr[2])
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A whole module."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.look(report.nodeid, report.longrepr[2])
+
+    def look(self, test: str, reason: str) -> None:
+        """Keep it if it is strange."""
+        if re.sub("^Skipped: ", "", reason) not in ALLOWED:
+            self.strange.add(f"{test}: {reason}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """After the last test."""
+        if self.strange and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say which."""
+        for one in sorted(self.strange):
+            terminalreporter.write_line(f"skipped in CI, for a reason that tests/skips.py does not allow: {one}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where CI=true, as .ci/run and those who run it say."""
+    if os.environ.get("CI") == "true" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skips(), "skips")
