@@ -1,0 +1,86 @@
+"""The jobs of `fake_pbs`: a queue that a test fills, commands that are words only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob, RunJob, Submitter
+
+TITLE = "PBS"
+SERVER = "the server of PBS"
+SUBMIT = "qsub"
+PROFILE = "pbs"
+SHARED_PROFILE = "pbs-allocation"
+EXECUTOR = "pbs"
+QUEUE: list[QueuedJob] = []
+SUBMITTED: list[BatchJob] = []
+
+
+def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:  # noqa: ARG001 - it answers at once
+    return tuple(QUEUE)
+
+
+def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:  # noqa: ARG001 - it answers at once
+    return tuple(job for job in QUEUE if job.name == name)
+
+
+def list_words() -> str:
+    return "qstat -u $USER"
+
+
+def show_words(job_id: str) -> str:
+    return f"qstat -f {job_id}"
+
+
+def cancel_words(job_ids: Sequence[str]) -> str:
+    return f"qdel {' '.join(job_ids)}"
+
+
+def never_starts(size: JobSize) -> str | None:
+    return f"a job of {size.nodes} nodes never starts" if size.nodes > 8 else None
+
+
+def refusal_of(job: RunJob) -> str | None:
+    return "no such queue" if job.size.queue == "nowhere" else None
+
+
+def owned_by_us(directive: str) -> str | None:
+    return "nodes" if directive.startswith("-l select") else None
+
+
+def resources(size: JobSize) -> dict[str, Any]:
+    return {"nodes": size.nodes, "runtime": size.minutes, "gres": None}
+
+
+def run_words(job: RunJob) -> str:
+    return f"qsub -l select={job.size.nodes} -N {job.run_id}"
+
+
+def script(job: BatchJob) -> str:
+    return "\n".join(["#!/bin/sh", *(f"#PBS {option}" for option in options(job)), f"exec {' '.join(job.argv)}"]) + "\n"
+
+
+def options(job: BatchJob) -> tuple[str, ...]:
+    return (f"-l select={job.size.nodes}", f"-N {job.name}")
+
+
+def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(name for name in environ if name == "PATH")
+
+
+def submit(job: BatchJob) -> str:
+    SUBMITTED.append(job)
+    return "7.server"
+
+
+def submitting_environ(environ: Mapping[str, str], submitter: Submitter) -> dict[str, str]:  # noqa: ARG001 - it needs little
+    return {"PBS_MARK": submitter.mark}
+
+
+def nodes_of_job(environ: Mapping[str, str]) -> int | None:
+    return int(environ["PBS_NUM_NODES"]) if "PBS_NUM_NODES" in environ else None
+
+
+def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - it does not say it
+    return None
