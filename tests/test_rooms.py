@@ -45,7 +45,6 @@ ENGINES_BY_NAME = {
     "cluster/processes.py": "knows the client of a container by its name",
     "containers/doctor.py": "says what each engine needs of a machine",
     "containers/images/apptainer.py": "is of one engine",
-    "containers/images/loading.py": "",
     "workflow/study/site.py": "the default",
     "workflow/study/site_file.py": "the words that users type, with their default",
 }

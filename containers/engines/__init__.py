@@ -71,7 +71,6 @@ class Engine(Protocol):
 
 ENGINES: Final[dict[str, Engine]] = {"bare": bare, "docker": docker, "podman": podman, "apptainer": apptainer}
 STORES: Final = {name: engine.STORE for name, engine in ENGINES.items() if engine.STORE is not None}
-WITH_STORE: Final = tuple(STORES)
 
 
 def get_engine(name: str) -> Engine:

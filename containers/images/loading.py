@@ -18,9 +18,7 @@ from typing import Final
 from base.chunks import chunks_path
 from base.errors import ContainerError, StorageError
 from base.publish import publish_file
-from containers.engines import WITH_STORE
-from containers.engines.podman import NAME as PODMAN
-from containers.images import apptainer
+from containers.engines import STORES
 from containers.images.archiving import not_as_archived
 from containers.images.commands import demand, find, load_argv, root_argv
 from containers.images.locks import locked
@@ -65,7 +63,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, b
 def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None, *, limit_s: float = LIMIT_S) -> bool:
     """Where the site lets nodes pull: by digest, never by tag. False where that is not how this image comes here. Raises ContainerError."""
     reference = by_digest(image)
-    if engine not in WITH_STORE or reference is None:
+    if engine not in STORES or reference is None:
         return False
     check_platform(image, platform.machine())
     place = cache / "images"
@@ -86,7 +84,7 @@ def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path 
 
 def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:
     """What an engine's command line is given: the id, or the path of the SIF on this node."""
-    return str(cache / "images" / entry.file) if engine == apptainer.NAME else entry.image.image_id
+    return str(cache / "images" / entry.file) if engine not in STORES else entry.image.image_id
 
 
 def loaded_id(entry: ArchivedImage, engine: str, cache: Path) -> str:
@@ -95,7 +93,7 @@ def loaded_id(entry: ArchivedImage, engine: str, cache: Path) -> str:
 
 
 def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
-    if engine == apptainer.NAME:
+    if engine not in STORES:
         try:
             return (place / entry.file).stat().st_size == entry.bytes
         except FileNotFoundError:
@@ -110,10 +108,10 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, bringi
     unpacked = place / f".{archive.name}.part-unpacked-{image.short}"
     bring = bringing.bring if chunks_path(archive).exists() else None  # without the list each node reads for itself
     needs = {} if bring is not None else {place: entry.bytes}
-    if engine != apptainer.NAME:
+    if engine in STORES:
         root = Path(demand(root_argv(engine)).strip())
         needs[root] = image.size_bytes
-        unpacks = place if engine == PODMAN else root  # dockerd in its own place, podman where we tell it
+        unpacks = root if STORES[engine].unpacks_in_root else place
         needs[unpacks] = needs.get(unpacks, 0) + image.size_bytes
     require(needs, doing)
     try:

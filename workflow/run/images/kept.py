@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 from base.errors import ConfigError, ContainerError, RecordError, StorageError
 from base.jsonfile import publish_json, read_json
 from base.typed import Like, PathText, read_as
-from containers.engines import WITH_STORE
+from containers.engines import STORES
 from containers.images import apptainer, archiving, commands, pinning
 from containers.images.model import PinnedImage, pinned_image, read_manifest
 
@@ -87,7 +87,7 @@ def _entry(image: PinnedImage, path: Path) -> dict[str, Any]:
 
 def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:
     """Why it is not on this machine; "" where it is, or has come from its registry by digest."""
-    if image.engine not in WITH_STORE:
+    if image.engine not in STORES:
         return _problem_of_sif(image)
     if commands.find(image.engine, image.image_id) is not None:
         return ""
@@ -111,4 +111,4 @@ def _problem_of_sif(image: PinnedImage) -> str:
 
 
 def _how(image: PinnedImage) -> str:
-    return f" (`{image.engine} load`)" if image.engine in WITH_STORE else f", as {image.source}"
+    return f" (`{image.engine} load`)" if image.engine in STORES else f", as {image.source}"

@@ -236,6 +236,4 @@ class End(Message, frozen=True, kw_only=True):
 
 OfPreparation = Stage | MeetPeers | AllStaged | Fetch | Forget
 """What is done by node/preparation.py, which is there from the plan on."""
-OfRanks = Reserve | Start | Checkpoint | Look
-OfTheEnd = Stop | Collect | Push | Release
-Order = Alive | Preflight | Plan | OfPreparation | OfRanks | OfTheEnd | End
+Order = Alive | Preflight | Plan | OfPreparation | Reserve | Start | Checkpoint | Look | Stop | Collect | Push | Release | End

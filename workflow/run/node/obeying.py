@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -126,20 +126,6 @@ class NodeWork:
 
     # -- the ranks
 
-    def obey_for_ranks(self, order: orders.OfRanks) -> None:
-        """Reserve a port, start them, have them checkpointed or looked at."""
-        match order:
-            case orders.Reserve():
-                self.do_reserve()
-            case orders.Start():
-                self.do_start(order)
-            case orders.Checkpoint():
-                self.do_checkpoint()
-            case orders.Look():
-                self.do_look()
-            case _:
-                assert_never(order)
-
     def do_start(self, order: orders.Start) -> None:
         """Start the ranks of this node."""
         plan, needs = self.plan, self.preparation
@@ -242,20 +228,6 @@ class NodeWork:
         return self.ranks.least_step() if self.ranks else None
 
     # -- the end
-
-    def obey_at_the_end(self, order: orders.OfTheEnd) -> None:
-        """Stop, complete the directory, push it, release the dataset."""
-        match order:
-            case orders.Stop():
-                self.do_stop()
-            case orders.Collect():
-                self.do_collect()
-            case orders.Push():
-                self.do_push(order)
-            case orders.Release():
-                self.do_release()
-            case _:
-                assert_never(order)
 
     def told_to_end(self) -> None:
         """By a signal. All ends at once, but for a push: nothing else runs any more, and what it saves is the run's result."""

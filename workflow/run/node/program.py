@@ -98,23 +98,36 @@ class NodeProgram:
             place = f": {error.filename}" if error.filename else ""
             self.work.fail(name_of(order), _OF_ORDER.get(type(order), "StagingError"), f"{error.strerror or error}{place}")
 
-    def _do(self, order: orders.Order) -> None:
+    def _do(self, order: orders.Order) -> None:  # noqa: C901 - a table
+        work = self.work
         match order:
             case orders.Alive():
                 pass
             case orders.Preflight():
-                self.work.do_preflight(order.order)
+                work.do_preflight(order.order)
             case orders.Plan():
-                self.work.do_plan(order)
+                work.do_plan(order)
+            case orders.Reserve():
+                work.do_reserve()
+            case orders.Start():
+                work.do_start(order)
+            case orders.Checkpoint():
+                work.do_checkpoint()
+            case orders.Look():
+                work.do_look()
+            case orders.Stop():
+                work.do_stop()
+            case orders.Collect():
+                work.do_collect()
+            case orders.Push():
+                work.do_push(order)
+            case orders.Release():
+                work.do_release()
             case orders.End():
-                self.work.when_stopped(lambda: self._end(order.pending))
-            case orders.Reserve() | orders.Start() | orders.Checkpoint() | orders.Look():
-                self.work.obey_for_ranks(order)
-            case orders.Stop() | orders.Collect() | orders.Push() | orders.Release():
-                self.work.obey_at_the_end(order)
+                work.when_stopped(lambda: self._end(order.pending))
             case _:
-                if self.work.preparation is not None:
-                    self.work.preparation.obey(order)
+                if work.preparation is not None:
+                    work.preparation.obey(order)
 
     def _end(self, pending: orders.Pending | None) -> None:
         self.exit_code = 0
