@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from base.errors import LeaseError, StagingError
+from cluster.holding import holder_of
 from data_prep.cache import evict, ls, open_cache, release, rm, this_process
 from data_prep.cache.eviction import sweep
-from data_prep.cache.holder import describe, is_alive
+from data_prep.cache.holder import as_user, describe, is_alive
 from data_prep.cache.lease import live_leases, release_all, write_lease
 from data_prep.cache.lock import Lock
 from data_prep.staging import StageOptions, stage
@@ -31,7 +32,7 @@ def test_a_process_is_known_by_pid_start_and_boot() -> None:
     assert not is_alive({**me, "boot_id": "another boot"})
     assert not is_alive({**me, "pid": 2**22 + 5})
     with idle_process() as pid:
-        other = this_process("run", pid=pid)
+        other = as_user(holder_of(pid, "", "", 0), "run")
         assert is_alive(other)
         os.kill(pid, 9)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

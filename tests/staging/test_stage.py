@@ -11,7 +11,9 @@ import pytest
 
 from base.errors import DigestMismatch, NotEnoughSpace, StagingError
 from base.seal import publish_sealed, read_sealed
+from cluster.holding import holder_of
 from data_prep.cache import ls, open_cache, release, this_process
+from data_prep.cache.holder import as_user
 from data_prep.cache.stored import check_entry
 from data_prep.staging import StagedDataset, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
@@ -228,7 +230,8 @@ def test_the_holder_gets_a_lease_that_ends_with_it(tmp_path: Path) -> None:
     source, cache = random_dataset(tmp_path / "storage", SIZES), tmp_path / "cache"
     with idle_process() as child:
         leases = [
-            stage(source, cache, holder=this_process(run_id, pid=pid), options=QUICK).lease for run_id, pid in (("a", None), ("b", child))
+            stage(source, cache, holder=as_user(holder_of(pid, "", "", 0), run_id), options=QUICK).lease
+            for run_id, pid in (("a", os.getpid()), ("b", child))
         ]
         assert [str(lease) for lease in ls(cache)[0].leases if lease.id == leases[1]] == [f"run b, pid {child}"]
         assert {lease.id for lease in ls(cache)[0].leases} == set(leases)
