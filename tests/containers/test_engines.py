@@ -110,7 +110,7 @@ def test_bare_fills_in_its_own_interpreter(tmp_path: Path) -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(UnsupportedRequest, match="'bear' is not here yet; valid: apptainer, bare, docker, podman"):
+    with pytest.raises(UnsupportedRequest, match=f"'bear' is not here yet; valid: {', '.join(sorted(ENGINES))}"):
         get_engine("bear")
 
 

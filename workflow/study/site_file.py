@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
@@ -14,6 +14,7 @@ from base.names import choices
 from base.units import parse_size
 from base.userpath import absolute_path, expanded, has_variables
 from cluster.installation import site_files, sites_directories
+from containers.engines import ENGINES
 from workflow.study.explain import Fault, fault_error, validation_error
 from workflow.study.loader import Document, read_document
 from workflow.study.model import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, wrong
@@ -48,7 +49,10 @@ def _size(value: object) -> object:
 
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN, "minLength": 1})]
 Scheduler = Literal["local", "slurm", "lsf", "pbs", "sge"]
-Engine = Literal["bare", "docker", "podman", "apptainer"]
+if TYPE_CHECKING:
+    Engine = str
+else:
+    Engine = Literal[tuple(ENGINES)]
 
 
 class CacheKeys(Part):
@@ -73,7 +77,7 @@ class SiteFile(Part):
         description="network storage: datasets, images and results; relative to this file; variables such as $USER are those of who starts"
     )
     cache: CacheKeys = Field(description="node-local cache")
-    engine: Engine = Field(default="bare", description="what starts the training program; bare = no container")
+    engine: Engine = Field(default=Site.engine, description="what starts the training program; bare = no container")
     scheduler: Scheduler = Field(default="local", description="what grants nodes; local = this machine")
     queue: TextLine = Field(default=ABSENT, description="Slurm partition, LSF, PBS or SGE queue")
     account: TextLine = Field(default=ABSENT, description="whom the hours are charged to")
