@@ -38,13 +38,13 @@ class CopyOptions:
     direct: bool | None = None
 
 
-class _OpenShard:
-    """A shard being copied; `left` chunks are to come."""
+class _OpenFile:
+    """A file being copied; `left` chunks are to come."""
 
-    def __init__(self, source: Source, part: Path, shard: ChunkedFile, direct: tuple[bool, bool], left: int) -> None:
-        self.shard, self.left = shard, left
-        self.source = open_source(source, shard, direct[0])
-        self.target = Target(part, shard, direct[1])
+    def __init__(self, source: Source, part: Path, file: ChunkedFile, direct: tuple[bool, bool], left: int) -> None:
+        self.file, self.left = file, left
+        self.source = open_source(source, file, direct[0])
+        self.target = Target(part, file, direct[1])
 
     def close(self) -> None:
         self.source.close()
@@ -58,7 +58,7 @@ class ChunkCopy:
         self._source, self._part, self._journal, self._options, self._on_bytes = source, part, journal, options, on_bytes
         self._reader = VerifiedReader(source, Rate(options.bytes_per_s), options.retries)
         self._buffers = threading.local()
-        self._open: list[_OpenShard] = []
+        self._open: list[_OpenFile] = []
         self._unsynced: list[Chunk] = []
         self._unsynced_bytes = 0
         self._read_back = ReadBack(part, source.file_set.files, past_cache=True)
@@ -90,14 +90,14 @@ class ChunkCopy:
 
     def _copy_missing(self, direct: tuple[bool, bool]) -> int:
         copied = 0
-        flight: deque[Future[tuple[_OpenShard, Chunk, int]]] = deque()
+        flight: deque[Future[tuple[_OpenFile, Chunk, int]]] = deque()
         pool = ThreadPoolExecutor(self._options.threads)
         try:
-            for number, shard in enumerate(self._source.file_set.files):
-                missing = [chunk for chunk in range(len(shard.chunks)) if (number, chunk) not in self._right]
+            for number, file in enumerate(self._source.file_set.files):
+                missing = [chunk for chunk in range(len(file.chunks)) if (number, chunk) not in self._right]
                 if not missing:
                     continue
-                opened = _OpenShard(self._source, self._part, shard, direct, len(missing))
+                opened = _OpenFile(self._source, self._part, file, direct, len(missing))
                 self._open.append(opened)
                 for chunk in missing:
                     flight.append(pool.submit(self._copy_chunk, opened, (number, chunk)))
@@ -113,7 +113,7 @@ class ChunkCopy:
             self._open.clear()
         return copied
 
-    def _collect(self, future: Future[tuple[_OpenShard, Chunk, int]]) -> int:
+    def _collect(self, future: Future[tuple[_OpenFile, Chunk, int]]) -> int:
         opened, chunk, num_bytes = future.result()
         opened.left -= 1
         self._take_checks(wait=False)
@@ -138,8 +138,8 @@ class ChunkCopy:
 
     def _missing(self) -> list[Chunk]:
         """What is not known to lie on the disk as it should."""
-        shards = enumerate(self._source.file_set.files)
-        return [chunk for number, shard in shards for chunk in zip(repeat(number), range(len(shard.chunks))) if chunk not in self._right]
+        files = enumerate(self._source.file_set.files)
+        return [chunk for number, file in files for chunk in zip(repeat(number), range(len(file.chunks))) if chunk not in self._right]
 
     def _take_checks(self, *, wait: bool) -> None:
         """Note what was found right; what was not is missing still."""
@@ -150,11 +150,11 @@ class ChunkCopy:
             self._journal.add(right)
             self._right.update(right)
 
-    def _copy_chunk(self, opened: _OpenShard, where: Chunk) -> tuple[_OpenShard, Chunk, int]:
+    def _copy_chunk(self, opened: _OpenFile, where: Chunk) -> tuple[_OpenFile, Chunk, int]:
         """In a thread of the pool: bring one chunk over, verified."""
-        shard, (_, chunk) = opened.shard, where
-        content = self._reader.read(opened.source, shard, chunk, self._buffer(shard.chunk_bytes))
-        opened.target.write(content, chunk * shard.chunk_bytes)
+        file, (_, chunk) = opened.file, where
+        content = self._reader.read(opened.source, file, chunk, self._buffer(file.chunk_bytes))
+        opened.target.write(content, chunk * file.chunk_bytes)
         return opened, where, len(content)
 
     def _buffer(self, num_bytes: int) -> memoryview:
@@ -170,7 +170,7 @@ def direct_io(source: Source, part: Path, wanted: bool | None) -> tuple[bool, bo
     files = source.file_set
     if wanted is None:
         wanted = files.bytes >= DIRECT_FROM_BYTES
-    if not wanted or not files.files or any(shard.chunk_bytes % BLOCK for shard in files.files):
+    if not wanted or not files.files or any(file.chunk_bytes % BLOCK for file in files.files):
         return False, False
     first = source.root / files.files[0].path
     return supports_direct_read(first), supports_direct_write(part)

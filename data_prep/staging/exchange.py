@@ -35,10 +35,10 @@ class Taker(Protocol):
 
 
 class Exchange:
-    """`open_shard(number)` opens our file of a shard, for sending. `lost` says why a node was given up, `slow` why its share is
+    """`open_file(number)` opens our copy of a file, for sending. `lost` says why a node was given up, `slow` why its share is
     read by others. Raises StagingError where this node cannot listen: that says nothing of the cache's disk."""
 
-    def __init__(self, peer_group: PeerGroup, digest: str, table: ChunkTable, have: bytearray, open_shard: Callable[[int], int]) -> None:
+    def __init__(self, peer_group: PeerGroup, digest: str, table: ChunkTable, have: bytearray, open_file: Callable[[int], int]) -> None:
         self.peer_group, self.table = peer_group, table
         self.swarm = Swarm(have, peer_group.index)
         self.others: Others | None = None
@@ -53,7 +53,7 @@ class Exchange:
         """Set by whoever asks, before it asks, and then there to the end: an answer may come when nobody waits for it any more."""
         self.longest_s = 0.0
         """How long a chunk took here, lately."""
-        self._open_shard = open_shard
+        self._open_file = open_file
         self._peers: dict[int, Connection] = {}
         try:
             self._peers_listener = self._set_up(digest)
@@ -220,11 +220,11 @@ class Exchange:
         """Send it, if it is here."""
         if chunk >= self.table.num_chunks or not self.swarm.have[chunk]:
             return None
-        shard, offset, num_bytes = self.table.span(chunk)
+        file, offset, num_bytes = self.table.span(chunk)
         try:
-            descriptor = self._open_shard(shard)
+            descriptor = self._open_file(file)
         except OSError as error:
-            logger.warning("our own %s cannot be opened for others: %s", self.table.shards[shard].name, error.strerror)
+            logger.warning("our own %s cannot be opened for others: %s", self.table.files[file].name, error.strerror)
             return None
         os.posix_fadvise(descriptor, offset, num_bytes, os.POSIX_FADV_WILLNEED)
         return descriptor, offset, num_bytes

@@ -51,10 +51,10 @@ class Gather:
     def __init__(self, source: Source, part: Path, journal: Journal, exchange: Exchange, options: CopyOptions) -> None:
         self._journal, self._exchange, self._options = journal, exchange, options
         self._table, self._swarm = exchange.table, exchange.swarm
-        shards = source.file_set.files
-        self._targets = OpenFiles[Target](lambda number: Target(part, shards[number], False), 256, lambda target: target.is_synced)
-        self._sources = OpenFiles[SourceFile](lambda number: open_source(source, shards[number], self._direct), 8)
-        self._read_back = ReadBack(part, shards, past_cache=True)
+        files = source.file_set.files
+        self._targets = OpenFiles[Target](lambda number: Target(part, files[number], False), 256, lambda target: target.is_synced)
+        self._sources = OpenFiles[SourceFile](lambda number: open_source(source, files[number], self._direct), 8)
+        self._read_back = ReadBack(part, files, past_cache=True)
         self._source, self._part = source, part
         self._rate = Rate(None)
         self._readers = ThreadPoolExecutor(options.threads)
@@ -170,13 +170,13 @@ class Gather:
 
     def _read(self, number: int) -> None:
         """In a thread: one chunk from storage."""
-        shard, chunk = self._table.where(number)
+        file, chunk = self._table.where(number)
         buffer = getattr(self._buffers, "buffer", None)
         if buffer is None:
             buffer = self._buffers.buffer = aligned_buffer(self._table.largest)
-        with self._sources.use(shard) as source, self._targets.use(shard) as target:
+        with self._sources.use(file) as source, self._targets.use(file) as target:
             try:
-                content = self._reader.read(source, self._table.shards[shard], chunk, buffer)
+                content = self._reader.read(source, self._table.files[file], chunk, buffer)
             except (SlipwayError, OSError):
                 if self._swarm.have[number]:
                     return
@@ -212,8 +212,8 @@ class Gather:
         """In a thread: check and write; False for wrong bytes."""
         if xxhash.xxh3_128_hexdigest(buffer) != self._table.hash(number):
             return False
-        shard, offset, _ = self._table.span(number)
-        with self._targets.use(shard) as target:
+        file, offset, _ = self._table.span(number)
+        with self._targets.use(file) as target:
             target.write(buffer, offset)
         return True
 
@@ -264,7 +264,7 @@ class Gather:
             chunk = self._table.number(where)
             self._tries[chunk] += 1
             if self._tries[chunk] > self._options.retries:
-                raise disk_lies(self._part, self._table.shards, wrong, self._tries[chunk])
+                raise disk_lies(self._part, self._table.files, wrong, self._tries[chunk])
             self._swarm.drop(chunk)
             self._exchange.changed = True
             self._on_bytes(-self._table.span(chunk)[2])

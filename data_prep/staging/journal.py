@@ -46,7 +46,7 @@ class Journal:
 
     def add(self, chunks: Iterable[Chunk]) -> None:
         """Note chunks whose data were synced. Raises OSError: then the copy is not to be trusted any more."""
-        text = b"".join(_line(f"{shard} {first} {last}") for shard, first, last in _runs(sorted(chunks)))
+        text = b"".join(_line(f"{file} {first} {last}") for file, first, last in _runs(sorted(chunks)))
         os.pwrite(self._descriptor, text, self._end)
         os.fdatasync(self._descriptor)
         self._end += len(text)
@@ -74,15 +74,15 @@ def parse_line(line: bytes) -> list[Chunk] | None:
     words = [digits(word) for word in text.split()]
     if len(words) != 3 or None in words:
         return None
-    shard, first, last = (word or 0 for word in words)
-    return [(shard, chunk) for chunk in range(first, last + 1)] if last - first < MAX_RUN else None
+    file, first, last = (word or 0 for word in words)
+    return [(file, chunk) for chunk in range(first, last + 1)] if last - first < MAX_RUN else None
 
 
 def _runs(chunks: list[Chunk]) -> Iterator[tuple[int, int, int]]:
-    """Neighbours in one line: shard, first, last."""
+    """Neighbours in one line: file, first, last."""
     start = 0
     for position in range(1, len(chunks) + 1):
-        shard, chunk = chunks[position - 1]
-        if position == len(chunks) or chunks[position] != (shard, chunk + 1):
-            yield shard, chunks[start][1], chunk
+        file, chunk = chunks[position - 1]
+        if position == len(chunks) or chunks[position] != (file, chunk + 1):
+            yield file, chunks[start][1], chunk
             start = position

@@ -35,7 +35,7 @@ class Part:
         self.path.mkdir(exist_ok=True)
         self.path.chmod(0o2750 if cache.shared else 0o700)
         self.journal = Journal(self.path, source.file_set.digest)
-        struck = [number for number, shard in enumerate(source.file_set.files) if not self._is_whole(shard)]
+        struck = [number for number, file in enumerate(source.file_set.files) if not self._is_whole(file)]
         self.journal.strike({chunk for chunk in self.journal.done if chunk[0] in struck})
 
     def close(self) -> None:
@@ -43,33 +43,32 @@ class Part:
 
     def trusted_bytes(self) -> int:
         """Bytes that need not be copied again."""
-        shards = self.source.file_set.files
+        files = self.source.file_set.files
         return sum(
-            min(shards[number].chunk_bytes, shards[number].bytes - chunk * shards[number].chunk_bytes)
-            for number, chunk in self.journal.done
+            min(files[number].chunk_bytes, files[number].bytes - chunk * files[number].chunk_bytes) for number, chunk in self.journal.done
         )
 
     def missing_bytes(self) -> int:
         """Bytes that the disk must still give; what is allocated already counts as given."""
         taken = 0
-        for shard in self.source.file_set.files:
+        for file in self.source.file_set.files:
             try:
-                taken += min((self.path / shard.path).lstat().st_blocks * 512, shard.bytes)
+                taken += min((self.path / file.path).lstat().st_blocks * 512, file.bytes)
             except FileNotFoundError:
                 continue
         return self.source.file_set.bytes - taken + len(self.source.file_set.content) + len(self.source.file_set.files) * 2 * BLOCK
 
     def allocate(self) -> None:
         """Create every file in its full size. Raises OSError without room."""
-        for shard in self.source.file_set.files:
-            path = self.path / shard.path
+        for file in self.source.file_set.files:
+            path = self.path / file.path
             path.parent.mkdir(exist_ok=True)
             path.parent.chmod(self.path.stat().st_mode)
             if path.is_file():
                 path.chmod(0o600)  # killed just before it was published
             descriptor = open_file(path, os.O_RDWR | os.O_CREAT, direct=False)
             try:
-                allocate(descriptor, shard.bytes)
+                allocate(descriptor, file.bytes)
             finally:
                 os.close(descriptor)
 
@@ -91,7 +90,7 @@ class Part:
         descriptor = os.open(self.path / FILE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(self.source.file_set.content)
-        for name in [FILE_NAME, *(shard.path for shard in self.source.file_set.files)]:
+        for name in [FILE_NAME, *(file.path for file in self.source.file_set.files)]:
             (self.path / name).chmod(0o444)
         published = publish_directory(self.path, target)
         if published:
@@ -102,13 +101,13 @@ class Part:
         """Give the room back: after an error of the node's disk nothing in it is trusted, and what was not synced is never synced again."""
         remove_tree(self.path)
 
-    def _is_whole(self, shard: ChunkedFile) -> bool:
+    def _is_whole(self, file: ChunkedFile) -> bool:
         """The journal counts only inside a file of the right size."""
         try:
-            status = (self.path / shard.path).lstat()
+            status = (self.path / file.path).lstat()
         except FileNotFoundError:
             return False
-        return stat.S_ISREG(status.st_mode) and status.st_size == shard.bytes
+        return stat.S_ISREG(status.st_mode) and status.st_size == file.bytes
 
 
 def _is_free(path: Path) -> bool:

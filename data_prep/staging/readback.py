@@ -28,14 +28,14 @@ THREADS: Final = 4
 
 
 class ReadBack:
-    """The shards' files in `root`, to be closed. Raises OSError where the disk cannot read."""
+    """The files below `root`, to be closed. Raises OSError where the disk cannot read."""
 
-    def __init__(self, root: Path, shards: Sequence[ChunkedFile], *, past_cache: bool) -> None:
-        self._shards, self._past_cache = shards, past_cache
+    def __init__(self, root: Path, files: Sequence[ChunkedFile], *, past_cache: bool) -> None:
+        self._files, self._past_cache = files, past_cache
         self._buffers = threading.local()
-        blocks = all(shard.chunk_bytes % BLOCK == 0 for shard in shards)
-        direct = past_cache and bool(shards) and blocks and supports_direct_read(root / shards[0].path)
-        self._files = OpenFiles[_File](lambda number: _File(root / shards[number].path, direct), 64)
+        blocks = all(file.chunk_bytes % BLOCK == 0 for file in files)
+        direct = past_cache and bool(files) and blocks and supports_direct_read(root / files[0].path)
+        self._opened = OpenFiles[_File](lambda number: _File(root / files[number].path, direct), 64)
 
     def wrong(self, chunks: Iterable[Chunk], until: float | None = None, on_bytes: Callable[[int], None] | None = None) -> list[Chunk]:
         """Those of `chunks` whose bytes are not the manifest's, by a few threads, in the order given. After `until` (time.monotonic) no
@@ -55,20 +55,20 @@ class ReadBack:
     def is_right(self, where: Chunk) -> bool:
         """Whether this chunk's bytes are the manifest's."""
         number, chunk = where
-        shard = self._shards[number]
-        buffer, num_bytes, offset = self._buffer(min(shard.chunk_bytes, shard.bytes)), self.num_bytes(where), chunk * shard.chunk_bytes
-        with self._files.use(number) as file:
-            count = file.read(buffer, num_bytes, offset, self._past_cache)
-        return count == num_bytes and xxhash.xxh3_128_hexdigest(buffer[:count]) == shard.chunks[chunk]
+        file = self._files[number]
+        buffer, num_bytes, offset = self._buffer(min(file.chunk_bytes, file.bytes)), self.num_bytes(where), chunk * file.chunk_bytes
+        with self._opened.use(number) as opened:
+            count = opened.read(buffer, num_bytes, offset, self._past_cache)
+        return count == num_bytes and xxhash.xxh3_128_hexdigest(buffer[:count]) == file.chunks[chunk]
 
     def num_bytes(self, where: Chunk) -> int:
         """Of a chunk."""
-        shard = self._shards[where[0]]
-        return min(shard.chunk_bytes, shard.bytes - where[1] * shard.chunk_bytes)
+        file = self._files[where[0]]
+        return min(file.chunk_bytes, file.bytes - where[1] * file.chunk_bytes)
 
     def close(self) -> None:
         """Give the descriptors back."""
-        self._files.close()
+        self._opened.close()
 
     def _buffer(self, num_bytes: int) -> memoryview:
         found: memoryview | None = getattr(self._buffers, "buffer", None)
@@ -90,11 +90,11 @@ class _File:
         os.close(self._descriptor)
 
 
-def disk_lies(path: Path, shards: Sequence[ChunkedFile], wrong: Sequence[Chunk], tries: int) -> StagingError:
+def disk_lies(path: Path, files: Sequence[ChunkedFile], wrong: Sequence[Chunk], tries: int) -> StagingError:
     """The error where a disk does not keep what it is given."""
     number, chunk = wrong[0]
     return StagingError(
-        f"the disk of {path} does not keep what it is given: chunk {chunk} of {shards[number].name} was right when it was written, and "
+        f"the disk of {path} does not keep what it is given: chunk {chunk} of {files[number].name} was right when it was written, and "
         f"read back it is not, {tries} times ({len(wrong)} such chunks); see the kernel's log, or set another cache.path of the site file"
     )
 

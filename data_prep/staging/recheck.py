@@ -1,7 +1,7 @@
 """Is a staged dataset still what it was when it was staged? Asked at every use.
 
-A note of ours in the cache says which file each shard was when it was hashed last: inode, size, times of its last changes. A shard that is
-another file since, or whose time of change moved, is hashed whole. What a disk loses by itself moves no time: of all other chunks as many
+A note of ours in the cache says what each file was when it was hashed last: inode, size, times of its last changes. A file that is
+another since, or whose time of change moved, is hashed whole. What a disk loses by itself moves no time: of all other chunks as many
 are hashed as a few seconds allow, each use going on where the last one ended. A dataset that can be hashed within them is hashed whole.
 """
 
@@ -44,10 +44,10 @@ class Entry:
 
 
 def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callable[[int], None]) -> int:
-    """Look whether the shards are what the manifest promises; returns the bytes hashed for that, `on_bytes(n)` as it goes.
+    """Look whether the files are what the manifest promises; returns the bytes hashed for that, `on_bytes(n)` as it goes.
 
     `check_s`: how long chunks of unchanged files may be hashed, None: all of them. `asked_ns` (time.monotonic_ns): what another process of
-    ours has found since then counts. Raises DigestMismatch naming shards and chunks.
+    ours has found since then counts. Raises DigestMismatch naming files and chunks.
     """
     begun_ns = time.monotonic_ns()
     statuses = _statuses(entry)
@@ -55,9 +55,9 @@ def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callab
     if mark.get("boot_id") == boot_id() and mark["begun_ns"] >= asked_ns and mark["shards"] == statuses:
         return 0
     known = mark.get("shards", {})
-    shards = entry.file_set.files
-    moved = {number for number, shard in enumerate(shards) if known.get(shard.name) != statuses[shard.name]}
-    chunks = [(number, chunk) for number, shard in enumerate(shards) for chunk in range(len(shard.chunks))]
+    files = entry.file_set.files
+    moved = {number for number, file in enumerate(files) if known.get(file.name) != statuses[file.name]}
+    chunks = [(number, chunk) for number, file in enumerate(files) for chunk in range(len(file.chunks))]
     first = mark["next"] % len(chunks) if mark and chunks else 0
     rest = [chunk for chunk in chunks[first:] + chunks[:first] if chunk[0] not in moved]
     looked: list[int] = []
@@ -69,7 +69,7 @@ def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callab
     must = [chunk for chunk in chunks if chunk[0] in moved]
     past_cache = entry.file_set.bytes >= DIRECT_FROM_BYTES  # a smaller one is read from memory afterwards: what was right stays there
     try:
-        with contextlib.closing(ReadBack(entry.root, shards, past_cache=past_cache)) as read_back:
+        with contextlib.closing(ReadBack(entry.root, files, past_cache=past_cache)) as read_back:
             wrong = read_back.wrong(must, on_bytes=count)
             wrong += read_back.wrong(rest, None if check_s is None else time.monotonic() + check_s, count)
     except OSError as error:
@@ -89,9 +89,9 @@ def note_checked(entry: Entry) -> None:
 
 def _statuses(entry: Entry) -> dict[str, list[int]]:
     found = {}
-    for shard in entry.file_set.files:
-        status = (entry.root / shard.path).lstat()
-        found[shard.name] = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    for file in entry.file_set.files:
+        status = (entry.root / file.path).lstat()
+        found[file.name] = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
     return found
 
 
@@ -118,5 +118,5 @@ def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
 
 
 def _problem(entry: Entry, wrong: list[Chunk]) -> str:
-    shards = entry.file_set.files
-    return f"{some([f'chunk {chunk} of {shards[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"
+    files = entry.file_set.files
+    return f"{some([f'chunk {chunk} of {files[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"

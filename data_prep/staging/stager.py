@@ -55,7 +55,7 @@ class Stager:
         self.came = Gathered(storage_bytes=0, peer_bytes=0)
 
     def run(self) -> Copied:
-        if any(shard.chunk_bytes > MAX_CHUNK_BYTES for shard in self.source.file_set.files):
+        if any(file.chunk_bytes > MAX_CHUNK_BYTES for file in self.source.file_set.files):
             raise StagingError(f"{self.source.root}: chunks of more than {MAX_CHUNK_BYTES} bytes: this is not a manifest of ours")
         try:
             part = Part(self.cache, self.source, self.lock.held)

@@ -13,30 +13,30 @@ from data_prep.staging.journal import Chunk
 class ChunkTable:
     """Pure: where each chunk lies, how long it is, what it must hash to."""
 
-    def __init__(self, shards: Sequence[ChunkedFile]) -> None:
-        self.shards = shards
-        self._starts = [0, *accumulate(len(shard.chunks) for shard in shards)]
+    def __init__(self, files: Sequence[ChunkedFile]) -> None:
+        self.files = files
+        self._starts = [0, *accumulate(len(file.chunks) for file in files)]
         self.num_chunks = self._starts[-1]
 
     def where(self, number: int) -> Chunk:
-        """Shard, and chunk in the shard."""
-        shard = bisect_right(self._starts, number) - 1
-        return shard, number - self._starts[shard]
+        """File, and chunk in the file."""
+        file = bisect_right(self._starts, number) - 1
+        return file, number - self._starts[file]
 
     def number(self, chunk: Chunk) -> int:
         """The inverse of `where`."""
         return self._starts[chunk[0]] + chunk[1]
 
     def span(self, number: int) -> tuple[int, int, int]:
-        """Number of the shard, offset in its file, bytes."""
-        shard, chunk = self.where(number)
-        offset = chunk * self.shards[shard].chunk_bytes
-        return shard, offset, min(self.shards[shard].chunk_bytes, self.shards[shard].bytes - offset)
+        """Number of the file, offset in it, bytes."""
+        file, chunk = self.where(number)
+        offset = chunk * self.files[file].chunk_bytes
+        return file, offset, min(self.files[file].chunk_bytes, self.files[file].bytes - offset)
 
     def hash(self, number: int) -> str:
         """xxh3_128, hex."""
-        shard, chunk = self.where(number)
-        return self.shards[shard].chunks[chunk]
+        file, chunk = self.where(number)
+        return self.files[file].chunks[chunk]
 
     def marks(self, chunks: Iterable[Chunk]) -> bytearray:
         """One byte per chunk, 1 for those in `chunks`."""
@@ -48,7 +48,7 @@ class ChunkTable:
     @property
     def largest(self) -> int:
         """Bytes of the largest chunk."""
-        return max((min(shard.chunk_bytes, shard.bytes) for shard in self.shards), default=0)
+        return max((min(file.chunk_bytes, file.bytes) for file in self.files), default=0)
 
 
 def pack(marks: bytearray) -> bytes:

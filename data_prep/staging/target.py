@@ -1,4 +1,4 @@
-"""A shard's file in a part directory, open for writing. The descriptors stay open until its data are synced: a failed write-back is
+"""A file in a part directory, open for writing. The descriptors stay open until its data are synced: a failed write-back is
 reported to them only."""
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from data_prep.staging.files import BLOCK, open_file, write_from
 class Target:
     """Several threads write, one syncs."""
 
-    def __init__(self, part: Path, shard: ChunkedFile, direct: bool) -> None:
-        path = part / shard.path
+    def __init__(self, part: Path, file: ChunkedFile, direct: bool) -> None:
+        path = part / file.path
         self._file = open_file(path, os.O_RDWR, direct)
-        self._tail = open_file(path, os.O_RDWR, False) if direct and shard.bytes % BLOCK else self._file
+        self._tail = open_file(path, os.O_RDWR, False) if direct and file.bytes % BLOCK else self._file
         self._lock = threading.Lock()
         self._written = self._synced = 0
 

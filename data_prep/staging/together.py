@@ -54,7 +54,7 @@ class GroupStaging:
         self._file_set, self._is_copy = file_set, have is not None
         self._directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         marks = bytearray(b"\1") * table.num_chunks if have is None else have
-        self.exchange = Exchange(self.peer_group, file_set.digest, table, marks, self._open_shard)
+        self.exchange = Exchange(self.peer_group, file_set.digest, table, marks, self._open_file)
         return self.exchange
 
     def leave(self) -> None:
@@ -80,7 +80,7 @@ class GroupStaging:
         if self.exchange is not None:
             self.exchange.serve()
 
-    def _open_shard(self, number: int) -> int:
+    def _open_file(self, number: int) -> int:
         assert self._file_set is not None
         path = self._file_set.files[number].path
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._directory)
@@ -91,7 +91,7 @@ class GroupStaging:
             return
         for number in range(len(self._file_set.files)):
             try:
-                descriptor = self._open_shard(number)
+                descriptor = self._open_file(number)
             except OSError:
                 continue
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
