@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from workflow.report.collect import collect
 from workflow.report.digits import joined, with_error
 from workflow.report.groups import warnings
 from workflow.report.page import SCRIPT, json_in_script, page
+from workflow.report.table import Table
 from workflow.report.tables import TABLES
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'
@@ -77,6 +79,15 @@ def test_the_page_holds_summary_tables_plots_failures_and_provenance(analysis: A
     links = [value for tag, name, value in parsed.attributes if tag == "a" and name == "href"]
     targets = {value.removeprefix("#") for value in links if value.startswith("#")}
     assert targets <= {value for _, name, value in parsed.attributes if name == "id"}
+
+
+def test_a_table_that_is_added_appears_on_the_page(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    def added(found: Analysis) -> Table:
+        return replace(TABLES["times"](found), name="added", title="What was added")
+
+    assert 'id="further"' not in page(analysis, SVGS)
+    monkeypatch.setitem(TABLES, "added", added)
+    assert 'id="table-added"' in page(analysis, SVGS)
 
 
 def assert_closed(text: str) -> Parsed:

@@ -55,6 +55,10 @@ class Section:
     blocks: tuple[Block, ...] = ()
 
 
+PLACED: Final = ("speedup", "failures", "times", "budget", "hours", "dlbench", "scaling")
+"""Tables that have their place in a section, or are the page's data; the others stand in a section of their own."""
+
+
 def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = None) -> str:
     """The page. `svgs`: name of a plot -> SVG; `page_dir`: where it will lie, for its links to files (None: in the first results
     directory). The same records give the same bytes: there is no clock in it."""
@@ -87,6 +91,8 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     failed, noted = failures(analysis), warnings(analysis)
     runs = runs_table(analysis, (failed.places, noted.places), page_dir)
 
+    further = [name for name in TABLES if name not in PLACED]
+
     def plots(*names: str) -> tuple[str, ...]:
         return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs)
 
@@ -103,6 +109,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
         Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours")),
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench")),
+        *([Section(id="further", title="Further tables", tables=tables(*further))] if further else []),
         Section(id="runs", title="Runs", text=RUNS_TEXT, tables=(runs.markup,)),
         Section(id="provenance", title="Provenance", blocks=provenance(analysis)),
         Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis)),
