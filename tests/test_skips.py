@@ -20,6 +20,7 @@ def test_nothing() -> None:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ci", "reason", "code"), [("true", "strace is not installed", 1), ("true", ALLOWED[0], 0), ("", "strace is not installed", 0)]
 )

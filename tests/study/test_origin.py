@@ -278,7 +278,9 @@ def test_a_claim_that_was_cut_off_stops_nobody(two: Two, monkeypatch: pytest.Mon
 
 def test_old_claims_go(two: Two) -> None:
     for size in range(8, 20):
-        results = two.run(two.one, changed(axes={"batch_size": [size]})).study.results_dir
+        study = load_study(write(two.one, changed(axes={"batch_size": [size]})), str(two.site), {})
+        publish_resolved(study)
+    results = study.results_dir
     assert len(read_resolved(results)["history"]) == 12
     assert sorted(path.name for path in results.glob(".study-*")) == [".study-11.json", ".study-12.json"]
 
