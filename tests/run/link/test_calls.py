@@ -197,7 +197,7 @@ def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
 
 def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, told = Loop(), list[said.Said]()
-    work = NodeWork(loop, 0, told.append, lambda: "")
+    work = NodeWork(loop, 0, b"", told.append, lambda: "")
     monkeypatch.setattr(obeying, "LAST_PUSH_S", 0.05)
     work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
     work.told_to_end()
@@ -211,7 +211,7 @@ def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.
 
 def test_a_push_that_is_done_in_that_time_is_told_as_such() -> None:
     loop, told = Loop(), list[said.Said]()
-    work = NodeWork(loop, 0, told.append, lambda: "")
+    work = NodeWork(loop, 0, b"", told.append, lambda: "")
     work.pushing = Call(loop, "push", list, timeout_s=20)
     work.pushing.then = work._pushed
     work.told_to_end()

@@ -49,17 +49,14 @@ LAST_PUSH_S: Final = 10.0
 class NodeWork:
     """The state of one node. Methods named `do_...` obey an order, and raise SlipwayError or OSError when it cannot be done."""
 
-    def __init__(self, loop: Loop, index: int, say: Say, log_text: Callable[[], str]) -> None:
-        self.loop, self.index, self.say, self.log_text = loop, index, say, log_text
-        self.plan: orders.Plan | None = None
-        self.token = b""
-        """Of this attempt."""
+    def __init__(self, loop: Loop, index: int, token: bytes, say: Say, log_text: Callable[[], str]) -> None:
+        self.loop, self.index, self.token, self.say, self.log_text = loop, index, token, say, log_text
         self.preflight: PreflightChild | None = None
         self.preparation: Preparation | None = None
+        """From the plan on, which it has, with the work directory."""
         self.reservation: Reservation | None = None
         self.ranks: Ranks | None = None
         self.pushing: Call | None = None
-        self.directory: WorkDirectory | None = None
         self.shutdown: Shutdown | None = None
         self.watcher: Watcher | None = None
         self._said_overdue = self._said_failed = self._said_gpus = False
@@ -94,65 +91,63 @@ class NodeWork:
 
     def do_plan(self, order: orders.Plan) -> None:
         """Take the plan of this attempt; from here on we run on our own cores only."""
-        self.plan = plan = with_own_cache(order, os.environ)
-        self.allocation = plan.allocation
-        if self.index >= len(self.allocation.nodes):
-            raise AllocationError(f"the plan is for {len(self.allocation.nodes)} nodes, and this is node {self.index} of them")
-        self.node = self.allocation.nodes[self.index]
+        plan, nodes = with_own_cache(order, os.environ), order.allocation.nodes
+        if self.index >= len(nodes):
+            raise AllocationError(f"the plan is for {len(nodes)} nodes, and this is node {self.index} of them")
         private_umask(plan.group)
-        if self.node.cores:
-            os.sched_setaffinity(0, self.node.cores)
         self.preparation = Preparation(self.loop, self.index, plan, self.token, self.say, self.fail)
-        self.directory = self.preparation.directory
+        if self.preparation.node.cores:
+            os.sched_setaffinity(0, self.preparation.node.cores)
         if plan.ranks is not None:
-            self._watch(plan.tag)
+            self._watch(plan.tag, self.preparation.node.gpus)
 
-    def _watch(self, tag: str) -> None:
+    def _watch(self, tag: str, gpus: Sequence[str]) -> None:
         """From here on it is written down what others take of this machine."""
         cores, mark = os.sched_getaffinity(0), f"{TAG}={tag}"
         supervisor = pid_here(os.environ.get(SUPERVISOR, ""))
         ours = [os.getpid(), *([] if supervisor is None else [supervisor])]
         commands = [watching_argv(sys.executable, cores, mark, ours)]
-        if self.node.gpus:
-            commands.append(watching_argv(sys.executable, cores, mark, ours, self.node.gpus))
+        if gpus:
+            commands.append(watching_argv(sys.executable, cores, mark, ours, gpus))
         self.watcher = Watcher(commands)
 
     def do_reserve(self) -> None:
         """On the head: bind the rendezvous port before anybody is told of it."""
-        if self.plan is None:
+        if self.preparation is None:
             raise NodeLost("the order to reserve a port has come before the plan")
-        self.reservation = Reservation(self.node.address, self.plan.tag)
-        self.say(said.Reserved(address=self.node.address, port=self.reservation.port))
+        address = self.preparation.node.address
+        self.reservation = Reservation(address, self.preparation.plan.tag)
+        self.say(said.Reserved(address=address, port=self.reservation.port))
 
     # -- the ranks
 
     def do_start(self, order: orders.Start) -> None:
         """Start the ranks of this node."""
-        plan, needs = self.plan, self.preparation
-        if plan is None or plan.ranks is None or needs is None or needs.staged is None:
+        needs = self.preparation
+        started = None if needs is None else needs.plan.ranks
+        if needs is None or started is None or needs.staged is None:
             raise ContainerError("the order to start the ranks has come before the dataset is here")
-        framework, engine = plan.ranks.framework, get_engine(plan.ranks.engine)
+        framework, cell, engine = started.framework, started.cell, get_engine(started.engine)
         program = str(needs.directory.program) if engine.CONTAINERS else framework.folder
         paths = needs.directory.paths(needs.staged.root, program)
-        cell = plan.ranks.cell
-        allocation, deadline = self.allocation, time.time() + order.left_s
+        allocation, deadline = needs.allocation, time.time() + order.left_s
         holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
         uid = os.geteuid()
         asked = Workload(
-            owner=Owner(run_id=cell.run_id, attempt=cell.attempt, tag=plan.tag, deadline=deadline, uid=uid, holder=holder),
+            owner=Owner(run_id=cell.run_id, attempt=cell.attempt, tag=needs.plan.tag, deadline=deadline, uid=uid, holder=holder),
             framework=framework,
             cell=cell,
             image_id=None if needs.image is None else needs.image["start"],
             ends_at=time.monotonic() + order.left_s,
             resumed=needs.resumed,
         )
-        spec = container_spec(asked, self.allocation, self.index, paths, order.master)
-        spec = for_this_node(engine.NAME, spec, self.allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
+        spec = container_spec(asked, allocation, self.index, paths, order.master)
+        spec = for_this_node(engine.NAME, spec, allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
-        self.ranks.start(needs.directory.out, needs.directory.logs, self.node.name)
+        self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
         self.say(said.Started())
-        self.loop.every(min(TICK_S, plan.ranks.beat_s / 4), self._tick)
+        self.loop.every(min(TICK_S, started.beat_s / 4), self._tick)
 
     def _rank_ended(self, end: RankEnd) -> None:
         logger.debug("%s ended with %s", f"rank{'s' * (len(end.ranks) > 1)} {', '.join(map(str, end.ranks))}", end.exit_code)
@@ -181,10 +176,10 @@ class NodeWork:
 
     def _tick(self) -> None:
         """Watch the ranks' events, and show that we live."""
-        if self.ranks is None or self.directory is None:
+        if self.ranks is None or self.preparation is None:
             return
         now = time.monotonic()
-        self._beat()
+        self._beat(self.preparation.directory)
         self.ranks.poll(now)
         self._say_gpus()
         if self.reservation is not None and self.ranks.least_step() is not None:
@@ -197,26 +192,26 @@ class NodeWork:
             self._said_overdue = True
             self.say(said.Overdue(looks=looks))
 
-    def _beat(self) -> None:
+    def _beat(self, directory: WorkDirectory) -> None:
         """Said once where it cannot be any more: a container's watchdog then ends it, and what ranks write is lost."""
-        assert self.directory is not None
         try:
-            self.directory.say_alive()
+            directory.say_alive()
         except OSError as error:
             if not self._said_failed:
                 self._said_failed = True
-                self.fail("work directory", "StagingError", cache_failed(error, self.directory.path))
+                self.fail("work directory", "StagingError", cache_failed(error, directory.path))
 
     def _looks(self) -> tuple[Look, ...]:
-        if self.ranks is None or self.plan is None or self.plan.ranks is None:
+        asked = None if self.preparation is None else self.preparation.plan.ranks
+        if self.ranks is None or asked is None:
             return ()
-        return tuple(self.ranks.looks(time.monotonic(), self.plan.ranks.beat_s, self.plan.ranks.init_s))
+        return tuple(self.ranks.looks(time.monotonic(), asked.beat_s, asked.init_s))
 
     def do_checkpoint(self) -> None:
         """Ask rank 0 for a checkpoint, unless it has not done a step."""
         step = self.least_step()
-        if step is not None and self.directory is not None:
-            (self.directory.resume / STOP).touch()
+        if step is not None and self.preparation is not None:
+            (self.preparation.directory.resume / STOP).touch()
         self.say(said.Saving(step=step))
 
     def do_look(self) -> None:
@@ -281,20 +276,22 @@ class NodeWork:
     def do_collect(self) -> None:
         """Complete the directory that is to be pushed."""
         strangers: list[str] = []
-        if self.directory is not None and self.directory.exists():
-            strangers = self.directory.strangers()
+        if self.preparation is not None and self.preparation.directory.exists():
+            directory = self.preparation.directory
+            strangers = directory.strangers()
             for stranger in strangers:
                 logger.error("not ours: %s", stranger)
-            self.directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
+            directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
         self.say(said.Collected(strangers=tuple(strangers[:MOST_STRANGERS])))
 
     def do_push(self, order: orders.Push) -> None:
         """Copy what is to be pushed into the directory `part` on storage."""
-        if self.plan is None or self.plan.ranks is None or self.directory is None or not self.directory.exists():
+        needs = self.preparation
+        if needs is None or needs.plan.ranks is None or not needs.directory.exists():
             self.say(said.Pushed(files=()))
             return
-        places, names = (str(self.directory.out), str(self.directory.own), order.part), self._naming(self.plan.ranks)
-        self.pushing = Call(self.loop, "push", push, places, names, len(self.allocation.nodes), timeout_s=order.limit_s)
+        places, names = (str(needs.directory.out), str(needs.directory.own), order.part), self._naming(needs.plan.ranks)
+        self.pushing = Call(self.loop, "push", push, places, names, len(needs.allocation.nodes), timeout_s=order.limit_s)
         self.pushing.then = self._pushed
 
     def _naming(self, ranks: orders.RanksPlan) -> Naming:
@@ -319,12 +316,13 @@ class NodeWork:
 
     def end(self, pending: orders.Pending | None) -> None:
         """Remove the work directory, or keep it with the note `pending` where its result could not be pushed."""
-        if self.plan is None or self.directory is None or not self.directory.exists():
+        needs = self.preparation
+        if needs is None or not needs.directory.exists():
             return
-        if pending is not None and self.plan.ranks is not None:
-            self.directory.keep(pending, self._naming(self.plan.ranks))
+        if pending is not None and needs.plan.ranks is not None:
+            needs.directory.keep(pending, self._naming(needs.plan.ranks))
         else:
-            self.directory.remove()
+            needs.directory.remove()
 
 
 def naming(ranks: Sequence[int], index: int) -> Naming:

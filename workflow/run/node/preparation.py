@@ -47,6 +47,7 @@ class Preparation:
     def __init__(self, loop: Loop, index: int, plan: orders.Plan, token: bytes, say: Say, fail: Fail) -> None:
         self.loop, self.index, self.plan, self.token, self.say, self.fail = loop, index, plan, token, say, fail
         self.allocation = plan.allocation
+        self.node = plan.allocation.nodes[index]
         self.directory = WorkDirectory(Path(plan.cache), plan.tag)
         self.staged: said.StagedDataset | None = None
         self.image: Answer | None = None

@@ -51,11 +51,11 @@ _OF_ORDER: Final[Mapping[type[orders.Message], str]] = {
 class NodeProgram:
     """Serves one supervisor: hears its orders, has NodeWork obey them, and ends all when it is gone."""
 
-    def __init__(self, link: Link, index: int, log: _LogLines) -> None:
+    def __init__(self, link: Link, index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
         self.loop = Loop()
-        self.work = NodeWork(self.loop, index, self.say, log.text)
+        self.work = NodeWork(self.loop, index, token, self.say, log.text)
         self.exit_code: int | None = None
-        self.grant: Callable[[], Grant | None] = lambda: None
+        self._grant = grant
         """Finds out what this node was granted."""
         self._heard = time.monotonic()
         self._lost_it = False
@@ -66,7 +66,7 @@ class NodeProgram:
         self.loop.on_signals(self._signalled)
         self.loop.every(SAY_EVERY_S, self._say_alive)
         try:
-            grant = self.grant()
+            grant = self._grant()
         except SlipwayError as error:
             self.work.fail("come up", type(error).__name__, str(error))
         else:
@@ -195,10 +195,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
         logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
         return NodeLost.exit_code
-    program = NodeProgram(link, index, log)
-    program.work.token = token
-    program.grant = partial(_grant_here, arguments.device, host, arguments.interface)
-    return program.run()
+    grant = partial(_grant_here, arguments.device, host, arguments.interface)
+    return NodeProgram(link, index, token, log, grant).run()
 
 
 def _configure_log() -> _LogLines:
