@@ -90,6 +90,32 @@ except ZeroDivisionError:
     assert done.stdout == "True\n", done.stderr
 
 
+def test_a_timer_that_is_set_anew_at_once_keeps_nobody_waiting() -> None:
+    loop, calls = Loop(), []
+
+    def again() -> None:
+        calls.append(1)
+        loop.after(0.0, again)
+
+    loop.after(0.0, again)
+    assert loop.until(lambda: bool(calls), 10)
+
+
+def test_a_source_that_can_be_written_to_is_told_until_it_is_watched_without_that() -> None:
+    loop, calls = Loop(), []
+    reader, writer = os.pipe()
+    loop.watch(writer, lambda: None, lambda: calls.append(1))
+    assert loop.until(lambda: len(calls) == 2, 10)
+    loop.watch(writer, lambda: None)
+    calls.clear()
+    assert not loop.until(lambda: bool(calls), 0.01)
+    loop.unwatch(writer)
+    loop.unwatch(writer)
+    assert not loop.watches(writer)
+    os.close(reader)
+    os.close(writer)
+
+
 def test_a_source_that_another_callback_took_away_is_not_called() -> None:
     loop = Loop()
     pipes = [os.pipe() for _ in range(2)]

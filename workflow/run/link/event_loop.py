@@ -120,7 +120,8 @@ class Loop:
                 read()
             if events & selectors.EVENT_WRITE and write is not None and self._still(key):
                 write()
-        while self._timers and self._timers[0][0] <= time.monotonic():
+        now = time.monotonic()  # a timer that is set anew at once keeps nobody waiting
+        while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2].fire()
 
     def _still(self, key: selectors.SelectorKey) -> bool:
