@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagedDataset:
+class StagedFiles:
     """A whole, checked dataset, or a single file in the directory `root`, on this node. `copied_bytes` came now: `storage_bytes` were read
     from storage and `peer_bytes` sent by other nodes (a chunk that came twice counts twice there). `resumed_bytes` are from an interrupted
     copy; `lost_peers` says which nodes were given up or too slow, and why; `checked_bytes` were read from this node's disk and hashed,
@@ -54,7 +54,7 @@ def stage(
     max_bytes: int | None = None,
     progress: Progress | None = None,
     options: StageOptions | None = None,
-) -> StagedDataset:
+) -> StagedFiles:
     """Bring the dataset `source`, `<name>-<digest12>`, into the cache and protect it for `holder` (see this_process; None: no lease).
 
     A kill at any moment leaves a whole dataset or a copy that the next call resumes. Raises NotEnoughSpace before the first byte,
@@ -81,7 +81,7 @@ def stage(
     seconds = time.monotonic() - started
     exchange = options.group_staging.exchange if options.group_staging is not None else None
     lost = {**exchange.slow, **exchange.lost} if exchange is not None else {}
-    return StagedDataset(root=cache.datasets / name, seconds=seconds, lease=lease, lost_peers=lost, **vars(found))
+    return StagedFiles(root=cache.datasets / name, seconds=seconds, lease=lease, lost_peers=lost, **vars(found))
 
 
 def _hit(cache: Cache, name: str, lock: Lock, options: StageOptions, show: Progress, asked_ns: int) -> Copied | None:

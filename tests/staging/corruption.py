@@ -38,7 +38,7 @@ from base.errors import PushError, SlipwayError
 from base.seal import publish_sealed, read_sealed
 from data_prep.cache.layout import open_cache, part_of
 from data_prep.push import publish_attempt, push_files
-from data_prep.staging import StagedDataset, StageOptions, stage
+from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.journal import parse_line
 from tests.reader.small import random_dataset
@@ -76,7 +76,7 @@ def any_file(chance: random.Random, root: Path) -> Path:
     return chance.choices(files, [path.stat().st_size for path in files])[0]
 
 
-def judged(staged: StagedDataset, truth: dict[str, bytes], noticed: bool) -> str:
+def judged(staged: StagedFiles, truth: dict[str, bytes], noticed: bool) -> str:
     """What a reader of the staged dataset would get."""
     if contents(staged.root) != truth:
         return WRONG
@@ -103,8 +103,8 @@ def transit(chance: random.Random, place: Path) -> str:
     results = stage_on_two(source, (place / "cache0", place / "cache1"), flip_at, OPTIONS)
     if any(isinstance(result, SlipwayError) for result in results):
         return CAUGHT
-    noticed = any(result.lost_peers for result in results if isinstance(result, StagedDataset))
-    verdicts = [judged(result, truth, noticed) for result in results if isinstance(result, StagedDataset)]
+    noticed = any(result.lost_peers for result in results if isinstance(result, StagedFiles))
+    verdicts = [judged(result, truth, noticed) for result in results if isinstance(result, StagedFiles)]
     return WRONG if WRONG in verdicts else verdicts[0]
 
 

@@ -15,7 +15,7 @@ from base.chunks import SCHEMA, chunks_path
 from base.errors import DatasetError, DigestMismatch, NotEnoughSpace, StagingError
 from data_prep.cache import ls, release, remove_unused, this_process
 from data_prep.hashing import hash_file
-from data_prep.staging import StagedDataset, StageOptions, stage
+from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from tests.reader.small import random_dataset
 from tests.staging.crew import crew
@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def staged(file: Path, cache: Path, options: StageOptions = SINGLE) -> StagedDataset:
+def staged(file: Path, cache: Path, options: StageOptions = SINGLE) -> StagedFiles:
     return stage(file, cache, options=options)
 
 
@@ -84,7 +84,7 @@ def test_a_node_that_dies_while_others_get_chunks_from_it_is_done_without(tmp_pa
 def test_a_bit_that_is_flipped_on_the_way_reaches_no_disk(tmp_path: Path, file: Path, direction: int) -> None:
     caches = (tmp_path / "cache0", tmp_path / "cache1")
     for result in stage_on_two(file, caches, (direction, 5 * CHUNK, 3), SINGLE):
-        assert isinstance(result, StagedDataset)
+        assert isinstance(result, StagedFiles)
         assert (result.root / NAME).read_bytes() == file.read_bytes()
 
 

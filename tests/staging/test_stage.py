@@ -15,7 +15,7 @@ from cluster.holding import holder_of
 from data_prep.cache import ls, open_cache, release, this_process
 from data_prep.cache.holder import as_user
 from data_prep.cache.stored import check_entry
-from data_prep.staging import StagedDataset, StageOptions, stage
+from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.recheck import Entry, recheck
 from tests.reader.small import random_dataset
@@ -41,7 +41,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def assert_whole(staged: StagedDataset, source: Path) -> None:
+def assert_whole(staged: StagedFiles, source: Path) -> None:
     assert contents(staged.root) == contents(source)
     assert staged.root.name == source.name
     assert not [path for path in staged.root.parent.iterdir() if path.name.startswith(".")]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import SlipwayError
-from data_prep.staging import StagedDataset, StageOptions, stage
+from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.peer_group import PeerGroup
 from data_prep.staging.together import GroupStaging
 
@@ -35,7 +35,7 @@ class _Node:
             say=lambda value: said.put((index, value)),
         )  # fmt: skip
         self.ended = threading.Event()
-        self.result: StagedDataset | SlipwayError | None = None
+        self.result: StagedFiles | SlipwayError | None = None
         self._thread = threading.Thread(target=self._work, args=(source, cache, options))
         self._thread.start()
 
@@ -60,7 +60,7 @@ class _Node:
             os.close(descriptor)
 
 
-def stage_on_two(source: Path, caches: tuple[Path, Path], flip_at: Flip, options: StageOptions) -> list[StagedDataset | SlipwayError]:
+def stage_on_two(source: Path, caches: tuple[Path, Path], flip_at: Flip, options: StageOptions) -> list[StagedFiles | SlipwayError]:
     """What each node came to."""
     said: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
     nodes = [_Node(index, source, cache, options, said) for index, cache in enumerate(caches)]

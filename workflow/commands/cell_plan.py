@@ -22,7 +22,7 @@ from workflow.dag.execution import jobs_at
 from workflow.dag.image_file import images_file
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, model_of
 from workflow.run.framework import describe_framework
-from workflow.run.node.in_container import for_this_node
+from workflow.run.node.node_setup import for_this_node
 from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, peer_group_argv, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import (

@@ -39,7 +39,7 @@ FACTS: Final = said.Facts(
     os="Debian",  # type: ignore[arg-type]
 )
 LOOK: Final = Look(rank=0, host="n0", phase=None, step=3, silent_s=1.5, limit_s=60.0, state="S", last_lines="")
-DATASET: Final = said.StagedDataset(
+DATASET: Final = said.StagedFiles(
     **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
     **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},
 )  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def test_here_is_an_example_of_every_message() -> None:
 
 def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:
     """Its process is a child of the node program: its values are typed in data_prep, and go on from there."""
-    assert said.StagedDataset.__struct_fields__ == tuple(field.name for field in dataclasses.fields(staging.StagedDataset))
+    assert said.StagedFiles.__struct_fields__ == tuple(field.name for field in dataclasses.fields(staging.StagedFiles))
     assert orders.Others.__struct_fields__ == tuple(field.name for field in dataclasses.fields(peer_group.Others))
 
 

@@ -48,8 +48,8 @@ class Facts(Value, frozen=True, kw_only=True):
     """Of NVIDIA's kernel module, where it is loaded."""
 
 
-class StagedDataset(Value, frozen=True, kw_only=True):
-    """A whole, checked dataset on this node, as data_prep.staging tells of it."""
+class StagedFiles(Value, frozen=True, kw_only=True):
+    """A dataset or the archive of an image, whole and checked on this node, as data_prep.staging tells of it."""
 
     root: PathText
     """Where it lies there."""
@@ -205,7 +205,7 @@ class Loading(Message, frozen=True, kw_only=True):
 class Staged(Message, frozen=True, kw_only=True):
     """All that the ranks need and that does not depend on other nodes is here."""
 
-    dataset: StagedDataset
+    dataset: StagedFiles
     image: LoadedImage | None
     foreign: tuple[ForeignUse, ...]
     """Processes of others on the run's GPUs, where the grant did not tell of them."""
@@ -250,7 +250,7 @@ class Looks(Message, frozen=True, kw_only=True):
 
 
 class Saving(Message, frozen=True, kw_only=True):
-    """A checkpoint was asked for."""
+    """The answer to the order for a checkpoint."""
 
     step: Count | None
     """Where the ranks are; null where they have not done a step, and nothing will be written."""

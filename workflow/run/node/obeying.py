@@ -1,4 +1,4 @@
-"""What a node program does for the supervisor: one method per order, one answer to each."""
+"""Does on its node what the supervisor orders; the orders that come before the ranks start are given on to preparation.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from containers.spec import CHECKPOINT, PARAMETERS, STOP
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.in_container import for_this_node
+from workflow.run.node.node_setup import for_this_node
 from workflow.run.node.preflight_child import Answer, PreflightChild, ProbesFailed
 from workflow.run.node.preparation import Preparation, Say
 from workflow.run.node.ranks import Ranks

@@ -22,7 +22,7 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.fields import What
 from workflow.run.node.image_child import Answer, ImageChild
-from workflow.run.node.in_container import PREPARE_S, gpus_to_look_at, image_argv, prepare_node
+from workflow.run.node.node_setup import PREPARE_S, gpus_to_look_at, image_argv, prepare_node
 from workflow.run.node.stage_child import PeerGroup, StageChild, check_argv, group_argv, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.storage.checkpoint import fetch_checkpoint
@@ -30,7 +30,7 @@ from workflow.run.storage.checkpoint import fetch_checkpoint
 logger = logging.getLogger(__name__)
 
 DROP_S: Final = 60.0
-StageEnd = Callable[[said.StagedDataset | None, tuple[str, str] | None], None]
+StageEnd = Callable[[said.StagedFiles | None, tuple[str, str] | None], None]
 Say = Callable[[said.Said], None]
 """Tells the supervisor something."""
 
@@ -49,7 +49,7 @@ class Preparation:
         self.allocation = plan.allocation
         self.node = plan.allocation.nodes[index]
         self.directory = WorkDirectory(Path(plan.cache), plan.tag)
-        self.staged: said.StagedDataset | None = None
+        self.staged: said.StagedFiles | None = None
         self.image: Answer | None = None
         """The pinned image as it is here: image_id, start."""
         self.cgroup_parent: str | None = None
@@ -62,7 +62,7 @@ class Preparation:
         """Whether the checkpoint of an earlier attempt is here."""
         self._holder: dict[str, Any] | None = None
         """Of the leases of what is staged, from the moment in which a stager may write one."""
-        self._archive: said.StagedDataset | None = None
+        self._archive: said.StagedFiles | None = None
         """The image's archive in the cache, where the engine did not have the image."""
         self._staging: dict[What, StageChild] = {}
         self._preparing: Call | None = None
@@ -129,7 +129,7 @@ class Preparation:
         except SlipwayError as error:
             logger.warning("the image's archive stays in the cache until its room is needed: %s", error)
 
-    def stage_ended(self, result: said.StagedDataset | None, error: tuple[str, str] | None) -> None:
+    def stage_ended(self, result: said.StagedFiles | None, error: tuple[str, str] | None) -> None:
         """The dataset is here, or will not be."""
         if result is None:
             assert error is not None
@@ -189,7 +189,7 @@ class Preparation:
         except OSError as problem:
             self._archive_ended(None, ("StagingError", f"{sys.executable} cannot be started: {problem.strerror}"))
 
-    def _archive_ended(self, result: said.StagedDataset | None, error: tuple[str, str] | None) -> None:
+    def _archive_ended(self, result: said.StagedFiles | None, error: tuple[str, str] | None) -> None:
         """The archive is here, or will not be."""
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None

@@ -17,7 +17,7 @@ from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.fields import What
-from workflow.run.link.said import Listening, Progress, StagedDataset, Waiting
+from workflow.run.link.said import Listening, Progress, StagedFiles, Waiting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class StageChild:
         what: What,
         argv: tuple[str, ...],
         say: Callable[[Progress | Listening | Waiting], None],
-        then: Callable[[StagedDataset | None, tuple[str, str] | None], None],
+        then: Callable[[StagedFiles | None, tuple[str, str] | None], None],
         peer_group: PeerGroup | None = None,
     ) -> None:
         self._loop, self._what, self._say, self._then = loop, what, say, then
@@ -118,8 +118,8 @@ class StageChild:
         if "result" in value and self._orders is not None:
             self._end(self._result(), None)
 
-    def _result(self) -> StagedDataset:
-        return msgspec.convert(self._answer["result"], StagedDataset)
+    def _result(self) -> StagedFiles:
+        return msgspec.convert(self._answer["result"], StagedFiles)
 
     def tell(self, **order: Any) -> None:
         """Say something about the others."""
@@ -138,7 +138,7 @@ class StageChild:
         else:
             self._end(None, ("StagingError", f"the staging process ended with {code} and without an answer; its log is that of the run"))
 
-    def _end(self, result: StagedDataset | None, error: tuple[str, str] | None) -> None:
+    def _end(self, result: StagedFiles | None, error: tuple[str, str] | None) -> None:
         self._ended = True
         self._then(result, error)
 

@@ -48,7 +48,7 @@ FROZEN: Final = ("T", "t")
 
 
 class RankEnd(NamedTuple):
-    """A process of the run that ended by itself: what its node saw. `exit_code` is negative for a signal, None if it did not end but hangs;
+    """How a process of ranks ended, or that it hangs, as its node saw it. `exit_code` is negative for a signal, None for one that hangs;
     `time` is unix time."""
 
     ranks: tuple[int, ...]

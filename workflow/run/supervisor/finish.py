@@ -56,7 +56,7 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
     if ending.reason:
         logger.info("%s: %s", ending.status, ending.reason)
     if attempt is not None:
-        _part(attempt.nodes, pending=None)
+        _dismiss_nodes(attempt.nodes, pending=None)
     if run is not None:
         _try(loop, "release of the run", attempts.give_up, run)
     return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
@@ -75,7 +75,7 @@ def finish(attempt: RunningAttempt, work: Work, ending: Ending) -> int:
     return _Finish(attempt, work, ending).main()
 
 
-def _part(nodes: Nodes, pending: Callable[[NodeHandle], orders.Pending] | None) -> None:
+def _dismiss_nodes(nodes: Nodes, pending: Callable[[NodeHandle], orders.Pending] | None) -> None:
     """The node programs leave; `pending(node)` is what a node is to keep."""
     nodes.leave()
     for node in nodes.all:
@@ -99,7 +99,7 @@ class _Finish:
         self.attempt, self.work, self.ending = attempt, work, ending
         self.run, self.nodes, self.clock, self.limit = attempt.run, attempt.nodes, attempt.clock, attempt.limit
         self.loop = attempt.scope.loop
-        self.part: str | None = None
+        self.part_directory: str | None = None
         self.files: dict[int, list[dict[str, Any]]] = {}
         self.found: dict[str, Any] = {}
 
@@ -180,7 +180,7 @@ class _Finish:
             pending = error
             self._keep(error)
         if pending is None:
-            _part(self.nodes, pending=None)
+            _dismiss_nodes(self.nodes, pending=None)
 
     def _in_a_hurry(self) -> bool:
         """The scheduler kills what is left some 30 s after it has told us to end."""
@@ -208,12 +208,12 @@ class _Finish:
     def _push(self, again: Again, left_s: float) -> None:
         """Every node copies its files into the attempt's part directory; what the events say is read from there."""
         self._judge_lost()
-        if self.part is None:
-            self.part = again.call("push", attempts.make_part, self.run.run_dir, self.run.attempt, left_s=left_s)
+        if self.part_directory is None:
+            self.part_directory = again.call("push", attempts.make_part, self.run.run_dir, self.run.attempt, left_s=left_s)
         self.nodes.forget(said.Pushed, said.Failed)
         missing = [node for node in self.nodes.present() if node.index not in self.files]
         for node in missing:
-            self.nodes.send(node, orders.Push(part=self.part, limit_s=left_s))
+            self.nodes.send(node, orders.Push(part=self.part_directory, limit_s=left_s))
         again.wait(lambda: all(_answered(node) for node in missing), left_s + 5)
         problems = []
         for node in missing:
@@ -227,7 +227,7 @@ class _Finish:
                 problems.append(_push_error(node))
         if problems:
             raise problems[0]
-        arguments = (self.part, self.run.cell, self.work.model.parameters, self.attempt.steps_asked(self.work))
+        arguments = (self.part_directory, self.run.cell, self.work.model.parameters, self.attempt.steps_asked(self.work))
         device, status = self.attempt.job.allocation.device, self.ending.status
         self.found = again.call("push", attempts.read_measured, *arguments, device, status, left_s=left_s)
         if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
@@ -244,14 +244,14 @@ class _Finish:
 
     def _begin_again(self) -> None:
         """Half of a lost node's files are in the part directory: the others push into a new one."""
-        assert self.part is not None
-        _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part)
-        self.part, self.files = None, {}
+        assert self.part_directory is not None
+        _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
+        self.part_directory, self.files = None, {}
 
     def _publication(self) -> tuple[Any, ...]:
         """The arguments of attempt.publish_attempt."""
         files = [file for node_files in self.files.values() for file in node_files]
-        return self.run, self.part, files, lambda: self._record(self.ending, files)
+        return self.run, self.part_directory, files, lambda: self._record(self.ending, files)
 
     def _record(self, ending: Ending, files: list[dict[str, Any]]) -> dict[str, Any]:
         return build_record(run_facts(self.attempt, self.work), ending, times_of(self.clock), self.found, files)
@@ -272,8 +272,8 @@ class _Finish:
             error=code or was.error,
         )
         logger.error("%s", reason)
-        if self.part is not None:
-            _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part)
+        if self.part_directory is not None:
+            _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.clock.enter("release")
         self._ask(orders.Release(), said.Released, RELEASE_S)
         record, ended = self._record(self.ending, []), self._ended(was)
@@ -285,7 +285,7 @@ class _Finish:
             notes = (record, ended) if node.index == 0 else (None, None)
             return orders.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
 
-        _part(self.nodes, pending)
+        _dismiss_nodes(self.nodes, pending)
 
     def _ended(self, was: Ending) -> dict[str, Any]:
         """What it will be when it is delivered from all nodes that have files of it: `was`; prevented, where those are not enough."""

@@ -1,4 +1,4 @@
-"""The clock of one attempt: it starts when the attempt has its nodes, asks for a checkpoint a margin before the end, and then ends the
+"""When one attempt must stop: its time begins when it has its nodes; a margin before the end it asks for a checkpoint, and then it ends the
 run."""
 
 from __future__ import annotations

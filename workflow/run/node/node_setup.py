@@ -1,4 +1,5 @@
-"""What a node program does before its ranks start: in a container, and where nobody has looked yet who uses the GPUs."""
+"""What is done on a node before its ranks start: old containers are removed, the engine is asked what it can do, and
+other users of the GPUs are looked for."""
 
 from __future__ import annotations
 
