@@ -22,6 +22,7 @@ ROOMS = {
 }
 SUB_ROOMS = (
     "commands",
+    "commands.watching",
     "doctor",
     "dag",
     "report",
@@ -85,7 +86,7 @@ def imported(path: Path) -> set[str]:
 def sub_room(module: str) -> str:
     """`workflow.run.node.ranks` -> `run.node`; `workflow.study.cell` -> `study`."""
     parts = module.split(".")[1:]
-    return ".".join(parts[:2]) if parts[0] == "run" else parts[0]
+    return two if (two := ".".join(parts[:2])) in SUB_ROOMS else parts[0]
 
 
 @pytest.mark.parametrize("room", SUB_ROOMS)

@@ -12,9 +12,9 @@ from cluster.schedulers.jobs import RUN, QueuedJob, mark_of
 from tests.cluster import fake_pbs, fake_pbs_jobs
 from tests.commands.conftest import House
 from workflow.commands.accepted import refuse_jobs
-from workflow.commands.queue_view import cancelled_words
 from workflow.commands.run_words import Words
 from workflow.commands.snakemake_words import child_argv, profile_name
+from workflow.commands.watching.queue_view import cancelled_words
 from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph

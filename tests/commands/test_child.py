@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from workflow.commands.child import Child
-from workflow.commands.shown import Lines
+from workflow.commands.watching.shown import Lines
 
 ASKED = """
 import pathlib, signal, sys, time

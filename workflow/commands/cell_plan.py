@@ -17,7 +17,7 @@ from cluster.types import Allocation
 from containers.engines import get_engine, in_container
 from containers.labels import Owner
 from containers.spec import EnginePlan
-from workflow.commands import show
+from workflow.commands.watching import show
 from workflow.dag.execution import jobs_at
 from workflow.dag.image_file import images_file
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, model_of

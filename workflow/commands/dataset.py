@@ -12,10 +12,10 @@ from data_prep.manifest import Manifest, manifest_digest, read_manifest, verify_
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.recheck import CHECK_S
-from workflow.commands import show
 from workflow.commands.caches import cache_here
 from workflow.commands.datasets import dataset_and_site, dataset_root
-from workflow.commands.progress import progress
+from workflow.commands.watching import show
+from workflow.commands.watching.progress import progress
 
 MAX_CLASSES = 20
 MAX_REJECTED = 20

@@ -10,10 +10,10 @@ from base.logs import private_umask
 from base.units import format_size
 from data_prep.build.dataset import build_dataset
 from data_prep.space import limit_own_memory
-from workflow.commands import show
 from workflow.commands.datasets import check_name
-from workflow.commands.progress import progress
 from workflow.commands.told_study import told_study
+from workflow.commands.watching import show
+from workflow.commands.watching.progress import progress
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from base.errors import ConfigError
 from base.finding import LEVELS, Finding, alike, by_subject
 from base.tabular import wrapped
 from base.units import counted
-from workflow.commands import show
+from workflow.commands.watching import show
 from workflow.doctor.checks import run_checks
 from workflow.doctor.surroundings import Surroundings, look, try_inside
 from workflow.study.next_command import completed

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.rooms import rooms_environ
-from workflow.commands import show
+from workflow.commands.watching import show
 from workflow.dag.graph import REPORT_TIMEOUT_S, Graph
 from workflow.run.storage.asked import parse_asked
 from workflow.study.next_command import command

@@ -12,7 +12,7 @@ from cluster.detection import scheduler_of
 from cluster.gpus import App, Decision, Gpu, accepted, decide, query_apps, query_gpus, read_place
 from cluster.gpus.listing import short_bus
 from cluster.schedulers import SCHEDULERS
-from workflow.commands import show
+from workflow.commands.watching import show
 
 
 def main(explain: bool, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from base.errors import ConfigError
 from base.names import slug
 from base.publish import publish
 from cluster.installation import SCHEMAS, TEMPLATES
-from workflow.commands import show
+from workflow.commands.watching import show
 from workflow.study.site_beside import site_beside
 
 STUDY: Final = "study.yaml"

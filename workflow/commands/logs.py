@@ -16,10 +16,10 @@ from base.errors import ConfigError, RecordError
 from base.jsonfile import read_content
 from base.logs import printable
 from base.untrusted import open_file
-from workflow.commands import show
 from workflow.commands.caches import caches_here
-from workflow.commands.state import run_states
 from workflow.commands.told_study import told_study
+from workflow.commands.watching import show
+from workflow.commands.watching.state import run_states
 from workflow.run.node.workdir import of_run
 from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.busy import together
@@ -58,7 +58,7 @@ def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
     if told:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in told) + "\n")
     if wanted.follow:
-        from workflow.commands.follow_logs import follow
+        from workflow.commands.watching.follow_logs import follow
 
         follow(partial(log_files, study, run_id, wanted), partial(_runs_now, study, run_id), wanted.lines)
         return

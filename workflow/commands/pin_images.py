@@ -8,8 +8,8 @@ from pathlib import Path
 
 from base.errors import ContainerError
 from containers.engines import STORES, client
-from workflow.commands import show
-from workflow.commands.progress import waiting
+from workflow.commands.watching import show
+from workflow.commands.watching.progress import waiting
 from workflow.dag.graph import Graph
 from workflow.study.publishing import publish_resolved
 

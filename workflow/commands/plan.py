@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from base.units import and_more, counted, format_duration, format_size
 from cluster.schedulers import jobs_of, with_jobs
-from workflow.commands import show
-from workflow.commands.state import STATES, counts
 from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
 from workflow.commands.told_study import told_study
+from workflow.commands.watching import show
+from workflow.commands.watching.state import STATES, counts
 from workflow.dag.execution import jobs_at
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import DatasetRequirements

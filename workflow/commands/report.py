@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from workflow.commands import show
-from workflow.commands.progress import waiting
 from workflow.commands.results import report_outputs, results_dirs
+from workflow.commands.watching import show
+from workflow.commands.watching.progress import waiting
 from workflow.report.keeping import all_kept
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from base.errors import ConfigError, RecordError, UnsupportedRequest
 from base.jsonfile import canonical_json, read_json
 from base.logs import printable, private_umask
-from workflow.commands.state import run_states
 from workflow.commands.told_study import told_study
+from workflow.commands.watching.state import run_states
 from workflow.dag.storage_place import refuse_unreadable_storage
 from workflow.study.next_command import command
 from workflow.study.origin import refuse_foreign_results

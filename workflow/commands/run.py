@@ -25,18 +25,18 @@ from cluster.installation import FILES
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
-from workflow.commands import show
 from workflow.commands.accepted import refuse_jobs
 from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
-from workflow.commands.look import Look
-from workflow.commands.looking import Looker
-from workflow.commands.queue_view import QUEUE_S, asked_queue, cancelled_words
 from workflow.commands.run_words import Words, sort_words
-from workflow.commands.shown import Shown, shown
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.told_study import tell_site
-from workflow.commands.watching import Watch
+from workflow.commands.watching import show
+from workflow.commands.watching.look import Look
+from workflow.commands.watching.looking import Looker
+from workflow.commands.watching.queue_view import QUEUE_S, asked_queue, cancelled_words
+from workflow.commands.watching.shown import Shown, shown
+from workflow.commands.watching.watch import Watch
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.study.cell_words import words_of

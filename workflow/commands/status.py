@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from base.limited import call_limited
 from base.units import counted
-from workflow.commands import show
 from workflow.commands.before_runs import hindrances
-from workflow.commands.queued_runs import standing
 from workflow.commands.results import no_results
-from workflow.commands.state import STATES, RunState, counts
 from workflow.commands.told_study import told_study
+from workflow.commands.watching import show
+from workflow.commands.watching.queued_runs import standing
+from workflow.commands.watching.state import STATES, RunState, counts
 from workflow.dag.storage_place import refuse_unreadable_storage
 from workflow.study.next_command import completed
 from workflow.study.origin import STORAGE_S

@@ -12,8 +12,8 @@ from base.units import counted, format_size
 from cluster.machine import memory_bytes
 from cluster.schedulers import jobs_of, local
 from workflow.commands.accepted import problem_of_runs
-from workflow.commands.queued_runs import standing
-from workflow.commands.state import RunState, counts
+from workflow.commands.watching.queued_runs import standing
+from workflow.commands.watching.state import RunState, counts
 from workflow.dag.cost import gpu_hours, process_hours
 from workflow.dag.estimate import Estimate, Outlook, estimate_of, outlook_of
 from workflow.dag.past_runs import past_runs

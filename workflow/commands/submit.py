@@ -14,9 +14,9 @@ from base.units import counted, format_duration
 from cluster.installation import FILES
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import JOB_ID, BatchJob, Jobs, QueuedJob, jobs_of_submissions
-from workflow.commands import show
 from workflow.commands.pin_images import pin_here
 from workflow.commands.told_study import tell_site
+from workflow.commands.watching import show
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.dag.submission import Width as Width
@@ -69,7 +69,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     job_id = jobs.submit(job)
     show.line(_said(jobs, graph, job, job_id))
     if how.wait:
-        from workflow.commands.follow import follow
+        from workflow.commands.watching.follow import follow
 
         queued = QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted")
         follow(graph.study, jobs, queued, [Path(receipt).name for receipt in graph.receipts])

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from base.errors import RecordError
-from workflow.commands import show
-from workflow.commands.progress import waiting
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
+from workflow.commands.watching import show
+from workflow.commands.watching.progress import waiting
 from workflow.report.files import PAGE_FILE
 from workflow.report.keeping import all_kept
 

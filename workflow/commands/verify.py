@@ -9,9 +9,9 @@ from typing import Final
 
 from base.errors import RecordError
 from base.units import and_more
-from workflow.commands import show
-from workflow.commands.progress import progress
 from workflow.commands.results import report_outputs, results_as_they_are
+from workflow.commands.watching import show
+from workflow.commands.watching.progress import progress
 from workflow.report.keeping import all_kept
 
 MOST_SHOWN: Final = 200

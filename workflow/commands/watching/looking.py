@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from workflow.commands.look import Look
+from workflow.commands.watching.look import Look
 
 EVERY_S: Final = 1.0
 LAST_S: Final = 10.0

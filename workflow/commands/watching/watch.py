@@ -18,9 +18,9 @@ from typing import Final
 from base.units import counted
 from cluster.schedulers import holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, mark_of
-from workflow.commands.look import Active, Ended, Look
-from workflow.commands.queue_view import Queue, QueueView
-from workflow.commands.state import RunState, run_states, state_of
+from workflow.commands.watching.look import Active, Ended, Look
+from workflow.commands.watching.queue_view import Queue, QueueView
+from workflow.commands.watching.state import RunState, run_states, state_of
 from workflow.dag.image_file import images_file
 from workflow.run.record.log_tail import SHORT_BYTES, messages
 from workflow.run.record.progress_line import seconds_left

@@ -11,7 +11,7 @@ from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
-from workflow.commands.state import RunState, run_states
+from workflow.commands.watching.state import RunState, run_states
 from workflow.run.storage.asked import parse_asked
 from workflow.study.study import Study
 

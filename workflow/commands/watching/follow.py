@@ -11,12 +11,12 @@ from typing import Final
 from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
 from base.units import counted
 from cluster.schedulers.jobs import Jobs, QueuedJob
-from workflow.commands import show
-from workflow.commands.look import Look
-from workflow.commands.looking import Looker
-from workflow.commands.queue_view import AskedQueue, asked_queue
-from workflow.commands.shown import Shown, shown
-from workflow.commands.watching import Watch
+from workflow.commands.watching import show
+from workflow.commands.watching.look import Look
+from workflow.commands.watching.looking import Looker
+from workflow.commands.watching.queue_view import AskedQueue, asked_queue
+from workflow.commands.watching.shown import Shown, shown
+from workflow.commands.watching.watch import Watch
 from workflow.study.next_command import command
 from workflow.study.paths import record_path
 from workflow.study.study import Study

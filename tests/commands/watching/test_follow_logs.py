@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import House
-from workflow.commands import follow_logs
+from workflow.commands.watching import follow_logs
 
 
 @pytest.fixture(autouse=True)

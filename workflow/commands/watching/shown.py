@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from base.logs import printable
-from workflow.commands.look import Look, activity, ended_line, folded, headline, plain_lines
+from workflow.commands.watching.look import Look, activity, ended_line, folded, headline, plain_lines
 
 if TYPE_CHECKING:
     from rich.console import Group

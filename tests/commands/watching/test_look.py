@@ -21,10 +21,10 @@ from cluster.schedulers.slurm.queue import queued_job
 from cluster.types import Holder
 from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold
-from workflow.commands.look import STYLES, TABLES, Active, Ended, Look, activity, ended_line, folded, headline, plain_lines
-from workflow.commands.queue_view import AskedQueue, QueueView, cancelled_words
-from workflow.commands.shown import Lines, drawn, shown
-from workflow.commands.watching import Watch, step_of
+from workflow.commands.watching.look import STYLES, TABLES, Active, Ended, Look, activity, ended_line, folded, headline, plain_lines
+from workflow.commands.watching.queue_view import AskedQueue, QueueView, cancelled_words
+from workflow.commands.watching.shown import Lines, drawn, shown
+from workflow.commands.watching.watch import Watch, step_of
 from workflow.report.collect import collect
 from workflow.run.record.progress_line import seconds_left
 from workflow.run.record.waiting import waiting_words

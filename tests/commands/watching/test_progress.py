@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from workflow.commands import progress as module
-from workflow.commands.progress import describe, progress, waiting
+from workflow.commands.watching import progress as module
+from workflow.commands.watching.progress import describe, progress, waiting
 
 
 class Clock:
