@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +31,6 @@ from workflow.commands.run_words import Words, sort_words
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
-from workflow.commands.watching.look import Look
 from workflow.commands.watching.looking import Looker
 from workflow.commands.watching.queue_view import QUEUE_S, asked_queue, cancelled_words
 from workflow.commands.watching.shown import Shown, shown
@@ -127,7 +125,6 @@ def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
 
 def _follow(child: Child, looker: Looker, view: Shown, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
     """Show it until it ends; its exit code, and the jobs that it had in the queue when it was told to end."""
-    last: Look | None = None
     said = 0
     jobs: tuple[QueuedJob, ...] = ()
     while (code := child.wait(DRAW_S)) is None:
@@ -135,13 +132,8 @@ def _follow(child: Child, looker: Looker, view: Shown, watch: Watch) -> tuple[in
             jobs = jobs or watch.jobs()
             view.say(_passed_on(number, again=number in child.told[:said]))
             said += 1
-        for look in looker.take():
-            view.ended(look)
-            last = look
-        if last is not None:
-            view.show(replace(last, ending=bool(child.told)), looker.age_s)
-    for look in looker.stop():
-        view.ended(look)
+        looker.draw(view, ending=bool(child.told))
+    looker.stop(view)
     return code, jobs
 
 

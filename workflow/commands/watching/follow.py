@@ -12,7 +12,6 @@ from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
 from base.units import counted
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from workflow.commands.watching import show
-from workflow.commands.watching.look import Look
 from workflow.commands.watching.looking import Looker
 from workflow.commands.watching.queue_view import AskedQueue, asked_queue
 from workflow.commands.watching.shown import Shown, shown
@@ -43,16 +42,11 @@ def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str]) -> No
 def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Shown) -> QueuedJob | None:
     """What the scheduler said of the job last, when it is over; None if it has forgotten it."""
     looker = Looker(watch.look)
-    last: Look | None = None
     asked: float | None = None
     info: QueuedJob | None = None
     while True:
         time.sleep(DRAW_S)
-        for look in looker.take():
-            view.ended(look)
-            last = look
-        if last is not None:
-            view.show(last, looker.age_s)
+        looker.draw(view)
         found = queue.view()
         if found.began is None or found.began == asked or any(one.job_id == job.job_id for one in found.jobs):
             continue
@@ -60,8 +54,7 @@ def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Sh
         known, info = _ask(jobs, job)
         if known and (info is None or info.stage == "over"):
             break
-    for look in looker.stop():
-        view.ended(look)
+    looker.stop(view)
     return info
 
 

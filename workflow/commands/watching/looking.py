@@ -1,4 +1,4 @@
-"""Look at a study in a thread of its own: network storage may hang, and the command that waits for Ctrl-C must not."""
+"""Look at a study in a thread of its own, and show the looks: network storage may hang, and the command that waits for Ctrl-C must not."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from workflow.commands.watching.look import Look
+from workflow.commands.watching.shown import Shown
 
 EVERY_S: Final = 1.0
 LAST_S: Final = 10.0
@@ -17,33 +19,36 @@ logger = logging.getLogger(__name__)
 
 
 class Looker:
-    """Looks every second until `stop`. `take` gives the looks that nobody has taken yet."""
+    """Looks every second until `stop`."""
 
     def __init__(self, look: Callable[[], Look], clock: Callable[[], float] = time.monotonic) -> None:
         self._look, self._clock = look, clock
         self._lock = threading.Lock()
         self._new: list[Look] = []
+        self._last: Look | None = None
         self._stop = threading.Event()
         self._at = clock()
         self._thread = threading.Thread(target=self._go_on, name="looks", daemon=True)
         self._thread.start()
 
-    def take(self) -> list[Look]:
-        """Since the last call, oldest first."""
-        with self._lock:
-            found, self._new = self._new, []
-        return found
+    def draw(self, view: Shown, *, ending: bool = False) -> None:
+        """Show the newest look, and what has ended since the last call. `ending`: we were told to end."""
+        self._tell(view)
+        if self._last is not None:
+            view.show(replace(self._last, ending=ending), self._clock() - self._at)
 
-    @property
-    def age_s(self) -> float:
-        """How long ago the last look was done."""
-        return self._clock() - self._at
-
-    def stop(self) -> list[Look]:
-        """The last looks, one after now among them, if storage answers."""
+    def stop(self, view: Shown) -> None:
+        """Look no more, and tell what has ended by now, if storage answers."""
         self._stop.set()
         self._thread.join(LAST_S)
-        return self.take()
+        self._tell(view)
+
+    def _tell(self, view: Shown) -> None:
+        with self._lock:
+            found, self._new = self._new, []
+        for look in found:
+            view.ended(look)
+            self._last = look
 
     def _go_on(self) -> None:
         while True:
