@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from typing import Final
 
 from base.command import last_lines, run
@@ -12,12 +11,11 @@ from base.finding import Finding
 from cluster.detection import SIGNS
 
 SUBJECT: Final = "scheduler"
-Which = Callable[[str], str | None]
 
 
-def find_scheduler(which: Which = shutil.which) -> str:
+def find_scheduler() -> str:
     """One of SIGNS, or `local` where none of their commands is on PATH."""
-    return next((name for name, signs in SIGNS.items() if all(map(which, signs.commands))), "local")
+    return next((name for name, signs in SIGNS.items() if all(map(shutil.which, signs.commands))), "local")
 
 
 def version_line(scheduler: str, timeout_s: float = 10.0) -> str:

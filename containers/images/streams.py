@@ -26,7 +26,7 @@ FINISH_S: Final = 3600.0
 LEVEL: Final = 3
 
 
-def save_compressed(argv: Sequence[str], target: Any, stall_s: float = STALL_S, first_s: float = FIRST_S) -> None:
+def save_compressed(argv: Sequence[str], target: Any, first_s: float = FIRST_S) -> None:
     """All that `argv` prints, through zstd, into `target.write`. Raises ContainerError; OSError of the writing."""
     compressor = zstandard.ZstdCompressor(level=LEVEL, threads=-1, write_checksum=True)
     with tempfile.TemporaryFile() as words, _started(argv, words, stdout=subprocess.PIPE) as child:
@@ -35,14 +35,13 @@ def save_compressed(argv: Sequence[str], target: Any, stall_s: float = STALL_S, 
             limit_s = first_s
             while block := _read(child, child.stdout, limit_s):
                 writer.write(block)
-                limit_s = stall_s
-        _finish(child, words, stall_s)
+                limit_s = STALL_S
+        _finish(child, words, STALL_S)
 
 
-def feed_decompressed(
-    archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, stall_s: float = STALL_S, finish_s: float = FINISH_S
-) -> None:
+def feed_decompressed(archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, stall_s: float = STALL_S) -> None:
     """The archive, unpacked from zstd, into the standard input of `argv`. Raises ContainerError."""
+    limit_s = FINISH_S
     with (
         archive.open("rb") as file,
         tempfile.TemporaryFile() as words,
@@ -56,9 +55,9 @@ def feed_decompressed(
         except zstandard.ZstdError as error:
             raise ContainerError(f"{archive} is not what zstd writes: {error}") from error
         except BrokenPipeError:  # it reads no more: its own words say why
-            finish_s = stall_s
+            limit_s = stall_s
         child.stdin.close()
-        _finish(child, words, finish_s)
+        _finish(child, words, limit_s)
 
 
 @contextmanager

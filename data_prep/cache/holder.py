@@ -13,9 +13,9 @@ from cluster.types import Holder
 MAX_PID = 2**31 - 1
 
 
-def this_process(run_id: str | None = None) -> dict[str, Any]:
+def this_process() -> dict[str, Any]:
     """A user that is no job."""
-    return as_user(holder_of(os.getpid(), "", "", 0), run_id)
+    return as_user(holder_of(os.getpid(), "", "", 0), None)
 
 
 def as_user(holder: Holder, run_id: str | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ QUICK = StageOptions(stall_s=0.05, patience_s=0.0)
 
 
 def test_a_process_is_known_by_pid_start_and_boot() -> None:
-    me = this_process("run")
+    me = this_process()
     assert is_alive(me)
     assert not is_alive({**me, "start_time": me["start_time"] + 1})
     assert not is_alive({**me, "boot_id": "another boot"})
@@ -40,7 +40,7 @@ def test_a_process_is_known_by_pid_start_and_boot() -> None:
 
 
 def test_a_process_of_another_pid_namespace_may_live() -> None:
-    me = this_process("run")
+    me = this_process()
     elsewhere = {**me, "pid": 2**22 + 5, "pid_namespace": "pid:[1]"}
     assert is_alive(elsewhere)
     assert not is_alive({**elsewhere, "boot_id": "another boot"})
@@ -65,7 +65,7 @@ def lease(cache: Path, name: str, holder: Mapping[str, Any]) -> str:
 
 def test_all_that_a_holder_has_is_given_back_and_what_the_dead_had(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"
-    ours, other = {**this_process("ours")}, {"scheduler": "slurm", "job_id": "17"}
+    ours, other = {**this_process(), "run_id": "ours"}, {"scheduler": "slurm", "job_id": "17"}
     for holder in (ours, ours, other, {**ours, "run_id": "dead", "pid": 2**22 - 1}):
         lease(cache, name, holder)
     release_all(cache, name, ours)
@@ -76,7 +76,7 @@ def test_all_that_a_holder_has_is_given_back_and_what_the_dead_had(tmp_path: Pat
 
 def test_what_is_in_use_is_not_removed_unless_forced(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"
-    held = lease(cache, name, this_process("the-run"))
+    held = lease(cache, name, {**this_process(), "run_id": "the-run"})
     with pytest.raises(
         LeaseError, match=rf"{name} is in use: run the-run, pid {os.getpid()}; wait for .* or remove it anyway with --force"
     ):

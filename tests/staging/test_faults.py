@@ -150,7 +150,7 @@ def test_a_power_cut_at_any_moment_leaves_nothing_wrong(tmp_path: Path, seed: in
 def test_a_full_disk_is_refused_first_and_evicted_for(tmp_path: Path) -> None:
     first, second = (random_dataset(tmp_path / "storage", [2_000_000, 1_000_000], seed=seed, name=f"d{seed}") for seed in (0, 1))
     with tmpfs(tmp_path / "disk", 5_000_000) as disk:
-        stage(first, disk / "cache", holder=this_process("the-run"), options=OPTIONS)
+        stage(first, disk / "cache", holder={**this_process(), "run_id": "the-run"}, options=OPTIONS)
         with pytest.raises(NotEnoughSpace, match=r"free on that disk .*\nin use, so not evicted:\n  d0-.* in use by run the-run"):
             stage(second, disk / "cache", options=OPTIONS)
         assert [row.name for row in ls(disk / "cache")] == [first.name]

@@ -46,7 +46,7 @@ def staged(file: Path, cache: Path, options: StageOptions = SINGLE) -> StagedFil
 
 
 def test_it_is_copied_once_listed_and_found_again(tmp_path: Path, file: Path) -> None:
-    first = stage(file, tmp_path / "cache", options=SINGLE, holder=this_process("run"))
+    first = stage(file, tmp_path / "cache", options=SINGLE, holder={**this_process(), "run_id": "run"})
     assert (first.root / NAME).read_bytes() == file.read_bytes()
     assert first.storage_bytes == file.stat().st_size
     assert first.root.name.startswith(f"{NAME}-")
@@ -91,7 +91,7 @@ def test_a_bit_that_is_flipped_on_the_way_reaches_no_disk(tmp_path: Path, file: 
 def test_there_is_no_room_for_it_beside_what_is_used_and_what_is_not_used_goes(tmp_path: Path, file: Path) -> None:
     size, cache = file.stat().st_size, tmp_path / "cache"
     used = random_dataset(tmp_path / "storage", [size], name="used")
-    root = stage(used, cache, holder=this_process("run"), options=QUICK)
+    root = stage(used, cache, holder={**this_process(), "run_id": "run"}, options=QUICK)
     with pytest.raises(NotEnoughSpace, match=rf"{NAME}-\w+ does not fit into the cache"):
         stage(file, cache, max_bytes=int(1.5 * size), options=SINGLE)
     assert root.lease is not None
@@ -101,7 +101,7 @@ def test_there_is_no_room_for_it_beside_what_is_used_and_what_is_not_used_goes(t
 
 
 def test_of_two_runs_that_use_it_the_last_one_removes_it(tmp_path: Path, file: Path) -> None:
-    cache, holders = tmp_path / "cache", [this_process(run) for run in ("one", "other")]
+    cache, holders = tmp_path / "cache", [{**this_process(), "run_id": run} for run in ("one", "other")]
     names = {stage(file, cache, holder=holder, options=SINGLE).root.name for holder in holders}
     (name,) = names
     remove_unused(cache, name, holders[0])

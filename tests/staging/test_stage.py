@@ -245,7 +245,7 @@ def test_the_holder_gets_a_lease_that_ends_with_it(tmp_path: Path) -> None:
 def test_the_least_recently_used_go_and_the_leased_stay(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     sources = [random_dataset(tmp_path / "storage", [50_000], seed=seed, name=f"d{seed}") for seed in range(5)]
-    stage(sources[0], cache, holder=this_process("the-run"), options=QUICK)
+    stage(sources[0], cache, holder={**this_process(), "run_id": "the-run"}, options=QUICK)
     for age, source in zip((300, 200, 100), sources[1:4], strict=True):
         stage(source, cache, options=QUICK)
         os.utime(cache / "used" / f"{source.name}.json", (1e9 - age, 1e9 - age))
@@ -261,7 +261,7 @@ def test_too_little_room_is_said_before_anything_goes(tmp_path: Path) -> None:
     small, large = (random_dataset(tmp_path / "storage", [size], name=name) for size, name in ((50_000, "small"), (90_000, "large")))
     leased = random_dataset(tmp_path / "storage", [40_000], name="leased")
     stage(small, cache, options=QUICK)
-    stage(leased, cache, holder=this_process("the-run"), options=QUICK)
+    stage(leased, cache, holder={**this_process(), "run_id": "the-run"}, options=QUICK)
     with pytest.raises(NotEnoughSpace) as caught:
         stage(large, cache, max_bytes=120_000, options=QUICK)
     message = str(caught.value)

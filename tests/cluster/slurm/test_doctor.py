@@ -268,8 +268,11 @@ def test_associations() -> None:
         (set(), "local"),
     ],
 )
-def test_which_scheduler_is_here(commands: set[str], found: str) -> None:
-    assert schedulers.find_scheduler(lambda name: name if name in commands else None) == found
+def test_which_scheduler_is_here(commands: set[str], found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in commands:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert schedulers.find_scheduler() == found
 
 
 @pytest.mark.parametrize(
