@@ -139,7 +139,7 @@ def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: floa
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("GRACE_S", 0.01), ("ECHO_S", 0.1), ("LOOK_S", 0.01)):
+    for name, seconds in (("OTHER_FAILURES_S", 0.01), ("CAUSE_SEARCH_S", 0.1), ("RANK_LOOKS_S", 0.01)):
         monkeypatch.setattr(training_module, name, seconds)
 
 
@@ -198,7 +198,7 @@ def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
 def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, told = Loop(), list[said.Said]()
     work = NodeWork(loop, 0, b"", told.append, lambda: "")
-    monkeypatch.setattr(obeying, "LAST_PUSH_S", 0.05)
+    monkeypatch.setattr(obeying, "CANCELLED_PUSH_S", 0.05)
     work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
     work.told_to_end()
     assert work.pushing is not None

@@ -14,11 +14,12 @@ from data_prep.staging.copy import MAX_CHUNK_BYTES
 from tests.run.link.test_messages import PLAN, STAGED
 from workflow.run.link import orders, said
 from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.limits import PEERS_MEET_S, STAGING_STALL_S
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.staging import LARGEST_CHUNK, STALL_S, Staging, stall_s
-from workflow.run.supervisor.transfer import MEET_S, Transfer
+from workflow.run.supervisor.staging import LARGEST_CHUNK, Staging, stall_s
+from workflow.run.supervisor.transfer import Transfer
 
-FOREVER = 10 * STALL_S
+FOREVER = 10 * STAGING_STALL_S
 STEP_S = 1.0
 
 
@@ -81,13 +82,13 @@ def test_nodes_that_say_the_same_forever_have_stopped(monkeypatch: pytest.Monkey
     world = World(monkeypatch, lambda index, _now: 100 * index)
     with pytest.raises(Ended, match="no progress for 300 s"):
         world.run()
-    assert world.now < STALL_S + 30
+    assert world.now < STAGING_STALL_S + 30
 
 
 @pytest.mark.parametrize(
     "done",
     [
-        lambda index, now: int(now / (STALL_S - 50)) if index == 2 else 1000,
+        lambda index, now: int(now / (STAGING_STALL_S - 50)) if index == 2 else 1000,
         lambda index, now: 1000 if index == 1 else int(now),
         lambda index, now: 1000 if index == 1 else 500 - int(now) % 200,
     ],
@@ -108,10 +109,10 @@ def test_a_rate_that_the_site_has_limited_is_no_standstill(monkeypatch: pytest.M
 
 def test_the_limit_is_for_those_that_read_at_once() -> None:
     assert LARGEST_CHUNK == MAX_CHUNK_BYTES
-    assert stall_s(None, 1000, None) == STALL_S
-    assert stall_s(LARGEST_CHUNK, 1000, None) == STALL_S + 1000
-    assert stall_s(LARGEST_CHUNK, 1000, 8) == STALL_S + 8
-    assert stall_s(LARGEST_CHUNK, 2, 8) == STALL_S + 2
+    assert stall_s(None, 1000, None) == STAGING_STALL_S
+    assert stall_s(LARGEST_CHUNK, 1000, None) == STAGING_STALL_S + 1000
+    assert stall_s(LARGEST_CHUNK, 1000, 8) == STAGING_STALL_S + 8
+    assert stall_s(LARGEST_CHUNK, 2, 8) == STAGING_STALL_S + 2
 
 
 @pytest.mark.parametrize(
@@ -169,8 +170,8 @@ def test_who_says_nothing_is_waited_for_a_while_and_who_is_lost_is_not() -> None
     nodes = Nodes(readers=1)
     for index in (0, 1):
         nodes.transfer.answers(nodes.all[index], LISTENS, IMAGE_AT)
-    assert nodes.introduce(IMAGE_AT + MEET_S) == []
-    assert nodes.introduce(IMAGE_AT + MEET_S + 1) == [0, 1]
+    assert nodes.introduce(IMAGE_AT + PEERS_MEET_S) == []
+    assert nodes.introduce(IMAGE_AT + PEERS_MEET_S + 1) == [0, 1]
     assert {readers for _, _, readers, _ in nodes.told} == {(0,)}
     others = Nodes()
     others.transfer.answers(others.all[0], LISTENS, IMAGE_AT)
@@ -194,7 +195,9 @@ def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(
 
     world.also = also
     world.staging.run(structs.replace(PLAN, bytes_per_s=limits.get("bytes_per_s")), lambda _node: "/cache", limits.get("readers"))
-    assert [when for when, order in world.met if order.what == "image"] == ([200.0, 200.0] if limits else [10 + MEET_S + STEP_S, 100.0])
+    assert [when for when, order in world.met if order.what == "image"] == (
+        [200.0, 200.0] if limits else [10 + PEERS_MEET_S + STEP_S, 100.0]
+    )
 
 
 def test_a_load_that_waits_for_a_copy_which_stands_still_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final
 
 from base.handshake import ANSWER_BYTES, Handshake, NoProof
 from base.strangers import REST_S, NoRoom, Refusals, Strangers, listen, newcomers
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.limits import HANDSHAKE_S
 from workflow.run.link.protocol import SUPERVISOR, USE, Link, LinkClosed, ProtocolError
 
 logger = logging.getLogger(__name__)
-
-HANDSHAKE_S: Final = 3.0
 
 
 class _Stranger:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from base.handshake import GREETING_BYTES, HELLO, WELCOME_BYTES, Handshake, NoProof
 from base.jsonfile import json_ascii
+from workflow.run.link.limits import CONNECT_FIRST_PAUSE_S, CONNECT_LONGEST_PAUSE_S, CONNECT_TRY_S, NODE_CONNECT_S
 
 MAX_LINE: Final = 65536
 MAX_MESSAGE: Final = 64 << 20
@@ -27,11 +28,6 @@ SUPERVISOR: Final = 2**32 - 1
 """Its index in a handshake: that of no node."""
 MOST_DIGITS: Final = 20
 RECEIVE_BYTES: Final = 1 << 18
-CONNECT_S: Final = 60.0
-"""How long a node program tries to get in: as long as the supervisor waits for it."""
-TRY_S: Final = 10.0
-FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 2.0
 
 
 class ProtocolError(Exception):
@@ -164,11 +160,11 @@ class Link:
 
 
 def connect(
-    address: tuple[str, int], token: bytes, node: int, limit_s: float = CONNECT_S, wait: Callable[[float], None] = time.sleep
+    address: tuple[str, int], token: bytes, node: int, limit_s: float = NODE_CONNECT_S, wait: Callable[[float], None] = time.sleep
 ) -> Link:
     """A link to the supervisor, both sides proved. A node that is turned away tries again for `limit_s`. Raises ProtocolError for
     somebody else at that address; ConnectionRefusedError where nobody listens any more, OSError or LinkClosed when the time is over."""
-    give_up, pause_s = time.monotonic() + limit_s, FIRST_PAUSE_S
+    give_up, pause_s = time.monotonic() + limit_s, CONNECT_FIRST_PAUSE_S
     while True:
         try:
             return _connect(address, token, node)
@@ -178,12 +174,12 @@ def connect(
             if time.monotonic() + pause_s > give_up:
                 raise
         wait(pause_s * random.uniform(0.5, 1.0))  # not all nodes at the same moment
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        pause_s = min(2 * pause_s, CONNECT_LONGEST_PAUSE_S)
 
 
 def _connect(address: tuple[str, int], token: bytes, node: int) -> Link:
-    until = time.monotonic() + TRY_S
-    connection = socket.create_connection(address, timeout=TRY_S)
+    until = time.monotonic() + CONNECT_TRY_S
+    connection = socket.create_connection(address, timeout=CONNECT_TRY_S)
     handshake = Handshake(token, USE, node)
     try:
         greeting = _read(connection, len(HELLO), until)

@@ -14,14 +14,13 @@ from base.names import is_name
 from cluster.holding import holder_of
 from cluster.schedulers import holder_alive, local
 from data_prep.push import Delivery, deliver_pending
+from workflow.run.node.limits import DELIVERY_STALL_S
 from workflow.run.node.work_locks import remove_delivered
 from workflow.run.storage import lease as leases
 from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.prepare import describe_holder, sweep_dead
 from workflow.run.storage.results import attempt_numbers, publish_newest, results_of
 
-PUBLISH_S: Final = 600.0
-"""Without a byte that moved."""
 _ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
 
 
@@ -74,7 +73,9 @@ def publish_delivered(run_dir: Path, pid: int) -> str:
 
 def _published(run_dir: Path) -> str:
     try:
-        said: str = call_limited(f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=PUBLISH_S, renewed=True)
+        said: str = call_limited(
+            f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=DELIVERY_STALL_S, renewed=True
+        )
         return said
     except SlipwayError as error:
         return f"its record is left to the next start of the run: {error}"

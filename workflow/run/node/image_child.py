@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from base.units import format_duration
 from cluster.processes import bury, die_with_parent, prepare_prctl
@@ -18,11 +18,7 @@ from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.said import Loading, Waiting
-
-LOAD_S: Final = 5400.0
-"""From the start until it asks for the archive, and again from the moment when it has that to the end: with these two another's load of the
-same image, and our own. How long the archive may take is the supervisor's to say."""
-SAY_EVERY_S: Final = 5.0
+from workflow.run.node.limits import IMAGE_LOAD_S, IMAGE_PROGRESS_EVERY_S
 
 Answer = dict[str, Any]
 
@@ -38,7 +34,7 @@ class ImageChild:
         say: Callable[[Loading | Waiting], None],
         wants: Callable[[], None],
         then: Callable[[Answer | None, tuple[str, str] | None], None],
-        limit_s: float = LOAD_S,
+        limit_s: float = IMAGE_LOAD_S,
     ) -> None:
         self._loop, self._say, self._wants, self._then, self._limit_s = loop, say, wants, then, limit_s
         self._since = self._limited_from = time.monotonic()
@@ -66,7 +62,7 @@ class ImageChild:
         self._timer = loop.after(self._next_look_s(), self._look)
 
     def _next_look_s(self) -> float:
-        return min(SAY_EVERY_S, self._limit_s)
+        return min(IMAGE_PROGRESS_EVERY_S, self._limit_s)
 
     def _look(self) -> None:
         now = time.monotonic()

@@ -8,11 +8,11 @@ import signal
 from typing import Final
 
 from cluster import processes
+from workflow.run.node.limits import LEFTOVERS_END_S
 from workflow.run.plan import TAG
 
 logger = logging.getLogger(__name__)
 
-GONE_S: Final = 5.0
 _TAG: Final = re.compile(r"(?P<run>.+)-a(?P<attempt>\d+)-(?P<where>[0-9a-f]{16})[0-9a-f]{8}")
 
 
@@ -30,5 +30,5 @@ def end_older_attempts(tag: str) -> None:
     if not left:
         return
     processes.send(left, signal.SIGKILL)
-    gone = processes.wait_for_ends(left, GONE_S)
+    gone = processes.wait_for_ends(left, LEFTOVERS_END_S)
     logger.warning("killed %d processes of an earlier attempt of this run%s", len(left), "" if gone else "; some have not ended yet")

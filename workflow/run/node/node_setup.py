@@ -17,7 +17,6 @@ from workflow.run.node.leftovers import is_older
 from workflow.run.node.workdir import WorkDirectory
 
 LOCAL: Final = "local"
-PREPARE_S: Final = 90.0
 
 
 def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:

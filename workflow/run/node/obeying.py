@@ -23,6 +23,8 @@ from containers.spec import CHECKPOINT, PARAMETERS, STOP
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.limits import CANCELLED_PUSH_S
+from workflow.run.node.limits import RANK_LOOK_EVERY_S
 from workflow.run.node.node_setup import for_this_node
 from workflow.run.node.preflight_child import Answer, PreflightChild, ProbesFailed
 from workflow.run.node.preparation import Preparation, Say
@@ -39,11 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TICK_S: Final = 1.0
 MOST_STRANGERS: Final = 20
 LEAST_FILES: Final = 100
-LAST_PUSH_S: Final = 10.0
-"""For a push after a signal: schedulers kill what is left some 30 s after it, and what is kept here has to be noted before that."""
 
 
 class NodeWork:
@@ -147,7 +146,7 @@ class NodeWork:
         self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
         self.say(said.Started())
-        self.loop.every(min(TICK_S, started.beat_s / 4), self._tick)
+        self.loop.every(min(RANK_LOOK_EVERY_S, started.beat_s / 4), self._tick)
 
     def _rank_ended(self, end: RankEnd) -> None:
         logger.debug("%s ended with %s", f"rank{'s' * (len(end.ranks) > 1)} {', '.join(map(str, end.ranks))}", end.exit_code)
@@ -229,13 +228,13 @@ class NodeWork:
         if self.pushing is None:
             self.stop(lambda _clean: None)
         else:
-            self.loop.after(LAST_PUSH_S, partial(self._give_push_up, self.pushing))
+            self.loop.after(CANCELLED_PUSH_S, partial(self._give_push_up, self.pushing))
 
     def _give_push_up(self, pushing: Call) -> None:
         if self.pushing is pushing:
             pushing.abandon()
             self.pushing = None
-            self.fail("push", "PushError", f"this node was told to end, and its push was not done within another {LAST_PUSH_S:g} s")
+            self.fail("push", "PushError", f"this node was told to end, and its push was not done within another {CANCELLED_PUSH_S:g} s")
 
     def do_stop(self) -> None:
         """End all that runs here."""

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 import msgspec
 
@@ -22,14 +22,14 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.fields import What
 from workflow.run.node.image_child import Answer, ImageChild
-from workflow.run.node.node_setup import PREPARE_S, gpus_to_look_at, image_argv, prepare_node
+from workflow.run.node.limits import ARCHIVE_REMOVAL_S, NODE_PREPARATION_S
+from workflow.run.node.node_setup import gpus_to_look_at, image_argv, prepare_node
 from workflow.run.node.stage_child import PeerGroup, StageChild, check_argv, group_argv, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.storage.checkpoint import fetch_checkpoint
 
 logger = logging.getLogger(__name__)
 
-DROP_S: Final = 60.0
 StageEnd = Callable[[said.StagedFiles | None, tuple[str, str] | None], None]
 Say = Callable[[said.Said], None]
 """Tells the supervisor something."""
@@ -119,7 +119,7 @@ class Preparation:
             from data_prep.cache import remove_unused
 
             arguments = (Path(self.plan.cache), Path(self._archive.root).name, self._holder, self.plan.group)
-            self._dropping = Call(self.loop, "remove the image's archive", remove_unused, *arguments, timeout_s=DROP_S)
+            self._dropping = Call(self.loop, "remove the image's archive", remove_unused, *arguments, timeout_s=ARCHIVE_REMOVAL_S)
             self._dropping.then = self._dropped
 
     def _dropped(self, call: Call) -> None:
@@ -153,7 +153,7 @@ class Preparation:
         granted = self.allocation.nodes[self.index].gpus
         directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
         arguments = (self.plan.ranks.engine, directory, self.plan.ranks.framework.folder, job, granted, gpus)
-        self._preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=PREPARE_S)
+        self._preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=NODE_PREPARATION_S)
         self._preparing.then = self._prepared
 
     def _prepared(self, call: Call) -> None:

@@ -30,13 +30,12 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import decode_order, encode, name_of
 from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
 from workflow.run.node.leftovers import end_older_attempts
+from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S
 from workflow.run.node.obeying import NodeWork
 from workflow.run.plan import TAG
 
 logger = logging.getLogger(__name__)
 
-SILENCE_S: Final = 60.0
-SAY_EVERY_S: Final = 2.0
 LOG_BYTES: Final = 1 << 20
 
 _OF_ORDER: Final[Mapping[type[orders.Message], str]] = {
@@ -64,7 +63,7 @@ class NodeProgram:
     def run(self) -> int:
         """Serve until told to end, or until the supervisor is gone; the exit code."""
         self.loop.on_signals(self._signalled)
-        self.loop.every(SAY_EVERY_S, self._say_alive)
+        self.loop.every(NODE_ALIVE_EVERY_S, self._say_alive)
         try:
             grant = self._grant()
         except SlipwayError as error:
@@ -135,9 +134,9 @@ class NodeProgram:
 
     def _say_alive(self) -> None:
         self.say(said.Alive(step=self.work.least_step()))
-        if time.monotonic() - self._heard > SILENCE_S:
+        if time.monotonic() - self._heard > SUPERVISOR_SILENCE_S:
             self.channel.close()
-            self._lost(f"nothing heard from it for {SILENCE_S:g} s")
+            self._lost(f"nothing heard from it for {SUPERVISOR_SILENCE_S:g} s")
 
     def _signalled(self, number: int) -> None:
         logger.warning("got %s: ending all that runs here", signal.Signals(number).name)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from base.errors import SlipwayError
 from cluster import processes
@@ -18,11 +17,9 @@ from containers.spec import EnginePlan
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.beats import Beats
+from workflow.run.node.limits import CONTAINER_REMOVAL_S
 from workflow.run.node.rank_log import RankLog
 from workflow.run.record.outcome import Look, RankEnd
-
-REMOVE_S: Final = 60.0
-"""More than an engine gives its own daemon."""
 
 
 class Watched:
@@ -195,4 +192,4 @@ class Ranks:
     def remove(self) -> Call | None:
         """Take away what the engine made, in a child, since its daemon may be slow; None where this engine makes nothing."""
         made = self.plan.container is not None and self.plan.container.find
-        return Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=REMOVE_S) if made else None
+        return Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=CONTAINER_REMOVAL_S) if made else None

@@ -7,19 +7,15 @@ import logging
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from base.errors import SlipwayError
 from cluster import processes
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop, Timer
+from workflow.run.node.limits import DESCENDANTS_END_S, RANKS_END_S, RANKS_TERM_S
 from workflow.run.node.ranks import Ranks
 
 logger = logging.getLogger(__name__)
-
-TERM_S: Final = 5.0
-END_S: Final = 9.0
-DESCENDANTS_S: Final = 1.0
 
 
 class Shutdown:
@@ -33,7 +29,7 @@ class Shutdown:
         if ranks is None or not ranks.running():
             self._finish()
             return
-        self._timers = [loop.after(TERM_S, self._kill), loop.after(END_S, self._finish)]
+        self._timers = [loop.after(RANKS_TERM_S, self._kill), loop.after(RANKS_END_S, self._finish)]
         ranks.signal(signal.SIGTERM)
 
     def also(self, then: Callable[[bool], None]) -> None:
@@ -76,7 +72,7 @@ class Shutdown:
             self._end_descendants(closed)
 
     def _end_descendants(self, removed: bool) -> None:
-        ended = processes.kill_descendants(DESCENDANTS_S)
+        ended = processes.kill_descendants(DESCENDANTS_END_S)
         if not ended:
             logger.error("processes of this run are left in uninterruptible sleep")
         clean = ended and removed

@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from cluster.processes import boot_id, die_with_parent, pid_namespace, prepare_prctl, wait_for_ends
+from workflow.run.node.limits import WATCHER_END_S
 
 logger = logging.getLogger(__name__)
 
 SUPERVISOR: Final = "SLIPWAY_SUPERVISOR"
 """Environment variable of a node program: which process of which machine started it, as `who_i_am` tells."""
-LAST_LOOK_S: Final = 1.0
 MAX_BYTES: Final = 16 << 20
 
 
@@ -62,7 +62,7 @@ class Watcher:
     def close(self) -> None:
         """Give them a moment for that, then end them. One that hangs in the kernel is left to the end of all descendants."""
         self.finish()
-        wait_for_ends([child.pid for child in self._children if child.poll() is None], LAST_LOOK_S)
+        wait_for_ends([child.pid for child in self._children if child.poll() is None], WATCHER_END_S)
         for child in self._children:
             if child.poll() is None:
                 child.kill()

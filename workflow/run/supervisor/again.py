@@ -16,15 +16,12 @@ from typing import Any, Final
 from base.errors import LeaseError, PushError, SlipwayError, StorageFull
 from base.units import format_duration
 from workflow.run.link.calls import Call
+from workflow.run.link.limits import CANCELLED_PUSH_S
+from workflow.run.supervisor.limits import STORAGE_FIRST_PAUSE_S, STORAGE_LONGEST_PAUSE_S
 from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
-FULL_S: Final = 60.0
-TOLD_S: Final = 10.0
-"""For what is under way when we are told to end: the scheduler kills what is left some 30 s after it has told us."""
 _FULL_WORDS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
 
 
@@ -48,7 +45,7 @@ class Again:
 
     def repeat(self, what: str, step: Callable[[float], None]) -> None:
         """`step(seconds left)` until it succeeds or time is over. A lost lease is final. Raises the last error."""
-        pause = FIRST_PAUSE_S
+        pause = STORAGE_FIRST_PAUSE_S
         while True:
             try:
                 step(max(1.0, self._until - time.monotonic()))
@@ -66,7 +63,7 @@ class Again:
                 self._scope.loop.until(lambda: self.told, pause)
                 if self.told:
                     raise
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            pause = min(2 * pause, STORAGE_LONGEST_PAUSE_S)
 
     def call(self, what: str, function: Any, *arguments: Any, left_s: float) -> Any:
         """`function` in a child that may touch storage. Raises what it raises, StorageError when it takes too long, PushError when we are
@@ -82,7 +79,7 @@ class Again:
         """Until `done()`, for a while only when we are told to end."""
         self._scope.loop.until(lambda: done() or self.told, limit_s)
         if not done() and self.told:
-            self._scope.loop.until(done, TOLD_S)
+            self._scope.loop.until(done, CANCELLED_PUSH_S)
 
     def _how_long(self, error: SlipwayError) -> str:
         """Shorten the time where there is no room; what that means, in words."""

@@ -21,6 +21,7 @@ from containers.engines import in_container
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.limits import CANCELLED_PUSH_S
 from workflow.run.link.messages import name_of
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import build_record
@@ -30,23 +31,24 @@ from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
 from workflow.run.storage.late_record import ended_note
 from workflow.run.storage.prepared import PreparedRun
-from workflow.run.supervisor.again import FULL_S, Again
+from workflow.run.supervisor.again import Again
 from workflow.run.supervisor.facts import run_facts, times_of
+from workflow.run.supervisor.limits import (
+    COLLECT_S,
+    CONTAINERS_STOP_S,
+    LEAST_PUSH_S,
+    NODES_LEAVE_S,
+    NODES_STOP_S,
+    RELEASE_S,
+    REQUEUE_S,
+    STORAGE_CLEAN_UP_S,
+    STORAGE_FULL_S,
+)
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.running_attempt import RunningAttempt
 
 logger = logging.getLogger(__name__)
 
-STOP_S: Final = 12.0
-SLOW_STOP_S: Final = 70.0
-"""For an engine whose daemon is slow: a container that is not removed is left to others. A run that is cancelled has no time for that."""
-COLLECT_S: Final = 30.0
-RELEASE_S: Final = 10.0
-LEAVE_S: Final = 10.0
-GIVE_UP_S: Final = 10.0
-REQUEUE_S: Final = 30.0
-CANCELLED_PUSH_S: Final = 10.0
-LEAST_PUSH_S: Final = 10.0
 NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
 """Results that are made of every node's files: measurements, a checkpoint."""
 
@@ -64,7 +66,7 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
 
 def late_lease(loop: Loop, preparing: Call) -> PreparedRun | None:
     """Cancelled while the lease was being taken: wait for it, to give it back."""
-    loop.until(lambda: preparing.finished, GIVE_UP_S)
+    loop.until(lambda: preparing.finished, STORAGE_CLEAN_UP_S)
     with contextlib.suppress(SlipwayError):
         return PreparedRun.from_json(preparing.result()) if preparing.finished else None
     return None
@@ -80,14 +82,14 @@ def _dismiss_nodes(nodes: Nodes, pending: Callable[[NodeHandle], orders.Pending]
     nodes.leave()
     for node in nodes.all:
         nodes.dismiss(node, pending=None if pending is None else pending(node))
-    if not nodes.wait_for_end(LEAVE_S):
+    if not nodes.wait_for_end(NODES_LEAVE_S):
         logger.warning("a node program had to be killed")
     nodes.close()
 
 
 def _try(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
     try:
-        Call(loop, what, function, *arguments, timeout_s=GIVE_UP_S).wait()
+        Call(loop, what, function, *arguments, timeout_s=STORAGE_CLEAN_UP_S).wait()
     except SlipwayError as error:
         logger.warning("%s", error)
 
@@ -163,7 +165,10 @@ class _Finish:
 
     def _push_and_publish(self) -> None:
         again = Again(
-            self.attempt.scope, time.monotonic() + self._push_limit_s(), float(self.run.limits.get("full_s", FULL_S)), self._let_others
+            self.attempt.scope,
+            time.monotonic() + self._push_limit_s(),
+            float(self.run.limits.get("full_s", STORAGE_FULL_S)),
+            self._let_others,
         )
         pending: SlipwayError | None = None
         try:
@@ -188,8 +193,8 @@ class _Finish:
 
     def _stop_limit_s(self) -> float:
         if not in_container(self.run.site["engine"]) or self._in_a_hurry():
-            return STOP_S
-        return max(STOP_S, min(SLOW_STOP_S, self.limit.deadline - time.monotonic()))
+            return NODES_STOP_S
+        return max(NODES_STOP_S, min(CONTAINERS_STOP_S, self.limit.deadline - time.monotonic()))
 
     def _push_limit_s(self) -> float:
         if self._in_a_hurry():

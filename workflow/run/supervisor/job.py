@@ -8,7 +8,7 @@ import logging
 import os
 import pwd
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from base.errors import AllocationError, SlipwayError
 from cluster import grants
@@ -19,17 +19,13 @@ from workflow.run.link.said import Ready, Staged
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.prepared import PreparedRun
+from workflow.run.supervisor.limits import JOB_END_CAUSE_S, JOB_FACTS_AGAIN_S, JOB_FACTS_S
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import Nodes
 from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.time_limit import TimeLimit
 
 logger = logging.getLogger(__name__)
-
-FACTS_S: Final = 90.0
-AGAIN_S: Final = 60.0
-WHY_S: Final = 4.0
-"""How long the scheduler may take to say why it ends the job: the time to push what is there is short."""
 
 
 def take_nodes(run: PreparedRun, locks: NodeLocks) -> Allocation:
@@ -99,15 +95,15 @@ class Job:
     def ask(self) -> None:
         """For its end, and how long it waited; not where that is known and the job is not ours alone."""
         if self.allocation.own_job or self.allocation.deadline is None:
-            self._facts = Call(self._scope.loop, "the scheduler", self.scheduler.job_facts, self.allocation, timeout_s=FACTS_S)
+            self._facts = Call(self._scope.loop, "the scheduler", self.scheduler.job_facts, self.allocation, timeout_s=JOB_FACTS_S)
             self._facts.then = self._answered
 
     def _answered(self, call: Call) -> None:
         try:
             facts: dict[str, Any] = call.result()
         except SlipwayError as error:
-            logger.warning("the job's end is not known, the run's own walltime counts: %s; asked again in %.0f s", error, AGAIN_S)
-            self._scope.loop.after(AGAIN_S, self.ask)
+            logger.warning("the job's end is not known, the run's own walltime counts: %s; asked again in %.0f s", error, JOB_FACTS_AGAIN_S)
+            self._scope.loop.after(JOB_FACTS_AGAIN_S, self.ask)
             return
         if facts["deadline"] is not None:
             self.allocation = dataclasses.replace(self.allocation, deadline=facts["deadline"])
@@ -118,7 +114,7 @@ class Job:
     def ended(self, told: str) -> None:
         """Somebody was told to end, `told` says who: ask the scheduler why, then end the run by that."""
         if self._why is None and self._scope.ending is None:
-            self._why = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=WHY_S)
+            self._why = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=JOB_END_CAUSE_S)
             self._why.then = lambda call: self._told_why(call, told)
 
     def _told_why(self, call: Call, told: str) -> None:

@@ -10,9 +10,9 @@ from typing import Final
 
 from base.errors import AllocationError
 from base.lock import LockFile, lock_some
+from workflow.run.supervisor.limits import NODE_LOCKS_WAIT_S
 from workflow.run.supervisor.run_scope import RunScope
 
-LONGEST_WAIT_S: Final = 30 * 86400.0
 QUEUE: Final = ".queue"
 """Of those who want the same locks: it is called after the first."""
 
@@ -85,7 +85,7 @@ class NodeLocks:
     def _wait(self, locks: Sequence[LockFile], count: int) -> None:
         """Until `count` of `locks` have become ours: a lock belongs to the open file, so a child can wait for it in our name."""
         descriptors = tuple(lock.descriptor for lock in locks)
-        self._scope.call("turn", lock_some, descriptors, count, timeout_s=LONGEST_WAIT_S, keep=descriptors)
+        self._scope.call("turn", lock_some, descriptors, count, timeout_s=NODE_LOCKS_WAIT_S, keep=descriptors)
 
     def sign(self, text: str) -> None:
         """Say in the files who has them."""

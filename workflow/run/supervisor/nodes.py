@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from base.challenge import new_token
 from base.command import last_lines
@@ -22,18 +22,18 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.listener import Listener
 from workflow.run.link.messages import decode_said, encode
 from workflow.run.link.protocol import Link, ProtocolError
+from workflow.run.supervisor.limits import (
+    HUNG_UP_S,
+    LAUNCH_PAUSE_S,
+    LAUNCH_RETRY_S,
+    LAUNCH_TERM_S,
+    NODE_SILENCE_S,
+    SUPERVISOR_ALIVE_EVERY_S,
+)
 
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=said.Message)
-
-ALIVE_EVERY_S: Final = 5.0
-AFTER_HANGING_UP_S: Final = 0.1
-SILENCE_S: Final = 30.0
-TOLD_S: Final = 3.0
-PATIENCE_S: Final = 300.0
-"""How long a launch is tried again while the scheduler is silent."""
-PAUSE_S: Final = 5.0
 
 
 class NodeHandle:
@@ -95,7 +95,7 @@ class Nodes:
         address: str,
         on_message: Callable[[NodeHandle, said.Said], None],
         on_lost: Callable[[NodeHandle, str], None],
-        silence_s: float = SILENCE_S,
+        silence_s: float = NODE_SILENCE_S,
     ) -> None:
         self._loop, self._on_message, self._on_lost, self._silence_s = loop, on_message, on_lost, silence_s
         self._token = new_token()
@@ -106,7 +106,7 @@ class Nodes:
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
         self._listener = Listener(loop, address, self._token, self._expects, self._admit, len(self.all))
         self.address = self._listener.address
-        loop.every(min(ALIVE_EVERY_S, silence_s / 4), self._say_alive)
+        loop.every(min(SUPERVISOR_ALIVE_EVERY_S, silence_s / 4), self._say_alive)
 
     # -- coming up
 
@@ -114,7 +114,7 @@ class Nodes:
         """Start the commands that bring node programs up; they inherit the descriptors `held`. Raises AllocationError."""
         env = {**environ, **rooms_environ(environ)}
         for launch in launches:
-            self._launch(launch, env, held, time.monotonic() + PATIENCE_S)
+            self._launch(launch, env, held, time.monotonic() + LAUNCH_RETRY_S)
 
     def _launch(self, launch: Launch, env: Mapping[str, str], held: tuple[int, ...], give_up: float) -> None:
         launched = Launched(launch, self._token.hex().encode() + b"\n", env, held)
@@ -195,7 +195,7 @@ class Nodes:
     def _hung_up(self, node: NodeHandle, why: str) -> None:
         """The connection ends a moment before the process does, whose exit code says more."""
         node.channel = None
-        self._loop.after(AFTER_HANGING_UP_S, partial(self._lose, node, why))
+        self._loop.after(HUNG_UP_S, partial(self._lose, node, why))
 
     def _launch_ended(self, launched: Launched, again: Callable[[], None], give_up: float) -> None:
         code = launched.poll()
@@ -205,9 +205,9 @@ class Nodes:
         self._words(launched)
         words = last_lines(printable(masked(launched.last_words.decode(errors="replace"))), 5)
         if self._was_unheard(launched, words) and time.monotonic() < give_up and not self._leaving:
-            logger.warning("the scheduler does not answer; node programs are started again in %.0f s", PAUSE_S)
-            self.launched = time.monotonic() + PAUSE_S
-            self._loop.after(PAUSE_S, lambda: None if self._leaving else again())
+            logger.warning("the scheduler does not answer; node programs are started again in %.0f s", LAUNCH_PAUSE_S)
+            self.launched = time.monotonic() + LAUNCH_PAUSE_S
+            self._loop.after(LAUNCH_PAUSE_S, lambda: None if self._leaving else again())
             return
         for index in launched.launch.nodes:
             self._lose(self.all[index], how_it_ended(code, words))
@@ -250,11 +250,11 @@ class Nodes:
 
     def wait_for_end(self, limit_s: float) -> bool:
         """Until every launch has ended; those that have not are told to shortly before the limit, and killed at it. False if one was."""
-        ended = self._have_ended(limit_s - TOLD_S)
+        ended = self._have_ended(limit_s - LAUNCH_TERM_S)
         if not ended:
             for launched in self._launched:
                 self._end_launch(launched)
-            ended = self._have_ended(TOLD_S)
+            ended = self._have_ended(LAUNCH_TERM_S)
         for launched in self._launched:
             if launched.poll() is None:
                 launched.signal(signal.SIGKILL)

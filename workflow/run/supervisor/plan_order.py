@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from cluster.types import Allocation
 from workflow.run.link.orders import Image, Plan, RanksPlan
 from workflow.run.plan import at_site, cell_document
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepared import PreparedRun
+from workflow.run.supervisor.limits import RANK_SILENCE_S
 from workflow.study.cell import Cell, Run
-
-BEAT_S: Final = 60.0
 
 
 def node_plan(run: PreparedRun, allocation: Allocation, work: Work) -> Plan:
@@ -33,7 +32,7 @@ def node_plan(run: PreparedRun, allocation: Allocation, work: Work) -> Plan:
             cell=cell_document(Run(cell=Cell.from_json(run.cell), repeat=run.repeat), run.attempt, allocation, work.model),
             engine=site["engine"],
             image=_image(work.image, site),
-            beat_s=float(limits.get("beat_s", BEAT_S)),
+            beat_s=float(limits.get("beat_s", RANK_SILENCE_S)),
             init_s=float(limits["init_s"]),
         ),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from msgspec.structs import asdict
 
@@ -21,14 +21,13 @@ from cluster.types import Allocation
 from workflow.run.link import orders
 from workflow.run.link.said import Measured, PreflightAnswered, ProbesListen, Reached
 from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.limits import PREFLIGHT_ANSWER_S
 from workflow.run.supervisor.nodes import Nodes
 from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
 A = TypeVar("A", ProbesListen, Reached, Measured)
-GRACE_S: Final = 30.0
-"""Beyond the limits that the nodes keep themselves."""
 
 
 def is_needed(allocation: Allocation) -> bool:
@@ -83,7 +82,7 @@ class Preflight:
     def _listen(self) -> None:
         nodes = self._allocation.nodes
         self._tell([orders.Listen(index=index, nodes=len(nodes), address=node.address) for index, node in enumerate(nodes)])
-        answers = self._answers(ProbesListen, GRACE_S)
+        answers = self._answers(ProbesListen, PREFLIGHT_ANSWER_S)
         self._places = [Place(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)]
 
     def _reach(self) -> None:
@@ -117,7 +116,7 @@ class Preflight:
 
     def _ask(self, kind: type[A], limit_s: float, order: orders.Reach | orders.Measure) -> list[A]:
         self._tell([order] * len(self._allocation.nodes))
-        return self._answers(kind, limit_s + GRACE_S)
+        return self._answers(kind, limit_s + PREFLIGHT_ANSWER_S)
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
         """One per node, of this kind and about as many nodes as there are."""

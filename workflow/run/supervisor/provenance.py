@@ -10,8 +10,7 @@ from base import VERSION
 from base.command import run
 from base.errors import SlipwayError
 from base.rooms import ROOMS
-
-GIT_TIMEOUT_S = 10
+from workflow.run.supervisor.limits import GIT_S
 
 
 def slipway_provenance(root: str = str(ROOMS)) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def _git(root: str) -> dict[str, Any]:
         return unknown
     argv = ["git", "-C", root, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
-        result = run(argv, timeout_s=GIT_TIMEOUT_S)
+        result = run(argv, timeout_s=GIT_S)
     except SlipwayError:
         return unknown
     return parse_git_status(result.stdout) if result.returncode == 0 else unknown

@@ -15,15 +15,14 @@ from workflow.run.link.said import Fetched
 from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import PreparedRun
+from workflow.run.supervisor.limits import CHECKPOINT_ANSWER_S, CHECKPOINT_LEAST_S
 from workflow.run.supervisor.nodes import Nodes
 from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
-LEAST_S: Final = 120.0
 LEAST_RATE: Final = 5 << 20
 """Bytes per second that the slowest storage gives."""
-GRACE_S: Final = 5.0
 
 
 def bring_checkpoint(scope: RunScope, nodes: Nodes, run: PreparedRun, warn: Callable[[str], None]) -> EarlierAttempt | None:
@@ -43,10 +42,10 @@ def bring_checkpoint(scope: RunScope, nodes: Nodes, run: PreparedRun, warn: Call
 def _bring(scope: RunScope, nodes: Nodes, run: PreparedRun, offer: EarlierAttempt) -> str | None:
     """To all nodes; what is wrong with it, None: nothing. Ends the run where storage does not give it."""
     source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
-    limit_s = max(LEAST_S, offer.bytes / LEAST_RATE)
+    limit_s = max(CHECKPOINT_LEAST_S, offer.bytes / LEAST_RATE)
     nodes.forget(Fetched)
     nodes.tell(Fetch(source=source, bytes=offer.bytes, blake3=offer.blake3, limit_s=limit_s))
-    if not scope.wait(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + GRACE_S):
+    if not scope.wait(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + CHECKPOINT_ANSWER_S):
         silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
         reason = f"the checkpoint {source} did not reach {silent} within {limit_s:.0f} s"
         scope.fail(Ending(status="storage", reason=reason, error=StorageError))

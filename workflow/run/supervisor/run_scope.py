@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.limits import STORAGE_CALL_S
 
 logger = logging.getLogger(__name__)
-
-STORAGE_S: Final = 120.0
 
 
 class RunEnded(Exception):
@@ -59,7 +58,7 @@ class RunScope:
         return happened
 
     def call(
-        self, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float = STORAGE_S, keep: tuple[int, ...] = ()
+        self, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float = STORAGE_CALL_S, keep: tuple[int, ...] = ()
     ) -> Any:
         """Do something on network storage, in a child that keeps the descriptors `keep`. Raises what it raises, StorageError when it takes
         too long, and RunEnded as soon as the run has ended; the child is killed then."""

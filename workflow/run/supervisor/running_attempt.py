@@ -25,13 +25,14 @@ from workflow.run.record.steps_asked import StepsAsked, steps_asked
 from workflow.run.storage import description
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.job import Job
+from workflow.run.supervisor.limits import NODE_SILENCE_S, STORAGE_CALL_S
 from workflow.run.supervisor.node_locks import NodeLocks
-from workflow.run.supervisor.nodes import SILENCE_S, NodeHandle, Nodes
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.plan_order import node_plan
 from workflow.run.supervisor.preflight import Preflight, is_needed
 from workflow.run.supervisor.provenance import slipway_provenance
 from workflow.run.supervisor.resuming import bring_checkpoint
-from workflow.run.supervisor.run_scope import STORAGE_S, RunEnded, RunScope
+from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging
 from workflow.run.supervisor.time_limit import TimeLimit
 from workflow.run.supervisor.training import Training
@@ -63,11 +64,11 @@ class RunningAttempt:
         site, allocation, scheduler = run.site, job.allocation, job.scheduler
         interface = site.get("network_interface")
         listen = listening_address((node.address for node in allocation.nodes), interface)
-        self.nodes = Nodes(scope.loop, allocation, listen, self._heard, self._lost, float(run.limits.get("silence_s", SILENCE_S)))
+        self.nodes = Nodes(scope.loop, allocation, listen, self._heard, self._lost, float(run.limits.get("silence_s", NODE_SILENCE_S)))
         self.staging = Staging(scope, self.nodes)
         argv = node_argv(sys.executable, self.nodes.address, site["setup"], allocation.device, interface)
         self._launches = scheduler.launches(allocation, argv)
-        self.provenance = Call(scope.loop, "provenance", slipway_provenance, timeout_s=STORAGE_S)
+        self.provenance = Call(scope.loop, "provenance", slipway_provenance, timeout_s=STORAGE_CALL_S)
 
     def start(self, images: str | None) -> description.Work:
         """Start the node programs; framework, dataset, network and image of the run, which are looked at while they come up. `images`: the

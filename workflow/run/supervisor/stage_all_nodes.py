@@ -37,6 +37,7 @@ from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import build_name, describe_dataset
 from workflow.run.supervisor.caller import watch_parent
+from workflow.run.supervisor.limits import NODES_STOP_S
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
@@ -44,7 +45,6 @@ from workflow.run.supervisor.staging import Staging
 
 logger = logging.getLogger(__name__)
 
-LEAVE_S: Final = 12.0
 SAID: Final = ("bytes", "storage_bytes", "peer_bytes", "seconds", "hit")
 
 
@@ -189,7 +189,7 @@ class StageAllNodes:
         self.nodes.tell(orders.Release())
         for node in self.nodes.all:
             self.nodes.dismiss(node, pending=None)
-        if not self.nodes.wait_for_end(LEAVE_S):
+        if not self.nodes.wait_for_end(NODES_STOP_S):
             logger.warning("a node program had to be killed")
         self.nodes.close()
 

@@ -14,6 +14,7 @@ from base.units import format_duration, format_size
 from cluster.types import Node
 from workflow.run.link import orders
 from workflow.run.link.fields import What
+from workflow.run.link.limits import NODE_CONNECT_S
 from workflow.run.link.said import (
     DatasetIsHere,
     Failed,
@@ -28,15 +29,13 @@ from workflow.run.link.said import (
     Waiting,
 )
 from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.limits import STAGING_STALL_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.transfer import Transfer
 
 logger = logging.getLogger(__name__)
 
-CONNECT_S: Final = 60.0
-STALL_S: Final = 300.0
-"""How long no node may get on. Where the site limits the rate of storage, the time that its largest chunk takes comes on top."""
 
 LARGEST_CHUNK: Final = 64 << 20
 """data_prep.staging.copy.MAX_CHUNK_BYTES: a chunk shows as progress when all of it has come."""
@@ -55,11 +54,11 @@ class Staging:
 
     def wait_for_nodes(self) -> None:
         """Until every node program has come up."""
-        while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + CONNECT_S - time.monotonic())):
-            if time.monotonic() < self._nodes.launched + CONNECT_S:
+        while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - time.monotonic())):
+            if time.monotonic() < self._nodes.launched + NODE_CONNECT_S:
                 continue
             missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(Ready))
-            self._scope.fail(Ending(status="node_lost", reason=f"no node program came up on {missing} within {CONNECT_S:.0f} s"))
+            self._scope.fail(Ending(status="node_lost", reason=f"no node program came up on {missing} within {NODE_CONNECT_S:.0f} s"))
 
     def run(self, plan: orders.Plan, cache_of: Callable[[Node], str], readers: int | None) -> None:
         """Until every node has dataset and image, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all
@@ -151,4 +150,4 @@ def _has_image(node: NodeHandle) -> bool:
 def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
     """Pure: how long no node may get on. `bytes_per_s` is shared by the nodes that read storage, at most `most_readers` (None: all)."""
     readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
-    return STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
+    return STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)

@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from base.untrusted import directory, open_regular
+from workflow.run.supervisor.limits import LOG_REST_S, LOG_UNDECIDED_S
 from workflow.study.paths import REFUSED
 
 PIPE_BYTES = 1 << 20
-GOODBYE_S = 2.0
-UNDECIDED_S = 20.0
-"""Then it is written what has been kept back, behind what is there: storage may let us wait for the lease."""
 MOST_KEPT = 1 << 20
 ANEW, BEHIND, BESIDE = b"n", b"a", b"r"
 
@@ -92,7 +90,7 @@ class Relay:
         descriptor = os.pidfd_open(self.pid)
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(null, 2)
-        if not select.select([descriptor], [], [], GOODBYE_S)[0]:
+        if not select.select([descriptor], [], [], LOG_REST_S)[0]:
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, os.WNOHANG)
 
@@ -113,7 +111,7 @@ def _copy(reader: int, orders: int, log: str | None) -> Any:
 def _keep_back(reader: int, orders: int, log: str) -> bytes:
     """What came until it was decided where it goes; descriptor 2 is that then."""
     kept = b""
-    give_up = time.monotonic() + UNDECIDED_S
+    give_up = time.monotonic() + LOG_UNDECIDED_S
     while len(kept) < MOST_KEPT and (left := give_up - time.monotonic()) > 0:
         ready = select.select([orders, reader], [], [], left)[0]
         if orders in ready:

@@ -28,8 +28,9 @@ from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.supervisor.caller import watch_parent
 from workflow.run.supervisor.finish import finish, give_up, late_lease
 from workflow.run.supervisor.job import Job, take_nodes
+from workflow.run.supervisor.limits import STORAGE_CALL_S
 from workflow.run.supervisor.node_locks import NodeLocks
-from workflow.run.supervisor.run_scope import STORAGE_S, RunEnded, RunScope
+from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.stderr_relay import Relay
 from workflow.run.supervisor.time_limit import TimeLimit
@@ -72,7 +73,7 @@ class Supervisor:
         run: PreparedRun | None = None
         attempt: RunningAttempt | None = None
         arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
-        preparing = Call(loop, "prepare", prepare, *arguments, timeout_s=STORAGE_S, renewed=True)
+        preparing = Call(loop, "prepare", prepare, *arguments, timeout_s=STORAGE_CALL_S, renewed=True)
         try:
             self._scope.wait(lambda: preparing.finished)
             run = PreparedRun.from_json(preparing.result())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, assert_never
+from typing import assert_never
 
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.orders import Checkpoint, Look
@@ -13,17 +13,10 @@ from workflow.run.link.said import Alive, Exited, Looks, Overdue
 from workflow.run.plan import Framework
 from workflow.run.record.outcome import CHECKPOINT_EXIT, Ending, RankEnd, hang, only_consequences, root_cause, verdict
 from workflow.run.record.progress_line import ProgressLine
+from workflow.run.supervisor.limits import CAUSE_SEARCH_S, OTHER_FAILURES_S, RANK_LOOKS_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 logger = logging.getLogger(__name__)
-
-GRACE_S: Final = 0.5
-"""How long after the first failure others are waited for: the message that comes first is not always the cause."""
-
-ECHO_S: Final = 10.0
-"""How long a cause is looked for while there are only echoes of one, such as `connection reset by peer`."""
-
-LOOK_S: Final = 1.5
 
 
 class Training:
@@ -95,7 +88,7 @@ class Training:
         self._first_failure = time.monotonic()
         self._nodes.forget(Looks)
         self._nodes.tell(Look())
-        self._loop.after(GRACE_S, self._judge)
+        self._loop.after(OTHER_FAILURES_S, self._judge)
 
     def _stopped_at_checkpoint(self, end: RankEnd) -> None:
         if self._on_saved is not None:
@@ -109,12 +102,12 @@ class Training:
         assert self._first_failure is not None
         waited = time.monotonic() - self._first_failure
         silent = [node for node in self._nodes.present() if not node.has_said(Looks)]
-        if only_consequences(self._ends) and waited < ECHO_S and (silent or self._left):
-            self._loop.after(GRACE_S, self._judge)
+        if only_consequences(self._ends) and waited < CAUSE_SEARCH_S and (silent or self._left):
+            self._loop.after(OTHER_FAILURES_S, self._judge)
             return
         if only_consequences(self._ends) and silent:
             names = ", ".join(node.node.name for node in silent)
-            reason = f"{names} did not answer within {ECHO_S:.0f} s after other ranks lost their connections"
+            reason = f"{names} did not answer within {CAUSE_SEARCH_S:.0f} s after other ranks lost their connections"
             self._fail(Ending(status="node_lost", reason=reason))
             return
         ending = root_cause(self._ends)
@@ -128,7 +121,7 @@ class Training:
         self._overdue = True
         self._nodes.forget(Looks)
         self._nodes.tell(Look())
-        self._loop.after(LOOK_S, self._name_hanging)
+        self._loop.after(RANK_LOOKS_S, self._name_hanging)
 
     def _name_hanging(self) -> None:
         if self._first_failure is not None or self._on_saved is not None:

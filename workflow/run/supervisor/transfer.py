@@ -4,16 +4,13 @@ once, and how far they are is known."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from base.units import format_duration, format_size
 from workflow.run.link import orders
 from workflow.run.link.fields import What
 from workflow.run.link.said import Listening, Progress
+from workflow.run.supervisor.limits import PEERS_MEET_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-
-MEET_S: Final = 20.0
-"""How long nodes wait for each other before those that are there begin."""
 
 
 class Transfer:
@@ -48,7 +45,7 @@ class Transfer:
         if self._met is not None or self._begun is None or not any(self._said.values()):
             return
         silent = [node for node in self._nodes.all if not node.lost and node.index not in self._said and not has_it(node)]
-        if silent and now - self._begun <= MEET_S:
+        if silent and now - self._begun <= PEERS_MEET_S:
             return
         self._met = [None if node.lost else self._said.get(node.index) for node in self._nodes.all]
         self._appointed = pick_readers([None if said is None else said.have == "all" for said in self._met], self._readers)

@@ -1,0 +1,38 @@
+"""Time limits of the node program, in the order of a run: supervisor, preparation, ranks, end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SUPERVISOR_SILENCE_S: Final = 60.0
+"""After how long without a message the supervisor is lost: longer than a node may be silent, so that the supervisor notices first."""
+NODE_ALIVE_EVERY_S: Final = 2.0
+"""How often a node program says that it lives."""
+
+LEFTOVERS_END_S: Final = 5.0
+"""How long killed processes of an earlier attempt are waited for."""
+NODE_PREPARATION_S: Final = 90.0
+"""How long the engine's preparation on this node, and the look at who else uses its GPUs, may take."""
+IMAGE_LOAD_S: Final = 5400.0
+"""How long the load of an image may take from the start until it asks for the archive, and again from the moment when it has that to the
+end: with these two another's load of the same image, and our own. How long the archive may take is the supervisor's to say."""
+IMAGE_PROGRESS_EVERY_S: Final = 5.0
+"""How often the load of an image is looked at and told of."""
+ARCHIVE_REMOVAL_S: Final = 60.0
+"""How long the removal of an image's archive from the cache may take."""
+
+RANK_LOOK_EVERY_S: Final = 1.0
+"""How often what the ranks have written is looked at."""
+WATCHER_END_S: Final = 1.0
+"""How long the watchers of this machine may take for a last look."""
+
+RANKS_TERM_S: Final = 5.0
+"""How long ranks may take to end after TERM; then they are killed."""
+RANKS_END_S: Final = 9.0
+"""How long ranks may take to end in all; then what is left is killed with all descendants of the node program."""
+DESCENDANTS_END_S: Final = 1.0
+"""How long killed descendants of the node program are waited for."""
+CONTAINER_REMOVAL_S: Final = 60.0
+"""How long the removal of the container may take: more than an engine gives its own daemon."""
+DELIVERY_STALL_S: Final = 600.0
+"""How long the push of results that lie on this node may go on without a byte that moves."""
