@@ -6,10 +6,7 @@ the next. So a time between two lines that no clock in order can go below is kno
 
 from __future__ import annotations
 
-from typing import Final
-
-SLACK_RATIO: Final = 0.05
-SLACK_S: Final = 1.0
+from workflow.run.record.told_check import SLACK_RATIO, SLACK_S
 
 
 class ToldTime:
