@@ -13,6 +13,7 @@ import socket
 import stat
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0), "fuse": (10, 229)}
@@ -58,8 +59,19 @@ def make_mounts(spec: dict[str, str]) -> None:
     mount("-t", "tmpfs", "-o", "mode=755", "none", "/run")
     reappear(kept)
     mount("--bind", spec["hosts"], "/etc/hosts")
+    make_identity(spec["name"])
     for descriptor in kept.values():
         os.close(descriptor)
+
+
+def make_identity(name: str) -> None:
+    """As real machines: another boot id at each start, so that what was noted before is known to be over; a machine's id that stays."""
+    ids = {"/proc/sys/kernel/random/boot_id": str(uuid.uuid4()), "/etc/machine-id": uuid.uuid5(uuid.NAMESPACE_DNS, name).hex}
+    for number, (path, value) in enumerate(ids.items()):
+        if Path(path).exists():  # many containers have no machine-id
+            own = Path(f"/run/identity-{number}")
+            own.write_text(f"{value}\n")
+            mount("--bind", str(own), path)
 
 
 def reappear(kept: dict[str, int]) -> None:
