@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from base.chunks import SCHEMA
 from base.errors import DatasetError
@@ -41,6 +41,7 @@ class _SingleFile(ChunkedFile):
     schema: str
 
     def __post_init__(self) -> None:
+        require(self.schema == SCHEMA, f"its schema is {self.schema!r}, this version of Slipway reads {SCHEMA!r}")
         require(is_name(self.name) and self.name not in (FILE_NAME, JOURNAL_NAME), f"{self.name!r} cannot be the name of the file")
         super().__post_init__()
 
@@ -50,5 +51,14 @@ def parse_file_set(content: bytes, where: str) -> FileSet:
     plain = parse_json(content, where, DatasetError)
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         return FileSet(kind="dataset", content=content, digest=digest_of(content), files=manifest_of(plain, where).shards)
+    return _single(plain, content, where)
+
+
+def parse_chunk_list(content: bytes, where: str) -> FileSet:
+    """The same of a `.chunks.json` alone. Raises DatasetError."""
+    return _single(parse_json(content, where, DatasetError), content, where)
+
+
+def _single(plain: Any, content: bytes, where: str) -> FileSet:
     file = read_as(_SingleFile, plain, f"{where} is not a list of a file's chunks", DatasetError)
     return FileSet(kind="file", content=content, digest=digest_of(content), files=(file,))

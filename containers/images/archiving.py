@@ -12,9 +12,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from base.chunks import chunks_path
+from base.chunks import SCHEMA, chunks_path
 from base.errors import ContainerError, DigestMismatch, RecordError, StorageError
-from base.jsonfile import publish_json
+from base.jsonfile import publish_json, read_json
 from base.publish import part_path, publish_file
 from base.storage_clock import now_at
 from containers.images.commands import save_argv
@@ -64,14 +64,28 @@ def is_there(image: PinnedImage, target: Path) -> bool:
 
 
 def list_chunks(archive: Path) -> None:
-    """Make the list of an archive that a version before wrote without one, which takes one reading. Raises DigestMismatch, OSError."""
-    if chunks_path(archive).exists():
+    """Make the list of an archive that has none or not its own, as one of a version before, which takes one reading. Where we may not write
+    beside it, each node reads it for itself. Raises DigestMismatch, OSError."""
+    entry = read_manifest(archive)
+    if _is_listed(archive, entry):
+        return
+    if not os.access(archive.parent, os.W_OK):
+        logger.warning("the archive %s has no list of its chunks, and we may not write there: each node reads it for itself", archive)
         return
     logger.info("the archive %s has no list of its chunks: it is read once to make one", archive)
-    entry, found = read_manifest(archive), hash_file(archive)
+    found = hash_file(archive)
     if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
         raise not_as_archived(archive, f"archive image {entry.image.reference!r} ({entry.image.short})", found, entry)
     publish_json(chunks_path(archive), found.chunk_list(archive.name))
+
+
+def _is_listed(archive: Path, entry: ArchivedImage) -> bool:
+    try:
+        found = read_json(chunks_path(archive))
+    except RecordError:
+        return False
+    words = {"schema": SCHEMA, "name": archive.name, "bytes": entry.bytes}
+    return isinstance(found, dict) and {key: found.get(key) for key in words} == words
 
 
 def not_as_archived(archive: Path, doing: str, found: HashingWriter, entry: ArchivedImage) -> DigestMismatch:

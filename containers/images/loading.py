@@ -26,7 +26,7 @@ from containers.images.marks import mark_used, our_tag
 from containers.images.model import SIF, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.parts import parts_of, remove_part
 from containers.images.pinning import by_digest, pin
-from containers.images.space import FULL, copy_hashed, not_enough, require
+from containers.images.space import FULL, copy_hashed, hash_file, not_enough, require
 from containers.images.streams import feed_decompressed
 
 LIMIT_S: Final = 3600.0
@@ -117,14 +117,16 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, bringi
     try:
         if bring is None:
             found, copy = copy_hashed(archive, part), part
-            if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
-                raise not_as_archived(archive, doing, found, entry)
         else:
             copy = bring(entry.bytes)
             require(needs, doing)  # it may have taken the same disk's room
-        if image.form == SIF:
-            if copy != part:
+            if image.form == SIF:
                 _link(copy, part)
+                copy = part
+            found = hash_file(copy)  # the list of chunks says nothing of what was pinned
+        if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
+            raise not_as_archived(archive, doing, found, entry)
+        if image.form == SIF:
             publish_file(part, place / entry.file)
         else:
             unpacked.mkdir(mode=0o700)

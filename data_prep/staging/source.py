@@ -17,7 +17,7 @@ from pathlib import Path
 from base.chunks import chunks_path
 from base.errors import DigestMismatch, StagingError, StorageError
 from data_prep.cache.layout import dataset_name
-from data_prep.file_set import FileSet, parse_file_set
+from data_prep.file_set import FileSet, parse_chunk_list, parse_file_set
 from data_prep.manifest import FILE_NAME, MAX_BYTES
 from data_prep.staging.files import open_file, read_into
 
@@ -39,7 +39,7 @@ def open_dataset(root: Path, patience_s: float) -> Source:
     """The dataset in the directory `root`. Raises StagingError where it has no manifest, DigestMismatch for one that is not that of the
     directory's name."""
     name, path = dataset_name(root), root / FILE_NAME
-    file_set = _read_file_set(path, patience_s)
+    file_set = _read(path, patience_s, parse_file_set)
     if not name.endswith(f"-{file_set.digest[:12]}"):
         raise DigestMismatch(
             f"{path} has the digest {file_set.digest[:12]}, the directory's name promises {name[-12:]}: it was changed after it was "
@@ -52,7 +52,7 @@ def open_dataset(root: Path, patience_s: float) -> Source:
 def open_single(file: Path, patience_s: float) -> Source:
     """The file `file`, beside which the hashes of its chunks lie. Raises StagingError where they do not."""
     path = chunks_path(file)
-    file_set = _read_file_set(path, patience_s)
+    file_set = _read(path, patience_s, parse_chunk_list)
     if [member.path for member in file_set.files] != [file.name]:
         raise DigestMismatch(f"{path} speaks of {file_set.files[0].name!r}, asked was {file.name!r}; remove both, and make the file again")
     name = dataset_name(Path(f"{file.name}-{file_set.digest[:12]}"))
@@ -60,11 +60,11 @@ def open_single(file: Path, patience_s: float) -> Source:
     return Source(root=file.parent, name=name, file_set=file_set, patience_s=patience_s, advice=advice)
 
 
-def _read_file_set(path: Path, patience_s: float) -> FileSet:
+def _read(path: Path, patience_s: float, parse: Callable[[bytes, str], FileSet]) -> FileSet:
     with contextlib.closing(SourceFile(path, direct=False, patience_s=patience_s)) as file:
         if file.bytes > MAX_BYTES:
             raise DigestMismatch(f"{path} has {file.bytes} bytes: this is not a manifest")
-        return parse_file_set(file.read_all(), str(path))
+        return parse(file.read_all(), str(path))
 
 
 class SourceFile:

@@ -37,11 +37,13 @@ from containers.images.model import MACHINES, PinnedImage, check_platform, check
 from containers.images.pinning import by_digest, pin
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
 from containers.images.space import free_bytes, require
+from containers.images.space import hash_file as hash_archive
 from containers.images.streams import feed_decompressed, save_compressed
 from containers.labels import HOLDER
 from containers.reaping import Found, jobs_alive, plan_reap
 from data_prep.file_set import parse_file_set
 from data_prep.hashing import hash_file
+from tests.nobody import as_nobody
 from workflow.run.node.leftovers import is_older
 
 HERE = MACHINES[platform.machine()]
@@ -404,6 +406,10 @@ def test_an_archive_has_the_list_of_chunks_by_which_nodes_pass_it_on(tmp_path: P
     chunks_path(path).unlink()  # of a version before
     assert archive(read_manifest(path).image, tmp_path) == path
     assert chunks_path(path).read_text() == listed
+    for damaged in ("{", "{}", listed.replace("slipway.chunks/1", "slipway.dataset/1"), listed.replace(f'"{path.name}"', '"other"')):
+        chunks_path(path).write_text(damaged)
+        archive(read_manifest(path).image, tmp_path)
+        assert chunks_path(path).read_text() == listed
     chunks_path(path).unlink()
     path.write_bytes(content[:-1] + b"?")
     with pytest.raises(DigestMismatch, match="cut or changed on storage; remove both, and archive the image again"):
@@ -429,6 +435,28 @@ def test_what_others_have_brought_is_loaded_and_storage_is_not_read(tmp_path: Pa
     assert asked == [8000], "it is here"
     brought.unlink()
     assert (cache / "images" / path.name).read_bytes() == sif.read_bytes()
+
+
+def test_what_others_have_brought_is_what_was_pinned(tmp_path: Path, sif: Path) -> None:
+    """Whoever can write beside the archive can make a list of chunks that fits another one; the manifest is of the moment of pinning."""
+    path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"
+    for other in (bytes(sif.stat().st_size), b"shorter"):
+        path.write_bytes(other)
+        chunks_path(path).write_text(json.dumps(hash_archive(path).chunk_list(path.name)))
+        with pytest.raises(DigestMismatch, match="it was cut or changed on storage"):
+            load(path, "apptainer", cache, bringing=Bringing(bring=lambda _bytes: path))
+        assert loaded_id(read_manifest(path), "apptainer", cache) == ""
+
+
+def test_an_archive_beside_which_we_may_not_write_is_taken_without_its_list(tmp_path: Path, sif: Path) -> None:
+    path = archive(pin(str(sif), "apptainer"), tmp_path / "storage")
+    chunks_path(path).unlink()
+    image = read_manifest(path).image
+    for file in path.parent.iterdir():
+        file.chmod(0o644)
+    path.parent.chmod(0o555)
+    assert as_nobody(tmp_path, lambda: str(archive(image, Path("storage")))) == f"storage/images/{path.name}"
+    assert not chunks_path(path).exists()
 
 
 def test_a_load_that_waits_for_another_says_so(tmp_path: Path, sif: Path) -> None:

@@ -40,7 +40,6 @@ from workflow.study.publishing import publish_content
 from workflow.study.resolved import resolved_study
 from workflow.study.study import Study
 
-"""Where Snakemake runs, which jobs see too."""
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
 """What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
 REPORT_TIMEOUT_S: Final = 1800.0

@@ -82,7 +82,8 @@ class Preparation:
     def _begin(self, what: What, source: str, then: StageEnd, *words: str) -> None:
         """Have it brought into the cache, together with the other nodes where there are some."""
         plan, nodes = self.plan, len(self.allocation.nodes)
-        argv = stage_argv(sys.executable, source, plan.cache, self._holder, plan.cache_max_bytes, plan.bytes_per_s)
+        max_bytes = plan.cache_max_bytes if what == "dataset" else None  # an archive is given back before the ranks start
+        argv = stage_argv(sys.executable, source, plan.cache, self._holder, max_bytes, plan.bytes_per_s)
         argv += group_argv(plan.group) + check_argv(plan.cache_check_s) + words
         peer_group = None
         if nodes > 1:
@@ -193,6 +194,7 @@ class Preparation:
         """The archive is here, or will not be."""
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
+        self._archive = result
         if self._loading is None:
             return
         if result is None:
@@ -200,7 +202,6 @@ class Preparation:
             self._loading.kill()
             self._loaded(None, error)
             return
-        self._archive = result
         self._loading.bring(str(Path(result.root, Path(self.plan.ranks.image.archive).name)))
 
     def _loaded(self, answer: Answer | None, error: tuple[str, str] | None) -> None:
