@@ -14,7 +14,7 @@ from base.units import whole_duration
 
 RUN: Final = "stage_train_push"
 SHARD: Final = "dataset_shard"
-JOB_ID: Final = "%j"
+JOB_ID: Final = "\0"
 """Stands for the job's id in `BatchJob.output`."""
 _NAME: Final = re.compile(r"slipway-(?P<study>.+)-[0-9a-f]{8}")
 

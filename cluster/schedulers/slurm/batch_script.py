@@ -23,7 +23,7 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
         ("account", size.account),
         ("qos", size.qos),
         ("constraint", size.constraint),
-        ("output", job.output.replace(JOB_ID, "\0").replace("%", "%%").replace("\0", "%j")),
+        ("output", job.output.replace("%", "%%").replace(JOB_ID, "%j")),
         ("open-mode", "append"),
         ("export", "ALL" if job.export is None else ",".join(job.export)),
     ]

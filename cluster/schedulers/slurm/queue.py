@@ -10,7 +10,8 @@ import os
 import re
 from typing import Final
 
-from base.foreign import digits
+from base.errors import SchedulerOutputError
+from base.foreign import digits, text
 from cluster.schedulers.jobs import QueuedJob, Stage
 from cluster.schedulers.slurm.answers import NEVER, state_word, time_of
 from cluster.schedulers.slurm.query import ask
@@ -30,34 +31,39 @@ COLUMNS: Final = (
 )
 """Of squeue, with widths. What is cut is a list of many nodes, which is only shown, or foreign."""
 QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
-QUICK_S: Final = 8.0
 ANSWER_S: Final = 20.0
+_JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
+"""With the number in an array, or in a job of several parts."""
 _WORK: Final = re.compile(r"rule_(?P<rule>[a-z_]+)_wildcards_(?P<wildcards>\S+)")
 _COMMENT: Final = re.compile(rf"{_WORK.pattern} (?P<mark>slipway=\S+)(?: .*)?")
 
 
-def our_jobs(patience_s: float = 0.0, timeout_s: float = QUICK_S) -> tuple[QueuedJob, ...]:
+def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
     return parse_queue(ask((*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))
 
 
-def jobs_named(name: str, patience_s: float = 60.0) -> tuple[QueuedJob, ...]:
-    """Ours of exactly that name, in any state that squeue still shows, oldest first."""
+def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
+    """Ours of exactly that name, in any state that squeue still shows, oldest first. Raises SchedulerSilent; SchedulerOutputError where a
+    line cannot be read, since it may be the job that is looked for, which would be submitted twice."""
     answer = ask((*QUESTION, f"--user={os.getuid()}", "--states=all", f"--name={name}"), patience_s, ANSWER_S)
-    return tuple(job for job in parse_queue(answer) if job.name == name)
+    jobs = parse_queue(answer)
+    if len(jobs) < sum(bool(line.strip()) for line in answer.splitlines()):
+        raise SchedulerOutputError(f"a line of squeue cannot be read: {text(answer, 400)}")
+    return tuple(job for job in jobs if job.name == name)
 
 
-def parse_queue(text: str) -> tuple[QueuedJob, ...]:
+def parse_queue(answer: str) -> tuple[QueuedJob, ...]:
     """Pure: the answer to QUESTION. A line that cannot be read is of nobody we know."""
     found = []
-    for line in text.splitlines():
+    for line in answer.splitlines():
         words, start = {}, 0
         for key, _, width in COLUMNS:
             word = line[start : start + width].strip()
             words[key] = "" if word in NEVER else word
             start += width
-        restarts = digits(words.pop("restarts"))
-        if words["job_id"] and restarts is not None:
+        restarts = digits(words.pop("restarts") or "0")
+        if _JOB_ID.fullmatch(words["job_id"]) and restarts is not None:
             found.append(queued_job(**words, restarts=restarts))
     return tuple(sorted(found, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
 

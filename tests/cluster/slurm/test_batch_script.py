@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers.jobs import BatchJob, JobSize, is_of_study, job_name
+from cluster.schedulers.jobs import JOB_ID, BatchJob, JobSize, is_of_study, job_name
 from cluster.schedulers.slurm.batch_script import batch_script, clock, sbatch_options
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
 SMALL = BatchJob(
     name="slipway-digits-0badcafe",
     size=JobSize(nodes=2, minutes=35, memory_mb=0),
-    output="/nfs/results/digits/logs/slipway-digits-0badcafe-%j.log",
+    output=f"/nfs/results/digits/logs/slipway-digits-0badcafe-{JOB_ID}.log",
     directory="/home/me/slipway",
     argv=("/home/me/slipway/.venv/bin/python", "-m", "snakemake", "--resources", "nodes=2"),
 )
@@ -37,7 +37,7 @@ FULL = dataclasses.replace(
         constraint="a100&ib",
         directives=("--reservation=thursdays", "--licenses=scratch:1"),
     ),
-    output="/nfs/50% done/it's/logs/x-%j.log",
+    output=f"/nfs/50% done/it's/logs/x-{JOB_ID}.log",
     directory="/home/me/my checkout",
     argv=("/opt/py thon", "-m", "snakemake", "--configfile", "/home/me/a $HOME `x`.yaml"),
     setup=("module load gcc/12", 'export PATH="$HOME/bin:$PATH"'),

@@ -162,8 +162,8 @@ def test_a_job_that_somebody_cancelled_is_not_submitted_once_more(run: Run, tmp_
     assert run(SUBMIT, "echo 10", squeue="echo NODE_FAIL").stdout == "10\n"
 
 
-def in_queue(directory: Path, state: str = "PENDING") -> str:
-    values = {"job_id": "8", "state": state, "name": "uuid-0", "comment": f"{RUN_COMMENT} slipway=a-1234 slipway-0a", "restarts": "0"}
+def in_queue(directory: Path, state: str = "PENDING", job_id: str = "8") -> str:
+    values = {"job_id": job_id, "state": state, "name": "uuid-0", "comment": f"{RUN_COMMENT} slipway=a-1234 slipway-0a", "restarts": "0"}
     line = "".join(({**values, "directory": str(directory)}.get(key, "N/A")).ljust(width) for key, _, width in COLUMNS)
     return f"case \"$*\" in *--Format*) echo '{line}';; *--name*) echo \"$*\" >&2; echo '8|RUNNING';; *) echo {state};; esac"
 
@@ -174,6 +174,13 @@ def test_a_job_of_a_killed_snakemake_is_waited_for(run: Run, tmp_path: Path) -> 
     assert "job 8 is in the queue already" in done.stderr
     asked = run(STATUS_QUERY, in_queue(Path.cwd()).replace("*--name*", "*uuid-1,uuid-0*"))
     assert asked.stdout == "8|RUNNING\n"
+
+
+def test_of_an_attempt_that_is_over_and_its_retry_the_retry_is_waited_for(run: Run) -> None:
+    lines = [in_queue(Path.cwd(), job_id=job_id).split("'")[1] for job_id in ("7", "8")]
+    squeue = f"case \"$*\" in *--Format*) echo '{lines[0]}'; echo '{lines[1]}';; *7*) echo CANCELLED;; *) echo RUNNING;; esac"
+    done = run(SUBMIT, "echo 9", squeue=squeue)
+    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
 
 
 def test_a_job_that_was_submitted_elsewhere_is_named_and_none_submitted(run: Run) -> None:

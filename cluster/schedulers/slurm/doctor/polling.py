@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from cluster.installation import PROFILES
 
 PROFILE: Final = PROFILES / "slurm" / "profile.v9+.yaml"
@@ -22,6 +20,8 @@ class Polling:
 
 def profile_polling() -> Polling:
     """As the profile says."""
+    import yaml  # the programs of a run, which import the scheduler, do without
+
     try:
         value: Any = yaml.safe_load(PROFILE.read_text())
     except (OSError, yaml.YAMLError):

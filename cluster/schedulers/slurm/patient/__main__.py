@@ -102,8 +102,9 @@ def earlier_job(name: str, comment: str, submitted: Sequence[str]) -> str | None
         if _state_of(last) == "CANCELLED":
             raise Cancelled(f"job {last} was cancelled, by scancel or by an administrator; it is not tried again in this call")
         return None
-    job = next((job for job in _queued_before(name) if rule_and_wildcards(comment) == (job.rule, job.wildcards)), None)
-    if job is None or stage_of(_state_of(job.job_id) or "COMPLETED") == "over":
+    same = (job for job in _queued_before(name) if rule_and_wildcards(comment) == (job.rule, job.wildcards))  # one that ends, and its retry
+    job = next((job for job in same if stage_of(_state_of(job.job_id) or "COMPLETED") != "over"), None)
+    if job is None:
         return None
     if job.directory != str(Path.cwd()):
         raise SubmitError(
