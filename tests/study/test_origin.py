@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -265,15 +267,33 @@ def test_who_was_slow_leaves_study_json_to_who_came_after(two: Two) -> None:
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"study": {'])
-def test_a_claim_that_was_cut_off_stops_nobody(two: Two, monkeypatch: pytest.MonkeyPatch, torn: bytes) -> None:
-    monkeypatch.setattr(publishing, "TORN_S", 0.2)
+def test_a_claim_that_was_cut_off_stops_nobody(two: Two, torn: bytes) -> None:
     results = two.load(two.one, changed()).study.results_dir
     results.mkdir(parents=True)
     (results / ".study-1.json").write_bytes(torn)
+    os.utime(results / ".study-1.json", (0, time.time() - 2 * publishing.TORN_S))  # nobody writes it any more
     study = two.load(two.one, changed()).study
     assert publishing.publish_resolved(study)
     assert not publishing.publish_resolved(study)
     assert len(read_resolved(results)["history"]) == 1
+
+
+def test_a_claim_of_the_largest_number_that_somebody_thought_of_stops_nobody(two: Two) -> None:
+    results = two.load(two.one, changed()).study.results_dir
+    results.mkdir(parents=True)
+    (results / ".study-999999999.json").write_text("{}")
+    os.utime(results / ".study-999999999.json", (0, 0))
+    assert publishing.publish_resolved(two.load(two.one, changed()).study)
+    assert len(read_resolved(results)["history"]) == 1
+
+
+def test_what_an_older_version_wrote_after_the_last_claim_counts(two: Two) -> None:
+    study = two.run(two.one, changed()).study
+    content = read_json(study.results_dir / "study.json")
+    later = {**content["history"][-1], "path": str(two.other / "study.yaml"), "file_sha256": "0" * 64}
+    publish_json(study.results_dir / "study.json", {**content, "history": [*content["history"], later]})
+    publish_resolved(study, adopt=True)
+    assert len(read_resolved(study.results_dir)["history"]) == 3
 
 
 def test_old_claims_go(two: Two) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from base.errors import RecordError
 from base.jsonfile import canonical_json, json_line, read_content, read_json
 from base.publish import publish, publish_new
+from base.storage_clock import now_at
 from workflow.study.origin import kept_of, origin_of, refuse_other_file
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
 from workflow.study.resolved import checked, read_resolved, resolved_study, text_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from workflow.study.study import Study  # half of the time of the fresh interpreter that publishes
 
 CLAIM: Final = ".study-{number}.json"
-NAME: Final = re.compile(r"\.study-([1-9][0-9]{0,8})\.json")
+NAME: Final = re.compile(r"\.study-([1-9][0-9]*)\.json")
 TORN_S: Final = 5.0
 """How long a claim may be without its whole content: where storage has no hard links, it comes after the name."""
 PAUSE_S: Final = 0.1
@@ -80,22 +81,26 @@ def publish_content(
         claim = {"study": {**content, "history": [*history, {**version, "time": time_text}]}, "typed": source}
         path = directory / CLAIM.format(number=last.number + 1)
         changed |= publish_new(path, json_line(claim))  # else another was first: look again whose it is
-    _settle(directory)
+    _settle(directory, last)
     return changed
 
 
-def _settle(directory: Path) -> None:
+def _settle(directory: Path, last: Last) -> None:
     """Make study.json and the study file those of the last claim, also where another one is made meanwhile."""
-    seen = None
-    while (last := _last(directory)).number != seen:
-        seen = last.number
-        if last.claim is not None:
-            _publish(directory / STUDY_FILE, text_of(last.claim.study))
-            if last.claim.typed is not None:
-                _publish(directory / STUDY_SOURCE, last.claim.typed.encode())
+    _copy(directory, last)
+    while max(claims_in(directory), default=0) != last.number:
+        last = _last(directory)
+        _copy(directory, last)
     for number in claims_in(directory)[KEPT:]:
         with contextlib.suppress(OSError):  # the next one tries again
             (directory / CLAIM.format(number=number)).unlink()
+
+
+def _copy(directory: Path, last: Last) -> None:
+    if last.claim is not None:
+        _publish(directory / STUDY_FILE, text_of(last.claim.study))
+        if last.claim.typed is not None:
+            _publish(directory / STUDY_SOURCE, last.claim.typed.encode())
 
 
 def _publish(target: Path, content: bytes) -> None:
@@ -140,6 +145,14 @@ def _read(path: Path) -> Claim | None:
         except RecordError:
             if not path.exists():
                 return None
-        if time.monotonic() >= give_up:
+        if time.monotonic() >= give_up or _is_old(path):
             return None
         time.sleep(PAUSE_S)
+
+
+def _is_old(path: Path) -> bool:
+    """Whether nobody can be writing it any more, by the clock of its storage."""
+    try:
+        return now_at(path.parent) - path.lstat().st_mtime > TORN_S
+    except OSError:
+        return False
