@@ -44,11 +44,6 @@ def scheduler_of(environ: Mapping[str, str]) -> str | None:
     return next((name for name, signs in SIGNS.items() if all(environ.get(variable) for variable in signs.variables)), None)
 
 
-def job_variables() -> tuple[str, ...]:
-    """The variables by which processes know that they run in a job."""
-    return tuple(variable for signs in SIGNS.values() for variable in signs.variables)
-
-
 def node_name(environ: Mapping[str, str]) -> str | None:
     """What the scheduler of our job calls this node; None where it does not say it."""
     variables = (signs.node for signs in SIGNS.values() if signs.node is not None)

@@ -194,11 +194,7 @@ def test_nobody_asks_an_engine_for_its_name() -> None:
 
 def _names_one_of(path: Path, engines: set[str]) -> bool:
     """Whether a module holds the name of one as a constant, or imports the module of one."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Constant) and node.value in engines:
-            return True
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("containers.engines"):
-            modules = {node.module.removeprefix("containers.engines").strip("."), *(alias.name for alias in node.names)}
-            if modules & engines:
-                return True
-    return False
+    modules = tuple(f"containers.engines.{one}." for one in engines)
+    if any(f"{name}.".startswith(modules) for name in names_imported(path)):
+        return True
+    return any(isinstance(node, ast.Constant) and node.value in engines for node in ast.walk(parsed(path)))

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cluster.detection import job_variables
+from cluster.detection import SIGNS
 from tests.report.builder import failed, make_record
 from tests.study.studies import changed, write
 from workflow.commands import main
 from workflow.study.study import Study, load_study
 
-FOREIGN = (*job_variables(), "SLIPWAY_SITE")
+FOREIGN = (*(variable for signs in SIGNS.values() for variable in signs.variables), "SLIPWAY_SITE")
 
 
 class Said(NamedTuple):

@@ -437,6 +437,17 @@ def test_what_others_have_brought_is_loaded_and_storage_is_not_read(tmp_path: Pa
     assert (cache / "images" / path.name).read_bytes() == sif.read_bytes()
 
 
+def test_an_archive_without_its_list_is_read_by_the_node_itself(tmp_path: Path, sif: Path) -> None:
+    path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"
+    chunks_path(path).unlink()
+
+    def bring(_bytes: int) -> Path:
+        raise AssertionError("nobody can bring it in chunks")
+
+    load(path, "apptainer", cache, bringing=Bringing(bring=bring))
+    assert (cache / "images" / path.name).read_bytes() == sif.read_bytes()
+
+
 def test_what_others_have_brought_is_what_was_pinned(tmp_path: Path, sif: Path) -> None:
     """Whoever can write beside the archive can make a list of chunks that fits another one; the manifest is of the moment of pinning."""
     path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"

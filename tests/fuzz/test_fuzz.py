@@ -20,11 +20,15 @@ MANY = int(os.environ.get("FUZZ_CASES", "10000"))
 
 NEVER_REFUSED = {
     *("shard receipt", "image mark", "CDI specification", "cache lease", "cache lock", "cache stamp", "ended.json", "journal", "events"),
-    *("load of a node", "nvidia-smi at work", "record", "scontrol show node", "squeue of submissions", "/proc of a job", "nvidia-smi -L"),
+    *("load of a node", "nvidia-smi at work", "record", "scontrol show node", "/proc of a job", "nvidia-smi -L"),
     *("kernel files", "scontrol show partition", "squeue"),
 }
 """What cannot be read of these is as if it were not there, or a row that says so. Of all others some damage is refused, and undamaged ones
 are read first (running.py)."""
+
+
+def test_the_list_names_kinds() -> None:
+    assert set(KINDS) >= NEVER_REFUSED
 
 
 def check(name: str, directory: Path, seed: int, count: int, timeout_s: float) -> None:

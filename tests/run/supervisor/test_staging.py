@@ -200,6 +200,14 @@ def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(
     )
 
 
+def test_a_load_that_goes_on_for_long_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine may unpack a large image for longer than a copy may stand still."""
+    world = World(monkeypatch, lambda _index, _now: 1000)
+    world.also = lambda: world.say(world.all[0], said.Loading(seconds=world.now))
+    world.run()
+    assert world.now >= FOREVER
+
+
 def test_a_load_that_waits_for_a_copy_which_stands_still_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that share an engine: one stages the archive, and the others wait for its load."""
     world = World(monkeypatch, lambda _index, _now: 1000)
