@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from base.errors import ConfigError, ContainerError, SlipwayError
 from base.logs import configure
@@ -22,6 +22,8 @@ from containers.images.model import PinnedImage, read_manifest
 from containers.images.pinning import pin
 
 logger = logging.getLogger(__name__)
+
+SAY_EVERY_S: Final = 2.0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,7 +62,7 @@ def archived(options: argparse.Namespace) -> dict[str, Any]:
 def loaded(options: argparse.Namespace) -> dict[str, Any]:
     """`image_id` as it is on this node now, `start`: what the engine is given."""
     entry = read_manifest(options.archive)
-    bringing = Bringing(wait=lambda: _say(waiting=True), bring=_ask) if options.brought else Bringing()
+    bringing = Bringing(wait=lambda: _say(waiting=True), bring=_ask, moved=_Moved()) if options.brought else Bringing()
     if options.may_pull:
         bringing.wait()
     pulled = options.may_pull and _pulled(entry.image, options)
@@ -68,6 +70,18 @@ def loaded(options: argparse.Namespace) -> dict[str, Any]:
         load(options.archive, options.engine, options.cache, bringing=bringing)
     found = loaded_id(entry, options.engine, options.cache)
     return {"image_id": found, "start": image_to_start(entry, options.engine, options.cache)}
+
+
+class _Moved:
+    """Says now and then how far our own copy is, and at first that there is one."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() >= self._next or done >= total:
+            self._next = time.monotonic() + SAY_EVERY_S
+            _say(progress=[done, total])
 
 
 def _ask(num_bytes: int) -> Path:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from base.chunks import SCHEMA, chunks_path
+from base.chunks import CHUNK_BYTES, SCHEMA, chunks_path
 from base.errors import ContainerError, DigestMismatch, RecordError, StorageError
 from base.jsonfile import publish_json, read_json
 from base.publish import part_path, publish_file
@@ -84,8 +84,10 @@ def _is_listed(archive: Path, entry: ArchivedImage) -> bool:
         found = read_json(chunks_path(archive))
     except RecordError:
         return False
-    words = {"schema": SCHEMA, "name": archive.name, "bytes": entry.bytes}
-    return isinstance(found, dict) and {key: found.get(key) for key in words} == words
+    words = {"schema": SCHEMA, "name": archive.name, "bytes": entry.bytes, "chunk_bytes": CHUNK_BYTES}
+    if not isinstance(found, dict) or {key: found.get(key) for key in words} != words:
+        return False
+    return isinstance(found.get("chunks"), list) and len(found["chunks"]) == -(-entry.bytes // CHUNK_BYTES)
 
 
 def not_as_archived(archive: Path, doing: str, found: HashingWriter, entry: ArchivedImage) -> DigestMismatch:

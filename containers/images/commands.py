@@ -114,11 +114,11 @@ def _failed(result: CommandResult) -> ContainerError:
     return ContainerError(f"{describe(result)} ({where(result.argv[0])}); `slipway doctor` says which engines work here")
 
 
-def find(engine: str, name: str, reference: str | None = None) -> PinnedImage | None:
+def find(engine: str, name: str) -> PinnedImage | None:
     """What the engine has under `name`, a tag or an id; None where it has nothing. Raises ContainerError."""
     result = ask(inspect_argv(engine, name))
     if is_unknown(result):
         return None
     if result.returncode:
         raise _failed(result)
-    return parse_inspect(result.stdout, reference or name, engine)
+    return parse_inspect(result.stdout, name, engine)

@@ -36,10 +36,11 @@ TAG_S: Final = 60.0
 @dataclass(frozen=True, kw_only=True)
 class Bringing:
     """By whom the archive comes to this node. `wait()`: it may take long until we know whether it has to; `bring(bytes)`: the path of a
-    checked copy on this node's disk, None: we make one."""
+    checked copy on this node's disk, None: we make one; `moved(done, total)`: the bytes of the copy that we make."""
 
     wait: Callable[[], None] = lambda: None
     bring: Callable[[int], Path] | None = None
+    moved: Callable[[int, int], None] = lambda _done, _total: None
 
 
 def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, bringing: Bringing | None = None) -> str:
@@ -116,7 +117,8 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, bringi
     require(needs, doing)
     try:
         if bring is None:
-            found, copy = copy_hashed(archive, part), part
+            bringing.moved(0, entry.bytes)
+            found, copy = copy_hashed(archive, part, lambda done: bringing.moved(done, entry.bytes)), part
         else:
             copy = bring(entry.bytes)
             require(needs, doing)  # it may have taken the same disk's room

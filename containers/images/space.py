@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -95,11 +96,11 @@ class HashingWriter:
         return {"schema": SCHEMA, "name": name, "bytes": self.bytes, "chunk_bytes": CHUNK_BYTES, "chunks": [*self._chunks, *last]}
 
 
-def copy_hashed(source: Path, target: Path) -> HashingWriter:
-    """Copy a file to the new name `target`. On failure `target` is removed. Raises OSError."""
+def copy_hashed(source: Path, target: Path, moved: Callable[[int], None] = lambda _done: None) -> HashingWriter:
+    """Copy a file to the new name `target`; `moved` is told the bytes so far. On failure `target` is removed. Raises OSError."""
     try:
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
-            return _hashed(source, file)
+            return _hashed(source, file, moved)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
@@ -111,9 +112,10 @@ def hash_file(source: Path) -> HashingWriter:
         return _hashed(source, nowhere)
 
 
-def _hashed(source: Path, target: IO[bytes]) -> HashingWriter:
+def _hashed(source: Path, target: IO[bytes], moved: Callable[[int], None] = lambda _done: None) -> HashingWriter:
     writer = HashingWriter(target)
     with source.open("rb") as reader:
         while block := reader.read(BLOCK):
             writer.write(block)
+            moved(writer.bytes)
     return writer

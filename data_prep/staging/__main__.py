@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--source", type=Path, required=True, help="<storage>/datasets/<name>-<digest12>")
     parser.add_argument("--single", action="store_true", help="SOURCE is one file, beside which the hashes of its chunks lie")
     parser.add_argument("--cache", type=Path, required=True, help="this node's cache")
-    parser.add_argument("--max-bytes", type=int, help="limit of all datasets in the cache")
+    parser.add_argument("--max-bytes", type=int, help="limit of all that is staged in the cache")
     parser.add_argument("--holder", help="JSON object: who uses the dataset; without it there is no lease")
     parser.add_argument("--bytes-per-s", type=float, help="read no faster than this from storage")
     parser.add_argument("--threads", type=int, default=4)

@@ -40,6 +40,8 @@ def open_dataset(root: Path, patience_s: float) -> Source:
     directory's name."""
     name, path = dataset_name(root), root / FILE_NAME
     file_set = _read(path, patience_s, parse_file_set)
+    if file_set.kind != "dataset":
+        raise StagingError(f"{path} lists the chunks of a single file: this is not a dataset")
     if not name.endswith(f"-{file_set.digest[:12]}"):
         raise DigestMismatch(
             f"{path} has the digest {file_set.digest[:12]}, the directory's name promises {name[-12:]}: it was changed after it was "

@@ -406,7 +406,8 @@ def test_an_archive_has_the_list_of_chunks_by_which_nodes_pass_it_on(tmp_path: P
     chunks_path(path).unlink()  # of a version before
     assert archive(read_manifest(path).image, tmp_path) == path
     assert chunks_path(path).read_text() == listed
-    for damaged in ("{", "{}", listed.replace("slipway.chunks/1", "slipway.dataset/1"), listed.replace(f'"{path.name}"', '"other"')):
+    other_schema, other_name = listed.replace("slipway.chunks/1", "slipway.dataset/1"), listed.replace(f'"{path.name}"', '"other"')
+    for damaged in ("{", "{}", json.dumps({**json.loads(listed), "chunks": []}), other_schema, other_name):
         chunks_path(path).write_text(damaged)
         archive(read_manifest(path).image, tmp_path)
         assert chunks_path(path).read_text() == listed
@@ -444,8 +445,10 @@ def test_an_archive_without_its_list_is_read_by_the_node_itself(tmp_path: Path, 
     def bring(_bytes: int) -> Path:
         raise AssertionError("nobody can bring it in chunks")
 
-    load(path, "apptainer", cache, bringing=Bringing(bring=bring))
+    moved: list[tuple[int, int]] = []
+    load(path, "apptainer", cache, bringing=Bringing(bring=bring, moved=lambda done, total: moved.append((done, total))))
     assert (cache / "images" / path.name).read_bytes() == sif.read_bytes()
+    assert (moved[0], moved[-1]) == ((0, 8000), (8000, 8000)), "the supervisor sees whether it moves"
 
 
 def test_what_others_have_brought_is_what_was_pinned(tmp_path: Path, sif: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from cluster import processes
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import name_of
-from workflow.run.node.image_child import ImageChild
+from workflow.run.node.image_child import ImageChild, Loaded
 
 pytestmark = pytest.mark.slow
 END_S = 20.0
@@ -33,8 +33,13 @@ def load(code: str, **options: Any) -> tuple[list[Any], list[str]]:
     return told, said
 
 
-def test_its_answer_is_told_once() -> None:
-    assert load('print(\'{"image_id": "sha256:1"}\')')[0] == [({"image_id": "sha256:1"}, None)]
+ANSWER = '{"image_id": "sha256:1", "start": "sha256:1", "seconds": 1}'
+
+
+def test_its_answer_is_told_once_and_how_far_its_own_copy_is() -> None:
+    told, said = load(f"print('{{\"progress\": [0, 9]}}'); print('{ANSWER}')")
+    assert told == [(Loaded(image_id="sha256:1", start="sha256:1", seconds=1.0), None)]
+    assert said == ["progress"]
 
 
 @pytest.mark.parametrize(
@@ -43,10 +48,12 @@ def test_its_answer_is_told_once() -> None:
         ('print(\'{"error": ["NotEnoughSpace", "no room"]}\'); raise SystemExit(15)', "NotEnoughSpace", "no room"),
         ("raise SystemExit(3)", "ContainerError", "ended with 3 and without an answer"),
         ("print('{')", "ContainerError", "without an answer"),
-        ("print('{\"image_id\": 1}'); raise SystemExit(1)", "ContainerError", "ended with 1"),
+        (f"print('{ANSWER}'); raise SystemExit(1)", "ContainerError", "ended with 1"),
+        ("print('{\"image_id\": 1}')", "ContainerError", "ended with 0 and without an answer"),
+        ("print('{\"error\": 3}')", "ContainerError", "ended with 0 and without an answer"),
         ("print('{\"waiting\": true}')", "ContainerError", "ended with 0 and without an answer"),
     ],
-    ids=["error", "silent", "torn", "answer of a failure", "half way"],
+    ids=["error", "silent", "torn", "answer of a failure", "odd answer", "odd error", "half way"],
 )
 def test_its_error_is_named(code: str, name: str, words: str) -> None:
     ((answer, error),) = load(code)[0]
@@ -65,9 +72,9 @@ WANTS = "import sys; print('{\"wants\": 9}', flush=True); line = sys.stdin.readl
 
 
 def test_it_gets_the_archive_when_it_asks_and_says_that_it_waits_for_another() -> None:
-    told, said = load(f"print('{{\"waiting\": true}}'); {WANTS}; print('{{\"image_id\": ' + line.split()[1][:-1] + '}}')")
+    told, said = load(f"print('{{\"waiting\": true}}'); {WANTS}; print('{ANSWER}'.replace('sha256:1', line.split('\"')[3]))")
     assert [what for what in said if what != "loading"] == ["waiting", "wants"]
-    assert told == [({"image_id": "/cache/a.tar.zst"}, None)]
+    assert told == [(Loaded(image_id="/cache/a.tar.zst", start="/cache/a.tar.zst", seconds=1.0), None)]
 
 
 def test_while_the_archive_comes_there_is_no_limit_and_nothing_is_said() -> None:
@@ -75,7 +82,7 @@ def test_while_the_archive_comes_there_is_no_limit_and_nothing_is_said() -> None
     said: list[str] = []
     told: list[Any] = []
     loop = Loop()
-    argv, end = (sys.executable, "-c", f"{WANTS}; print('{{\"image_id\": 1}}')"), lambda *end: told.append(end)
+    argv, end = (sys.executable, "-c", f"{WANTS}; print('{ANSWER}')"), lambda *end: told.append(end)
     child = ImageChild(loop, argv, lambda message: said.append(name_of(message)), lambda: said.append("wants"), end, limit_s=2.0)
     assert loop.until(lambda: "wants" in said, END_S)
     before = len(said)
@@ -83,7 +90,7 @@ def test_while_the_archive_comes_there_is_no_limit_and_nothing_is_said() -> None
     assert len(said) == before
     child.bring("/cache/a.tar.zst")
     assert loop.until(lambda: bool(told), END_S)
-    assert told == [({"image_id": 1}, None)]
+    assert told == [(Loaded(image_id="sha256:1", start="sha256:1", seconds=1.0), None)]
 
 
 def test_to_kill_it_ends_what_it_started_too(tmp_path: Path) -> None:

@@ -200,6 +200,13 @@ def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(
     )
 
 
+def test_what_a_node_says_before_anything_was_ordered_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, lambda _index, now: int(now))
+    for early in (said.Waiting(what="image"), said.Loading(seconds=1.0), said.Progress(what="dataset", done=1, total=2)):
+        world.say(world.all[0], early)
+    world.run()
+
+
 def test_a_load_that_goes_on_for_long_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine may unpack a large image for longer than a copy may stand still."""
     world = World(monkeypatch, lambda _index, _now: 1000)

@@ -3,6 +3,7 @@ end in any case."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,35 +13,44 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from base.units import format_duration
 from cluster.processes import bury, die_with_parent, prepare_prctl
 from workflow.run.link.child_input import ChildInput
 from workflow.run.link.child_lines import read_values
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.said import Loading, Waiting
+from workflow.run.link.fields import Seconds, Value
+from workflow.run.link.said import Loading, Progress, Waiting
 from workflow.run.node.limits import IMAGE_LOAD_S, IMAGE_PROGRESS_EVERY_S
 
-Answer = dict[str, Any]
+
+class Loaded(Value, frozen=True, kw_only=True):
+    """The image as it is on this node: its id, what the engine is given to start it, and how long the load took."""
+
+    image_id: str
+    start: str
+    seconds: Seconds
 
 
 class ImageChild:
-    """A running load. `say` is called in the loop, `wants()` where the archive is needed, `then(answer, error)` once: one of them is None,
+    """A running load. `say` is called in the loop, `wants()` where the archive is needed, `then(loaded, error)` once: one of them is None,
     `error` is (class name, message)."""
 
     def __init__(
         self,
         loop: Loop,
         argv: tuple[str, ...],
-        say: Callable[[Loading | Waiting], None],
+        say: Callable[[Loading | Progress | Waiting], None],
         wants: Callable[[], None],
-        then: Callable[[Answer | None, tuple[str, str] | None], None],
+        then: Callable[[Loaded | None, tuple[str, str] | None], None],
         limit_s: float = IMAGE_LOAD_S,
     ) -> None:
         self._loop, self._say, self._wants, self._then, self._limit_s = loop, say, wants, then, limit_s
         self._since = self._limited_from = time.monotonic()
         self._asks = False
         """Whether it waits for the archive."""
-        self._answer: Answer | None = None
+        self._answer: dict[str, Any] | None = None
         self._rest = b""
         self._closed = False
         parent = os.getpid()
@@ -94,22 +104,22 @@ class ImageChild:
         if "wants" in value:
             self._asks = True
             self._wants()
+        elif "progress" in value:
+            self._say(Progress(what="image", done=int(value["progress"][0]), total=int(value["progress"][1])))
         elif "waiting" in value:
             self._say(Waiting(what="image"))
 
     def _finish(self) -> None:
         self._close()
         code = self._process.wait()
-        answer = self._answer
-        if answer is not None and "error" in answer:
-            name, message = answer["error"]
-            self._then(None, (str(name), str(message)))
-        elif answer is not None and code == 0:
-            self._then(answer, None)
-        else:
-            self._then(
-                None, ("ContainerError", f"the load of the image ended with {code} and without an answer; the run's log has its words")
-            )
+        answer, loaded = self._answer or {}, None
+        error = ("ContainerError", f"the load of the image ended with {code} and without an answer; the run's log has its words")
+        with contextlib.suppress(msgspec.ValidationError):  # what is no answer is none
+            if "error" in answer:
+                error = msgspec.convert(answer["error"], tuple[str, str])
+            elif code == 0:
+                loaded = msgspec.convert(answer, Loaded)
+        self._then(loaded, error if loaded is None else None)
 
     def _close(self) -> None:
         self._closed = True

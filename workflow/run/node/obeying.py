@@ -136,7 +136,7 @@ class NodeWork:
             owner=Owner(run_id=cell.run_id, attempt=cell.attempt, tag=needs.plan.tag, deadline=deadline, uid=uid, holder=holder),
             framework=framework,
             cell=cell,
-            image_id=None if needs.image is None else needs.image["start"],
+            image_id=None if needs.image is None else needs.image.start,
             ends_at=time.monotonic() + order.left_s,
             resumed=needs.resumed,
         )

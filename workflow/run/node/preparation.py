@@ -21,7 +21,7 @@ from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.fields import What
-from workflow.run.node.image_child import Answer, ImageChild
+from workflow.run.node.image_child import ImageChild, Loaded
 from workflow.run.node.limits import ARCHIVE_REMOVAL_S, NODE_PREPARATION_S
 from workflow.run.node.node_setup import gpus_to_look_at, image_argv, prepare_node
 from workflow.run.node.stage_child import PeerGroup, StageChild, check_argv, group_argv, stage_argv
@@ -50,7 +50,7 @@ class Preparation:
         self.node = plan.allocation.nodes[index]
         self.directory = WorkDirectory(Path(plan.cache), plan.tag)
         self.staged: said.StagedFiles | None = None
-        self.image: Answer | None = None
+        self.image: Loaded | None = None
         """The pinned image as it is here: image_id, start."""
         self.cgroup_parent: str | None = None
         """The job's, where containers may be put into it."""
@@ -82,7 +82,7 @@ class Preparation:
     def _begin(self, what: What, source: str, then: StageEnd, *words: str) -> None:
         """Have it brought into the cache, together with the other nodes where there are some."""
         plan, nodes = self.plan, len(self.allocation.nodes)
-        max_bytes = plan.cache_max_bytes if what == "dataset" else None  # an archive is given back before the ranks start
+        max_bytes = plan.cache_max_bytes if what == "dataset" else None  # an archive is given back when all nodes have loaded it
         argv = stage_argv(sys.executable, source, plan.cache, self._holder, max_bytes, plan.bytes_per_s)
         argv += group_argv(plan.group) + check_argv(plan.cache_check_s) + words
         peer_group = None
@@ -204,12 +204,12 @@ class Preparation:
             return
         self._loading.bring(str(Path(result.root, Path(self.plan.ranks.image.archive).name)))
 
-    def _loaded(self, answer: Answer | None, error: tuple[str, str] | None) -> None:
+    def _loaded(self, loaded: Loaded | None, error: tuple[str, str] | None) -> None:
         self._loading = None
         if error is not None:
             self.fail("load the image", *error)
             return
-        self.image = answer
+        self.image = loaded
         self._say_staged()
 
     def _say_staged(self) -> None:
@@ -217,8 +217,7 @@ class Preparation:
         image = None
         if self.image is not None:
             read, sent = (0, 0) if self._archive is None else (self._archive.storage_bytes, self._archive.peer_bytes)
-            words = {key: self.image[key] for key in ("image_id", "seconds")}
-            image = said.LoadedImage(**words, storage_bytes=read, peer_bytes=sent)
+            image = said.LoadedImage(image_id=self.image.image_id, seconds=self.image.seconds, storage_bytes=read, peer_bytes=sent)
         self.say(said.Staged(dataset=self.staged, image=image, foreign=self.foreign))
 
     def fetch(self, order: orders.Fetch) -> None:

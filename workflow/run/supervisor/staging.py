@@ -93,6 +93,8 @@ class Staging:
 
     def heard(self, node: NodeHandle, message: OfStaging) -> None:
         """What a node says while it is prepared."""
+        if not self._transfers:
+            return  # nothing was ordered yet
         now = time.monotonic()
         match message:
             case Listening():
