@@ -174,7 +174,7 @@ class Jobs(Protocol):
     def submitting_environ(self, environ: Mapping[str, str], submitter: Submitter) -> dict[str, str]:
         """Pure: what the Snakemake that submits jobs adds to its environment."""
 
-    def nodes_of_job(self, environ: Mapping[str, str]) -> int | None:
+    def num_nodes_of_job(self, environ: Mapping[str, str]) -> int | None:
         """Pure: how many nodes the job has that `environ` is of."""
 
     def end_of_job(self, environ: Mapping[str, str], patience_s: float) -> float | None:

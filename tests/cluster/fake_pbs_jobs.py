@@ -78,7 +78,7 @@ def submitting_environ(environ: Mapping[str, str], submitter: Submitter) -> dict
     return {"PBS_MARK": submitter.mark}
 
 
-def nodes_of_job(environ: Mapping[str, str]) -> int | None:
+def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     return int(environ["PBS_NUM_NODES"]) if "PBS_NUM_NODES" in environ else None
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from cluster.schedulers.jobs import JobSize, RunJob
 from workflow.dag.execution import jobs_at
-from workflow.dag.image_file import images_file
 from workflow.dag.job_size import run_size
+from workflow.dag.requirements import is_prepared
 from workflow.dag.submission import Width, plan_submission
 from workflow.study.cell import Cell, Run
 from workflow.study.study import Study
@@ -35,8 +34,6 @@ def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
     """What `slipway submit` would ask and execute now; its name ends in 8 digits that are drawn then."""
-    jobs, names = jobs_at(study.site), {run.cell.dataset for run in runs}
-    images = images_file(study)
-    built = (images is None or Path(images).exists()) and all((study.build_dir(name) / "dataset.json").exists() for name in names)
-    job = plan_submission(study, runs, Width(), TOKEN, built=built)
+    jobs = jobs_at(study.site)
+    job = plan_submission(study, runs, Width(), TOKEN, built=is_prepared(study, runs))
     return {jobs.SUBMIT: [option.replace(TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}

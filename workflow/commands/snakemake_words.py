@@ -51,7 +51,7 @@ def child_argv(profile: str, study: Path, directory: Path, words: Words, environ
     """All words of the child. It works in `directory`, whatever ours is."""
     many = [] if words.has("--directory", "-d") else ["--directory", str(directory)]
     shared = next((jobs for jobs in with_jobs().values() if Path(profile).name == jobs.SHARED_PROFILE), None)
-    count = None if shared is None or words.has("--resources", "--res") else shared.nodes_of_job(environ)
+    count = None if shared is None or words.has("--resources", "--res") else shared.num_nodes_of_job(environ)
     if count is not None:
         many += ["--resources", f"{NODES}={count}"]
     rest = _files_of_the_user(words.rest, directory)

@@ -19,6 +19,7 @@ from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
+from workflow.dag.requirements import is_prepared
 from workflow.dag.submission import Width as Width
 from workflow.dag.submission import plan_submission
 from workflow.study.next_command import command
@@ -54,7 +55,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
         show.line(f"nothing is left to do: {graph.closing_line()}")
         return
     token = secrets.token_hex(4)
-    job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=_built(graph))
+    job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=is_prepared(graph.study, graph.runs_to_make))
     if how.only_print:
         for text in jobs.script(replace(job, export=jobs.inherited(os.environ))).splitlines():
             show.line(text)
@@ -64,7 +65,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(jobs, graph.study.name)
-        job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=_built(graph))
+        job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=is_prepared(graph.study, graph.runs_to_make))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
     job_id = jobs.submit(job)
     show.line(_said(jobs, graph, job, job_id))
@@ -115,12 +116,6 @@ def _options(graph: Graph) -> list[str]:
     pairs += ["retry=failed"] if graph.retry_failed else []
     pairs += ["adopt=yes"] if graph.adopt else []
     return ["--config", *pairs] if pairs else []
-
-
-def _built(graph: Graph) -> bool:
-    names = {run.cell.dataset for run in graph.runs_to_make}
-    pinned = graph.images_file is None or Path(graph.images_file).exists()
-    return pinned and all((graph.study.build_dir(name) / "dataset.json").exists() for name in names)
 
 
 def _said(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str:

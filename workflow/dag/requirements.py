@@ -6,6 +6,7 @@ Reads dataset.json, the manifest and plan.json where they are there, and writes 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +20,8 @@ from containers.models.memory import MemoryEstimate, estimate_memory
 from data_prep.build.dataset_file import read_dataset_file
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.spec import DatasetSpec
-from workflow.study.cell import Cell
+from workflow.dag.image_file import images_file
+from workflow.study.cell import Cell, Run
 from workflow.study.study import Study
 
 CLASSES: Final = {"sklearn-digits": 10}
@@ -158,3 +160,9 @@ def _plan(build_dir: Path) -> dict[str, Any] | None:
     except SlipwayError:
         return None
     return {"samples": sum(shard["samples"] for shard in plan["shards"]), "classes": len(plan["classes"])}
+
+
+def is_prepared(study: Study, runs: Iterable[Run]) -> bool:
+    """Whether the datasets of these runs are built, and the study's images pinned, so that a job need not do it first."""
+    images, names = images_file(study), {run.cell.dataset for run in runs}
+    return (images is None or Path(images).exists()) and all((study.build_dir(name) / "dataset.json").exists() for name in names)

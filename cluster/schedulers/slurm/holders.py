@@ -10,7 +10,7 @@ from base.errors import SchedulerOutputError
 from cluster.holding import holder_lives
 from cluster.schedulers.slurm.environ import JOB_ID, RESTART_COUNT, job_environ
 from cluster.schedulers.slurm.fate import is_running
-from cluster.schedulers.slurm.query import Jobs
+from cluster.schedulers.slurm.query import AskedJobs
 from cluster.types import Holder
 
 HOLDER_S: Final = 60.0
@@ -27,11 +27,11 @@ def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | Non
     """As holder_alive. A controller that is silent for one job is not asked for the others."""
     job = job_environ(os.environ)
     ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
-    jobs = Jobs(limit_s)
+    jobs = AskedJobs(limit_s)
     return tuple(_holder_alive(holder, ours, jobs) for holder in holders)
 
 
-def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: Jobs) -> bool | None:
+def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: AskedJobs) -> bool | None:
     if holder.job_id == ours[0] and holder.restart_count < ours[1]:
         return False
     alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None

@@ -43,7 +43,7 @@ def cancel_words(job_ids: Sequence[str]) -> str:
     return f"scancel {' '.join(job_ids)}"
 
 
-def nodes_of_job(environ: Mapping[str, str]) -> int | None:
+def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     """Pure: by its own variable, which a step may have changed no more than its job."""
     return digits(environ.get("SLURM_JOB_NUM_NODES", ""))
 

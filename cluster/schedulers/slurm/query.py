@@ -19,8 +19,6 @@ from base.foreign import text
 from cluster.schedulers.slurm.answers import JobInfo, parse_job, parse_node_addresses, parse_version
 from cluster.schedulers.slurm.environ import job_environ
 
-__all__ = ["JobInfo", "Jobs", "ask", "job_info", "node_addresses", "slurm_environment", "slurm_version"]
-
 SILENCE: Final = (
     "Unable to contact slurm controller",
     "Socket timed out on send/recv operation",
@@ -101,7 +99,7 @@ def job_info(job_id: str, patience_s: float = 60.0, timeout_s: float = 20.0) -> 
     return parse_job(answer, job_id)
 
 
-class Jobs:
+class AskedJobs:
     """What slurmctld knows of several jobs: each is asked for once, all within a limit of time."""
 
     def __init__(self, limit_s: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers.slurm.answers import parse_duration, parse_job, parse_version
-from cluster.schedulers.slurm.query import Jobs, ask, job_info, pauses, refusal_words, slurm_version
+from cluster.schedulers.slurm.query import AskedJobs, ask, job_info, pauses, refusal_words, slurm_version
 
 CAPTURED = Path(__file__).parents[2] / "captured" / "slurm-22.05"
 NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted
@@ -170,7 +170,7 @@ def test_each_of_several_jobs_is_asked_for_once(answering: Path) -> None:
     answer(answering, "scontrol", "show-job-running")
     path = answering / "scontrol"
     path.write_text(path.read_text().replace("#!/bin/sh\n", f'#!/bin/sh\necho "$*" >> {answering}/calls\n'))
-    jobs = Jobs(20.0)
+    jobs = AskedJobs(20.0)
     for job_id in ("8", "8", "9", "8"):
         found = jobs.info(job_id)
         assert found is not None
@@ -182,13 +182,13 @@ def test_a_controller_that_is_silent_for_one_job_is_not_asked_for_the_others(ans
     path = answering / "scontrol"
     path.write_text(f'#!/bin/sh\necho "$*" >> {answering}/calls\necho Unable to contact slurm controller >&2\nexit 1\n')
     path.chmod(0o755)
-    jobs = Jobs(0.3)
+    jobs = AskedJobs(0.3)
     for job_id in ("8", "9", "8"):
         with pytest.raises(SchedulerSilent, match="show job 8"):
             jobs.info(job_id)
     assert (answering / "calls").read_text() == "-o show job 8\n"
     with pytest.raises(SchedulerSilent, match="no time is left to ask for job 8"):
-        Jobs(0.0).info("8")
+        AskedJobs(0.0).info("8")
 
 
 def test_a_machine_without_a_cluster_is_told_so_and_what_to_do() -> None:
