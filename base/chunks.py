@@ -2,14 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 SCHEMA: Final = "slipway.chunks/1"
 """Of the list: {"schema", "name", "bytes", "chunk_bytes", "chunks": xxh3_128 of each, hex}."""
 CHUNK_BYTES: Final = 4 << 20
 
 
+def chunks_name(name: str) -> str:
+    """Of the list of a file of this name."""
+    return f"{name}.chunks.json"
+
+
 def chunks_path(file: Path) -> Path:
     """Where the list lies."""
-    return file.with_name(f"{file.name}.chunks.json")
+    return file.with_name(chunks_name(file.name))
+
+
+class Hash(Protocol):
+    """As hashlib has it."""
+
+    def update(self, data: Any, /) -> object:
+        """Take more bytes."""
+
+    def hexdigest(self) -> str:
+        """Of all bytes so far."""
+
+
+class ChunkHasher:
+    """The hashes of what it is given, in pieces of any size: `whole`, which names it, and one of each chunk."""
+
+    def __init__(self, whole: Hash, of_chunk: Callable[[], Hash], chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.bytes = 0
+        self._whole, self._of_chunk, self._chunk_bytes = whole, of_chunk, chunk_bytes
+        self._chunk = of_chunk()
+        self._chunks: list[str] = []
+
+    def update(self, piece: Any) -> None:
+        """Take more bytes."""
+        self._whole.update(piece)
+        rest = memoryview(piece)
+        while rest:
+            some = rest[: self._chunk_bytes - self.bytes % self._chunk_bytes]
+            self._chunk.update(some)
+            self.bytes += len(some)
+            rest = rest[len(some) :]
+            if self.bytes % self._chunk_bytes == 0:
+                self._chunks.append(self._chunk.hexdigest())
+                self._chunk = self._of_chunk()
+
+    def hexdigest(self) -> str:
+        """Of the whole."""
+        return self._whole.hexdigest()
+
+    @property
+    def chunks(self) -> tuple[str, ...]:
+        """Of each chunk, hex; the last may be shorter than the others."""
+        return (*self._chunks, self._chunk.hexdigest()) if self.bytes % self._chunk_bytes else tuple(self._chunks)
+
+    def chunk_list(self, name: str) -> dict[str, Any]:
+        """The list, for a file of this name."""
+        return {"schema": SCHEMA, "name": name, "bytes": self.bytes, "chunk_bytes": self._chunk_bytes, "chunks": self.chunks}

@@ -3,7 +3,7 @@
 A process that waits for a dead network file system sits in uninterruptible sleep and cannot be killed; so the caller must be another
 process, and must not wait for the child for ever either. fork, not spawn: the children are many and short, and an import costs more
 than the work. The caller must have one thread only: a lock that another thread holds at the fork, such as that of a module which it is
-importing, is never released in the child. For a caller with threads there is `call_apart`: an interpreter of its own costs 0.1 s of a core.
+importing, is never released in the child. For a caller with threads there is base/apart.py.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import math
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from base.errors import SlipwayError, StorageError, error_named
 from base.jsonfile import json_line, parse_json
-from base.rooms import rooms_environ
 
 MOVED_EVERY_S: Final = 1.0
 
@@ -54,17 +52,13 @@ class LimitedCall:
         self._chunks: list[bytes] = []
         self._ended = False
         self._reader, writer = os.pipe2(os.O_CLOEXEC)
-        self.pid = self._begin(writer, function, arguments)
-        os.close(writer)
-
-    def _begin(self, writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
-        pid = os.fork()
-        if pid == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             os.close(self._reader)
             _Telling.writer = writer if self.renewed else None
             gc.disable()  # our garbage is not the child's: a destructor may wait for a thread that was not forked along, for ever
-            answer(writer, function, arguments)
-        return pid
+            _answer(writer, function, arguments)
+        os.close(writer)
 
     def fileno(self) -> int:
         """Readable when the child has said something or ended."""
@@ -86,18 +80,11 @@ class LimitedCall:
 
     def result(self) -> Any:
         """The function's result. Raises what the function raised (of our tree), or StorageError if it died without a whole answer."""
-        answer = b"".join(self._chunks).lstrip(b"\n")
-        if not answer.endswith(b"\n"):
-            raise StorageError(f"{self.what}: the child process died {'in its' if answer else 'without an'} answer")
-        kind, value = parse_json(answer, self.what, StorageError)
-        if kind == "ok":
-            return value
-        raise error_named(kind)(value)
+        return result_of(self.what, b"".join(self._chunks).lstrip(b"\n"))
 
     def late(self) -> StorageError:
         """What to raise when its time was over."""
-        what = "nothing moved for" if self.renewed else "no answer within"
-        return StorageError(f"{self.what}: {what} {self.timeout_s:g} s; the storage behind it hangs, or is very slow")
+        return too_late(self.what, self.timeout_s, "nothing moved for" if self.renewed else "no answer within")
 
     def abandon(self) -> None:
         """Kill the child and do not wait for it: in uninterruptible sleep it dies when the storage answers."""
@@ -124,35 +111,25 @@ def call_limited(what: str, function: Callable[..., Any], *arguments: Any, timeo
     return LimitedCall(what, function, *arguments, timeout_s=timeout_s, renewed=renewed).wait()
 
 
-def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-    """call_limited() for a caller that has threads: `function`, of a module, in an interpreter of its own; `arguments` go there as JSON."""
-    return _CallApart(what, function, *arguments, timeout_s=timeout_s).wait()
+def result_of(what: str, answer: bytes) -> Any:
+    """What LimitedCall.result() says, of the line that a child has answered."""
+    if not answer.endswith(b"\n"):
+        raise StorageError(f"{what}: the child process died {'in its' if answer else 'without an'} answer")
+    kind, value = parse_json(answer, what, StorageError)
+    if kind == "ok":
+        return value
+    raise error_named(kind)(value)
 
 
-ANSWER_FD: Final = 3
+def too_late(what: str, timeout_s: float, waited: str = "no answer within") -> StorageError:
+    """What to raise when the time of a call was over."""
+    return StorageError(f"{what}: {waited} {timeout_s:g} s; the storage behind it hangs, or is very slow")
 
 
-class _CallApart(LimitedCall):
-    """In a program that is started, not forked."""
-
-    def _begin(self, writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
-        told = os.memfd_create("arguments")
-        try:
-            with os.fdopen(os.dup(told), "wb") as file:
-                file.write(json_line(arguments))
-            os.lseek(told, 0, os.SEEK_SET)
-            argv = [sys.executable, "-P", "-m", "base.limited_child", function.__module__, function.__name__]
-            files = [(os.POSIX_SPAWN_DUP2, told, 0), (os.POSIX_SPAWN_DUP2, writer, ANSWER_FD)]
-            return os.posix_spawn(sys.executable, argv, {**os.environ, **rooms_environ(os.environ)}, file_actions=files)
-        finally:
-            os.close(told)
-
-
-def answer(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> NoReturn:
-    """In the child: call, tell the parent, and end."""
+def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+    """In the child: call, and give the line for result_of()."""
     try:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
+        on_signals(signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         said: list[Any] = ["ok", function(*arguments)]
     except SlipwayError as error:
@@ -161,8 +138,19 @@ def answer(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]
         said = ["StorageError", f"{error.strerror}: {error.filename}" if error.filename else str(error)]
     except BaseException as error:  # the child must answer whatever happens: the parent turns this into its own error
         said = ["SlipwayError", f"{type(error).__name__}: {error}"]
+    return json_line(said)
+
+
+def on_signals(handler: signal.Handlers) -> None:
+    """Of those that end a program."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, handler)
+
+
+def _answer(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> NoReturn:
+    """In the child: call, tell the parent, and end."""
     try:
-        data = json_line(said)
+        data = answer_of(function, arguments)
         while data:
             data = data[os.write(writer, data) :]
     finally:

@@ -110,13 +110,13 @@ def create_exclusive(target: Path, content: bytes) -> bool:
     return True
 
 
-def publish_new(target: Path, content: bytes, mode: int = 0o644) -> bool:
+def publish_new(target: Path, content: bytes) -> bool:
     """publish() of a file that must not be there yet; False if it is: of several at the same moment one wins, and the others read all that
     it wrote. By a link, or where the file system has none by create_exclusive(), whose content comes after the name."""
     part = part_path(target)
     try:
         with _naming(target):
-            _write(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), content)
+            _write(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), content)
             try:
                 os.link(part, target)
             except FileExistsError:

@@ -2,7 +2,7 @@
 
 A type is a dataclass (its fields are the keys; `__post_init__` may refuse by ValueError), a NamedTuple (a list), a TypedDict (it stays a
 dict), or made of text, numbers, flags, `Literal`, unions, tuples, lists, mappings by text, `Path`, and `Annotated[..., Check]`. Keys that
-the type does not know are left alone: another version may have written them.
+the type does not know are left alone: another version may have written them; but for a `Closed` one, which people write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar, Union, 
 from base.errors import RecordError, SlipwayError
 from base.foreign import quoted, text
 from base.jsonfile import parse_json
-from base.names import is_name
+from base.names import choices, closest, is_name
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
@@ -44,6 +44,10 @@ class Like:
     """In `Annotated[Mapping[str, Any], ...]`: the value stays as it is, and can be read as a `kind`, mostly a TypedDict."""
 
     kind: Any
+
+
+class Closed:
+    """Of a dataclass that people write: a key which it does not have is an error, as they mistype."""
 
 
 def between(least: int, most: int) -> Check:
@@ -137,7 +141,8 @@ def _of_class(kind: Any) -> Reader:
             for field in dataclasses.fields(kind)
             if field.init
         }
-        return _object({name: reader_of(hints[name]) for name in required}, required, typing.cast("type", kind))
+        closed = issubclass(typing.cast("type", kind), Closed)
+        return _object({name: reader_of(hints[name]) for name in required}, required, typing.cast("type", kind), closed=closed)
     if typing.is_typeddict(kind):
         required = {name: get_origin(hint) is not NotRequired for name, hint in hints.items()}
         kinds = {name: hint if required[name] else get_args(hint)[0] for name, hint in hints.items()}
@@ -197,7 +202,9 @@ def _checked(read: Reader, checks: tuple[Any, ...]) -> Reader:
 def _one_of(words: tuple[Any, ...]) -> Reader:
     def read(value: Any) -> Any:
         if not any(type(value) is type(word) and value == word for word in words):
-            raise _wrong(f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}", value)
+            near = closest(text(value, MAX_FOUND), map(str, words)) if isinstance(value, str) else None
+            meant = f" (did you mean {near!r}?)" if near else ""
+            raise _wrong(f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}{meant}", value)
         return value
 
     return read
@@ -254,10 +261,15 @@ def _by_text(read_one: Reader) -> Reader:
     return read
 
 
-def _object(readers: Mapping[str, Reader], required: Mapping[str, bool], make: Callable[..., Any] | None) -> Reader:
+def _object(
+    readers: Mapping[str, Reader], required: Mapping[str, bool], make: Callable[..., Any] | None, *, closed: bool = False
+) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not dict:
             raise _wrong("an object", value)
+        unknown = [text(key, MAX_FOUND) for key in value if closed and key not in readers]
+        if unknown:
+            raise Mismatch(f"unknown key {unknown[0]!r}; {choices(unknown[0], readers)}")
         missing = [name for name, needed in required.items() if needed and name not in value]
         if missing:
             raise Mismatch(f"the key {missing[0]!r} is missing")

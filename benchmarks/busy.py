@@ -30,7 +30,8 @@ from cluster.watching.family import KERNEL
 from cluster.watching.readers import Processors
 from workflow.run.node.watch_child import Watcher, watching_argv
 from workflow.run.record.busy import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, beyond
-from workflow.run.record.machine_load import load_of, parse_watched
+from workflow.run.record.machine_load import load_of
+from workflow.run.record.watcher_file import parse_watched
 
 PERIOD_S: Final = 0.5
 WINDOWS_S: Final = (1.5, 5.0, 15.0, 30.0)

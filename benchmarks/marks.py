@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tests.report.builder import cell_result, make_cell
+from tests.report.builder import cell_result, log_sample, make_cell
 from workflow.report.derive import compare
 from workflow.report.drifting import drift_sums, drifts
-from workflow.report.statistics import Estimate, LogSample, geometric_mean, ratio
+from workflow.report.statistics import Estimate, geometric_mean, ratio
 from workflow.run.record.drift import drift
 from workflow.run.record.quantiles import median
 
@@ -182,10 +182,10 @@ def interval_lines(book: Book, trials: int) -> None:
     dice = np.random.default_rng(1)
     for deviation in DEVIATIONS:
         cells = [[samples(dice, deviation, runs) for _ in range(trials)] for runs in runs_of]
-        shares = [coverage(geometric_mean(LogSample.of(rates)) for rates in found) for found in cells]
+        shares = [coverage(geometric_mean(log_sample(rates)) for rates in found) for found in cells]
         book.line(f"a cell, run deviation {100 * deviation:.0f} %", shares, [trials] * 3, least=0.95)
         pairs = [[(samples(dice, deviation, runs), samples(dice, 2 * deviation, runs)) for _ in range(trials)] for runs in runs_of]
-        shares = [coverage(ratio(LogSample.of(above), LogSample.of(below)) for above, below in found) for found in pairs]
+        shares = [coverage(ratio(log_sample(above), log_sample(below)) for above, below in found) for found in pairs]
         book.line(f"a speed-up, {100 * deviation:.0f} % against {200 * deviation:.0f} %", shares, [trials] * 3, least=0.94)
     for node in (0.5, 1.0, 2.0):
         for places, words in ((1, "all on the same nodes"), (0, "each on other nodes")):
@@ -193,7 +193,7 @@ def interval_lines(book: Book, trials: int) -> None:
             for runs in runs_of:
                 effects = np.repeat(dice.normal(0, node * 0.02, (trials, places or runs)), runs if places else 1, axis=1)
                 rates = np.exp(dice.normal(0, 0.02, (trials, runs)) + effects)
-                shares.append(coverage(geometric_mean(LogSample.of(row)) for row in rates.tolist()))
+                shares.append(coverage(geometric_mean(log_sample(row)) for row in rates.tolist()))
             book.line(f"nodes deviate {node:g} x runs, {words}", shares, [trials] * 3, least=None if places else 0.95)
 
 
@@ -207,8 +207,8 @@ def best_lines(book: Book, trials: int) -> None:
             dice = np.random.default_rng(count * runs)
             best = []
             for _ in range(trials):
-                base = LogSample.of(samples(dice, 0.02, runs))
-                best.append(max((ratio(LogSample.of(samples(dice, 0.02, runs)), base) for _ in range(count)), key=lambda one: one.value))
+                base = log_sample(samples(dice, 0.02, runs))
+                best.append(max((ratio(log_sample(samples(dice, 0.02, runs)), base) for _ in range(count)), key=lambda one: one.value))
             own.append(coverage(best))
             among.append(coverage(one.among(count) for one in best))
         book.line(f"k = {count}, its own interval", own, [trials] * 3)

@@ -19,7 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from containers.frameworks import load_framework, program_argv
+from containers.engines.programs import filled
+from containers.frameworks import load_framework
 from data_prep.build.dataset import build_dataset
 from workflow.run.plan import supervisor_argv
 from workflow.study.publishing import publish_resolved
@@ -72,7 +73,7 @@ def by_hand(study: Study, place: Path, way: str) -> float:
     environment |= {"SLIPWAY_DATA": str(data), "SLIPWAY_LIB": str(lib), "SLIPWAY_OUT": str(out), "SLIPWAY_NODE_RANK": "0"}
     environment |= {"SLIPWAY_NUM_NODES": "1", "SLIPWAY_GPUS_PER_NODE": "1"}
     spec = load_framework("pytorch")
-    program = list(program_argv(spec, sys.executable, str(spec.folder)))
+    program = list(filled(spec.command, sys.executable, str(spec.folder)))
     if way == "torchrun":
         return seconds([str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc_per_node", "1", *program[1:]], environment)
     environment |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": "0"}

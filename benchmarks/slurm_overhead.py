@@ -19,7 +19,8 @@ import sys
 import time
 from pathlib import Path
 
-from containers.frameworks import load_framework, program_argv
+from containers.engines.programs import filled
+from containers.frameworks import load_framework
 from tests.minicluster import Cluster
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +84,7 @@ class Bench:
         }
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "61999"}
         spec = load_framework("pytorch")
-        return ["env", *(f"{key}={value}" for key, value in environment.items()), *program_argv(spec, sys.executable, str(spec.folder))]
+        return ["env", *(f"{key}={value}" for key, value in environment.items()), *filled(spec.command, sys.executable, str(spec.folder))]
 
     def script(self, name: str, command: str) -> str:
         path = self.home / name

@@ -75,7 +75,7 @@ def prepare(cluster: Cluster, num_bytes: int, shards: int) -> Path:
     study = load_study(place / "study.yaml", str(place / "site.yaml"))
     source = make_dataset(study.datasets_dir, num_bytes, shards)
     receipt = {"name": "bench", "digest": manifest_digest(source), "path": source.name, "samples": shards, "bytes": size(source)}
-    build = study.datasets_dir / ".build" / build_name(study.cells[0].to_json())
+    build = study.datasets_dir / ".build" / build_name(study.cells[0])
     build.mkdir(parents=True, exist_ok=True)
     (build / "dataset.json").write_text(json.dumps(receipt))
     publish_resolved(study)

@@ -41,18 +41,18 @@ def source_address(target: str) -> str | None:
 
 def address_of(interface: str) -> str:
     """The IPv4 address of one of our interfaces. Raises AllocationError."""
-    address = _addresses().get(interface)
+    address = ipv4_addresses().get(interface)
     if address is None:
         raise AllocationError(
             f"network_interface {interface!r} of the site file has no IPv4 address on {socket.gethostname()}; "
-            f"{choices(interface, sorted(_addresses()))}"
+            f"{choices(interface, sorted(ipv4_addresses()))}"
         )
     return address
 
 
 def interface_of(address: str) -> str | None:
     """The interface that has this address; None where none has."""
-    return next((name for name, found in _addresses().items() if found == address), None)
+    return next((name for name, found in ipv4_addresses().items() if found == address), None)
 
 
 def here(peer: str, interface: str | None) -> tuple[str, str | None]:
@@ -77,7 +77,8 @@ def listening_address(peers: Iterable[str], interface: str | None) -> str:
     return LOOPBACK
 
 
-def _addresses() -> dict[str, str]:
+def ipv4_addresses() -> dict[str, str]:
+    """Of each of our interfaces that has one."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

@@ -8,9 +8,10 @@ cannot start anything below it (`c *:* m` is not permitted). Both were seen with
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from base.machine_files import machine_text
 from cluster.detection import SIGNS
 
 
@@ -28,6 +29,17 @@ def parse_membership(text: str) -> dict[str, str]:
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             found[controller] = path
+    return found
+
+
+def memory_cgroups(membership: Path, root: Path) -> list[tuple[bool, Path]]:
+    """(whether it is one of v1, its directory) of the cgroups that count the memory of the process whose /proc/PID/cgroup is `membership`;
+    none if it has ended. `root`: where cgroups are mounted."""
+    found = []
+    for line in machine_text(membership).splitlines():
+        _, controllers, path = (line.split(":", 2) + ["?", "?"])[:3]
+        if controllers in ("", "memory") and "\0" not in path:
+            found.append((bool(controllers), root / ("memory" if controllers else ".") / path.lstrip("/")))
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +29,10 @@ DISTRIBUTION: Final = "slipway-cluster"
 """What pip calls us; `slipway` on the Python package index is another project."""
 
 
-def own_checkout() -> Path | None:
+def own_checkout(rooms: Path = ROOMS) -> Path | None:
     """The checkout we run from, where this user may write in it: several may use one that belongs to a group."""
-    kept = ROOMS / ".slipway"
-    return ROOMS if FROM_CHECKOUT and os.access(kept if kept.exists() else ROOMS, os.W_OK) else None
+    kept = rooms / ".slipway"
+    return rooms if FROM_CHECKOUT and os.access(kept if kept.exists() else rooms, os.W_OK) else None
 
 
 def default_storage() -> Path:
@@ -66,6 +67,6 @@ def sites_directories() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((own_sites(), user_config_path(NAME) / "sites", *group, CONFIG / "sites")))
 
 
-def site_files() -> dict[str, Path]:
+def site_files(directories: Callable[[], Sequence[Path]] = sites_directories) -> dict[str, Path]:
     """The sites that can be chosen by name, each as the nearest directory of sites has it."""
-    return {file.stem: file for directory in reversed(sites_directories()) for file in directory.glob("*.yaml") if file.is_file()}
+    return {file.stem: file for directory in reversed(directories()) for file in directory.glob("*.yaml") if file.is_file()}

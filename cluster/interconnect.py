@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 from typing import Final, TypedDict
 
-from base.foreign import digits, text
+from base.foreign import text
+from base.machine_files import machine_number, machine_text
 
 MOST: Final = 64
 _RATE: Final = re.compile(r"(\d{1,6}(?:\.\d+)?) Gb/sec")
@@ -31,10 +32,10 @@ def interfaces(net: Path = Path("/sys/class/net"), infiniband: Path = Path("/sys
 def _ports(root: Path) -> list[Interface]:
     found: list[Interface] = []
     for port in sorted(root.glob("*/ports/*")):
-        rate = _RATE.match(_read(port / "rate") or "")
-        if "ACTIVE" not in (_read(port / "state") or "") or rate is None:
+        rate = _RATE.match(machine_text(port / "rate"))
+        if "ACTIVE" not in machine_text(port / "state") or rate is None:
             continue
-        kind = "InfiniBand" if _read(port / "link_layer") == "InfiniBand" else "RDMA over Ethernet"
+        kind = "InfiniBand" if machine_text(port / "link_layer") == "InfiniBand" else "RDMA over Ethernet"
         name = text(f"{port.parents[1].name}:{port.name}", 64)
         found.append({"name": name, "kind": kind, "mbit_per_s": round(float(rate[1]) * 1000)})
     return found
@@ -44,14 +45,6 @@ def _cards(root: Path) -> list[Interface]:
     """Ethernet: type 1. InfiniBand's own interfaces (32) are told by their ports."""
     found: list[Interface] = []
     for card in sorted(root.glob("*")):
-        if (card / "device").exists() and _read(card / "operstate") == "up" and _read(card / "type") == "1":
-            found.append({"name": text(card.name, 64), "kind": "Ethernet", "mbit_per_s": digits(_read(card / "speed") or "") or None})
+        if (card / "device").exists() and machine_text(card / "operstate") == "up" and machine_text(card / "type") == "1":
+            found.append({"name": text(card.name, 64), "kind": "Ethernet", "mbit_per_s": machine_number(card / "speed") or None})
     return found
-
-
-def _read(path: Path) -> str | None:
-    """One line; None where the kernel has none. It refuses the speed of an interface that has none."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None

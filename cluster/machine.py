@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from base.foreign import digits, text
+from base.machine_files import machine_text
+from cluster.cgroups import memory_cgroups
 from cluster.interconnect import interfaces
 
 Topology = Mapping[int, tuple[int, int]]
@@ -33,11 +35,10 @@ def read_topology(cores: tuple[int, ...], root: Path = Path("/sys/devices/system
 
 def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
     """Such as `Intel(R) Xeon(R) Platinum 8481C`; None where the kernel does not say."""
-    with path.open(errors="replace") as file:
-        for line in file.read(4096).splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("model name", "Model", "cpu model"):
-                return text(value.strip(), 200)
+    for line in machine_text(path).splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "cpu model"):
+            return text(value.strip(), 200)
     return os.uname().machine or None
 
 
@@ -49,22 +50,18 @@ def core_counts() -> dict[str, int]:
 
 def memory_bytes(path: Path = Path("/proc/meminfo")) -> int | None:
     """Installed memory."""
-    with path.open(errors="replace") as file:
-        for line in file:
-            if line.startswith("MemTotal:"):
-                amount = digits((line.split() + [""])[1])
-                return None if amount is None else amount * 1024
+    for line in machine_text(path).splitlines():
+        if line.startswith("MemTotal:"):
+            amount = digits((line.split() + [""])[1])
+            return None if amount is None else amount * 1024
     return None
 
 
 def os_name(path: Path = Path("/etc/os-release")) -> str | None:
     """Such as `Debian GNU/Linux 12 (bookworm)`."""
-    try:
-        for line in path.read_text(errors="replace").splitlines():
-            if line.startswith("PRETTY_NAME="):
-                return text(line.partition("=")[2].strip().strip("'\""), 200)
-    except OSError:
-        return None
+    for line in machine_text(path).splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return text(line.partition("=")[2].strip().strip("'\""), 200)
     return None
 
 
@@ -75,34 +72,18 @@ def oom_kills(cgroups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys
 
 def oom_counters(cgroups: Path, root: Path = Path("/sys/fs/cgroup")) -> tuple[Path, ...]:
     """The files that may hold that count for the process whose `cgroups` these are: those of cgroup v1 and v2. None if it has ended."""
-    try:
-        lines = cgroups.read_text(errors="replace").splitlines()
-    except OSError:
-        return ()
-    found = []
-    for line in lines:
-        _, controllers, path = (line.split(":", 2) + ["?", "?"])[:3]
-        if controllers in ("", "memory") and "\0" not in path:
-            where = "memory" if controllers else "."
-            found.append(root / where / path.lstrip("/") / ("memory.oom_control" if controllers else "memory.events"))
-    return tuple(found)
+    return tuple(path / ("memory.oom_control" if is_v1 else "memory.events") for is_v1, path in memory_cgroups(cgroups, root))
 
 
 def read_oom_kills(path: Path) -> int | None:
     """The count in one of those files; None where it is not there (any more)."""
-    try:
-        entries = [entry.split() for entry in path.read_text(errors="replace").splitlines()]
-    except OSError:
-        return None
+    entries = [entry.split() for entry in machine_text(path).splitlines()]
     return next((digits(words[1]) for words in entries if len(words) == 2 and words[0] == "oom_kill"), None)
 
 
 def driver_version(path: Path = Path("/sys/module/nvidia/version")) -> str | None:
     """Of NVIDIA's kernel module, such as `550.54.15`: what nvidia-smi calls the driver's version; None where it is not loaded."""
-    try:
-        return path.read_text(errors="replace").strip()[:40] or None
-    except OSError:
-        return None
+    return machine_text(path)[:40] or None
 
 
 def facts() -> dict[str, Any]:

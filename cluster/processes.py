@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -17,10 +18,11 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from base.machine_files import machine_text
+from cluster.limits import CONTAINER_REMAINS_S, KILLED_CHILD_S
+
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_STAT = 4096
-TIDYING_S = 5.0
-BURY_S = 1.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -79,6 +81,17 @@ def _is_hidden(pid: int) -> bool:
     return False  # it came between the two looks, and is ours: not the one that is meant
 
 
+def owner_of(pid: int) -> str | None:
+    """The name of the user whose process that is, or `user 1005`; None once it is gone, or where /proc hides it."""
+    try:
+        uid = Path(f"/proc/{pid}").stat().st_uid
+        return pwd.getpwuid(uid).pw_name
+    except OSError:
+        return None
+    except KeyError:
+        return f"user {uid}"
+
+
 def boot_id() -> str:
     """Changes with every boot of this machine, and is the same in its containers."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -86,11 +99,8 @@ def boot_id() -> str:
 
 def machine(path: Path = Path("/etc/machine-id")) -> str | None:
     """A hash of this machine's id, which outlives its boots and is shown to nobody; None where there is none, as in many containers."""
-    try:
-        found = path.read_bytes().strip()
-    except OSError:
-        return None
-    return hashlib.sha256(b"slipway " + found).hexdigest()[:32] if re.fullmatch(rb"[0-9a-f]{32}", found) else None
+    found = machine_text(path)
+    return hashlib.sha256(f"slipway {found}".encode()).hexdigest()[:32] if re.fullmatch(r"[0-9a-f]{32}", found) else None
 
 
 def pid_namespace() -> str:
@@ -154,11 +164,11 @@ def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
         left = [pid for pid in descendants(os.getpid()) if pid not in spare]
         if not left:
             return True
-        patient = time.monotonic() < began + TIDYING_S
+        patient = time.monotonic() < began + CONTAINER_REMAINS_S
         doomed = [pid for pid in left if not (patient and _is_tidying(pid))]
         send(doomed, signal.SIGKILL)
         reap(left)
-        deadline = began + (limit_s if doomed else max(limit_s, TIDYING_S))
+        deadline = began + (limit_s if doomed else max(limit_s, CONTAINER_REMAINS_S))
         if time.monotonic() > deadline:
             return False
         _wait_for_end(doomed or left, deadline)
@@ -166,26 +176,14 @@ def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
 
 def _is_tidying(pid: int) -> bool:
     """conmon, which ends when its container has, and the podman that it starts to remove the remains."""
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-        state = state_of(pid) if name == "podman" else None
-        return name == "conmon" or (state is not None and Path(f"/proc/{state.parent}/comm").read_text().strip() == "conmon")
-    except OSError:
-        return False
+    name = machine_text(f"/proc/{pid}/comm")
+    state = state_of(pid) if name == "podman" else None
+    return name == "conmon" or (state is not None and machine_text(f"/proc/{state.parent}/comm") == "conmon")
 
 
 def _wait_for_end(pids: list[int], deadline: float) -> None:
     """Until the first of `pids` has ended, at most 0.2 s: a killed process may have left children that are ours now."""
-    try:
-        descriptor = os.pidfd_open(pids[-1])
-    except ProcessLookupError:
-        return
-    try:
-        import select
-
-        select.select([descriptor], [], [], max(0.0, min(0.2, deadline - time.monotonic())))
-    finally:
-        os.close(descriptor)
+    wait_for_ends(pids[-1:], min(0.2, deadline - time.monotonic()))
 
 
 def become_subreaper() -> None:
@@ -265,4 +263,4 @@ def wait_for_ends(pids: Iterable[int], limit_s: float) -> bool:
 def bury(process: subprocess.Popen[bytes]) -> None:
     """Wait for a child that was killed, and not for ever: one that hangs in a file system dies when that answers, which may be after us."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(BURY_S)
+        process.wait(KILLED_CHILD_S)

@@ -19,12 +19,12 @@ from typing import Final
 from base.errors import AllocationError
 from base.lock import has_name, try_lock
 from base.trusted import described, why_way_distrusted
+from cluster.limits import LOCK_PLACE_PAUSE_S
 
 RUNTIME_DIRECTORIES: Final = ("/tmp/slipway-{uid}", "/var/tmp/slipway-{uid}")  # noqa: S108 - made with mode 0700 and checked
 """The first whose place has the sticky bit: nobody but root can change that. Some containers have a /tmp without it."""
 MARK: Final = "in-use"
 TRIES: Final = 100
-PAUSE_S: Final = 0.02
 _DISAGREE: Final = "what is made there vanishes or stays locked; look what clears it, or end the process that holds it (`fuser`)"
 
 
@@ -57,7 +57,7 @@ def _agreed(first: Path) -> Path | None:
             _make(first)
             ours = _ours(first)
         if not _mark_one(first, ours):
-            time.sleep(PAUSE_S)
+            time.sleep(LOCK_PLACE_PAUSE_S)
     return None
 
 

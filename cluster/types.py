@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, NamedTuple
 
-from base.typed import Check, Count, Pid, read_as
+from base.typed import Check, Count, Pid
 
 DEVICES = ("cpu", "cuda")
 
@@ -30,12 +29,6 @@ class AllocationRequest:
     """Nodes of the study's largest cell: into so many equal parts the local scheduler divides this machine."""
     device: str | None = None
     """`cpu`, `cuda`, or None: cuda where a GPU is seen, else cpu."""
-    walltime_s: float
-    queue: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    directives: tuple[str, ...] = ()
     gres: int = 0
     """GPUs per node that are asked of the scheduler; also on the CPU, where the site says that its nodes have GPUs. 0: none are asked."""
     cpus_per_node: int | None = None
@@ -50,7 +43,7 @@ class AllocationRequest:
             raise ValueError(f"node_set must be an index and a larger number of sets, found {self.node_set!r}")
         if self.gres < 0:
             raise ValueError(f"gres must not be negative, found {self.gres!r}")
-        for name in ("nodes", "gpus_per_node", "largest_nodes", "walltime_s"):
+        for name in ("nodes", "gpus_per_node", "largest_nodes"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, found {getattr(self, name)!r}")
         if self.largest_nodes < self.nodes:
@@ -78,15 +71,6 @@ class Node:
             raise ValueError(f"name must be the name of a node, found {self.name!r}")
         if len(self.gpu_models) not in (0, len(self.gpus)):
             raise ValueError(f"gpu_models must be as many as gpus ({len(self.gpus)}), found {self.gpu_models!r}")
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict that JSON can carry."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Node:
-        """The inverse of `to_json`."""
-        return read_as(cls, dict(value), "the node")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +115,6 @@ class Allocation:
         """A dict that JSON can carry."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Allocation:
-        """The inverse of `to_json`."""
-        return read_as(cls, dict(value), "the allocation")
-
 
 class ForeignUse(NamedTuple):
     """A process that is not ours on a GPU that is. `uuid` is empty where it cannot be known whether there are such."""
@@ -167,15 +146,6 @@ class Grant:
     foreign: tuple[ForeignUse, ...] = ()
     """Who else uses `gpus`, before we do."""
     restart_count: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict that JSON can carry."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Grant:
-        """The inverse of `to_json`."""
-        return read_as(cls, dict(value), "the grant")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,8 +180,3 @@ class Holder:
     def to_json(self) -> dict[str, Any]:
         """A dict that JSON can carry."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Holder:
-        """From a mapping that may hold more. Raises RecordError when it holds less, or something else."""
-        return read_as(cls, dict(value), "the holder")

@@ -13,11 +13,13 @@ from typing import Final
 from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.finding import Finding
+from base.machine_files import machine_number
 from containers.engines import ENGINES, in_container
+from containers.limits import ENGINE_VERSION_S
 
 SUBJECT: Final = "engines"
-TIMEOUT_S: Final = 8.0
 SOCKET: Final = Path("/var/run/docker.sock")
+NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +58,12 @@ def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool
 def check_engines(wanted: str) -> tuple[Finding, ...]:
     """Ask each engine for its version; nothing is started."""
     engines = {name: _ask(engine.VERSION) for name, engine in ENGINES.items() if engine.VERSION and shutil.which(engine.VERSION[0])}
-    return tuple(judge_engines(engines, wanted, _by_group(), _user_namespaces()))
+    return tuple(judge_engines(engines, wanted, _by_group(), machine_number(NAMESPACES) != 0))
 
 
 def _ask(argv: tuple[str, ...]) -> Engine:
     try:
-        result = run(argv, timeout_s=TIMEOUT_S)
+        result = run(argv, timeout_s=ENGINE_VERSION_S)
     except SlipwayError as error:
         return Engine(version=None, trouble=str(error))
     if result.returncode or not result.stdout.strip():
@@ -81,10 +83,3 @@ def _by_group() -> bool:
     except (OSError, KeyError):
         return False
     return os.geteuid() != 0 and name != "root" and gid in os.getgroups()
-
-
-def _user_namespaces(path: Path = Path("/proc/sys/user/max_user_namespaces")) -> bool:
-    try:
-        return int(path.read_text()) > 0
-    except (OSError, ValueError):
-        return True

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.foreign import digits
+from base.machine_files import machine_number
+from cluster.cgroups import memory_cgroups
 from cluster.machine import memory_bytes
 from containers.spec import ContainerSpec, User
 
@@ -64,7 +65,7 @@ def facts_here(granted: int | None = None) -> NodeFacts:
 
 def limits_here() -> tuple[tuple[str, int], ...]:
     """What training wants. Of processes as many as there are numbers: podman takes more for no limit, and cannot set that."""
-    wanted = (*WANTED, ("nproc", resource.RLIMIT_NPROC, _number(PID_MAX) or NO_LIMIT))
+    wanted = (*WANTED, ("nproc", resource.RLIMIT_NPROC, machine_number(PID_MAX) or NO_LIMIT))
     return tuple((name, _limit(number, value)) for name, number, value in wanted)
 
 
@@ -82,20 +83,11 @@ def user_here() -> User:
 def memory_limit(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
     """The least memory limit of our cgroup and those above it; None where there is none."""
     found = []
-    for line in membership.read_text(errors="replace").splitlines():
-        _, controllers, path = (line.split(":", 2) + ["?", "?"])[:3]
-        if controllers in ("", "memory") and "\0" not in path:
-            top, name = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
-            place = top / path.lstrip("/")
-            found += [_number(directory / name) for directory in (place, *place.parents) if directory == top or top in directory.parents]
+    for is_v1, place in memory_cgroups(membership, root):
+        top, name = (root / "memory", "memory.limit_in_bytes") if is_v1 else (root, "memory.max")
+        above = [directory for directory in (place, *place.parents) if directory == top or top in directory.parents]
+        found += [machine_number(directory / name) for directory in above]
     return min((value for value in found if value is not None), default=None)
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return digits(path.read_text(errors="replace").strip())
-    except OSError:
-        return None
 
 
 def _limit(number: int, wanted: int) -> int:

@@ -21,9 +21,8 @@ from cluster.types import Holder, is_job_id
 from containers.engines import STORES, client
 from containers.engines.cli import remove_argv
 from containers.labels import HOLDER, JOB, TAG, USER
+from containers.limits import HOLDERS_S
 
-ASK_S: Final = 20.0
-"""For all questions to a scheduler: much less than a node program has for preparing its node."""
 FORMAT: Final = '{"id": {{json .ID}}, "name": {{json .Name}}, "labels": {{json .Config.Labels}}}'
 
 
@@ -101,7 +100,7 @@ def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
     alive: dict[Holder, bool | None] = {}
     for name in sorted({holder.scheduler for holder in holders if holder is not None}):
         wanted = list(dict.fromkeys(holder for holder in holders if holder is not None and holder.scheduler == name))
-        alive |= zip(wanted, SCHEDULERS[name].holders_alive(wanted, ASK_S), strict=True)
+        alive |= zip(wanted, SCHEDULERS[name].holders_alive(wanted, HOLDERS_S), strict=True)
     return [None if holder is None else alive[holder] for holder in holders]
 
 

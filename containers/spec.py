@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from containers.limits import CONTAINER_START_S, NODE_PROGRAM_SILENCE_S
+
 STOP: Final = "stop"
 CHECKPOINT: Final = "checkpoint.safetensors"
 PARAMETERS: Final = "parameters.safetensors"
 PIDS: Final = 32768
 SHM_BYTES: Final = 16 << 30
-BEAT_S: Final = 20.0
-START_S: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class User:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSpec:
-    """One process in the container. `command` holds {python} and {folder} for the engine to fill in."""
+    """One process in the container. `command` holds placeholders, such as {python} and {folder}, for the engine to fill in."""
 
     name: str
     """Names the log: `rank-3`."""
@@ -83,6 +83,8 @@ class ContainerSpec:
     image: str | None
     python: str
     """The interpreter inside the image."""
+    bare_python: str | None = None
+    """The interpreter without an image; None: our own."""
     processes: tuple[ProcessSpec, ...]
     paths: Paths
     device: str
@@ -92,6 +94,10 @@ class ContainerSpec:
     """CPU numbers; empty: as inherited."""
     env: tuple[tuple[str, str], ...] = ()
     """For every process, beside its own."""
+    words: tuple[tuple[str, str], ...] = ()
+    """What placeholders of the commands stand for, beside those that the engine knows."""
+    mounts: tuple[tuple[str, str, bool], ...] = ()
+    """(source, target, whether it may be written) beside `paths`; bare has no use for them."""
     labels: tuple[tuple[str, str], ...] = ()
     resumed: bool = False
     """Whether the run resumes from the checkpoint in `paths.resume`."""
@@ -119,10 +125,13 @@ class ContainerSpec:
     cdi: bool = False
     """Whether docker takes GPUs by CDI, as podman does, instead of `--gpus`."""
     umask: int = 0o077
-    beat_s: float = BEAT_S
+    beat_s: float = NODE_PROGRAM_SILENCE_S
     """How old the beat may get."""
 
     def __post_init__(self) -> None:
+        for name, text in self.words:
+            if "\0" in text or "\n" in text:
+                raise ValueError(f"{self.name!r}: {{{name}}} is {text!r}, with a newline or a zero byte, which no argv may carry")
         ranks = [rank for process in self.processes for rank in process.ranks]
         if len(set(ranks)) != len(ranks):
             raise ValueError(f"processes of {self.name!r} name a rank twice: {ranks}")
@@ -158,7 +167,7 @@ class ContainerPlan:
     """Beginnings of variables that the client must not see, because it would add to the container what nobody planned."""
     sees_all_gpus: bool = False
     """Whether GPUs that were not granted can be seen inside, though not used by the ranks."""
-    start_s: float = START_S
+    start_s: float = CONTAINER_START_S
     """How long the client may take until the watchdog has come up."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
@@ -12,7 +13,7 @@ from pathlib import Path
 import xxhash
 from blake3 import blake3
 
-from base.chunks import CHUNK_BYTES
+from base.chunks import CHUNK_BYTES, ChunkHasher
 from base.errors import DatasetError
 from base.typed import Digest, FromOne
 
@@ -55,32 +56,31 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def hash_file(path: Path, chunk_bytes: int = CHUNK_BYTES, on_chunk: Callable[[int], None] | None = None) -> FileHashes:
-    """Read `path` once and hash it; `on_chunk(bytes)` after each chunk. Raises OSError, or DatasetError for what is not a regular file."""
-    chunks: list[str] = []
-    whole = blake3()
-    size = 0
-    buffer = bytearray(chunk_bytes)
+def new_hasher(chunk_bytes: int = CHUNK_BYTES) -> ChunkHasher:
+    """Of what is read or written piece by piece."""
+    return ChunkHasher(blake3(), xxhash.xxh3_128, chunk_bytes)
+
+
+def hash_file(
+    path: Path, chunk_bytes: int = CHUNK_BYTES, on_piece: Callable[[int], None] | None = None, *, stored: bool = False
+) -> FileHashes:
+    """Read `path` once and hash it; `on_piece(bytes)` as it goes. `stored`: from where it lies, rather than from this machine's memory.
+    Raises OSError, or DatasetError for what is not a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise DatasetError(f"{path} is not a regular file")
-        while count := _read_full(file.readinto, memoryview(buffer)):
-            chunk = memoryview(buffer)[:count]
-            chunks.append(xxhash.xxh3_128_hexdigest(chunk))
-            whole.update(chunk)
-            size += count
-            if on_chunk is not None:
-                on_chunk(count)
-    return FileHashes(bytes=size, chunk_bytes=chunk_bytes, chunks=tuple(chunks), blake3=whole.hexdigest())
+        if stored:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return hash_open(file, chunk_bytes, on_piece)
 
 
-def _read_full(read_into: Callable[[memoryview], int | None], buffer: memoryview) -> int:
-    """Fill `buffer` as far as the file goes: network file systems return short reads."""
-    filled = 0
-    while filled < len(buffer):
-        count = read_into(buffer[filled:])
-        if not count:
-            break
-        filled += count
-    return filled
+def hash_open(file: io.FileIO, chunk_bytes: int = CHUNK_BYTES, on_piece: Callable[[int], None] | None = None) -> FileHashes:
+    """The same of an open file, from where it is to its end. Raises OSError."""
+    hasher = new_hasher(chunk_bytes)
+    buffer = memoryview(bytearray(chunk_bytes))
+    while count := file.readinto(buffer):
+        hasher.update(buffer[:count])
+        if on_piece is not None:
+            on_piece(count)
+    return FileHashes(bytes=hasher.bytes, chunk_bytes=chunk_bytes, chunks=hasher.chunks, blake3=hasher.hexdigest())

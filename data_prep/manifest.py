@@ -6,7 +6,6 @@ digest anywhere. Reading checks everything: a manifest on shared storage may hav
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -183,18 +182,9 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
     return manifest
 
 
-def _forget_pages(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
-
-
 def _shard_problems(path: Path, shard: Shard, advance: Callable[[int], None]) -> list[str]:
     try:
-        _forget_pages(path)
-        found = hash_file(path, shard.chunk_bytes, advance)
+        found = hash_file(path, shard.chunk_bytes, advance, stored=True)
     except OSError as error:
         return [f"{shard.name}: {error.strerror}"]
     if found.bytes != shard.bytes:

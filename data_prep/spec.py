@@ -39,8 +39,9 @@ TRAIN = "train"
 MAX_SIDE = 8192
 MAX_SHARDS = 100_000
 DEFAULT_SPLITS = {"test": 0.1}
+OF_ONE_SIZE = ("idx", "caffe-lmdb")  # kinds of source that tell the size of their images when they are read
 NATIVE_SIZE = {"sklearn-digits": (8, 8), "cifar": (32, 32)}  # height and width of kinds of source whose images have one size
-_WITHOUT_PATH = ("synthetic", "sklearn-digits")
+WITHOUT_PATH = ("synthetic", "sklearn-digits")
 _GREY = ("idx", "sklearn-digits")
 _MADE = {"samples": 1024, "classes": 10, "seed": 0}
 
@@ -151,7 +152,7 @@ class DatasetSpec(BaseModel):
             object.__setattr__(self, key, value)
 
     def _check_path(self) -> None:
-        needed = self.source not in _WITHOUT_PATH
+        needed = self.source not in WITHOUT_PATH
         if needed and self.path is None:
             raise ValueError(f"source: {self.source} needs a path")
         if not needed and self.path is not None:
@@ -170,7 +171,7 @@ class DatasetSpec(BaseModel):
                 raise ValueError(f"splits: {name!r} is not a valid name of a split: it must match {NAME.pattern}")
             if name == TRAIN:
                 raise ValueError("splits: train is what the others leave; give path, or the fractions of the others")
-            if isinstance(split, SplitPath) and self.source in _WITHOUT_PATH:
+            if isinstance(split, SplitPath) and self.source in WITHOUT_PATH:
                 raise ValueError(f"splits: {name}: source: {self.source} has no path; give a fraction")
         total = sum(self.fractions(source_has_splits=False).values())
         if total >= 1:

@@ -10,7 +10,7 @@ import sysconfig
 import tempfile
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -37,13 +37,20 @@ class Wheel(NamedTuple):
     num_bytes: int | None
 
 
-def torch(python: str, use: str, index: str | None) -> int:
+def _installed() -> str | None:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def torch(python: str, use: str, index: str | None, *, pins: Path = PINS, installed: Callable[[], str | None] = _installed) -> int:
     """PyTorch, unless none is wanted: what is here, else that of `python`, else fetched after it was said how large it is."""
-    wanted, hashes = pinned(PINS.read_text())
+    wanted, hashes = pinned(pins.read_text())
     if use == "none":
         say("no PyTorch is installed, as asked: runs with framework pytorch need an engine with containers")
         return 0
-    here = _installed()
+    here = installed()
     if here is not None and (use == "system" or _is(here, wanted)):
         say(f"PyTorch {here} is installed")
         return 0
@@ -57,15 +64,15 @@ def torch(python: str, use: str, index: str | None) -> int:
         return link(*other)
     if other is not None:
         say(f"PyTorch {other[0]} of {python} is not taken: Slipway was tested with {wanted}. TORCH=system takes it all the same")
-    return _fetch_instead_of_linked(wanted, hashes, index)
+    return _fetch_instead_of_linked(wanted, hashes, index, pins)
 
 
-def _fetch_instead_of_linked(wanted: str, hashes: frozenset[str], index: str | None) -> int:
+def _fetch_instead_of_linked(wanted: str, hashes: frozenset[str], index: str | None, pins: Path) -> int:
     """What is linked is no part of what pip finds, and is there again if nothing can be fetched."""
     place = Path(sysconfig.get_path("purelib"), LINKED)
     linked = place.read_text() if place.exists() else None
     place.unlink(missing_ok=True)
-    code = fetch(wanted, hashes, index)
+    code = fetch(wanted, hashes, index, pins)
     if code and linked is not None:
         place.write_text(linked)
     return code
@@ -77,13 +84,6 @@ def pinned(text: str) -> tuple[str, frozenset[str]]:
     if found is None:
         raise SystemExit(f"{PINS} pins no torch")
     return found[1], frozenset(re.findall(r"sha256:([0-9a-f]{64})", found[2]))
-
-
-def _installed() -> str | None:
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _is(version: str, wanted: str) -> bool:
@@ -112,7 +112,7 @@ def link(version: str, directory: Path) -> int:
     return 0
 
 
-def fetch(version: str, hashes: frozenset[str], index: str | None) -> int:
+def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -> int:
     """Say what and how much, then fetch it: checked against the pinned hashes where it is the build that they are of."""
     source = ["--index-url", index] if index else []
     with tempfile.TemporaryDirectory(prefix="slipway-install-") as directory:
@@ -125,10 +125,10 @@ def fetch(version: str, hashes: frozenset[str], index: str | None) -> int:
     build = next(wheel for wheel in found if wheel.name == "torch")
     if build.sha256 in hashes and not index:
         return pip(
-            ["--require-hashes", *(word for file in (PINS.with_name("requirements.txt"), PINS) for word in ("-r", str(file)))],
+            ["--require-hashes", *(word for file in (pins.with_name("requirements.txt"), pins) for word in ("-r", str(file)))],
             "fetching PyTorch",
         )
-    say(f"  torch {build.version} is no build whose hash is pinned in {PINS.name}: it is taken as it comes")
+    say(f"  torch {build.version} is no build whose hash is pinned in {pins.name}: it is taken as it comes")
     return pip([f"torch=={build.version}", *source], "fetching PyTorch")
 
 

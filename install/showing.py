@@ -20,8 +20,9 @@ EVERY_S: Final = 5.0
 class Shown:
     """One line that is written over on a terminal; elsewhere one every few seconds."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._started, self._last = stream, time.monotonic(), time.monotonic()
+    def __init__(self, stream: TextIO, every_s: float) -> None:
+        self._stream, self._every_s = stream, every_s
+        self._started, self._last = time.monotonic(), time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -31,7 +32,7 @@ class Shown:
     def say(self, text: str) -> None:
         """If it is time for it."""
         terminal = self._stream.isatty()
-        if time.monotonic() - self._last < (0.2 if terminal else EVERY_S):
+        if time.monotonic() - self._last < (0.2 if terminal else self._every_s):
             return
         self._last = time.monotonic()
         line = f"  {text} ({self.seconds:.0f} s)"
@@ -67,16 +68,16 @@ def doing(line: str, before: str) -> str:
     return before
 
 
-def pip(words: Sequence[str], what: str, stream: TextIO = sys.stderr) -> int:
+def pip(words: Sequence[str], what: str, stream: TextIO = sys.stderr, every_s: float = EVERY_S) -> int:
     """`pip install WORDS`: what it does is told as it goes, what it said when it fails. Its exit code."""
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *words]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1", **({"PIP_PROGRESS_BAR": "raw"} if _pip_version() >= (24, 1) else {})}
-    return told(argv, environ, what, stream)
+    return told(argv, environ, what, stream, every_s)
 
 
-def told(argv: Sequence[str], environ: Mapping[str, str], what: str, stream: TextIO = sys.stderr) -> int:
+def told(argv: Sequence[str], environ: Mapping[str, str], what: str, stream: TextIO = sys.stderr, every_s: float = EVERY_S) -> int:
     """Run it, and say all the while what it does: `what`, until a line of it says more. Its exit code."""
-    shown, now, said, rest = Shown(stream), what, deque[str](maxlen=40), b""
+    shown, now, said, rest = Shown(stream, every_s), what, deque[str](maxlen=40), b""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ) as child:
         assert child.stdout is not None
         descriptor = child.stdout.fileno()

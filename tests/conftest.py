@@ -1,14 +1,17 @@
-"""No time decides a test. The slow tests are in three rows that may run side by side, since they wait more than they work."""
+"""No time decides a test. The slow tests are in three rows that may run side by side, since they wait more than they work. A quick test
+that starts processes is marked so, or fails."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,6 +37,38 @@ ROWS = {
 other."""
 
 
+STARTING: Final = frozenset(("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system", "subprocess.Popen"))
+"""What Python tells an audit hook before it starts a process."""
+
+
+class Watched:
+    """Whether the test that runs may start processes, and what it tried to start where it may not."""
+
+    alone = False
+    tried: ClassVar[list[str]] = []
+
+
+def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook. The interpreter that base/apart.py keeps serves all tests of a process, and is none of theirs."""
+    if event in STARTING and Watched.alone and "base.apart_child" not in (arguments[1:2] or ((),))[0]:
+        Watched.tried.append(f"{event}{arguments[:2]!r}")  # its arguments; not its environment
+        message = f"a test that starts processes carries @pytest.mark.processes: {Watched.tried[-1]}"
+        raise RuntimeError(message)
+
+
+sys.addaudithook(refuse_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Also while its fixtures are made."""
+    Watched.alone = not {"slow", "processes"} & {mark.name for mark in item.iter_markers()}
+    try:
+        return (yield)
+    finally:
+        Watched.alone = False
+
+
 @pytest.fixture(autouse=True)
 def process() -> Iterator[None]:
     """This process as it was before: our programs, called here, make their umask private, so that no container could read the files of the
@@ -42,6 +77,8 @@ def process() -> Iterator[None]:
     yield
     logging.getLogger().handlers[:] = handlers
     os.umask(umask)
+    tried, Watched.tried[:] = Watched.tried[:], []
+    assert not tried, f"it carries no @pytest.mark.processes, and started {tried}"
 
 
 class Collecting:
@@ -81,6 +118,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if reporter is not None and getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collecting(reporter.write_line), "collecting")
     skips.pytest_configure(config)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the collector of garbage need not look at it again, nor a forked child copy it."""
+    gc.collect()
+    gc.freeze()
 
 
 class Rows(LoadScopeScheduling):

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from install import pins, pytorch, showing
+
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[1]
 NVIDIA = {"metadata": {"name": "nvidia-cudnn-cu13", "version": "9"}, "download_info": {"url": "gone://nowhere", "archive_info": {}}}
@@ -62,14 +65,13 @@ class Watched(io.StringIO):
         return super().write(text)
 
 
-def test_a_long_silence_of_pip_is_none_of_ours(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(showing, "EVERY_S", 0.0)
+def test_a_long_silence_of_pip_is_none_of_ours(stand_in: Path) -> None:
     (stand_in / "pip.py").write_text(
         "import pathlib, sys\nprint('Installing collected packages: a, b')\n"
         f"while not pathlib.Path({str(stand_in / 'go-on')!r}).exists(): pass\nprint(sys.argv[1:])"
     )
     stream = Watched("installing 2 packages", stand_in / "go-on")
-    assert showing.pip(["-r", "some.txt"], "starting", stream) == 0
+    assert showing.pip(["-r", "some.txt"], "starting", stream, every_s=0.0) == 0
     assert re.search(r"^  installing 2 packages \(\d+ s\)$", stream.getvalue(), re.MULTILINE)
     assert stream.getvalue().splitlines()[-1].startswith("  done in ")
 
@@ -97,9 +99,9 @@ class Machine:
 
     def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.place = place
-        monkeypatch.setattr(pytorch, "_installed", lambda: None)
-        monkeypatch.setattr(pytorch.sysconfig, "get_path", lambda _name: str(place))
-        monkeypatch.setattr(pytorch, "PINS", place / "requirements-torch.txt")
+        monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(place))
+        self.installed: str | None = None
+        self.pins = place / "requirements-torch.txt"
         self.wheel = place / "torch.whl"
         self.wheel.write_bytes(b"x" * 1_500_000)
         report = {"url": self.wheel.as_uri(), "archive_info": {"hashes": {"sha256": "a" * 64}}}
@@ -111,7 +113,11 @@ class Machine:
         )
 
     def pin(self, digest: str) -> None:
-        pytorch.PINS.write_text(f"torch==2.13.0 \\\n    --hash=sha256:{digest * 64}\n")
+        self.pins.write_text(f"torch==2.13.0 \\\n    --hash=sha256:{digest * 64}\n")
+
+    def torch(self, python: str, use: str, index: str | None) -> int:
+        """What `make` calls, on this machine."""
+        return pytorch.torch(python, use, index, pins=self.pins, installed=lambda: self.installed)
 
     def asked(self) -> list[list[str]]:
         """pip's words, without where the report goes."""
@@ -140,7 +146,7 @@ def machine(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_the_tested_pytorch_of_another_python_is_taken(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     (machine.place / "torch.py").write_text("")
-    assert pytorch.torch(machine.python("2.13.0+cu130"), "auto", None) == 0
+    assert machine.torch(machine.python("2.13.0+cu130"), "auto", None) == 0
     assert machine.linked() == f"{machine.place}\n"
     assert machine.asked() == []
     assert "is used as it is; nothing is fetched" in capsys.readouterr().err
@@ -148,71 +154,69 @@ def test_the_tested_pytorch_of_another_python_is_taken(machine: Machine, capsys:
 
 def test_one_that_cannot_be_imported_is_let_go(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     (machine.place / "torch.py").write_text("raise ImportError('made for another Python')")
-    assert pytorch.torch(machine.python("2.13.0"), "auto", None) == 1
+    assert machine.torch(machine.python("2.13.0"), "auto", None) == 1
     assert machine.linked() is None
     assert "cannot be imported here: ImportError: made for another Python" in capsys.readouterr().err
 
 
 def test_another_version_is_taken_when_asked_only(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     (machine.place / "torch.py").write_text("")
-    assert pytorch.torch(machine.python("2.4.1"), "auto", None) == 0
+    assert machine.torch(machine.python("2.4.1"), "auto", None) == 0
     assert "is not taken: Slipway was tested with 2.13.0. TORCH=system takes it all the same" in capsys.readouterr().err
     assert machine.linked() is None
     assert len(machine.asked()) == 2
-    assert pytorch.torch(machine.python("2.4.1"), "system", None) == 0
+    assert machine.torch(machine.python("2.4.1"), "system", None) == 0
     assert machine.linked() is not None
     assert len(machine.asked()) == 2
-    assert pytorch.torch(machine.python(""), "system", None) == 2
+    assert machine.torch(machine.python(""), "system", None) == 2
 
 
 def test_size_and_source_are_told_before_anything_is_fetched(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    assert pytorch.torch(machine.python(""), "auto", None) == 0
+    assert machine.torch(machine.python(""), "auto", None) == 0
     said = capsys.readouterr().err
     assert "to fetch: 2 packages, 1.5 MB, and 1 of unknown size (torch 2.13.0+cpu 1.5 MB)" in said
     assert "make demo TORCH_INDEX=URL" in said
     looked, fetched = machine.asked()
     assert "--dry-run" in looked
-    assert fetched == ["--require-hashes", "-r", str(machine.place / "requirements.txt"), "-r", str(pytorch.PINS)]
+    assert fetched == ["--require-hashes", "-r", str(machine.place / "requirements.txt"), "-r", str(machine.pins)]
 
 
 def test_a_build_that_is_not_pinned_is_told_to_be_none(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.pin("b")
-    assert pytorch.torch(machine.python(""), "auto", "cpu-index") == 0
+    assert machine.torch(machine.python(""), "auto", "cpu-index") == 0
     assert "torch 2.13.0+cpu is no build whose hash is pinned" in capsys.readouterr().err
     looked, fetched = machine.asked()
     assert looked[-3:] == ["--index-url", "cpu-index", "torch==2.13.0"]
     assert fetched == ["torch==2.13.0+cpu", "--index-url", "cpu-index"]
 
 
-def test_an_older_pytorch_here_is_replaced_unless_it_is_to_stay(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_pytorch_here_is_replaced_unless_it_is_to_stay(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     (machine.place / pytorch.LINKED).write_text("/usr/lib/somewhere\n")
-    monkeypatch.setattr(pytorch, "_installed", lambda: "2.12.1+cpu")
-    assert pytorch.torch(machine.python(""), "system", None) == 0
+    machine.installed = "2.12.1+cpu"
+    assert machine.torch(machine.python(""), "system", None) == 0
     assert (machine.linked(), machine.asked()) == ("/usr/lib/somewhere\n", [])
     assert capsys.readouterr().err == "PyTorch 2.12.1+cpu is installed\n"
-    assert pytorch.torch(machine.python(""), "auto", None) == 0
+    assert machine.torch(machine.python(""), "auto", None) == 0
     said = capsys.readouterr().err
     assert said.startswith(
         "PyTorch 2.12.1+cpu is installed, and Slipway is tested with 2.13.0 now, which replaces it. TORCH=system keeps it\n"
     )
     assert (machine.linked(), len(machine.asked())) == (None, 2)
-    monkeypatch.setattr(pytorch, "_installed", lambda: "2.13.0+cpu")
-    assert pytorch.torch(machine.python(""), "auto", None) == 0
+    machine.installed = "2.13.0+cpu"
+    assert machine.torch(machine.python(""), "auto", None) == 0
     assert len(machine.asked()) == 2
 
 
-def test_a_linked_pytorch_stays_where_no_other_can_be_fetched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linked_pytorch_stays_where_no_other_can_be_fetched(machine: Machine) -> None:
     (machine.place / pytorch.LINKED).write_text("/usr/lib/somewhere\n")
     (machine.place / "pip.py").write_text("raise SystemExit(1)")
-    monkeypatch.setattr(pytorch, "_installed", lambda: "2.12.1")
-    assert pytorch.torch(machine.python(""), "auto", None) == 1
+    machine.installed = "2.12.1"
+    assert machine.torch(machine.python(""), "auto", None) == 1
     assert machine.linked() == "/usr/lib/somewhere\n"
 
 
 def test_none_is_none(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    assert pytorch.torch(machine.python("2.13.0"), "none", None) == 0
+    assert machine.torch(machine.python("2.13.0"), "none", None) == 0
     assert (machine.linked(), machine.asked()) == (None, [])
     assert "an engine with containers" in capsys.readouterr().err
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cluster.detection import SIGNS
 from cluster.schedulers import SCHEDULERS
 
 ROOT = Path(__file__).parents[1]
+RULES = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
 ROOMS = {
     "base": {"base"},
     "cluster": {"base", "cluster"},
@@ -50,12 +52,28 @@ ENGINES_BY_NAME = {
 }
 """Where engines are named outside of their room, and why."""
 
+LIMITED_ROOMS = ("cluster", "containers", "data_prep", "workflow/run/supervisor", "workflow/run/node", "workflow/run/link")
+NO_LIMITS = {
+    "TICKS_PER_S": "what the kernel counts",
+    "EXCESS_S": "what the preflight calls slow",
+    "SUSPECT_S": "what it measures again",
+    "NOTABLE_SKEW_S": "what the doctor says of two clocks",
+    "LARGE_SKEW_S": "the same",
+    "MEMORY_S": "an answer in Slurm's words",
+    "MOST_S": "the range of a field",
+    "LONGEST_WAIT_S": "what epoll takes",
+}
+"""Seconds that stand where they are judged by, and what they are instead of a time limit. The watchdog's limits stand in it: it runs in
+containers, and imports nothing of ours."""
+
 NAME_SCHEDULERS = {
     "base/names.py": "what users write instead of a valid word",
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/claims.py": "the one table of the variables in which schedulers say which GPUs they granted",
     "cluster/gpus/listing.py": "the file that one of these variables names",
     "cluster/schedulers/__init__.py": "SCHEDULERS",
+    "workflow/rules/data.smk": "what a job asks of its scheduler is written out in the rule: names of the executor's resources",
+    "workflow/rules/run.smk": "the same",
     "workflow/study/site_file.py": "the words of the site file, from which its schema is made",
 }
 """Outside of a scheduler's own module, who may have the name of a scheduler or of its commands in a text of the program, and why."""
@@ -67,10 +85,15 @@ def parsed(path: Path) -> ast.Module:
 
 
 @functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
+
+
+@functools.cache
 def names_imported(path: Path) -> frozenset[str]:
     """`import a.b` is `a.b`, and `from a.b import c` is `a.b.c`, wherever they stand; `from . import c` stays in its room."""
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -144,6 +167,9 @@ def test_no_scheduler_is_named_or_imported_outside_of_its_own_module() -> None:
     named = re.compile(rf"(?<![a-z])({'|'.join(sorted(words))})", re.IGNORECASE)
     own = [ROOT / "cluster" / "schedulers" / name for name in SCHEDULERS]
     found = set()
+    for path in RULES:
+        if named.search(rules_without_comments(path)):
+            found.add(str(path.relative_to(ROOT)))
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         if not any(path.is_relative_to(place) or path == place.with_suffix(".py") for place in own):
             imports = any(name.startswith(f"cluster.schedulers.{word}") for name in names_imported(path) for word in words)
@@ -152,11 +178,25 @@ def test_no_scheduler_is_named_or_imported_outside_of_its_own_module() -> None:
     assert found == set(NAME_SCHEDULERS)
 
 
+def rules_without_comments(path: Path) -> str:
+    with path.open("rb") as file:
+        return " ".join(token.string for token in tokenize.tokenize(file.readline) if token.type != tokenize.COMMENT)
+
+
 def texts(path: Path) -> list[str]:
     """Strings of a module but for docstrings, which people read."""
-    said = {id(node.value) for node in ast.walk(parsed(path)) if isinstance(node, ast.Expr)}
-    constants = (node for node in ast.walk(parsed(path)) if isinstance(node, ast.Constant) and id(node) not in said)
+    said = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
+    constants = (node for node in nodes(path) if isinstance(node, ast.Constant) and id(node) not in said)
     return [node.value for node in constants if isinstance(node.value, str)]
+
+
+@pytest.mark.parametrize("room", LIMITED_ROOMS)
+def test_the_time_limits_of_a_room_stand_together(room: str) -> None:
+    found = {}
+    for path in (ROOT / room).rglob("*.py"):
+        names = set(re.findall(r"^_?[A-Z][A-Z_]*_S(?=(?:: Final)? = )", path.read_text(), re.MULTILINE))
+        found[str(path.relative_to(ROOT))] = {name for name in names if name not in NO_LIMITS}
+    assert not {place: names for place, names in found.items() if names and not place.endswith(("/limits.py", "/slipway_watchdog.py"))}
 
 
 def test_locks_are_taken_in_one_place() -> None:
@@ -164,11 +204,18 @@ def test_locks_are_taken_in_one_place() -> None:
     assert paths == [ROOT / "base" / "lock.py"]
 
 
+def test_who_sleeps_stands_with_the_reason_on_the_page_of_structure() -> None:
+    page = (ROOT / "docs" / "structure.md").read_text()
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if "sleep" in names_used(path)]
+    assert len(paths) > 10
+    for path in paths:
+        place = str(path.relative_to(ROOT))
+        assert place in page or place.startswith("workflow/commands/watching/"), place
+
+
 def names_used(path: Path) -> set[str]:
     """Of attributes, and of what is imported by its own name: `fcntl.flock`, `from fcntl import flock`."""
-    return {name.rsplit(".")[-1] for name in names_imported(path)} | {
-        node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)
-    }
+    return {name.rsplit(".")[-1] for name in names_imported(path)} | {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
 
 
 def test_the_reader_and_the_programs_import_nothing_of_ours() -> None:
@@ -183,7 +230,7 @@ def test_nobody_asks_an_engine_for_its_name() -> None:
     names = {path.stem for path in (ROOT / "containers" / "engines").glob("*.py")}
     names = {name for name in names if re.search(rf'"{name}": {name}\b', (ROOT / "containers/engines/__init__.py").read_text())}
     assert len(names) > 3
-    named = set()
+    named = {str(path.relative_to(ROOT)) for path in RULES if {*re.findall(r"[\"'](\w+)[\"']", rules_without_comments(path))} & names}
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py"):
             place = path.relative_to(ROOT)
@@ -197,4 +244,4 @@ def _names_one_of(path: Path, engines: set[str]) -> bool:
     modules = tuple(f"containers.engines.{one}." for one in engines)
     if any(f"{name}.".startswith(modules) for name in names_imported(path)):
         return True
-    return any(isinstance(node, ast.Constant) and node.value in engines for node in ast.walk(parsed(path)))
+    return any(isinstance(node, ast.Constant) and node.value in engines for node in nodes(path))

@@ -10,6 +10,7 @@ from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.finding import Finding
 from base.units import counted
+from cluster.limits import GPU_USE_S
 
 SUBJECT: Final = "gpus"
 QUERY: Final = (
@@ -17,7 +18,6 @@ QUERY: Final = (
     "--query-gpu=name,driver_version,mig.mode.current,persistence_mode,memory.used",
     "--format=csv,noheader,nounits",
 )
-TIMEOUT_S: Final = 20.0
 MUCH_MIB: Final = 600
 """What a driver and a display may hold; more is somebody's program."""
 
@@ -68,7 +68,7 @@ def check_gpus(device: str, gpus_per_node: int | None, on_node: bool) -> tuple[F
     if shutil.which(QUERY[0]) is None:
         return judge((), device, gpus_per_node, on_node)
     try:
-        result = run(QUERY, timeout_s=TIMEOUT_S)
+        result = run(QUERY, timeout_s=GPU_USE_S)
     except SlipwayError as error:
         return (Finding(SUBJECT, "error" if on_node else "warning", str(error), "a GPU or its driver hangs: another node; dmesg, Xid"),)
     if result.returncode:

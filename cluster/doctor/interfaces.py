@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
-import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from base.finding import Finding, Level
+from base.machine_files import machine_number, machine_text
+from cluster.addresses import ipv4_addresses, source_address
 
 SUBJECT: Final = "network"
-SIOCGIFADDR: Final = 0x8915
 INFINIBAND: Final = 32
 LOOPBACK: Final = 772
 SMALLEST_MTU: Final = 1280
@@ -41,32 +39,22 @@ class Interface:
 def read_interfaces(root: Path = Path("/sys/class/net")) -> tuple[Interface, ...]:
     """Those that are up, have an IPv4 address, and lead out of this machine."""
     found = []
+    addresses = ipv4_addresses()
     for directory in sorted(root.iterdir()):
-        kind = _number(directory / "type")
-        address = _address(directory.name)
-        state = _text(directory / "operstate")
+        kind = machine_number(directory / "type")
+        address = addresses.get(directory.name)
+        state = machine_text(directory / "operstate")
         if kind != LOOPBACK and not VIRTUAL.match(directory.name) and address and state in ("up", "unknown"):
-            speed = _number(directory / "speed")
             found.append(
                 Interface(
                     name=directory.name,
                     address=address,
-                    mtu=_number(directory / "mtu") or 0,
-                    speed_mbit=speed if speed and speed > 0 else None,
+                    mtu=machine_number(directory / "mtu") or 0,
+                    speed_mbit=machine_number(directory / "speed") or None,
                     infiniband=kind == INFINIBAND,
                 )
             )
     return tuple(found)
-
-
-def source_address(target: str) -> str | None:
-    """Our address on the way to `target`; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((target, 9))
-        except OSError:
-            return None
-        return str(probe.getsockname()[0])
 
 
 def recommended(interfaces: Sequence[Interface], towards: str | None) -> Interface | None:
@@ -123,24 +111,3 @@ def _mtu(interface: Interface) -> tuple[Finding, ...]:
         text = f"MTU 1500 of {interface.name}: at {(interface.speed_mbit or 0) / 1000:g} Gbit/s TCP costs much CPU"
         return (Finding(SUBJECT, "note", text, "ask for jumbo frames (MTU 9000) on all nodes and switches"),)
     return ()
-
-
-def _address(name: str) -> str | None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        except OSError:
-            return None
-    return socket.inet_ntoa(answer[20:24])
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if re.fullmatch(r"-?\d+", text) else None

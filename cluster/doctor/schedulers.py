@@ -18,10 +18,10 @@ def find_scheduler() -> str:
     return next((name for name, signs in SIGNS.items() if all(map(shutil.which, signs.commands))), "local")
 
 
-def version_line(scheduler: str, timeout_s: float = 10.0) -> str:
+def version_line(scheduler: str) -> str:
     """The first line that the scheduler's command says of its version; empty where it says nothing."""
     try:
-        result = run(SIGNS[scheduler].version, timeout_s=timeout_s)
+        result = run(SIGNS[scheduler].version, timeout_s=10.0)
     except SlipwayError:
         return ""
     return last_lines("\n".join(f"{result.stdout}\n{result.stderr}".split("\n")[:1]), 1).strip()

@@ -37,13 +37,6 @@ def granted_gpus(
     return accepted(decide(gpus, environ, granted, everything=everything, place=place)).gpus
 
 
-def explain(
-    gpus: Sequence[Gpu], environ: Mapping[str, str], granted: int | None = None, *, everything: bool = False, place: Place = NOWHERE
-) -> tuple[str, ...]:
-    """How `decide` decides, a line per step, the last one says the result."""
-    return decide(gpus, environ, granted, everything=everything, place=place).steps
-
-
 def decide(
     gpus: Sequence[Gpu], environ: Mapping[str, str], granted: int | None, *, everything: bool = False, place: Place = NOWHERE
 ) -> Decision:

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import logging
 import os
-import pwd
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from base.command import describe, run
 from base.errors import SlipwayError
 from base.foreign import digits, printable, text
 from cluster import processes
+from cluster.limits import GPU_USE_S
 from cluster.types import ForeignUse
 
 logger = logging.getLogger(__name__)
 
 QUERY: Final = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", "--format=csv,noheader")
-TIMEOUT_S: Final = 20.0
 
 
 class App(NamedTuple):
-    """One process on one GPU. `used_mib`: None where the driver does not say; `owner`: the user's name, None where it is not known."""
+    """One process on one GPU. `used_mib`: None where the driver does not say; `owner`: of `processes.owner_of`."""
 
     gpu: str
     pid: int
@@ -69,22 +67,10 @@ def look(uuids: Sequence[str]) -> tuple[ForeignUse, ...]:
 
 def query_apps() -> tuple[App, ...]:
     """The compute processes on the GPUs that show here. Raises SlipwayError, ValueError."""
-    result = run(QUERY, timeout_s=TIMEOUT_S)
+    result = run(QUERY, timeout_s=GPU_USE_S)
     if result.returncode:
         raise SlipwayError(describe(result))
-    return tuple(app._replace(owner=owner_of(app.pid)) for app in parse_apps(result.stdout))
-
-
-def owner_of(pid: int) -> str | None:
-    """The name of the user whose process that is, or the number; None once it is gone, or where /proc hides it."""
-    try:
-        uid = Path(f"/proc/{pid}").stat().st_uid
-    except OSError:
-        return None
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return tuple(app._replace(owner=processes.owner_of(app.pid)) for app in parse_apps(result.stdout))
 
 
 def _said(app: App) -> str:

@@ -15,12 +15,12 @@ from base.errors import AllocationError, SlipwayError
 from base.foreign import digits, text
 from base.jsonfile import read_content
 from cluster.detection import scheduler_of
+from cluster.limits import GPU_LIST_S
 
 QUERY: Final = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name", "--format=csv,noheader")
 LIST: Final = ("nvidia-smi", "-L")
 """The only listing that names MIG instances; older drivers have no query for them."""
 MAX_FILE: Final = 1 << 20
-QUERY_TIMEOUT_S: Final = 30.0
 NO_DEVICES: Final = "No devices"
 """How nvidia-smi begins where the driver is there and every GPU is hidden from this process, or none is built in."""
 DRIVER: Final = Path("/proc/driver/nvidia/gpus")
@@ -155,7 +155,7 @@ def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
 def _ask(argv: Sequence[str]) -> str:
     """Its standard output, empty where it says that there are no devices."""
     try:
-        result: CommandResult = run(argv, timeout_s=QUERY_TIMEOUT_S)
+        result: CommandResult = run(argv, timeout_s=GPU_LIST_S)
     except SlipwayError as error:
         raise AllocationError(f"the GPUs of {os.uname().nodename} cannot be listed, one of them or the driver hangs: {error}") from error
     if (result.stdout + result.stderr).strip().startswith(NO_DEVICES):

@@ -15,7 +15,9 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from base.handshake import NoProof
-from cluster.preflight.schedule import LANE, REACH_S, RING_S, chunk_lanes, partner, rounds, tournament_s
+from base.machine_files import machine_text
+from cluster.limits import REACH_S, RING_S
+from cluster.preflight.schedule import LANE, chunk_lanes, partner, rounds, tournament_s
 from cluster.preflight.wire import Wire, cut, patiently, receive
 
 BLOCK: Final = 1 << 18
@@ -26,17 +28,17 @@ Address = tuple[str, int]
 _T = TypeVar("_T")
 
 
-async def reach(wire: Wire, peers: Sequence[Address], limit_s: float = REACH_S) -> list[list[Any] | None]:
+async def reach(wire: Wire, peers: Sequence[Address]) -> list[list[Any] | None]:
     """Per node [seconds until the connection stood, what happened instead]; None for ourselves."""
     order = [(wire.index + step) % wire.nodes for step in range(1, wire.nodes)]  # not all at the first node at once
-    answers = await asyncio.gather(*(_reach(wire, peer, peers[peer], limit_s) for peer in order))
+    answers = await asyncio.gather(*(_reach(wire, peer, peers[peer]) for peer in order))
     found: list[list[Any] | None] = [None] * wire.nodes
     for peer, answer in zip(order, answers, strict=True):
         found[peer] = answer
     return found
 
 
-async def _reach(wire: Wire, peer: int, address: Address, limit_s: float) -> list[Any]:
+async def _reach(wire: Wire, peer: int, address: Address) -> list[Any]:
     waits_for = "no answer"
 
     async def attempt() -> float:
@@ -50,11 +52,11 @@ async def _reach(wire: Wire, peer: int, address: Address, limit_s: float) -> lis
         return seconds
 
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(REACH_S):
             return [await patiently(attempt), None]
     except OSError as error:  # our own time limit has no number, the kernel's has
         if error.errno is None:
-            return [None, f"{waits_for} within {limit_s:g} s"]
+            return [None, f"{waits_for} within {REACH_S:g} s"]
         return [None, os.strerror(error.errno)]
     except EOFError:
         return [None, "it connects, and the other end hangs up"]
@@ -62,18 +64,18 @@ async def _reach(wire: Wire, peer: int, address: Address, limit_s: float) -> lis
         return [None, "what answers there is not that node's program: two machines with one address, or a proxy between"]
 
 
-async def all_reduce(wire: Wire, peers: Sequence[Address], attempt: int, limit_s: float = RING_S) -> dict[str, Any]:
+async def all_reduce(wire: Wire, peers: Sequence[Address], attempt: int) -> dict[str, Any]:
     """Around the ring, summed and checked: {seconds, problem, damaged}. `damaged`: wrong bytes came, and from whom is in the problem."""
     following, previous = (wire.index + 1) % wire.nodes, (wire.index - 1) % wire.nodes
     links: list[socket.socket] = []
     begun = time.perf_counter()
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(RING_S):
             links.append(await wire.dial(following, peers[following], f"ring {attempt}"))
             links.append(await wire.arrival(previous, f"ring {attempt}"))
             problem = await _Ring(wire.index, wire.nodes, links[0], links[1]).run()
     except TimeoutError:
-        return {"seconds": None, "problem": f"it did not end within {limit_s:g} s", "damaged": False}
+        return {"seconds": None, "problem": f"it did not end within {RING_S:g} s", "damaged": False}
     except (OSError, EOFError, NoProof) as error:
         return {"seconds": None, "problem": f"it broke off: {error or type(error).__name__}", "damaged": False}
     finally:
@@ -186,12 +188,9 @@ async def _exchange(connection: socket.socket, size: int, limit_s: float) -> lis
 
 def busy_s() -> float:
     """Seconds in which this process has run, or could have but for others on its core: for these the network is not to blame."""
-    try:
-        with open("/proc/self/schedstat", "rb") as file:
-            waited_s = int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):  # a kernel that does not count it
-        waited_s = 0.0
-    return time.process_time() + waited_s
+    words = machine_text("/proc/self/schedstat").split()
+    waited_ns = int(words[1]) if len(words) > 1 else 0  # a kernel may not count it
+    return time.process_time() + waited_ns / 1e9
 
 
 async def _both(first: Coroutine[Any, Any, _T], second: Coroutine[Any, Any, None]) -> _T:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from cluster.limits import LATE_PARTNER_S, RING_S
+
 MIB: Final = 1 << 20
 MOST_ROUNDS: Final = 16
 """Of a tournament: with more than 17 nodes not every pair exchanges, but each node does with 16 others, whatever their number."""
-REACH_S: Final = 4.0
-"""For a connection. The kernel asks again after 1 and 3 s: one lost packet is no fault."""
-RING_S: Final = 3.0
-WAIT_S: Final = 4.0
-"""Beyond the rounds of a tournament, for a partner that is late because its all-reduce did not end."""
 RING_BYTES: Final = 2 * MIB
 LANE: Final = 8
 """Bytes of a number of the all-reduce."""
@@ -51,7 +48,7 @@ def exchange_s(nodes: int, again: bool = False) -> float:
 
 def tournament_s(nodes: int, limit_s: float) -> float:
     """The longest a tournament of exchanges of at most `limit_s` may take."""
-    return len(rounds(nodes)) * limit_s + WAIT_S
+    return len(rounds(nodes)) * limit_s + LATE_PARTNER_S
 
 
 def measure_s(nodes: int, limit_s: float) -> float:

@@ -13,15 +13,12 @@ import struct
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from base.handshake import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, NoProof
 from base.strangers import REST_S, NoRoom, Strangers, listen, newcomers
+from cluster.limits import PREFLIGHT_HANDSHAKE_S, TURNED_AWAY_PAUSE_S, TURNED_AWAY_S
 
-HANDSHAKE_S: Final = 3.0
-AGAIN_S: Final = 2.0
-"""How long who is turned away comes again."""
-FIRST_PAUSE_S: Final = 0.02
 _T = TypeVar("_T")
 
 
@@ -69,7 +66,7 @@ class Wire:
         """Whether it is somebody's now."""
         try:
             _prepare(connection)
-            async with asyncio.timeout(HANDSHAKE_S):
+            async with asyncio.timeout(PREFLIGHT_HANDSHAKE_S):
                 peer, purpose = await self._let_in(connection)
         except (OSError, EOFError, NoProof):
             return False
@@ -146,8 +143,9 @@ class Wire:
 
 
 async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
-    """`attempt()`, and again for AGAIN_S while the other end hangs up, as one does to whom too many have come. Raises what it raises."""
-    give_up, pause_s = time.monotonic() + AGAIN_S, FIRST_PAUSE_S
+    """`attempt()`, and again for TURNED_AWAY_S while the other end hangs up, as one does to whom too many have come.
+    Raises what it raises."""
+    give_up, pause_s = time.monotonic() + TURNED_AWAY_S, TURNED_AWAY_PAUSE_S
     while True:
         try:
             return await attempt()

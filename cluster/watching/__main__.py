@@ -16,17 +16,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from base.jsonfile import json_line
-from cluster.watching.gpus import PERIOD_S as GPU_PERIOD_S
+from cluster.limits import GPU_WATCH_EVERY_S, LOAD_WATCH_EVERY_S
 from cluster.watching.gpus import Gpus
 from cluster.watching.readers import Processors, Reader, kernel_seen, machine_readers
 
 SCHEMA: Final = "slipway.load/1"
-PERIOD_S: Final = 0.5
 PARTS: Final = 900
 """A pause is no longer than what has passed / this; so the edges of a window are known that well."""
 
 
-def watch(out: int, readers: Sequence[tuple[Reader, float]], period_s: float = PERIOD_S) -> None:
+def watch(out: int, readers: Sequence[tuple[Reader, float]], period_s: float = LOAD_WATCH_EVERY_S) -> None:
     """Write lines to the descriptor `out` until TERM, then a last one with all. `readers`: each with its share of a core."""
     began = time.monotonic()
     due = [began] * len(readers)
@@ -58,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = sys.stdout.fileno()
     roots = [os.getppid(), *arguments.ours]
     if arguments.gpus:
-        watch(out, [(Gpus(arguments.gpus, Processors(arguments.cores, roots, arguments.mark)), 1.0)], GPU_PERIOD_S)
+        watch(out, [(Gpus(arguments.gpus, Processors(arguments.cores, roots, arguments.mark)), 1.0)], GPU_WATCH_EVERY_S)
     else:
         os.write(out, json_line({"schema": SCHEMA, "cores": len(arguments.cores), "kernel_seen": kernel_seen()}))
         watch(out, machine_readers(arguments.cores, roots, arguments.mark))

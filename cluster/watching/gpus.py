@@ -11,14 +11,13 @@ from base.command import CommandResult, run
 from base.errors import SlipwayError
 from base.foreign import digits
 from cluster.gpus.foreign import QUERY, App, parse_apps
+from cluster.limits import GPU_WATCH_ANSWER_S, GPU_WATCH_EVERY_S
 from cluster.watching.readers import Found, Processors
 
 logger = logging.getLogger(__name__)
 
-PERIOD_S: Final = 10.0
 TIMES_TOOK: Final = 50
 """A question that takes long is asked so seldom that it is 2 % of the time."""
-TIMEOUT_S: Final = 15.0
 MOST_FAILURES: Final = 3
 REASONS: Final = ("clocks_throttle_reasons", "clocks_event_reasons")
 """The name until driver 535, and the one since; both mean the same bits."""
@@ -96,7 +95,7 @@ class Gpus:
             return {}
         self._failures = 0
         found = with_others(looks, self._uuids, self._apps(), self._processors.kin.ours)
-        self._next = now + max(PERIOD_S, TIMES_TOOK * (time.monotonic() - began)) - PERIOD_S / 2
+        self._next = now + max(GPU_WATCH_EVERY_S, TIMES_TOOK * (time.monotonic() - began)) - GPU_WATCH_EVERY_S / 2
         return {"t": round(answered, 6), "gpus": found} if found else {}
 
     def _look(self) -> list[dict[str, Any]] | None:
@@ -116,7 +115,7 @@ class Gpus:
 
 def _ask(argv: Sequence[str]) -> CommandResult | None:
     try:
-        return run(argv, timeout_s=TIMEOUT_S)
+        return run(argv, timeout_s=GPU_WATCH_ANSWER_S)
     except SlipwayError as error:
         logger.debug("the GPUs are not watched: %s", error)
         return None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
 from base.foreign import printable
-from cluster.processes import ProcessState, all_pids, all_processes, state_of
+from base.machine_files import machine_number, machine_text
+from cluster.processes import ProcessState, all_pids, all_processes, owner_of, state_of
 from cluster.watching.family import KERNEL, Kin, kin_of, own_seconds, share_of, used_since
-from cluster.watching.texts import PAGE_BYTES, parse_counts, parse_cpu, parse_number, parse_pressure
+from cluster.watching.texts import PAGE_BYTES, parse_counts, parse_cpu, parse_pressure
 
 Found = dict[str, Any]
 Reader = Callable[[float], Found]
@@ -21,7 +21,6 @@ OWN_SHARE: Final = 0.0015
 ALL_SHARE: Final = 0.0007
 CHEAP_SHARE: Final = 0.0004
 """Of one core: 0.4 % in all. On a machine with thousands of processes the pauses get longer instead."""
-MAX_TEXT: Final = 1 << 17
 MOST_NAMED: Final = 3
 LEAST_NAMED: Final = 0.05
 """Cores that somebody uses who is named."""
@@ -32,23 +31,9 @@ _PAGING: Final = {"pswpin": "swapped_in", "pswpout": "swapped_out"}
 _SWITCHES: Final = {"voluntary_ctxt_switches": "voluntary", "nonvoluntary_ctxt_switches": "involuntary"}
 
 
-def read_text(path: str | Path) -> str:
-    """The beginning of a file of the kernel; nothing where it is not there, or tells us nothing."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(descriptor, MAX_TEXT).decode(errors="replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
-
-
 def kernel_seen(proc: Path = Path("/proc")) -> bool:
     """Whether the kernel's threads are to be seen. In a pid namespace, and where /proc is mounted with hidepid, they are not."""
-    return read_text(proc / str(KERNEL) / "comm").strip() == "kthreadd"
+    return machine_text(proc / str(KERNEL) / "comm") == "kthreadd"
 
 
 class Processors:
@@ -70,7 +55,7 @@ class Processors:
         pids = frozenset(all_pids())
         look_at = (pids - self._known) | self.kin.ours | self.kin.above
         states = {pid: state for pid in look_at if (state := state_of(pid)) is not None}
-        cpu = parse_cpu(read_text(self._proc / "stat"), self._cores)
+        cpu = parse_cpu(machine_text(self._proc / "stat"), self._cores)
         self.kin = kin_of(states, (*self._roots, *self.kin.ours), self._is_marked, self._kthreadd)
         self._known = pids
         if cpu is None:
@@ -97,30 +82,22 @@ class Processors:
         """Asked once of each process."""
         key = (state.pid, state.start)
         if key not in self._looked:
-            environment = read_text(self._proc / str(state.pid) / "environ")
+            environment = machine_text(self._proc / str(state.pid) / "environ")
             self._looked[key] = self._mark in environment.split("\0") and bool(self._mark)
         return self._looked[key]
 
 
 def name_of(pid: int) -> str:
     """`python3 of alice`."""
-    try:
-        command = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-        owner = Path(f"/proc/{pid}").stat().st_uid
-    except OSError:
-        return "a process that has ended"
-    try:
-        user = pwd.getpwuid(owner).pw_name
-    except KeyError:
-        user = f"user {owner}"
-    return printable(f"{command} of {user}")
+    command, owner = machine_text(f"/proc/{pid}/comm"), owner_of(pid)
+    return "a process that has ended" if not command or owner is None else printable(f"{command} of {owner}")
 
 
 class Switches:
     """Context switches of the threads of our processes. A thread that ends takes what it did since the last look along."""
 
-    def __init__(self, processors: Processors, proc: Path = Path("/proc")) -> None:
-        self._processors, self._proc = processors, proc
+    def __init__(self, processors: Processors) -> None:
+        self._processors = processors
         self._before: dict[str, tuple[int, int]] = {}
         self._sums = [0, 0]
 
@@ -128,11 +105,11 @@ class Switches:
         counts = {}
         for pid in self._processors.kin.ours:
             try:
-                threads = os.listdir(self._proc / str(pid) / "task")
+                threads = os.listdir(f"/proc/{pid}/task")
             except OSError:
                 continue
             for thread in threads:
-                told = parse_counts(read_text(self._proc / str(pid) / "task" / thread / "status"), _SWITCHES)
+                told = parse_counts(machine_text(f"/proc/{pid}/task/{thread}/status"), _SWITCHES)
                 if len(told) == len(_SWITCHES):
                     counts[thread] = (told["voluntary"], told["involuntary"])
         for thread, now_counts in counts.items():
@@ -145,15 +122,15 @@ class Switches:
 
 def read_memory(now: float, proc: Path = Path("/proc")) -> Found:  # noqa: ARG001 - as all
     """What could be had of the memory, and what went out to the swap space and came back, since boot."""
-    available = parse_counts(read_text(proc / "meminfo"), _MEMORY)
-    paged = parse_counts(read_text(proc / "vmstat"), _PAGING)
+    available = parse_counts(machine_text(proc / "meminfo"), _MEMORY)
+    paged = parse_counts(machine_text(proc / "vmstat"), _PAGING)
     found: Found = {name: 1024 * kib for name, kib in available.items()}
     return found | {name: pages * PAGE_BYTES for name, pages in paged.items()}
 
 
 def read_pressure(now: float, proc: Path = Path("/proc")) -> Found:  # noqa: ARG001 - as all
     """Seconds since boot in which tasks waited for processors, memory, disks; nothing where the kernel does not count them."""
-    told = {kind: parse_pressure(read_text(proc / "pressure" / kind)) for kind in ("cpu", "memory", "io")}
+    told = {kind: parse_pressure(machine_text(proc / "pressure" / kind)) for kind in ("cpu", "memory", "io")}
     return {f"{kind}_{who}": seconds for kind, found in told.items() if found is not None for who, seconds in found.items()}
 
 
@@ -167,8 +144,8 @@ class Clocks:
         self._counters = [root / f"cpu{core}" / "thermal_throttle" / "core_throttle_count" for core in every]
 
     def __call__(self, now: float) -> Found:  # noqa: ARG002 - as all
-        khz = [value for path in self._clocks if (value := parse_number(read_text(path))) is not None]
-        counts = [value for path in self._counters if (value := parse_number(read_text(path))) is not None]
+        khz = [value for path in self._clocks if (value := machine_number(path)) is not None]
+        counts = [value for path in self._counters if (value := machine_number(path)) is not None]
         found: Found = {"mhz": [sum(khz) / len(khz) / 1e3, min(khz) / 1e3]} if khz else {}
         return found | ({"throttled": sum(counts)} if counts else {})
 

@@ -64,8 +64,3 @@ def parse_counts(text: str, names: Mapping[str, str]) -> dict[str, int]:
         if name is not None and count is not None:
             found[name] = count
     return found
-
-
-def parse_number(text: str) -> int | None:
-    """A file of /sys that holds one number."""
-    return digits(text.strip())

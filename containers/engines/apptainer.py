@@ -11,7 +11,7 @@ from typing import Final
 
 from base.errors import UnsupportedRequest
 from containers.engines import container
-from containers.engines.inside import mounts, plan_processes, watchdog_argv, watchdog_plan
+from containers.engines.inside import mounts, plan_inside, watchdog_argv, watchdog_plan
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "apptainer"
@@ -22,8 +22,7 @@ VERSION = (NAME, "--version")
 HIDDEN: Final = ("APPTAINERENV_", "SINGULARITYENV_", "APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINER_MOUNT", "SINGULARITY_MOUNT")
 SCRATCH: Final = "scratch"
 
-close = container.close
-remove = container.remove
+start, close, remove = container.start, container.close, container.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
@@ -34,14 +33,14 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     """
     if spec.image is None:
         raise UnsupportedRequest(f"{NAME}: {spec.name!r} has no image: only bare can do without")
-    processes = plan_processes(spec, host_env)
+    processes = plan_inside(spec, host_env)
     run = (
         *(NAME, "--silent", "exec", "--containall", "--no-home", "--no-privs", "--no-eval"),
         *("--workdir", f"{spec.paths.control}/{SCRATCH}"),
         *(("--nv",) if spec.device == "cuda" else ()),
         *(
             word
-            for source, target, writable in (*mounts(spec.paths), *((device, device, True) for device in spec.devices))
+            for source, target, writable in (*mounts(spec), *((device, device, True) for device in spec.devices))
             for word in ("--mount", f"type=bind,source={source},destination={target}{'' if writable else ',ro'}")
         ),
         *(spec.image_id or spec.image, spec.python),
@@ -57,8 +56,3 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         sees_all_gpus=True,
     )
     return EnginePlan(engine=NAME, spec=spec, processes=processes, container=control)
-
-
-def start(plan: EnginePlan, index: int) -> container.ContainerProcess:
-    """Start the container with the first process of it; the others are in it already. Raises ContainerError."""
-    return container.start(plan, index)

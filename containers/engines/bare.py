@@ -14,14 +14,15 @@ from typing import Final
 
 from base.errors import ContainerError
 from cluster import processes
-from containers.spec import CHECKPOINT, STOP, ContainerSpec, EnginePlan, ProcessPlan, ProcessSpec
+from containers.engines.programs import inherited, plan_processes
+from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
 NAME: Final = "bare"
 CONTAINERS: Final = False
 STORE: Final = None
 VERSION: Final = ()
 
-# What a program may see of the user's environment: where things are, the language, and what network libraries read.
+# What a program may see of the user's environment besides: where things are.
 ALLOWED: Final = (
     "PATH",
     "HOME",
@@ -38,46 +39,13 @@ ALLOWED: Final = (
     "VIRTUAL_ENV",
     "CONDA_PREFIX",
 )
-ALLOWED_PREFIXES: Final = ("LC_", "NCCL_", "UCX_", "FI_")
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Pure: argv and complete environment of every process. The interpreter is ours, whatever the image would have."""
-    inherited = {key: value for key, value in host_env.items() if key in ALLOWED or key.startswith(ALLOWED_PREFIXES)}
-    return EnginePlan(engine=NAME, spec=spec, processes=tuple(_plan_process(spec, process, inherited) for process in spec.processes))
-
-
-def _plan_process(spec: ContainerSpec, process: ProcessSpec, inherited: Mapping[str, str]) -> ProcessPlan:
-    paths = spec.paths
-    values = {"{python}": sys.executable, "{folder}": paths.program}
-    env = {
-        **inherited,
-        "PYTHONPATH": paths.lib,
-        "PYTHONFAULTHANDLER": "1",
-        "SLIPWAY_CELL": paths.cell,
-        "SLIPWAY_DATA": paths.data,
-        "SLIPWAY_LIB": paths.lib,
-        "SLIPWAY_BEAT": paths.beat,
-        "SLIPWAY_OUT": paths.out,
-        "SLIPWAY_STOP": f"{paths.resume}/{STOP}",
-        **({"SLIPWAY_CHECKPOINT": f"{paths.resume}/{CHECKPOINT}"} if spec.resumed else {}),
-        "CUDA_VISIBLE_DEVICES": ",".join(spec.gpus),
-        **dict(spec.env),
-        **dict(process.env),
-    }
-    return ProcessPlan(
-        name=process.name,
-        ranks=process.ranks,
-        argv=tuple(_filled(word, values) for word in process.command),
-        env=tuple(sorted(env.items())),
-        cwd=paths.out,
-    )
-
-
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    for placeholder, value in values.items():
-        word = word.replace(placeholder, value)
-    return word
+    """Pure: argv and complete environment of every process. The interpreter is ours, whatever the image would have, where `spec` names none
+    for here."""
+    python = spec.bare_python or sys.executable
+    return EnginePlan(engine=NAME, spec=spec, processes=plan_processes(spec, spec.paths, python, inherited(host_env, ALLOWED)))
 
 
 class BareProcess:

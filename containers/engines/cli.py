@@ -18,7 +18,7 @@ from containers.engines.inside import (
     group_text,
     mounts,
     passwd_text,
-    plan_processes,
+    plan_inside,
     watchdog_argv,
     watchdog_plan,
 )
@@ -31,7 +31,7 @@ def plan_container(client: str, spec: ContainerSpec, host_env: Mapping[str, str]
     """`own`: options of this engine alone. Raises UnsupportedRequest for a specification that only bare can start."""
     if spec.image is None or spec.user is None:
         raise UnsupportedRequest(f"{client}: {spec.name!r} has no {'image' if spec.image is None else 'user'}: only bare can do without")
-    processes = plan_processes(spec, host_env)
+    processes = plan_inside(spec, host_env)
     run = (
         *(client, "run", "--rm", "--pull=never", "--name", spec.name),
         *(word for name, value in spec.labels for word in ("--label", f"{name}={value}")),
@@ -89,6 +89,6 @@ def _mounts(spec: ContainerSpec) -> tuple[str, ...]:
     files = ((f"{control}/passwd", "/etc/passwd", False), (f"{control}/group", "/etc/group", False))
     return tuple(
         word
-        for source, target, writable in (*mounts(spec.paths), *files)
+        for source, target, writable in (*mounts(spec), *files)
         for word in ("--mount", f"type=bind,source={source},target={target}{'' if writable else ',readonly'}")
     )

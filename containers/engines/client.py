@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO
 
 from base.command import CommandResult, communicate, last_lines
 from base.errors import ContainerError, SlipwayError
 from cluster.processes import bury, die_with_parent, prepare_prctl
-
-CALL_S: Final = 10.0
-LEAST_CALL_S: Final = 1.0
+from containers.limits import ENGINE_CALL_LEAST_S, ENGINE_CALL_S
 
 
 def environment(hidden: Sequence[str]) -> dict[str, str]:
@@ -25,7 +23,7 @@ def environment(hidden: Sequence[str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))} if hidden else dict(os.environ)
 
 
-def call(argv: Sequence[str], where: str, limit_s: float = CALL_S, env: Mapping[str, str] | None = None) -> CommandResult:
+def call(argv: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S, env: Mapping[str, str] | None = None) -> CommandResult:
     """Run it to its end, or to ours, since nobody reads its answer then. Raises ContainerError naming `where` when it hangs, or when the
     client is not here."""
     process = spawn(argv, subprocess.PIPE, environment(()) if env is None else env, outlives_us=False)
@@ -79,7 +77,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
             stream.close()
 
 
-def is_there(find: Sequence[str], where: str, limit_s: float = CALL_S) -> bool:
+def is_there(find: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> bool:
     """Whether the container that `find` looks for exists. Raises ContainerError when that cannot be told."""
     result = call(find, where, limit_s)
     if result.returncode:
@@ -87,21 +85,21 @@ def is_there(find: Sequence[str], where: str, limit_s: float = CALL_S) -> bool:
     return bool(result.stdout.strip())
 
 
-def remove_container(name: str, find: Sequence[str], remove: Sequence[str], where: str, limit_s: float = CALL_S) -> None:
+def remove_container(name: str, find: Sequence[str], remove: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> None:
     """Until it is gone, by whomever: the engine itself may be removing it. Raises ContainerError naming it, after some `limit_s`."""
     give_up = time.monotonic() + limit_s
     said = ""
-    while is_there(find, where, max(LEAST_CALL_S, give_up - time.monotonic())):
+    while is_there(find, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())):
         if time.monotonic() > give_up:
             raise ContainerError(f"the container {name!r} is still there after `{shlex.join(remove)}`: {said}; {where}: remove it by hand")
-        said = last_lines(call(remove, where, max(LEAST_CALL_S, give_up - time.monotonic())).stderr, 3)
+        said = last_lines(call(remove, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())).stderr, 3)
 
 
-def tail(path: Path, lines: int = 5) -> str:
+def tail(path: Path) -> str:
     """The last words of a client, from the file it wrote them to."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4096))
-            return last_lines(file.read().decode(errors="replace"), lines)
+            return last_lines(file.read().decode(errors="replace"), 5)
     except OSError:
         return ""

@@ -16,15 +16,13 @@ from typing import Final
 from base.errors import AllocationError, ContainerError, SlipwayError
 from base.foreign import text
 from base.typed import json_as
-from cluster.gpus import compare, listed_uuids
+from cluster.gpus.comparing import compare, listed_uuids
 from containers.engines import client, watchdog_socket
 from containers.engines.oom import OomCount
 from containers.engines.words import End, Listed, Words
+from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S
 from containers.spec import EnginePlan, ProcessPlan
 
-CLIENT_END_S: Final = 3.0
-REMOVE_S: Final = 45.0
-"""Also a daemon that is slow for half a minute has removed it by then."""
 LOG: Final = "engine.log"
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
@@ -49,12 +47,13 @@ def close(plan: EnginePlan) -> None:
 
 
 def remove(plan: EnginePlan) -> None:
-    """See to it that nothing is left; may be called again. Raises ContainerError naming what cannot be removed within REMOVE_S."""
+    """See to it that nothing is left; may be called again. Raises ContainerError naming what cannot be removed within
+    CONTAINER_REMOVE_S."""
     close(plan)
     control = plan.container
     assert control is not None
     if control.find:
-        client.remove_container(plan.spec.name, control.find, control.remove, control.where, REMOVE_S)
+        client.remove_container(plan.spec.name, control.find, control.remove, control.where, CONTAINER_REMOVE_S)
 
 
 class Container:

@@ -16,8 +16,7 @@ NAME = "docker"
 CONTAINERS = True
 VERSION = (NAME, "version", "--format", "{{.Server.Version}}")
 
-close = container.close
-remove = container.remove
+start, close, remove = container.start, container.close, container.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
@@ -41,11 +40,6 @@ def socket_of(environ: Mapping[str, str]) -> str:
     if environ.get("DOCKER_CONTEXT"):
         return f"dockerd of the context {environ['DOCKER_CONTEXT']}"
     return "dockerd at unix:///var/run/docker.sock"
-
-
-def start(plan: EnginePlan, index: int) -> container.ContainerProcess:
-    """Start the container with the first process of it; the others are in it already. Raises ContainerError."""
-    return container.start(plan, index)
 
 
 def _pull(reference: str, credentials: Path | None) -> tuple[str, ...]:

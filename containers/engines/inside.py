@@ -7,49 +7,46 @@ from collections.abc import Mapping
 from typing import Final
 
 from base.errors import UnsupportedRequest
-from containers.spec import CHECKPOINT, STOP, ContainerSpec, Paths, ProcessPlan, ProcessSpec, User
+from containers.engines.programs import inherited, plan_processes
+from containers.limits import WATCHDOG_TERM_S
+from containers.spec import ContainerSpec, Paths, ProcessPlan, User
 
 HERE: Final = "/slipway"
 TEMPORARY: Final = "/tmp"  # noqa: S108 - the container's own
-GRACE_S: Final = 5.0
-CONTROL: Final = f"{HERE}/control"
-LIBRARY: Final = f"{HERE}/lib"
-PROGRAM: Final = f"{HERE}/program"
-OUT: Final = f"{HERE}/out"
-BEAT: Final = f"{HERE}/beat"
-RESUME: Final = f"{HERE}/resume"
-WATCHDOG: Final = f"{LIBRARY}/slipway_watchdog.py"
+INSIDE: Final = Paths(
+    cell=f"{HERE}/cell.json",
+    data=f"{HERE}/data",
+    lib=f"{HERE}/lib",
+    beat=f"{HERE}/beat",
+    out=f"{HERE}/out",
+    resume=f"{HERE}/resume",
+    program=f"{HERE}/program",
+    control=f"{HERE}/control",
+)
+WATCHDOG: Final = f"{INSIDE.lib}/slipway_watchdog.py"
 
-# What programs may see of the user's environment. Not where things are: inside, they are elsewhere.
+# What programs may see of the user's environment besides. Not where things are: inside, they are elsewhere.
 ALLOWED: Final = ("LANG", "LANGUAGE", "TZ")
-ALLOWED_PREFIXES: Final = ("LC_", "NCCL_", "UCX_", "FI_")
 NOT_IN_A_PATH: Final = ',"\n\0'
 
 
-def mounts(paths: Paths) -> tuple[tuple[str, str, bool], ...]:
-    """(source, target, whether it may be written), all that a cell needs and nothing else. Raises UnsupportedRequest."""
-    found = (
-        (paths.cell, f"{HERE}/cell.json", False),
-        (paths.data, f"{HERE}/data", False),
-        (paths.lib, LIBRARY, False),
-        (paths.program, PROGRAM, False),
-        (paths.beat, BEAT, False),
-        (paths.resume, RESUME, False),
-        (paths.control, CONTROL, False),
-        (paths.out, OUT, True),
-    )
+def mounts(spec: ContainerSpec) -> tuple[tuple[str, str, bool], ...]:
+    """(source, target, whether it may be written): all that a cell needs and what its program asks for, nothing else. Raises
+    UnsupportedRequest."""
+    names = ("cell", "data", "lib", "program", "beat", "resume", "control", "out")
+    found = tuple((getattr(spec.paths, name), getattr(INSIDE, name), name == "out") for name in names)
     for source, target, _ in found:
         if not source.startswith("/") or any(sign in source for sign in NOT_IN_A_PATH):
             raise UnsupportedRequest(
                 f"{source!r} is to be {target} of a container, and must be an absolute path without comma, quote or newline: "
                 "choose another `cache` in the site file"
             )
-    return found
+    return (*found, *spec.mounts)
 
 
 def watchdog_argv() -> tuple[str, ...]:
     """Arguments of the interpreter: nothing of the image's site packages, of PYTHONPATH or the working directory gets into it."""
-    return ("-I", "-S", "-B", WATCHDOG, CONTROL)
+    return ("-I", "-S", "-B", WATCHDOG, INSIDE.control)
 
 
 def gpu_environment(spec: ContainerSpec) -> dict[str, str]:
@@ -59,34 +56,10 @@ def gpu_environment(spec: ContainerSpec) -> dict[str, str]:
     return {"NVIDIA_VISIBLE_DEVICES": ",".join(spec.gpus), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 
 
-def plan_processes(spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
+def plan_inside(spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
     """argv and environment of each, the latter beside the image's own."""
-    inherited = {key: value for key, value in host_env.items() if key in ALLOWED or key.startswith(ALLOWED_PREFIXES)}
-    return tuple(_plan_process(spec, process, inherited) for process in spec.processes)
-
-
-def _plan_process(spec: ContainerSpec, process: ProcessSpec, inherited: Mapping[str, str]) -> ProcessPlan:
-    env = {
-        **inherited,
-        **_user_environment(spec.user),
-        "TMPDIR": TEMPORARY,
-        "PYTHONPATH": LIBRARY,
-        "PYTHONFAULTHANDLER": "1",
-        "SLIPWAY_CELL": f"{HERE}/cell.json",
-        "SLIPWAY_DATA": f"{HERE}/data",
-        "SLIPWAY_LIB": LIBRARY,
-        "SLIPWAY_BEAT": BEAT,
-        "SLIPWAY_OUT": OUT,
-        "SLIPWAY_STOP": f"{RESUME}/{STOP}",
-        **({"SLIPWAY_CHECKPOINT": f"{RESUME}/{CHECKPOINT}"} if spec.resumed else {}),
-        "CUDA_VISIBLE_DEVICES": ",".join(spec.gpus),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        **gpu_environment(spec),
-        **dict(spec.env),
-        **dict(process.env),
-    }
-    argv = tuple(word.replace("{python}", spec.python).replace("{folder}", PROGRAM) for word in process.command)
-    return ProcessPlan(name=process.name, ranks=process.ranks, argv=argv, env=tuple(sorted(env.items())), cwd=OUT)
+    own = {**_user_environment(spec.user), "TMPDIR": TEMPORARY, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **gpu_environment(spec)}
+    return plan_processes(spec, INSIDE, spec.python, {**inherited(host_env, ALLOWED), **own})
 
 
 def _user_environment(user: User | None) -> dict[str, str]:
@@ -100,10 +73,10 @@ def _home(user: User | None) -> str:
 def watchdog_plan(spec: ContainerSpec, processes: tuple[ProcessPlan, ...]) -> str:
     """plan.json: see containers/lib/slipway_watchdog.py. The ranks' environment stands here, so that no engine shows it."""
     value = {
-        "beat": BEAT,
+        "beat": INSIDE.beat,
         "beat_s": spec.beat_s,
         "deadline": spec.deadline,
-        "grace_s": GRACE_S,
+        "grace_s": WATCHDOG_TERM_S,
         "home": _home(spec.user),
         "umask": spec.umask,
         "list_gpus": spec.device == "cuda",

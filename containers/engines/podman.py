@@ -18,8 +18,7 @@ NAME = "podman"
 CONTAINERS = True
 VERSION = (NAME, "--version")
 
-close = container.close
-remove = container.remove
+start, close, remove = container.start, container.close, container.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
@@ -33,11 +32,6 @@ def socket_of(environ: Mapping[str, str]) -> str:
     if environ.get("CONTAINER_HOST"):
         return f"podman's service at {environ['CONTAINER_HOST']}"
     return "podman's storage, whose lock another podman may hold (`podman info` shows graphRoot)"
-
-
-def start(plan: EnginePlan, index: int) -> container.ContainerProcess:
-    """Start the container with the first process of it; the others are in it already. Raises ContainerError."""
-    return container.start(plan, index)
 
 
 def _pull(reference: str, credentials: Path | None) -> tuple[str, ...]:

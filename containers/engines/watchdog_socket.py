@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import ContainerError
+from base.machine_files import machine_text
 from base.typed import json_as
 from cluster import processes
 from containers.engines.words import MAX_WORDS, Words
@@ -104,8 +105,5 @@ def host_pids(watchdog: int, inner: Sequence[int]) -> list[int]:
 
 
 def _innermost_pid(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/status") as file:
-            return next(int(line.split()[-1]) for line in file if line.startswith("NSpid:"))
-    except (OSError, StopIteration, ValueError):
-        return pid
+    lines = machine_text(f"/proc/{pid}/status").splitlines()
+    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), pid)

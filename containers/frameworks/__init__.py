@@ -12,19 +12,7 @@ from typing import Final
 
 from base.errors import ConfigError, UnsupportedRequest
 from base.names import choices
-from containers.frameworks.spec import FrameworkSpec, Sidecar, Supports, parse_framework, read_framework
-
-__all__ = [
-    "FRAMEWORKS",
-    "FrameworkSpec",
-    "Sidecar",
-    "Supports",
-    "check_supports",
-    "load_framework",
-    "parse_framework",
-    "program_argv",
-    "read_framework",
-]
+from containers.frameworks.spec import FrameworkSpec, read_framework
 
 _HERE: Final = Path(__file__).resolve().parent
 FRAMEWORKS: Final[dict[str, Path]] = {"pytorch": _HERE / "pytorch"}
@@ -58,19 +46,8 @@ def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:
         valid: tuple[str, ...] = getattr(spec.supports, field)
         if value not in valid:
             raise UnsupportedRequest(f"framework {spec.name!r} does not support {key} {value!r}; {choices(value, valid)}")
-        if device == "cpu" and (field, value) in spec.supports.cuda_only:
-            left = [word for word in valid if (field, word) not in spec.supports.cuda_only]
+        if device == "cpu" and spec.supports.needs_cuda(field, value):
+            left = [word for word in valid if not spec.supports.needs_cuda(field, word)]
             raise UnsupportedRequest(
                 f"framework {spec.name!r} supports {key} {value!r} on GPUs only, and the device is the CPU; valid: {', '.join(left)}"
             )
-
-
-def program_argv(spec: FrameworkSpec, python: str, folder: str) -> tuple[str, ...]:
-    """The command of one process: `python` is the interpreter and `folder` the framework's folder as the program will see them."""
-    values = {"{python}": python, "{folder}": folder}
-    words = []
-    for word in spec.command:
-        for placeholder, value in values.items():
-            word = word.replace(placeholder, value)
-        words.append(word)
-    return tuple(words)

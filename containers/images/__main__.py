@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from base.errors import ConfigError, ContainerError, SlipwayError
 from base.logs import configure
@@ -20,10 +20,9 @@ from containers.images.checking import check_contract
 from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
 from containers.images.model import PinnedImage, read_manifest
 from containers.images.pinning import pin
+from containers.limits import LOAD_SAID_EVERY_S
 
 logger = logging.getLogger(__name__)
-
-SAY_EVERY_S: Final = 2.0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,7 +79,7 @@ class _Moved:
 
     def __call__(self, done: int, total: int) -> None:
         if time.monotonic() >= self._next or done >= total:
-            self._next = time.monotonic() + SAY_EVERY_S
+            self._next = time.monotonic() + LOAD_SAID_EVERY_S
             _say(progress=[done, total])
 
 

@@ -11,8 +11,9 @@ from typing import Final
 from base.command import describe
 from base.errors import ContainerError
 from base.publish import publish_file
-from containers.images.commands import PULL_S, ask
+from containers.images.commands import ask
 from containers.images.model import MACHINES, SIF, PinnedImage
+from containers.limits import IMAGE_PULL_S
 
 NAME: Final = "apptainer"
 _SOURCES: Final = ("docker://", "oras://", "library://", "docker-archive:", "oci-archive:", "docker-daemon:")
@@ -41,7 +42,7 @@ def pin(reference: str, *, pull: str, credentials: Path | None, scratch: Path | 
 def _build(reference: str, target: Path, credentials: Path | None) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         part = Path(directory, "image.sif")
-        result = ask(build_argv(part, reference, credentials), PULL_S)
+        result = ask(build_argv(part, reference, credentials), IMAGE_PULL_S)
         if result.returncode or not part.is_file():
             raise ContainerError(f"image {reference!r} cannot be made a SIF: {describe(result)}")
         publish_file(part, target)

@@ -16,17 +16,17 @@ from base.chunks import CHUNK_BYTES, SCHEMA, chunks_path
 from base.errors import ContainerError, DigestMismatch, RecordError, StorageError
 from base.jsonfile import publish_json, read_json
 from base.publish import part_path, publish_file
+from base.refusals import DISK_FULL
 from base.storage_clock import now_at
 from containers.images.commands import save_argv
 from containers.images.model import SIF, ArchivedImage, PinnedImage, manifest_path, read_manifest
-from containers.images.space import FULL, HashingWriter, copy_hashed, hash_file, not_enough, require
+from containers.images.space import HashingWriter, copy_hashed, hash_file, not_enough, require
 from containers.images.streams import save_compressed
+from containers.limits import ARCHIVER_DEAD_S
 
 logger = logging.getLogger(__name__)
 
 DIRECTORY: Final = "images"
-DEAD_S: Final = 3600.0
-"""A part to which nothing was written for so long has no writer: see streams.STALL_S."""
 
 
 def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
@@ -48,7 +48,7 @@ def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
         publish_json(chunks_path(target), written.chunk_list(target.name))
         publish_json(manifest_path(target), entry.to_json())
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in DISK_FULL:
             raise not_enough(target.parent, image.size_bytes, doing) from error
         raise StorageError(f"{doing}: {error.strerror}: {error.filename or target}") from error
     return target
@@ -103,7 +103,7 @@ def remove_dead_parts(directory: Path) -> None:
     now = now_at(directory)
     for part in directory.glob(".*.part-*"):
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            if now - part.lstat().st_mtime > DEAD_S:
+            if now - part.lstat().st_mtime > ARCHIVER_DEAD_S:
                 part.unlink()
 
 

@@ -13,9 +13,9 @@ from cluster.holding import holder_of
 from containers.images.commands import ask
 from containers.images.model import SIF, PinnedImage
 from containers.labels import HOLDER, JOB, TAG, USER
+from containers.limits import IMAGE_CHECK_S
 from containers.node_facts import limits_here
 
-RUN_S: Final = 120.0
 OLDEST: Final = (3, 6)
 CHECK: Final = "image-check"
 PROGRAM: Final = "import sys; sys.stdout.write('slipway %d %d' % sys.version_info[:2])"
@@ -67,7 +67,7 @@ def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> No
 def check_contract(image: PinnedImage, python: str) -> None:
     """Run it. Raises ContainerError."""
     argv = contract_argv(image, python, (os.geteuid(), os.getegid()), limits_here(), labels_here())
-    judge_contract(image, python, ask(argv, RUN_S))
+    judge_contract(image, python, ask(argv, IMAGE_CHECK_S))
 
 
 def labels_here() -> tuple[tuple[str, str], ...]:

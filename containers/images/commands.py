@@ -17,8 +17,8 @@ from base.errors import ContainerError
 from base.typed import Check, Count, json_as
 from containers.engines import STORES, client
 from containers.images.model import DOCKER_ARCHIVE, OCI_ARCHIVE, PinnedImage
+from containers.limits import ENGINE_CALL_S
 
-PULL_S: Final = 3600.0
 _OCI: Final = "application/vnd.oci.image.manifest.v1+json"
 _UNKNOWN: Final = ("no such image", "image not known", "no such object")
 
@@ -97,12 +97,12 @@ def where(engine: str) -> str:
     return STORES[engine].where(os.environ) if engine in STORES else engine
 
 
-def ask(argv: Sequence[str], timeout_s: float = client.CALL_S) -> CommandResult:
+def ask(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> CommandResult:
     """Run it. Raises ContainerError, naming whom the client talks to, when it does not answer in time."""
     return client.call(argv, where(argv[0]), timeout_s)
 
 
-def demand(argv: Sequence[str], timeout_s: float = client.CALL_S) -> str:
+def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:
     """Its output. Raises ContainerError when it fails."""
     result = ask(argv, timeout_s)
     if result.returncode:

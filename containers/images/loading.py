@@ -13,11 +13,11 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from base.chunks import chunks_path
 from base.errors import ContainerError, StorageError
 from base.publish import publish_file
+from base.refusals import DISK_FULL, STORAGE_FAILS
 from containers.engines import STORES
 from containers.images.archiving import not_as_archived
 from containers.images.commands import demand, find, load_argv, root_argv
@@ -26,11 +26,9 @@ from containers.images.marks import mark_used, our_tag
 from containers.images.model import SIF, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.parts import parts_of, remove_part
 from containers.images.pinning import by_digest, pin
-from containers.images.space import FULL, copy_hashed, hash_file, not_enough, require
+from containers.images.space import copy_hashed, hash_file, not_enough, require
 from containers.images.streams import feed_decompressed
-
-LIMIT_S: Final = 3600.0
-TAG_S: Final = 60.0
+from containers.limits import IMAGE_LOCK_WAIT_S, IMAGE_TAG_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class Bringing:
     moved: Callable[[int, int], None] = lambda _done, _total: None
 
 
-def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, bringing: Bringing | None = None) -> str:
+def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK_WAIT_S, bringing: Bringing | None = None) -> str:
     """Load it unless the engine has it; the id to start. Raises DigestMismatch, NotEnoughSpace, ContainerError, RecordError, StorageError.
 
     May be slow, and reads storage: call it in a process of its own.
@@ -52,31 +50,39 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = LIMIT_S, b
     image, bringing = entry.image, bringing or Bringing()
     check_platform(image, platform.machine())
     place = cache / "images"
-    with locked(place / f"{image.short}.lock", f"load image {image.reference!r} ({image.short})", limit_s, bringing.wait):
+    lock, copy = place / f"{image.short}.lock", None
+    if bringing.bring is not None and chunks_path(archive).exists():  # without the list each node reads for itself
+        with locked(lock, _doing(image), limit_s, bringing.wait):
+            if _is_here(entry, engine, place):
+                mark_used(place, image, engine)
+                return image.image_id
+        require(_needs(entry, engine, place), _doing(image))
+        copy = bringing.bring(entry.bytes)  # may wait for other nodes: no other run shall wait for that at our lock
+    with locked(lock, _doing(image), limit_s, bringing.wait if copy is None else _silent):
         if not _is_here(entry, engine, place):
             for part in parts_of(place, image.short):
                 remove_part(part)  # of a load that was killed: we hold its lock
-            _fetch(entry, archive, engine, place, bringing)
+            _fetch(entry, archive, engine, place, copy, bringing.moved)
         mark_used(place, image, engine)
     return image.image_id
 
 
-def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None, *, limit_s: float = LIMIT_S) -> bool:
+def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None) -> bool:
     """Where the site lets nodes pull: by digest, never by tag. False where that is not how this image comes here. Raises ContainerError."""
     reference = by_digest(image)
     if engine not in STORES or reference is None:
         return False
     check_platform(image, platform.machine())
     place = cache / "images"
-    with locked(place / f"{image.short}.lock", f"pull image {image.reference!r} ({image.short})", limit_s):
+    with locked(place / f"{image.short}.lock", f"pull image {image.reference!r} ({image.short})", IMAGE_LOCK_WAIT_S):
         if find(engine, image.image_id) is None:
             named_before = find(engine, reference) is not None
             pin(reference, engine, pull="always", credentials=credentials)
             found = find(engine, image.image_id) is not None
             if found:
-                demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)
+                demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], IMAGE_TAG_S)
             if not named_before:  # a second name of ours would keep the image for ever; one that was there before is somebody else's
-                demand([engine, "rmi", reference], TAG_S)
+                demand([engine, "rmi", reference], IMAGE_TAG_S)
             if not found:
                 return False
         mark_used(place, image, engine)
@@ -102,26 +108,36 @@ def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
     return find(engine, entry.image.image_id) is not None
 
 
-def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, bringing: Bringing) -> None:
-    image = entry.image
-    doing = f"load image {image.reference!r} ({image.short})"
+def _doing(image: PinnedImage) -> str:
+    return f"load image {image.reference!r} ({image.short})"
+
+
+def _silent() -> None:
+    """What is said of a wait that keeps no other node waiting."""
+
+
+def _needs(entry: ArchivedImage, engine: str, place: Path) -> dict[Path, int]:
+    """The room that a load takes, beside that of the archive."""
+    if engine not in STORES:
+        return {}
+    root = Path(demand(root_argv(engine)).strip())
+    needs = {root: entry.image.size_bytes}
+    unpacks = root if STORES[engine].unpacks_in_root else place
+    return {**needs, unpacks: needs.get(unpacks, 0) + entry.image.size_bytes}
+
+
+def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: Path | None, moved: Callable[[int, int], None]) -> None:
+    """From `copy`, which others have brought; None: a copy of our own is made."""
+    image, doing = entry.image, _doing(entry.image)
     part = place / f".{archive.name}.part-{image.short}"
     unpacked = place / f".{archive.name}.part-unpacked-{image.short}"
-    bring = bringing.bring if chunks_path(archive).exists() else None  # without the list each node reads for itself
-    needs = {} if bring is not None else {place: entry.bytes}
-    if engine in STORES:
-        root = Path(demand(root_argv(engine)).strip())
-        needs[root] = image.size_bytes
-        unpacks = root if STORES[engine].unpacks_in_root else place
-        needs[unpacks] = needs.get(unpacks, 0) + image.size_bytes
-    require(needs, doing)
+    needs = _needs(entry, engine, place)
+    require(needs if copy is not None else {**needs, place: needs.get(place, 0) + entry.bytes}, doing)
     try:
-        if bring is None:
-            bringing.moved(0, entry.bytes)
-            found, copy = copy_hashed(archive, part, lambda done: bringing.moved(done, entry.bytes)), part
+        if copy is None:
+            moved(0, entry.bytes)
+            found, copy = copy_hashed(archive, part, lambda done: moved(done, entry.bytes)), part
         else:
-            copy = bring(entry.bytes)
-            require(needs, doing)  # it may have taken the same disk's room
             if image.form == SIF:
                 _link(copy, part)
                 copy = part
@@ -135,9 +151,9 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, bringi
             feed_decompressed(copy, load_argv(engine), {**os.environ, "TMPDIR": str(unpacked)})
             _check_loaded(entry, engine)
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in DISK_FULL:
             raise not_enough(place, entry.bytes, doing) from error
-        kind = StorageError if error.errno in (errno.ESTALE, errno.EIO, errno.ENOENT) else ContainerError
+        kind = StorageError if error.errno in (*STORAGE_FAILS, errno.ENOENT) else ContainerError
         raise kind(f"{doing}: {error.strerror}: {error.filename or archive}") from error
     finally:
         for left in (part, unpacked):
@@ -159,4 +175,4 @@ def _check_loaded(entry: ArchivedImage, engine: str) -> None:
             f"{engine} took the archive of image {image.reference!r} and does not know {image.image_id} afterwards: "
             f"was it archived by another engine ({image.engine}, {image.form})? archive it on a machine with {engine}"
         )
-    demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], TAG_S)
+    demand([engine, "tag", image.image_id.removeprefix("sha256:"), our_tag(image)], IMAGE_TAG_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -27,13 +28,13 @@ def locked(path: Path, what: str, limit_s: float, waits: Callable[[], None] = la
                 waits()
                 taken = lock.take(limit_s)
             if taken:
-                lock.say(str(os.getpid()))
+                lock.say(f"{os.getpid()} ({what}, since {time.strftime('%Y-%m-%d %H:%M:%S')})")
             holder = lock.said()
         except OSError as error:
             whose = "; is it another user's? give a place of your own in the site file" if error.errno in _NOT_OURS else ""
             raise ContainerError(f"{what}: the lock {path} cannot be made: {error.strerror}{whose}") from error
         if not taken:
             raise ContainerError(
-                f"{what}: process {holder or '?'} of this node holds {path} for more than {limit_s:g} s; does its engine answer?"
+                f"{what}: process {holder or '?'} of this node holds {path} for more than {limit_s:g} s; see whether it or its engine hangs"
             )
         yield

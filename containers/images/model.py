@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from base.errors import ContainerError, RecordError
 from base.jsonfile import read_json
-from base.typed import Check, Count, Digest, read_as
+from base.typed import Check, Count, Digest, PathText, read_as
 
 SCHEMA: Final = "slipway.image/1"
 DOCKER_ARCHIVE: Final = "docker-archive"
@@ -78,9 +78,15 @@ class ArchivedImage:
         return {"schema": SCHEMA, "image": dataclasses.asdict(self.image), "file": self.file, "sha256": self.sha256, "bytes": self.bytes}
 
 
-def pinned_image(value: Mapping[str, Any]) -> PinnedImage:
-    """What stands under `image` in a file. Raises RecordError."""
-    return read_as(PinnedImage, dict(value), "the image")
+@dataclass(frozen=True, kw_only=True)
+class StudyImage(ArchivedImage):
+    """What a study keeps of the image of a framework: what it was pinned to, and where that was archived."""
+
+    archive: PathText
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in a file of the study."""
+        return {"archive": self.archive, **super().to_json()}
 
 
 def manifest_path(file: Path) -> Path:

@@ -11,8 +11,9 @@ from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from base.names import choices
 from containers.engines import ENGINES, STORES, in_container
 from containers.images import apptainer
-from containers.images.commands import PULL_S, ask, find, pull_argv
+from containers.images.commands import ask, find, pull_argv
 from containers.images.model import PinnedImage
+from containers.limits import IMAGE_PULL_S
 
 Pull = Literal["missing", "always", "never"]
 _DENIED: Final = ("unauthorized", "denied", "authentication required", "no basic auth")
@@ -58,7 +59,7 @@ def _never(pull: Pull) -> str:
 
 def _fetch(reference: str, engine: str, credentials: Path | None) -> None:
     with nullcontext() if credentials is None else STORES[engine].credentials(credentials) as place:
-        result = ask(pull_argv(engine, reference, place), PULL_S)
+        result = ask(pull_argv(engine, reference, place), IMAGE_PULL_S)
     if result.returncode == 0:
         return
     words = last_lines(result.stderr, 3)

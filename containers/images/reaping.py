@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from base.command import last_lines
 from base.errors import ContainerError
@@ -21,10 +20,7 @@ from containers.images.commands import ask, demand
 from containers.images.locks import locked
 from containers.images.marks import forget, last_used, our_repository
 from containers.images.parts import parts_of, remove_part, short_of
-
-UNUSED_S: Final = 7 * 86400.0
-REMOVE_S: Final = 300.0
-LIST_S: Final = 60.0
+from containers.limits import IMAGE_LIST_S, IMAGE_REMOVE_S, IMAGE_UNUSED_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +34,7 @@ class LoadedImage:
 
 
 def plan_reap_images(
-    images: Sequence[LoadedImage], now: float, *, unused_s: float = UNUSED_S, max_bytes: int | None = None
+    images: Sequence[LoadedImage], now: float, *, unused_s: float = IMAGE_UNUSED_S, max_bytes: int | None = None
 ) -> tuple[LoadedImage, ...]:
     """Pure. Those not used for `unused_s`; then, least recently used first, as many more as it takes to be within `max_bytes`."""
     by_use = sorted(images, key=lambda image: (image.used or 0.0, image.short))
@@ -73,7 +69,7 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
     """What of ours is in this node's engine, or in the cache. Raises ContainerError."""
     place = cache / "images"
     if engine in STORES:
-        rows = parse_images(demand(list_argv(engine, uid), LIST_S), engine)
+        rows = parse_images(demand(list_argv(engine, uid), IMAGE_LIST_S), engine)
     else:
         rows = [(path.stem, str(path), path.stat().st_size) for path in sorted(place.glob("*.sif"))] if in_container(engine) else []
     return tuple(LoadedImage(short=short, handle=handle, bytes=size, used=last_used(place, short, engine)) for short, handle, size in rows)
@@ -89,7 +85,7 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
             if engine not in STORES:
                 Path(image.handle).unlink(missing_ok=True)
             else:
-                result = ask([engine, "rmi", image.handle], REMOVE_S)
+                result = ask([engine, "rmi", image.handle], IMAGE_REMOVE_S)
                 if result.returncode:
                     return last_lines(result.stderr, 1)
             forget(place, image.short, engine)
@@ -109,10 +105,8 @@ def reap_parts(cache: Path, *, act: bool) -> list[Path]:
     return found
 
 
-def reap_images(
-    engine: str, cache: Path, *, act: bool, unused_s: float = UNUSED_S, max_bytes: int | None = None
-) -> list[tuple[LoadedImage, str | None]]:
+def reap_images(engine: str, cache: Path, *, act: bool, max_bytes: int | None = None) -> list[tuple[LoadedImage, str | None]]:
     """Plan, and with `act` remove: each image of the plan with None, or why it stays."""
     found = find_images(engine, cache, os.geteuid())
-    chosen = plan_reap_images(found, time.time(), unused_s=unused_s, max_bytes=max_bytes)
+    chosen = plan_reap_images(found, time.time(), max_bytes=max_bytes)
     return [(image, remove_image(image, engine, cache) if act else None) for image in chosen]

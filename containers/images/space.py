@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import xxhash
 
-from base.chunks import CHUNK_BYTES, SCHEMA
+from base.chunks import ChunkHasher
 from base.errors import NotEnoughSpace
 from base.units import format_size
 
 BLOCK: Final = 4 << 20
 RESERVE: Final = 16 << 20
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def free_bytes(path: Path) -> int:
@@ -62,38 +60,17 @@ def not_enough(place: Path, need: int, doing: str) -> NotEnoughSpace:
     )
 
 
-class HashingWriter:
-    """A file that is hashed as it is written, as a whole and in chunks."""
+class HashingWriter(ChunkHasher):
+    """A file that is hashed as it is written, by SHA-256 and in chunks."""
 
     def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(hashlib.sha256(), xxhash.xxh3_128)
         self._file = file
-        self._hash = hashlib.sha256()
-        self._chunk = xxhash.xxh3_128()
-        self._chunks: list[str] = []
-        self.bytes = 0
 
     def write(self, block: bytes) -> int:
         """As of a file."""
-        self._hash.update(block)
-        rest = memoryview(block)
-        while rest:
-            piece = rest[: CHUNK_BYTES - self.bytes % CHUNK_BYTES]
-            self._chunk.update(piece)
-            self.bytes += len(piece)
-            rest = rest[len(piece) :]
-            if self.bytes % CHUNK_BYTES == 0:
-                self._chunks.append(self._chunk.hexdigest())
-                self._chunk.reset()
+        self.update(block)
         return self._file.write(block)
-
-    def hexdigest(self) -> str:
-        """Of all that was written."""
-        return self._hash.hexdigest()
-
-    def chunk_list(self, name: str) -> dict[str, Any]:
-        """What base/chunks.py describes, of all that was written."""
-        last = [self._chunk.hexdigest()] if self.bytes % CHUNK_BYTES else []
-        return {"schema": SCHEMA, "name": name, "bytes": self.bytes, "chunk_bytes": CHUNK_BYTES, "chunks": [*self._chunks, *last]}
 
 
 def copy_hashed(source: Path, target: Path, moved: Callable[[int], None] = lambda _done: None) -> HashingWriter:

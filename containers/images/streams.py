@@ -17,16 +17,12 @@ from base.command import CommandResult, describe
 from base.errors import ContainerError
 from containers.engines.client import dies_with_us
 from containers.images.commands import where
+from containers.limits import ARCHIVE_FIRST_BYTE_S, ARCHIVE_STALL_S, ARCHIVE_UNPACK_S
 
-STALL_S: Final = 120.0
-FIRST_S: Final = 1800.0
-"""Until the first byte comes out: engines put the whole image together before."""
-FINISH_S: Final = 3600.0
-"""After the last byte went in: unpacking and storing makes no sound."""
 LEVEL: Final = 3
 
 
-def save_compressed(argv: Sequence[str], target: Any, first_s: float = FIRST_S) -> None:
+def save_compressed(argv: Sequence[str], target: Any, first_s: float = ARCHIVE_FIRST_BYTE_S) -> None:
     """All that `argv` prints, through zstd, into `target.write`. Raises ContainerError; OSError of the writing."""
     compressor = zstandard.ZstdCompressor(level=LEVEL, threads=-1, write_checksum=True)
     with tempfile.TemporaryFile() as words, _started(argv, words, stdout=subprocess.PIPE) as child:
@@ -35,13 +31,13 @@ def save_compressed(argv: Sequence[str], target: Any, first_s: float = FIRST_S) 
             limit_s = first_s
             while block := _read(child, child.stdout, limit_s):
                 writer.write(block)
-                limit_s = STALL_S
-        _finish(child, words, STALL_S)
+                limit_s = ARCHIVE_STALL_S
+        _finish(child, words, ARCHIVE_STALL_S)
 
 
-def feed_decompressed(archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, stall_s: float = STALL_S) -> None:
+def feed_decompressed(archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, stall_s: float = ARCHIVE_STALL_S) -> None:
     """The archive, unpacked from zstd, into the standard input of `argv`. Raises ContainerError."""
-    limit_s = FINISH_S
+    limit_s = ARCHIVE_UNPACK_S
     with (
         archive.open("rb") as file,
         tempfile.TemporaryFile() as words,

@@ -14,11 +14,11 @@ from typing import Final
 from base.errors import ConfigError
 from base.names import choices
 from containers.models.alexnet import alexnet, alexnet_caffe
+from containers.models.fcn import fcn5
 from containers.models.layers import Layer, LayerList, ShapeTooSmall, with_initial_limits
 from containers.models.lenet import lenet
-from containers.models.resnet import resnet
-
-__all__ = ["MODELS", "Layer", "Model", "Network", "build", "check_size", "smallest_size"]
+from containers.models.resnet import resnet, resnet_cifar
+from containers.models.vgg import vgg16
 
 LARGEST_SMALLEST = 1024
 
@@ -48,10 +48,16 @@ MODELS: Final[dict[str, Network]] = {
     "alexnet": Network(variant="one weird trick, no groups, as torchvision", add_layers=alexnet),
     "alexnet-caffe": Network(variant="Caffe's bvlc_alexnet, two groups, LRN", add_layers=alexnet_caffe),
     "resnet18": Network(variant="as torchvision", add_layers=resnet((2, 2, 2, 2), bottleneck=False)),
+    "resnet34": Network(variant="as torchvision", add_layers=resnet((3, 4, 6, 3), bottleneck=False)),
     "resnet50": Network(variant="v1.5, stride in the 3x3, as torchvision", add_layers=resnet((3, 4, 6, 3), bottleneck=True)),
     "resnet50-v1": Network(
         variant="v1, stride in the first 1x1, as the paper", add_layers=resnet((3, 4, 6, 3), bottleneck=True, first_version=True)
     ),
+    "resnet101": Network(variant="v1.5, stride in the 3x3, as torchvision", add_layers=resnet((3, 4, 23, 3), bottleneck=True)),
+    "resnet152": Network(variant="v1.5, stride in the 3x3, as torchvision", add_layers=resnet((3, 8, 36, 3), bottleneck=True)),
+    "resnet56-cifar": Network(variant="the paper's for 32x32, shortcuts by 1x1 convolutions (option B)", add_layers=resnet_cifar(9)),
+    "vgg16": Network(variant="configuration D, without batch normalisation, as torchvision", add_layers=vgg16),
+    "fcn5": Network(variant="dlbench's FCN-5: hidden layers of 2048, 4096, 1024, ReLU", add_layers=fcn5),
 }
 
 
@@ -80,12 +86,6 @@ def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> 
         macs=sum(layer["macs"] for layer in net.layers),
         smallest_size=smallest_size(name),
     )
-
-
-def check_size(name: str, size: tuple[int, int]) -> None:
-    """Raise ConfigError, with the smallest size that fits, if the model `name` is unknown or does not fit images of `size`."""
-    if min(size) < smallest_size(name):
-        build(name, 1, size, 1)
 
 
 @cache

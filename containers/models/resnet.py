@@ -35,6 +35,27 @@ def resnet(blocks: tuple[int, int, int, int], *, bottleneck: bool, first_version
     return build
 
 
+def resnet_cifar(blocks: int) -> Callable[[LayerList, int], None]:
+    """The paper's network for images of 32x32: three stages of 16, 32 and 64 channels with so many blocks each, 6 blocks + 2 layers deep.
+
+    Its shortcuts have 1x1 convolutions where the shape changes (the paper's option B).
+    """
+
+    def build(net: LayerList, num_classes: int) -> None:
+        net.conv("conv1", 16, 3, padding=1, bias=False)
+        net.bn("bn1")
+        net.relu("relu1")
+        for stage in range(3):
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                _block(net, f"stage{stage + 1}.block{block + 1}", (3, 3), (16 << stage, 16 << stage), (stride, 1))
+        net.global_pool("pool")
+        net.flatten("flatten")
+        net.linear("fc", num_classes)
+
+    return build
+
+
 def _block(net: LayerList, name: str, kernels: tuple[int, ...], channels: tuple[int, ...], strides: tuple[int, ...]) -> None:
     """Convolutions with batch normalisation around a shortcut, which is a 1x1 convolution where the shape changes."""
     before = net.layers[-1]["name"]

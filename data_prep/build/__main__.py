@@ -15,8 +15,6 @@ from base.names import NAME, is_name
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int, int], None]
-
 
 def main(argv: list[str] | None = None) -> int:
     """Run one step; the exit code of the error's class."""
@@ -138,7 +136,7 @@ def _specification(arguments: argparse.Namespace) -> tuple[str, object, Path]:
     return arguments.name, values, base
 
 
-def _progress(arguments: argparse.Namespace) -> Progress | None:
+def _progress(arguments: argparse.Namespace) -> Callable[[int, int], None] | None:
     return (lambda done, total: _show({"done": done, "total": total})) if arguments.progress else None
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from base.publish import remove_tree
 from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset
 from data_prep.build.finish import finish_dataset
+from data_prep.build.locks import remove_all_dead_parts
 from data_prep.build.plan import plan_dataset
 from data_prep.build.shard import finished
 from data_prep.build.workers import build_shards
+from data_prep.manifest import Progress
 from data_prep.spec import DatasetSpec, spec12
-
-Progress = Callable[[int, int], None]
 
 
 def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
@@ -43,5 +42,9 @@ def build_dataset(
             if progress is not None:
                 progress(sum(done), plan.samples)
 
-        build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), on_samples)
+        try:
+            build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), on_samples)
+        except BaseException:
+            remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
+            raise
     return finish_dataset(build_dir, datasets_dir)

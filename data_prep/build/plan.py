@@ -20,8 +20,9 @@ from data_prep.build.plan_file import FILE_NAME, Plan, PlannedShard, read_plan, 
 from data_prep.build.rejections import Rejections
 from data_prep.build.roots import check_unchanged, forbid_split_twice, main_options, planned, roots_of
 from data_prep.build.samples import line_of, with_label
-from data_prep.build.selection import Progress, Selection, share_out
+from data_prep.build.selection import Selection, share_out
 from data_prep.hashing import hash_file
+from data_prep.manifest import Progress
 from data_prep.sources import SOURCES
 from data_prep.sources.types import Found, Refused
 from data_prep.space import OWN_MEMORY, require_space

@@ -13,6 +13,7 @@ from base.errors import DatasetError
 from data_prep.build.listing import Hashes, Listing, Mask, Numbers, by_content, repeated, too_many
 from data_prep.build.rejections import Rejections
 from data_prep.build.samples import found_of
+from data_prep.manifest import Progress
 from data_prep.sources.naming import sorted_classes
 from data_prep.sources.types import BadSample, Found, Reader
 from data_prep.spec import TRAIN, DatasetSpec
@@ -21,7 +22,6 @@ HEAD_BYTES = 64 << 10
 _THREADS = 8  # reading the heads of files waits for storage, not for the processor
 _REPORT_EVERY = 1000
 
-Progress = Callable[[int, int], None]
 OpenReader = Callable[[], AbstractContextManager[Reader]]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import lmdb
@@ -25,7 +25,7 @@ from data_prep.build.samples import Listed, read_samples
 from data_prep.build.statistics import PixelCounter
 from data_prep.build.writer import ShardWriter, map_bytes
 from data_prep.hashing import FileHashes, hash_file
-from data_prep.manifest import DATA_NAME
+from data_prep.manifest import DATA_NAME, Progress
 from data_prep.reader.datum import encode
 from data_prep.sources.types import BadSample, Reader
 from data_prep.space import is_full, limit_address_space, not_enough_space, require_space
@@ -36,8 +36,6 @@ _REPORT_EVERY = 64
 _STRICT_SHOWN = 5
 _TRIES = 2
 _DECODER_BYTES = 4 << 30
-
-Progress = Callable[[int, int], None]
 
 
 class _WriteFailed(DatasetError):

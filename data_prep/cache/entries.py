@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,11 +87,12 @@ def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) 
     return freed
 
 
-def remove_unused(cache_dir: Path, name: str, holder: Mapping[str, Any], group: bool = False) -> None:
-    """Give back what `holder` holds of it, and remove it unless somebody else uses it. Raises StagingError."""
-    release_all(cache_dir, name, holder)
-    with contextlib.suppress(LeaseError):
-        rm(cache_dir, name, group=group)
+def remove_unused(cache_dir: Path, names: Iterable[str], holder: Mapping[str, Any], group: bool = False) -> None:
+    """Give back what `holder` holds of these, and remove each unless somebody else uses it. Raises StagingError."""
+    for name in names:
+        release_all(cache_dir, holder, name)
+        with contextlib.suppress(LeaseError):
+            rm(cache_dir, name, group=group)
 
 
 def _dataset_row(cache: Cache, name: str) -> Row:

@@ -37,11 +37,12 @@ def release(cache_dir: Path, lease_id: str) -> None:
     (Path(cache_dir) / "leases" / dataset_name(Path(dataset)) / f"{token}.json").unlink(missing_ok=True)
 
 
-def release_all(cache_dir: Path, dataset: str, holder: Mapping[str, Any]) -> None:
-    """Give back what `holder` holds of it, also what it was never told of: a stager that is killed may have written a lease and not said
-    so. Those of the dead go with them."""
-    cache, name = Cache(root=Path(cache_dir), shared=False), dataset_name(Path(dataset))
-    for lease in live_leases(cache, name):
+def release_all(cache_dir: Path, holder: Mapping[str, Any], dataset: str | None = None) -> None:
+    """Give back what `holder` holds of a dataset, or of anything (None), also what it was never told of: a stager that is killed may have
+    written a lease and not said so. Those of the dead go with them."""
+    cache = Cache(root=Path(cache_dir), shared=False)
+    names = [path.name for path in cache.leases.glob("*")] if dataset is None else [dataset_name(Path(dataset))]
+    for lease in (lease for name in names for lease in live_leases(cache, name)):
         if dict(lease.holder) == dict(holder):
             release(cache.root, lease.id)
 

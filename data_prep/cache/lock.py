@@ -19,10 +19,10 @@ from base.errors import LeaseError
 from base.jsonfile import json_line, parse_json
 from base.lock import LockFile
 from data_prep.cache.holder import this_process
+from data_prep.limits import HOLDER_TELLS_EVERY_S
 
 logger = logging.getLogger(__name__)
 
-_BEAT_S = 0.1
 _SAID = 512
 """Letters that are always written, so that the file keeps its size."""
 
@@ -106,7 +106,7 @@ class Lock:
             except OSError as error:
                 logger.warning("who waits for %s cannot be shown any more that we get on: %s", self.path, error.strerror)
                 return
-            self._stop.wait(_BEAT_S)
+            self._stop.wait(HOLDER_TELLS_EVERY_S)
 
     def doing(self, what: str) -> None:
         """Say that the holder does something else now."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from base.errors import NotEnoughSpace
 from base.units import format_size
@@ -12,6 +10,7 @@ from data_prep.cache.eviction import evict, evictable
 from data_prep.cache.layout import Cache
 from data_prep.cache.lease import live_leases
 from data_prep.cache.stored import allocated_bytes, entry_bytes, names
+from data_prep.space import free_bytes, free_inodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +35,9 @@ def make_room(cache: Cache, need: Need) -> list[str]:
         missing = _missing_bytes(cache, need)
     if missing > 0:
         raise not_enough(cache, need, f"{format_size(missing)} more are needed")
-    if need.inodes > free_inodes(cache.root):
-        raise not_enough(cache, need, f"{need.inodes} inodes are needed, {free_inodes(cache.root)} are free (df -i)")
+    inodes = free_inodes(cache.root)
+    if inodes is not None and need.inodes > inodes:
+        raise not_enough(cache, need, f"{need.inodes} inodes are needed, {inodes} are free (df -i)")
     return removed
 
 
@@ -63,18 +63,6 @@ def not_enough(cache: Cache, need: Need, what: str) -> NotEnoughSpace:
         )
         + "wait for the runs that use them, free room on the disk, or set cache.path or cache.max_bytes of the site file"
     )
-
-
-def free_bytes(path: Path) -> int:
-    """What an unprivileged user may still write on the disk of `path`."""
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize
-
-
-def free_inodes(path: Path) -> int:
-    """Files that may still be created; very many where the file system does not count them."""
-    status = os.statvfs(path)
-    return status.f_favail if status.f_files else 1 << 62
 
 
 def _missing_bytes(cache: Cache, need: Need) -> int:

@@ -20,12 +20,11 @@ from typing import Final
 from base.lock import try_lock
 from base.publish import create_exclusive, publish, remove_tree
 from base.storage_clock import now_at
+from data_prep.limits import TRIAL_DEAD_S, TRIAL_S
 
 PREFIX: Final = ".slipway-doctor-"
 BLOCK: Final = 1 << 20
 MOST_BYTES: Final = 64 << 20
-MOST_S: Final = 3.0
-STALE_S: Final = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ def own_directory(parent: Path) -> Iterator[Path]:
     for old in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             status = old.lstat()
-            if status.st_uid == os.geteuid() and now_at(parent) - status.st_mtime > STALE_S:
+            if status.st_uid == os.geteuid() and now_at(parent) - status.st_mtime > TRIAL_DEAD_S:
                 remove_tree(old)
     path = parent / f"{PREFIX}{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
     path.mkdir(mode=0o700)
@@ -60,7 +59,7 @@ def own_directory(parent: Path) -> Iterator[Path]:
         remove_tree(path)
 
 
-def try_out(parent: Path, most_bytes: int = MOST_BYTES, most_s: float = MOST_S) -> Trial:
+def try_out(parent: Path, most_bytes: int = MOST_BYTES) -> Trial:
     """Everything, in a few seconds. Raises OSError where we may not write, or the disk is full."""
     with own_directory(parent) as directory:
         marker = directory / "marker"
@@ -70,8 +69,8 @@ def try_out(parent: Path, most_bytes: int = MOST_BYTES, most_s: float = MOST_S) 
         publish(marker, b"three")
         replaces = marker.read_bytes() == b"three"
         locks = _locks(marker)
-        written, write_s = _write(directory / "speed", most_bytes, most_s)
-        read, read_s, direct = _read(directory / "speed", most_s)
+        written, write_s = _write(directory / "speed", most_bytes)
+        read, read_s, direct = _read(directory / "speed")
     return Trial(
         exclusive=exclusive,
         replaces=replaces,
@@ -100,13 +99,13 @@ def _locks(path: Path) -> bool | None:
             return None
 
 
-def _write(path: Path, most_bytes: int, most_s: float) -> tuple[int, float]:
+def _write(path: Path, most_bytes: int) -> tuple[int, float]:
     block = memoryview(secrets.token_bytes(BLOCK))  # no file system can compress it
     start = time.monotonic()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         written = 0
-        while written < most_bytes and time.monotonic() - start < most_s:
+        while written < most_bytes and time.monotonic() - start < TRIAL_S:
             written += os.write(descriptor, block[: most_bytes - written])
         os.fsync(descriptor)
         taken = time.monotonic() - start
@@ -116,13 +115,13 @@ def _write(path: Path, most_bytes: int, most_s: float) -> tuple[int, float]:
     return written, taken
 
 
-def _read(path: Path, most_s: float) -> tuple[int, float, bool]:
+def _read(path: Path) -> tuple[int, float, bool]:
     descriptor, direct = _open_direct(path)
     try:
         with mmap.mmap(-1, BLOCK) as buffer:  # page-aligned, as O_DIRECT wants it
             start = time.monotonic()
             read = 0
-            while time.monotonic() - start < most_s:
+            while time.monotonic() - start < TRIAL_S:
                 got = os.readv(descriptor, [buffer])
                 read += got
                 if got < BLOCK:

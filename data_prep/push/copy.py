@@ -8,24 +8,27 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from blake3 import blake3
 
+from base.chunks import ChunkHasher, chunks_name
 from base.errors import StorageError, StorageFull
+from base.jsonfile import json_text
 from base.limited import moved
 from base.publish import sync_directory
+from base.refusals import DISK_FULL
 from base.units import format_size
 from base.untrusted import directory, make_directories, open_regular
+from data_prep.hashing import new_hasher
 from data_prep.push.listing import MOST_FILES, Refusal, list_files, refusal, refused_text
 
 LOG_BYTES = 64 << 20
 _READ_BYTES = 4 << 20
 _SYNC_BYTES = 256 << 20
 """So much is in memory only, at most: what is written goes on to storage meanwhile, and no sync lasts as long as a whole file's would."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _OF_THE_NAME = (errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
 """What storage answers to a name, not to its content: no time heals it."""
 
@@ -34,10 +37,12 @@ PushedFile = dict[str, Any]  # {"path": relative, "bytes", "blake3"}
 
 class Naming(NamedTuple):
     """How the program's files of a node are called on storage: `first` as they are, and before all others; the others below the directory
-    `below`, where other nodes have files of the same names."""
+    `below`, where other nodes have files of the same names. Beside those that are `passed_on` later, from node to node, the list of their
+    chunks is put."""
 
     first: tuple[str, ...] = ()
     below: str | None = None
+    passed_on: tuple[str, ...] = ()
 
     def path(self, path: str) -> str:
         """On storage."""
@@ -80,7 +85,7 @@ def push_files(
             for entry in listing.files:
                 target = naming.path(entry.path) if theirs else entry.path
                 sources.append(_Source(root, entry.path, target, theirs, entry.status.st_size))
-        return _Push(local_dir, part_dir, log_bytes).run(sources, refused)
+        return _Push(local_dir, part_dir, log_bytes).run(sources, refused, naming)
 
 
 class _Source(NamedTuple):
@@ -100,21 +105,21 @@ class _Push:
         self._local, self._part, self._log_bytes = local_dir, part_dir, log_bytes
         self._written: list[Path] = []
 
-    def run(self, sources: Sequence[_Source], refused: list[Refusal]) -> list[PushedFile]:
+    def run(self, sources: Sequence[_Source], refused: list[Refusal], naming: Naming) -> list[PushedFile]:
         need = sum(self._limited(source.path, source.size) for source in sources)
         try:
             make_directory(self._part)
             if need > _free_bytes(self._part):
                 raise OSError(errno.ENOSPC, "not enough room")
             with directory(self._part) as part:
-                files = list(self._copied(part, sources, refused))
+                files = list(self._copied(part, sources, refused, naming.passed_on))
                 if refused:
                     text = refused_text(refused)
-                    files.append(self._write(part, f"not-pushed-{blake3(text).hexdigest()[:12]}.jsonl", iter([text])))
+                    files.append(self._write(part, f"not-pushed-{blake3(text).hexdigest()[:12]}.jsonl", text))
             for place in {path.parent for path in self._written}:
                 sync_directory(place)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in DISK_FULL:
                 raise StorageError(
                     f"{self._local} cannot be pushed to {self._part}: {error.strerror}: {error.filename}; it stays on the node"
                 ) from error
@@ -123,7 +128,7 @@ class _Push:
             raise _full(self._local, self._part, need, str(error.strerror)) from error
         return sorted(files, key=lambda file: str(file["path"]))
 
-    def _copied(self, part: int, sources: Sequence[_Source], refused: list[Refusal]) -> Iterator[PushedFile]:
+    def _copied(self, part: int, sources: Sequence[_Source], refused: list[Refusal], passed_on: Sequence[str]) -> Iterator[PushedFile]:
         """What has become something else since it was listed is refused now, as is a name of the program's that storage does not take."""
         for source in sources:
             try:
@@ -139,13 +144,16 @@ class _Push:
                         raise
                     refused.append(refusal(source.path, f"storage takes no file of this name: {error.strerror}"))
                     continue
-                yield self._filled(target, source.target, _pieces(file, self._log_bytes if _is_log(source.path) else None))
+                hashes = self._filled(target, _pieces(file, self._log_bytes if _is_log(source.path) else None))
+            yield _pushed(source.target, hashes)
+            if source.path in passed_on:
+                yield self._write(part, chunks_name(source.target), json_text(hashes.chunk_list(Path(source.target).name)))
 
     def _limited(self, path: str, size: int) -> int:
         return min(size, self._log_bytes) if _is_log(path) else size
 
-    def _write(self, part: int, path: str, pieces: Iterator[bytes]) -> PushedFile:
-        return self._filled(self._opened(part, path), path, pieces)
+    def _write(self, part: int, path: str, content: bytes) -> PushedFile:
+        return _pushed(path, self._filled(self._opened(part, path), [content]))
 
     def _opened(self, part: int, path: str) -> int:
         """For writing. What a killed push left under the same name is overwritten: nobody reads a part directory."""
@@ -156,23 +164,25 @@ class _Push:
         self._written.append(self._part / path)
         return descriptor
 
-    def _filled(self, descriptor: int, path: str, pieces: Iterator[bytes]) -> PushedFile:
+    def _filled(self, descriptor: int, pieces: Iterable[bytes]) -> ChunkHasher:
         """Write and sync one file."""
-        hasher, size, unsynced = blake3(), 0, 0
+        hasher, synced = new_hasher(), 0
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             for piece in pieces:
                 hasher.update(piece)
-                size += len(piece)
                 view = memoryview(piece)
                 while view:
                     view = view[file.write(view) or 0 :]
-                unsynced += len(piece)
-                if unsynced >= _SYNC_BYTES:
+                if hasher.bytes - synced >= _SYNC_BYTES:
                     os.fdatasync(file.fileno())
-                    unsynced = 0
+                    synced = hasher.bytes
                 moved()
             os.fsync(file.fileno())
-        return {"path": path, "bytes": size, "blake3": hasher.hexdigest()}
+        return hasher
+
+
+def _pushed(path: str, hashes: ChunkHasher) -> PushedFile:
+    return {"path": path, "bytes": hashes.bytes, "blake3": hashes.hexdigest()}
 
 
 def make_directory(path: Path) -> None:

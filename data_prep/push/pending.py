@@ -40,6 +40,7 @@ class _Note(TypedDict):
     own: NotRequired[FileName | None]
     first: NotRequired[list[FileName]]
     below: NotRequired[FileName | None]
+    passed_on: NotRequired[list[FileName]]
     target: Path
 
 
@@ -109,7 +110,7 @@ def push(root: int, name: str, note: _Note, check: Check) -> str:
     part = part_path(target)
     try:
         own_dir = None if own is None else here / own
-        naming = Naming(tuple(note.get("first", ())), note.get("below"))
+        naming = Naming(tuple(note.get("first", ())), note.get("below"), tuple(note.get("passed_on", ())))
         files = push_files(here / out, part, own_dir=own_dir, naming=naming)
         if own is not None:
             files.append(write_list(part, target.name, files))

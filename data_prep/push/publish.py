@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from blake3 import blake3
 
-from base.errors import PushError, StorageError
+from base.errors import DatasetError, PushError, StorageError
 from base.jsonfile import canonical_json
 from base.limited import moved
 from base.publish import publish_directory, remove_tree
 from base.units import some
+from data_prep.hashing import hash_file
 
 UNLISTED: Final = frozenset({"record.json"})
 
@@ -78,17 +78,11 @@ def digest(content: Content) -> str:
 
 
 def _hash(path: Path) -> tuple[int, str]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PushError(f"{path} is not a regular file: nobody of ours put it there")
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        hasher, size = blake3(), 0
-        while piece := file.read(4 << 20):
-            hasher.update(piece)
-            size += len(piece)
-            moved()
-    return size, hasher.hexdigest()
+    try:
+        found = hash_file(path, on_piece=lambda _bytes: moved(), stored=True)
+    except DatasetError as error:
+        raise PushError(f"{error}: nobody of ours put it there") from error
+    return found.bytes, found.blake3
 
 
 def _by_path(files: Iterable[Mapping[str, Any]]) -> Content:

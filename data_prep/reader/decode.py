@@ -1,29 +1,16 @@
 """Encoded images to uint8 HWC, RGB or grey, with whichever decoder is installed: simplejpeg (fastest), OpenCV, Pillow."""
 
+import functools
 import importlib
 import io
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Tuple
 
 import numpy as np
 
 from .errors import DecodeError
 
 Decoder = Callable[[Any, bytes, int], np.ndarray]
-
-
-def decode(data: bytes, channels: int) -> np.ndarray:
-    """The image in `data`: uint8 (height, width, channels), channels 1 or 3. Raises DecodeError with the reason of the last decoder tried.
-
-    A decoder that refuses (simplejpeg knows no PNG and no CMYK) passes the image on to the next. EXIF orientation is not applied: what the
-    build measured is what the program gets.
-    """
-    reason = "no decoder: install simplejpeg, opencv-python-headless or Pillow"
-    for module, decoder in _decoders():
-        try:
-            return decoder(module, data, channels)
-        except Exception as error:  # each library has its own exceptions, and a damaged file can raise any of them
-            reason = "%s: %s" % (module.__name__, error)
-    raise DecodeError(reason)
+Candidate = Tuple[str, Decoder]
 
 
 def _simplejpeg(module: Any, data: bytes, channels: int) -> np.ndarray:
@@ -44,19 +31,31 @@ def _pillow(module: Any, data: bytes, channels: int) -> np.ndarray:
     return pixels if channels == 3 else pixels[:, :, np.newaxis]
 
 
-_CANDIDATES: Tuple[Tuple[str, Decoder], ...] = (("simplejpeg", _simplejpeg), ("cv2", _cv2), ("PIL.Image", _pillow))
-_found: Optional[List[Tuple[Any, Decoder]]] = None
+CANDIDATES: Tuple[Candidate, ...] = (("simplejpeg", _simplejpeg), ("cv2", _cv2), ("PIL.Image", _pillow))
 
 
-def _decoders() -> List[Tuple[Any, Decoder]]:
+def decode(data: bytes, channels: int, candidates: Tuple[Candidate, ...] = CANDIDATES) -> np.ndarray:
+    """The image in `data`: uint8 (height, width, channels), channels 1 or 3. Raises DecodeError with the reason of the last decoder tried.
+
+    A decoder that refuses (simplejpeg knows no PNG and no CMYK) passes the image on to the next. EXIF orientation is not applied: what the
+    build measured is what the program gets.
+    """
+    reason = "no decoder: install simplejpeg, opencv-python-headless or Pillow"
+    for module, decoder in _decoders(candidates):
+        try:
+            return decoder(module, data, channels)
+        except Exception as error:  # each library has its own exceptions, and a damaged file can raise any of them
+            reason = "%s: %s" % (module.__name__, error)
+    raise DecodeError(reason)
+
+
+@functools.lru_cache(maxsize=None)
+def _decoders(candidates: Tuple[Candidate, ...]) -> List[Tuple[Any, Decoder]]:
     """The installed ones, in order of speed; imported at the first encoded image, since raw datasets need none."""
-    global _found
-    if _found is None:
-        found = []
-        for name, decoder in _CANDIDATES:
-            try:
-                found.append((importlib.import_module(name), decoder))
-            except ImportError:
-                continue
-        _found = found
-    return _found
+    found = []
+    for name, decoder in candidates:
+        try:
+            found.append((importlib.import_module(name), decoder))
+        except ImportError:
+            continue
+    return found

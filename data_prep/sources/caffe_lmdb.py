@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,7 +15,7 @@ import numpy as np
 
 from base.command import last_lines
 from base.errors import DatasetError
-from base.rooms import rooms_environ
+from base.piped import PipedChild
 from data_prep.image_header import sniff
 from data_prep.lmdb_child import LENGTH
 from data_prep.reader.datum import parse
@@ -69,27 +67,13 @@ def _reason(entry: dict[str, Any]) -> str | None:
     return None if shape[0] in (1, 3) and min(shape) > 0 else f"a Datum of {shape[0]} x {shape[1]} x {shape[2]} is not an image"
 
 
-def _start(path: Path, mode: str) -> subprocess.Popen[bytes]:
-    environment = os.environ | rooms_environ(os.environ)
-    argv = [sys.executable, "-P", "-m", "data_prep.lmdb_child", str(path), mode]
-    stdin = subprocess.PIPE if mode == "serve" else subprocess.DEVNULL
-    return subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+def _child(path: Path, mode: str) -> PipedChild:
+    return PipedChild("data_prep.lmdb_child", str(path), mode, stderr=subprocess.PIPE)
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    child.kill()
-    for pipe in (child.stdin, child.stdout, child.stderr):
-        if pipe is not None:
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue  # a request that nobody will read
-    child.wait()
-
-
-def _died(path: Path, child: subprocess.Popen[bytes]) -> DatasetError:
-    _, errors = child.communicate()
-    code = child.returncode
+def _died(path: Path, child: PipedChild) -> DatasetError:
+    _, errors = child.process.communicate()
+    code = child.process.returncode
     how = (
         f"its reader died with {signal.Signals(-code).name}"
         if code < 0
@@ -99,34 +83,29 @@ def _died(path: Path, child: subprocess.Popen[bytes]) -> DatasetError:
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any] | Refused]:
-    child = _start(path, "scan")
-    assert child.stdout is not None
-    try:
-        for number, line in enumerate(child.stdout):
+    with _child(path, "scan") as child:
+        for number, line in enumerate(child.answers):
             if number >= MAX_MEMBERS:
                 raise DatasetError(f"{path} holds more than {MAX_MEMBERS} entries")
             if not line.endswith(b"\n"):
                 break
             entry = json.loads(line)
             yield Refused(to_text(entry["key"].encode("latin-1")), entry["reason"]) if "reason" in entry else entry
-        if child.wait() != 0:
+        if child.process.wait() != 0:
             raise _died(path, child)
-    finally:
-        _stop(child)
 
 
 class LmdbReader:
     """`at` is the key, as latin-1."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.child = path, _child(path, "serve")
 
     def __enter__(self) -> Self:
-        self.child = _start(self.path, "serve")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _stop(self.child)
+        self.child.__exit__(kind, error, trace)
 
     def head(self, found: Found, limit: int) -> bytes:
         """See Reader."""
@@ -144,13 +123,10 @@ class LmdbReader:
         return planes[::-1].transpose(1, 2, 0)  # BGR planes to RGB
 
     def _value(self, found: Found) -> bytes:
-        requests, answers = self.child.stdin, self.child.stdout
-        assert requests is not None
-        assert answers is not None
+        answers = self.child.answers
         key = str(found.at[0]).encode("latin-1")
         try:
-            requests.write(LENGTH.pack(len(key)) + key)
-            requests.flush()
+            self.child.ask(LENGTH.pack(len(key)) + key)
             head = answers.read(LENGTH.size)
         except BrokenPipeError as error:
             raise _died(self.path, self.child) from error

@@ -103,10 +103,6 @@ def estimate(root: Root) -> int | None:
 class CifarReader(FileReader):
     """`at` is (file, offset of the pixels)."""
 
-    def head(self, found: Found, limit: int) -> bytes:
-        """See Reader."""
-        return self.files.read_exactly(int(found.at[1]), min(limit, PIXEL_BYTES), int(found.at[0]))
-
     def read(self, found: Found) -> Pixels:
         """Pixels (32, 32, 3)."""
         planes = np.frombuffer(self.files.read_exactly(int(found.at[1]), PIXEL_BYTES, int(found.at[0])), np.uint8)

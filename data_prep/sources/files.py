@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Callable
@@ -11,44 +10,47 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from base.errors import DatasetError, StorageError
-from data_prep.sources.naming import printable, to_raw
+from base.refusals import STORAGE_FAILS
+from data_prep.image_header import SNIFF_BYTES, sniff
+from data_prep.sources.naming import has_image_suffix, printable, to_raw
 from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, Found
 
 _Result = TypeVar("_Result")
 _TRIES = 3
-_TRANSIENT = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def retried(what: str, function: Callable[[], _Result]) -> _Result:
-    """`function()`, again where storage answers EIO or ESTALE, three times in all. Raises StorageError then."""
+    """`function()`, again where storage fails, three times in all. Raises StorageError then."""
     for attempt in range(1, _TRIES + 1):
         try:
             return function()
         except OSError as error:
-            if error.errno not in _TRANSIENT:
+            if error.errno not in STORAGE_FAILS:
                 raise
             if attempt == _TRIES:
                 raise StorageError(f"{what}: {error.strerror}, {_TRIES} times in a row; look after the storage, then run again") from error
     raise AssertionError("unreachable")
 
 
-def entry_reason(status: os.stat_result) -> str | None:
-    """Why a file cannot be a sample, as far as its status tells."""
-    if not stat.S_ISREG(status.st_mode):
-        return "not a regular file"
-    if status.st_size == 0:
+def sample_reason(name: str, size: int, head: Callable[[], bytes]) -> str | None:
+    """Why something cannot be a sample, as far as its size, its name, or else its first bytes tell."""
+    if size == 0:
         return "zero bytes"
-    if status.st_size > MAX_MEMBER_BYTES:
+    if size > MAX_MEMBER_BYTES:
         return f"larger than {MAX_MEMBER_BYTES >> 20} MiB"
-    return None
+    return None if has_image_suffix(name) or sniff(head()) else "not an image of a listed format"
 
 
-def peek(path: bytes, count: int) -> bytes:
-    """The first bytes of a file. Raises OSError."""
+def file_reason(path: bytes, name: str, status: os.stat_result) -> str | None:
+    """The same of the file `path`, whose status that is, and which is called `name`. Raises OSError."""
+    return sample_reason(name, status.st_size, lambda: _peek(path)) if stat.S_ISREG(status.st_mode) else "not a regular file"
+
+
+def _peek(path: bytes) -> bytes:
     descriptor = os.open(path, _FLAGS)
     try:
-        return os.read(descriptor, count)
+        return os.read(descriptor, SNIFF_BYTES)
     finally:
         os.close(descriptor)
 
@@ -110,7 +112,7 @@ class FileReader:
         except PermissionError as error:
             raise BadSample("not readable: permission denied") from error
         except OSError as error:
-            if error.errno in _TRANSIENT:
+            if error.errno in STORAGE_FAILS:
                 raise
             raise self._changed(found, error.strerror or str(error)) from error
         try:

@@ -9,9 +9,8 @@ import os
 from collections.abc import Iterator
 
 from base.errors import DatasetError
-from data_prep.image_header import SNIFF_BYTES, sniff
-from data_prep.sources.files import FileReader, Inside, entry_reason, peek, retried
-from data_prep.sources.naming import has_image_suffix, own_splits, printable, to_raw, to_text
+from data_prep.sources.files import FileReader, Inside, file_reason, retried
+from data_prep.sources.naming import own_splits, printable, to_raw, to_text
 from data_prep.sources.types import Found, Prepared, Refused, Root
 
 MAX_DEPTH = 32
@@ -123,13 +122,7 @@ def _file(inside: Inside, entry: os.DirEntry[bytes], relative: bytes, label: str
             if os.path.isdir(entry.path):
                 return Refused(name, "a link to a folder is not followed")
         status = entry.stat()
-        reason = entry_reason(status)
-        if (
-            reason is None
-            and not has_image_suffix(name)
-            and sniff(peek(os.path.join(inside.root, to_raw(at[0] if at else name)), SNIFF_BYTES)) is None
-        ):
-            reason = "not an image of a listed format"
+        reason = file_reason(os.path.join(inside.root, to_raw(at[0] if at else name)), name, status)
     except OSError as error:
         return Refused(name, f"not readable: {error.strerror}")
     return Refused(name, reason) if reason else Found(name, label, status.st_size, status.st_mtime_ns, at, split)

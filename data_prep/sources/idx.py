@@ -70,10 +70,6 @@ def estimate(root: Root) -> int | None:
 class IdxReader(FileReader):
     """`at` is (file, offset, height, width)."""
 
-    def head(self, found: Found, limit: int) -> bytes:
-        """See Reader."""
-        return self.files.read_exactly(int(found.at[1]), min(limit, found.size), int(found.at[0]))
-
     def read(self, found: Found) -> Pixels:
         """Pixels (H, W)."""
         number, offset, height, width = (int(value) for value in found.at)

@@ -9,9 +9,8 @@ import os
 from collections.abc import Iterator
 
 from base.errors import DatasetError
-from data_prep.image_header import SNIFF_BYTES, sniff
-from data_prep.sources.files import FileReader, Inside, entry_reason, peek
-from data_prep.sources.naming import class_name, has_image_suffix, to_text
+from data_prep.sources.files import FileReader, Inside, file_reason
+from data_prep.sources.naming import class_name, to_text
 from data_prep.sources.types import MAX_MEMBERS, Found, Prepared, Refused, Root
 
 MAX_LINE = 8192
@@ -66,9 +65,7 @@ def _entry(inside: Inside, line: bytes, number: int, split: str | None) -> Found
     try:
         absolute = os.path.join(inside.root, resolved)
         status = os.lstat(absolute)
-        reason = entry_reason(status)
-        if reason is None and not has_image_suffix(name) and sniff(peek(absolute, SNIFF_BYTES)) is None:
-            reason = "not an image of a listed format"
+        reason = file_reason(absolute, name, status)
     except OSError as error:
         return Refused(name, f"not readable: {error.strerror}")
     at = () if resolved == path else (to_text(resolved),)

@@ -10,6 +10,7 @@ from typing import Self
 
 from base.errors import DatasetError
 from data_prep.sources.files import retried
+from data_prep.sources.types import Found
 
 
 class OpenFiles:
@@ -59,6 +60,10 @@ class FileReader:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.files = OpenFiles(paths)
+
+    def head(self, found: Found, limit: int) -> bytes:
+        """See Reader. Of a sample whose `at` begins with its file and the offset there."""
+        return self.files.read_exactly(int(found.at[1]), min(limit, found.size), int(found.at[0]))
 
     def __enter__(self) -> Self:
         return self

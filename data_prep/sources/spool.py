@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import errno
 import gzip
 import lzma
 import zlib
@@ -13,6 +12,7 @@ from typing import BinaryIO
 
 from base.errors import DatasetError
 from base.publish import part_path, publish_file
+from base.refusals import DISK_FULL
 from data_prep.space import not_enough_space
 
 MAX_RATIO = 200
@@ -36,7 +36,7 @@ def compression(path: Path) -> str | None:
 def plain_file(path: Path, scratch: Path) -> Path:
     """`path` itself where it is not compressed, else its content in a file below `scratch`. Raises DatasetError, NotEnoughSpace."""
     kind = compression(path)
-    return path if kind is None else write_scratch(scratch / f"{path.name}.plain", _bounded(path, kind, MAX_BYTES))
+    return path if kind is None else write_scratch(scratch / f"{path.name}.plain", _bounded(path, kind))
 
 
 def write_scratch(target: Path, chunks: Iterable[bytes]) -> Path:
@@ -51,7 +51,7 @@ def write_scratch(target: Path, chunks: Iterable[bytes]) -> Path:
                 written += len(chunk)
         publish_file(part, target)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in DISK_FULL:
             raise not_enough_space(target.parent, max(written, _BLOCK), f"unpacking into {target}") from error
         raise DatasetError(f"{target} cannot be written: {error.strerror}") from error
     finally:
@@ -59,9 +59,9 @@ def write_scratch(target: Path, chunks: Iterable[bytes]) -> Path:
     return target
 
 
-def _bounded(path: Path, kind: str, max_bytes: int) -> Iterator[bytes]:
+def _bounded(path: Path, kind: str) -> Iterator[bytes]:
     packed = path.stat().st_size
-    limit = min(max_bytes, max(FREE_OF_RATIO, packed * MAX_RATIO))
+    limit = min(MAX_BYTES, max(FREE_OF_RATIO, packed * MAX_RATIO))
     total = 0
     try:
         with path.open("rb") as file:

@@ -11,12 +11,13 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from base.errors import DatasetError
-from data_prep.image_header import SNIFF_BYTES, sniff
+from data_prep.image_header import SNIFF_BYTES
+from data_prep.sources.files import sample_reason
 from data_prep.sources.naming import has_image_suffix, own_splits, printable, to_text
 from data_prep.sources.pread import FileReader, OpenFiles
 from data_prep.sources.spool import plain_file
 from data_prep.sources.tar_members import BLOCK, Member, TarError, is_tar_header, members
-from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, Found, Prepared, Refused, Root
+from data_prep.sources.types import MAX_MEMBERS, Found, Prepared, Refused, Root
 
 
 class _Entry(NamedTuple):
@@ -153,10 +154,5 @@ def _name_reason(name: str, path: tuple[str, ...]) -> str | None:
 
 def _found(files: OpenFiles, entry: _Entry, label: str, split: str | None) -> Found | Refused:
     member = entry.member
-    if member.size == 0:
-        return Refused(entry.name, "zero bytes")
-    if member.size > MAX_MEMBER_BYTES:
-        return Refused(entry.name, f"larger than {MAX_MEMBER_BYTES >> 20} MiB")
-    if not has_image_suffix(entry.name) and sniff(files.read_at(member.offset, SNIFF_BYTES)) is None:
-        return Refused(entry.name, "not an image of a listed format")
-    return Found(entry.name, label, member.size, 0, (member.offset,), split)
+    reason = sample_reason(entry.name, member.size, lambda: files.read_at(member.offset, SNIFF_BYTES))
+    return Refused(entry.name, reason) if reason else Found(entry.name, label, member.size, 0, (member.offset,), split)

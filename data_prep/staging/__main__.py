@@ -25,16 +25,14 @@ from typing import Any, NoReturn
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
+from data_prep.limits import PEER_HANG_S, PEER_LATE_S, RECHECK_S, STAGING_SAID_EVERY_S
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.options import StageOptions
-from data_prep.staging.peer_group import HANG_S, LATE_S, PeerGroup
-from data_prep.staging.recheck import CHECK_S
+from data_prep.staging.peer_group import PeerGroup
 from data_prep.staging.stage import stage
 from data_prep.staging.together import GroupStaging
 
 logger = logging.getLogger(__name__)
-
-_EVERY_S = 0.5
 
 
 class _Progress:
@@ -48,7 +46,7 @@ class _Progress:
         if os.getppid() != self.parent:
             raise Cancelled("the program that asked for these files has gone; the unfinished copy is kept, the next one resumes it")
         now = time.monotonic()
-        if now - self.shown_at >= _EVERY_S or (done == total and total > 0):
+        if now - self.shown_at >= STAGING_SAID_EVERY_S or (done == total and total > 0):
             self.shown_at = now
             say({"progress": [done, total]})
 
@@ -121,6 +119,7 @@ def _stage(arguments: argparse.Namespace, group_staging: GroupStaging | None) ->
             check_s=arguments.check_s,
             group=arguments.group,
             single=arguments.single,
+            num_bytes=arguments.bytes,
             group_staging=group_staging,
             copy=CopyOptions(bytes_per_s=arguments.bytes_per_s, threads=arguments.threads),
         ),
@@ -159,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m data_prep.staging", description="Bring a dataset into this node's cache.")
     parser.add_argument("--source", type=Path, required=True, help="<storage>/datasets/<name>-<digest12>")
     parser.add_argument("--single", action="store_true", help="SOURCE is one file, beside which the hashes of its chunks lie")
+    parser.add_argument("--bytes", type=int, help="of that file, where they are known: with another list of chunks nothing is copied")
     parser.add_argument("--cache", type=Path, required=True, help="this node's cache")
     parser.add_argument("--max-bytes", type=int, help="limit of all that is staged in the cache")
     parser.add_argument("--holder", help="JSON object: who uses the dataset; without it there is no lease")
@@ -168,9 +168,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--patience-s", type=float, default=60.0, help="look so long for files that storage does not show yet")
     parser.add_argument("--peer-group", metavar="INDEX/NODES", help="our place among the nodes that stage this dataset together")
     parser.add_argument("--address", default="127.0.0.1", help="where this node listens for the others")
-    parser.add_argument("--hang-s", type=float, default=HANG_S, help="give up another node from which nothing has come for so long")
-    parser.add_argument("--late-s", type=float, default=LATE_S, help="read the share of another node that has brought nothing for so long")
-    parser.add_argument("--check-s", type=float, default=CHECK_S, help="hash what is here already for so long (inf: all of it)")
+    parser.add_argument("--hang-s", type=float, default=PEER_HANG_S, help="give up another node from which nothing has come for so long")
+    parser.add_argument("--late-s", type=float, default=PEER_LATE_S, help="read the share of a node that has brought nothing for so long")
+    parser.add_argument("--check-s", type=float, default=RECHECK_S, help="hash what is here already for so long (inf: all of it)")
     parser.add_argument("--group", action="store_true", help="somebody else of our group may have made the cache")
     return parser
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from base.errors import StagingError
+from data_prep.limits import PEER_BEAT_EVERY_S
 from data_prep.staging.connection import Connection, Piece
 from data_prep.staging.peer_group import Orders, Others, PeerGroup
 from data_prep.staging.peer_listener import PeerListener
@@ -20,8 +21,6 @@ from data_prep.staging.table import ChunkTable
 from data_prep.staging.wire import BEAT, PeerError, frame, have_text, parse_have, parse_have_text
 
 logger = logging.getLogger(__name__)
-
-BEAT_S = 1.0
 
 
 class Taker(Protocol):
@@ -135,7 +134,7 @@ class Exchange:
             elif not peer.wants_to_send:
                 peer.say(frame(BEAT))
         self._peers_listener.expire(now)
-        self._last_beat, self._next_beat = now, now + min(BEAT_S, hang_s / 4)
+        self._last_beat, self._next_beat = now, now + min(PEER_BEAT_EVERY_S, hang_s / 4)
 
     # -- orders
 
@@ -257,7 +256,7 @@ class Exchange:
     def serve(self) -> None:
         """Pass on what we have until everybody has it. Raises Cancelled when whoever started us has gone."""
         while not self.everybody_has_it:
-            self.turn(BEAT_S)
+            self.turn(PEER_BEAT_EVERY_S)
 
     def close(self) -> None:
         """Hang up, and listen no more."""

@@ -42,7 +42,7 @@ def open_file(path: Path, flags: int, direct: bool) -> int:
 def supports_direct_read(path: Path) -> bool:
     """Whether this file can be read past the page cache: some file systems open with O_DIRECT and refuse afterwards."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_DIRECT)
     except OSError:
         return False
     try:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import xxhash
 
 from base.errors import SlipwayError
+from data_prep.limits import EXCHANGE_TURN_S
 from data_prep.staging.copy import CopyOptions, direct_io
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.files import aligned_buffer
@@ -33,7 +34,6 @@ from data_prep.staging.verified import VerifiedReader, open_source
 
 COMING_BYTES: Final = 192 << 20
 PER_PEER: Final = 2
-TURN_S: Final = 0.25
 _WRITERS: Final = 2
 
 
@@ -78,14 +78,15 @@ class Gather:
         """Bytes copied so far, by origin."""
         return Gathered(storage_bytes=self.storage_bytes, peer_bytes=self.peer_bytes)
 
-    def run(self, on_bytes: Callable[[int], None]) -> None:
-        """Copy; all data are synced then. Raises what a copy of our own raises, and Cancelled."""
+    def run(self, on_bytes: Callable[[int], None], on_wait: Callable[[], None]) -> None:
+        """Copy; all data are synced then. `on_wait` is called until we are told of the others; it may raise too. Raises what a copy of our
+        own raises, and Cancelled."""
         exchange, self._on_bytes = self._exchange, on_bytes
         exchange.taker = self
         try:
             while exchange.others is None:
-                exchange.turn(TURN_S)
-                on_bytes(0)
+                exchange.turn(EXCHANGE_TURN_S)
+                on_wait()
             self._quota = Quota(exchange)
             self._reader = VerifiedReader(self._source, self._rate, self._options.retries)
             self._share_rate()
@@ -95,10 +96,10 @@ class Gather:
                     exchange.changed = False
                     self._ask_more()
                 self._sync_sometimes()
-                exchange.turn(0 if self._done else TURN_S)
+                exchange.turn(0 if self._done else EXCHANGE_TURN_S)
                 self._take_done()
                 on_bytes(0)
-                exchange.changed |= time.monotonic() - self._asked_at > TURN_S
+                exchange.changed |= time.monotonic() - self._asked_at > EXCHANGE_TURN_S
         finally:
             self._close()
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from base.errors import Cancelled, StagingError
+from data_prep.limits import PEER_HANG_S, PEER_LATE_S
 
-HANG_S: Final = 8.0
-LATE_S: Final = 3.0
 MOST_LINE: Final = 256 << 20
 """Bytes of one line of orders: what 1,000 nodes have of 3 TB in 4 MiB chunks, in the worst case."""
 
@@ -29,8 +28,8 @@ class PeerGroup:
     token: bytes
     orders: int
     say: Callable[[dict[str, Any]], None]
-    hang_s: float = HANG_S
-    late_s: float = LATE_S
+    hang_s: float = PEER_HANG_S
+    late_s: float = PEER_LATE_S
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,11 @@ import selectors
 import socket
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from base.handshake import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, NoProof
 from base.strangers import NoRoom, Refusals, Strangers, listen, newcomers
+from data_prep.limits import PEER_HANDSHAKE_S
 from data_prep.staging.connection import Connection
 from data_prep.staging.peer_group import PeerGroup
 from data_prep.staging.wire import HungUp, PeerError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from data_prep.staging.exchange import Exchange
 
 logger = logging.getLogger(__name__)
-
-HANDSHAKE_S: Final = 5.0
 
 
 class _Stranger:
@@ -48,7 +47,7 @@ class PeerListener:
         self._again: dict[int, tuple[str, int]] = {}
         """Whom to go to again, since they hung up before they knew who we are."""
         self._expected: dict[int, float] = {}
-        self._wait_s = max(HANDSHAKE_S, peer_group.hang_s)
+        self._wait_s = max(PEER_HANDSHAKE_S, peer_group.hang_s)
         self._listener = listen(peer_group.address, peer_group.nodes)
         self.port = int(self._listener.getsockname()[1])
         self._open, self._rests = True, False

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from typing import Final
 
+from data_prep.limits import SLOW_SCAN_EVERY_S
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.shares import NOBODY, owners_of
 
 logger = logging.getLogger(__name__)
-
-SCAN_S: Final = 0.25
 
 
 class Quota:
@@ -38,7 +36,7 @@ class Quota:
             return chunk
         if now < self._next_scan or self._me not in self._readers():
             return None
-        self._next_scan = now + SCAN_S
+        self._next_scan = now + SLOW_SCAN_EVERY_S
         self._extra = deque(self._taken_over(now, patience_s))
         return self._wanted(now - patience_s)
 

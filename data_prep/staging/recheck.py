@@ -29,7 +29,6 @@ from data_prep.staging.readback import ReadBack
 
 logger = logging.getLogger(__name__)
 
-CHECK_S: Final = 5.0
 SCHEMA: Final = "slipway.checked/1"
 _SHOWN: Final = 5
 

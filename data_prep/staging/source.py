@@ -7,7 +7,6 @@ failed read is tried once more with a fresh handle.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 from collections.abc import Callable
@@ -16,12 +15,11 @@ from pathlib import Path
 
 from base.chunks import chunks_path
 from base.errors import DigestMismatch, StagingError, StorageError
+from base.refusals import STORAGE_FAILS
 from data_prep.cache.layout import dataset_name
 from data_prep.file_set import FileSet, parse_chunk_list, parse_file_set
 from data_prep.manifest import FILE_NAME, MAX_BYTES
 from data_prep.staging.files import open_file, read_into
-
-_AGAIN = (errno.ESTALE, errno.EIO, errno.EREMOTEIO, errno.ETIMEDOUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +49,15 @@ def open_dataset(root: Path, patience_s: float) -> Source:
     return Source(root=root, name=name, file_set=file_set, patience_s=patience_s, advice=advice)
 
 
-def open_single(file: Path, patience_s: float) -> Source:
-    """The file `file`, beside which the hashes of its chunks lie. Raises StagingError where they do not."""
+def open_single(file: Path, patience_s: float, num_bytes: int | None = None) -> Source:
+    """The file `file`, beside which the hashes of its chunks lie. `num_bytes`: how long it must be, where that is known from elsewhere, so
+    that a list which somebody has exchanged takes no other room. Raises StagingError where there are no hashes."""
     path = chunks_path(file)
     file_set = _read(path, patience_s, parse_chunk_list)
     if [member.path for member in file_set.files] != [file.name]:
         raise DigestMismatch(f"{path} speaks of {file_set.files[0].name!r}, asked was {file.name!r}; remove both, and make the file again")
+    if num_bytes is not None and file_set.bytes != num_bytes:
+        raise DigestMismatch(f"{path} speaks of {file_set.bytes} bytes, and {file.name} has {num_bytes}: the list was changed")
     name = dataset_name(Path(f"{file.name}-{file_set.digest[:12]}"))
     advice = f"it was cut or changed on storage; remove it and {path.name}, and make it again"
     return Source(root=file.parent, name=name, file_set=file_set, patience_s=patience_s, advice=advice)
@@ -86,7 +87,7 @@ class SourceFile:
         try:
             return read_into(self._descriptor, buffer, num_bytes, offset)
         except OSError as error:
-            if error.errno not in _AGAIN:
+            if error.errno not in STORAGE_FAILS:
                 raise self._failed(error) from error
         try:
             fresh = open_file(self.path, os.O_RDONLY, self._direct)
@@ -120,7 +121,7 @@ class SourceFile:
                 if time.monotonic() >= until:
                     raise StagingError(f"{self.path} does not exist (looked for {patience_s:g} s): was it made and published?") from error
             except OSError as error:
-                if error.errno not in _AGAIN or time.monotonic() >= until:
+                if error.errno not in STORAGE_FAILS or time.monotonic() >= until:
                     raise StorageError(f"{self.path} cannot be opened: {error.strerror}") from error
             with contextlib.suppress(OSError):
                 os.listdir(self.path.parent)

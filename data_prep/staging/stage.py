@@ -62,7 +62,7 @@ def stage(
     """
     started = time.monotonic()
     options = options or StageOptions()
-    file = open_single(source, options.patience_s) if options.single else None
+    file = open_single(source, options.patience_s, options.num_bytes) if options.single else None
     name = dataset_name(source) if file is None else file.name
     cache = open_cache(cache_dir, group=options.group)
     show = progress or _silent

@@ -7,9 +7,11 @@ import logging
 from dataclasses import dataclass
 
 from base.errors import Cancelled, NotEnoughSpace, SlipwayError, StagingError
+from base.refusals import DISK_FULL
 from data_prep.cache.layout import Cache
 from data_prep.cache.lock import Lock
-from data_prep.cache.space import Need, free_bytes, make_room, not_enough
+from data_prep.cache.space import Need, make_room, not_enough
+from data_prep.space import free_bytes
 from data_prep.staging.copy import MAX_CHUNK_BYTES, ChunkCopy
 from data_prep.staging.gather import Gather, Gathered
 from data_prep.staging.journal import Chunk
@@ -22,7 +24,6 @@ from data_prep.staging.together import GroupStaging
 
 logger = logging.getLogger(__name__)
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -102,7 +103,7 @@ class Stager:
             exchange.swarm.drop(table.number(chunk))
         gather = Gather(self.source, part.path, part.journal, exchange, self.options.copy)
         try:
-            gather.run(self._advance)
+            gather.run(self._advance, self._show)
             group_staging.during(lambda: self._publish(part))
         finally:
             self.came = gather.came
@@ -143,6 +144,10 @@ class Stager:
     def _advance(self, num_bytes: int) -> None:
         self.done += num_bytes
         self.lock.beat(self.done, self.source.file_set.bytes)
+        self._show()
+
+    def _show(self) -> None:
+        """Without a beat: whoever needs the same on this node reads around a copy that waits for other nodes for long."""
         try:
             self.progress(self.done, self.source.file_set.bytes)
         except OSError as error:  # not one of the cache's disk
@@ -152,7 +157,7 @@ class Stager:
 
     def _disk_failed(self, error: OSError) -> SlipwayError:
         need = Need(name=self.source.name, bytes=self.source.file_set.bytes, inodes=0, max_bytes=self.max_bytes)
-        if error.errno in _FULL:
+        if error.errno in DISK_FULL:
             return not_enough(self.cache, need, f"the disk became full while copying ({error.strerror})")
         return StagingError(
             f"the disk of the cache {self.cache.root} failed while {self.source.name} was copied: {error.strerror}; the unfinished copy "

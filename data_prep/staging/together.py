@@ -7,16 +7,16 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from data_prep.file_set import FileSet
+from data_prep.limits import EXCHANGE_TURN_S
 from data_prep.staging.copy import DIRECT_FROM_BYTES
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.peer_group import PeerGroup
 from data_prep.staging.table import ChunkTable
 
 T = TypeVar("T")
-TURN_S: Final = 0.25
 
 
 class GroupStaging:
@@ -72,7 +72,7 @@ class GroupStaging:
             future = pool.submit(what)
             future.add_done_callback(lambda _future: exchange.wake())
             while not future.done():
-                exchange.turn(TURN_S)
+                exchange.turn(EXCHANGE_TURN_S)
             return future.result()
 
     def serve(self) -> None:

@@ -8,6 +8,8 @@ from base import command
 from base.command import run
 from base.errors import SlipwayError
 
+pytestmark = pytest.mark.processes
+
 
 def test_input_and_both_outputs_pass_whatever_their_size() -> None:
     text = "x" * 300_000

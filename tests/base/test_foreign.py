@@ -61,6 +61,7 @@ def test_a_name_that_is_no_utf8_is_read_back_as_it_is_shown(tmp_path: Path) -> N
     assert parse_json(canonical_json([NAME]), "x") == ["a\\xff.jpg"]
 
 
+@pytest.mark.processes
 def test_the_message_of_an_error_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(StagingError) as caught:
         call_limited("staging", raise_of_file, timeout_s=10)
@@ -68,6 +69,7 @@ def test_the_message_of_an_error_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "reason").write_text(str(DigestMismatch(NAME)), encoding="utf-8")
 
 
+@pytest.mark.processes
 def test_an_answer_that_was_cut_off_is_one_of_storage() -> None:
     import os
 

@@ -15,6 +15,7 @@ from base.command import run
 from base.errors import SlipwayError
 from tests.staging.disks import Disk, ext4
 from tests.study.studies import changed, write
+from workflow.dag.closing import after_failure, closing_lines
 from workflow.dag.loading import load_graph
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,6 @@ def test_the_report_after_a_failure_is_bounded(tmp_path: Path) -> None:
         graph = load_graph({"site": str(site)}, [write(tmp_path, changed())], tmp_path, {})
         graph.storage_s = 0.5
         with still_frozen(disk):
-            said = graph.after_failure()
-            graph.closing_line()  # what a frozen ext4 can still read, it reads: only that it comes back is sure
+            said = after_failure(graph)
+            closing_lines(graph)  # what a frozen ext4 can still read, it reads: only that it comes back is sure
     assert said == "study.json of small: no answer within 0.5 s; the storage behind it hangs, or is very slow"

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from base.errors import DigestMismatch, SlipwayError, StorageError
-from base.limited import LimitedCall, call_apart, call_limited, moved
-from tests.base import locks
+from base.limited import LimitedCall, call_limited, moved
+
+pytestmark = pytest.mark.processes
 
 
 def fail(error: Exception) -> None:
@@ -95,15 +96,6 @@ def test_what_moved_bytes_and_died_has_no_answer() -> None:
 
     with pytest.raises(StorageError, match="died without an answer"):
         call_limited("copying", stop, timeout_s=10, renewed=True)
-
-
-def test_a_caller_with_threads_gets_a_child_that_shares_none_of_its_locks() -> None:
-    with locks.LOCK:  # as another thread may hold it, such as that of a module which it is importing
-        assert call_apart("taking", locks.take, "it", timeout_s=60) == ["it", 3]
-        with pytest.raises(StorageError, match=r"taking: no answer within 0\.2 s"):
-            call_limited("taking", locks.take, "it", timeout_s=0.2)
-    with pytest.raises(StorageError, match="No such file or directory: /nowhere/x"):
-        call_apart("looking", locks.look, "/nowhere/x", timeout_s=60)
 
 
 def test_our_garbage_is_not_the_child_s() -> None:

@@ -39,6 +39,7 @@ def end(holder: subprocess.Popen[str]) -> None:
     holder.communicate()
 
 
+@pytest.mark.processes
 def test_one_has_it_and_the_others_read_who(tmp_path: Path) -> None:
     holder = other(tmp_path / "x.lock")
     with LockFile(tmp_path / "x.lock") as lock:
@@ -82,6 +83,7 @@ def test_who_waits_for_a_file_that_is_removed_gets_the_next(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_a_child_waits_in_our_name(tmp_path: Path) -> None:
     locks = [LockFile(tmp_path / f"{number}.lock") for number in range(3)]
     holders = [other(lock.path) for lock in locks[:2]]

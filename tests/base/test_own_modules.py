@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from base import rooms
+from base.apart import call_apart, end_kept
 from base.errors import DatasetError, StorageError
-from base.limited import call_apart
 from data_prep.build import workers
 from data_prep.sources import caffe_lmdb
-from tests.base import locks
+from tests.base import in_children
 from tests.report.builder import make_record, scaling_cells, write_records, write_study
 from workflow.report import readers
-from workflow.report.collect import collect
 
 HOSTILE = ("base", "cluster", "types", "queue", "json", "workflow", "data_prep")
 
@@ -34,7 +33,8 @@ def test_a_child_apart_is_told_of_the_rooms_as_all_others_are(monkeypatch: pytes
     """In a wheel, where site-packages must not stand before the standard library, nothing is said."""
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(rooms.ROOMS)])
     monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{rooms.ROOMS}")
-    assert call_apart("looking", locks.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{rooms.ROOMS}"
+    end_kept()
+    assert call_apart("looking", in_children.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{rooms.ROOMS}"
 
 
 @pytest.fixture
@@ -48,20 +48,22 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.mark.processes
 def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call_apart("taking", locks.take, "it", timeout_s=60) == ["it", 3]
+    end_kept()
+    assert call_apart("taking", in_children.take, "it", timeout_s=60) == ["it", 3]
 
     cells = scaling_cells(nodes=[1, 2])
     study = write_study(hostile.parent / "digits", cells, repeats=1)
     write_records(study, [make_record(cell) for cell in cells])
-    monkeypatch.setattr(readers, "CHUNK", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    assert collect([study]).frame["status"].to_list() == ["ok", "ok"]
+    runs = sorted(path.name for path in (study / "runs").iterdir())
+    assert readers.read_runs(study / "runs", runs, chunk=1)["status"].to_list() == ["ok", "ok"]
 
     with pytest.raises((DatasetError, StorageError), match="nowhere"):
         workers.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)
 
-    child = caffe_lmdb._start(hostile / "nowhere", "list")
-    _, words = child.communicate(timeout=60)
+    with caffe_lmdb._child(hostile / "nowhere", "list") as child:
+        _, words = child.process.communicate(timeout=60)
     assert b"nowhere" in words, "its own words"
     assert not (hostile.parent / "executed").exists()

@@ -96,6 +96,7 @@ def test_create_exclusive_has_one_winner(tmp_path: Path) -> None:
     assert target.read_bytes() == b"first"
 
 
+@pytest.mark.processes
 def test_what_a_limit_of_size_cuts_off_leaves_nothing_and_names_the_file(tmp_path: Path) -> None:
     def too_large() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -52,6 +52,7 @@ def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "file").exists()
 
 
+@pytest.mark.processes
 def test_what_stays_is_said_and_the_rest_goes(tmp_path: Path) -> None:
     def removed() -> list[str]:
         outer = Path("outer")

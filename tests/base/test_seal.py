@@ -58,6 +58,7 @@ def test_no_bit_can_change_unnoticed(record: dict[str, Any]) -> None:
         assert strangers != {"seal"}
 
 
+@pytest.mark.processes
 def test_a_person_can_check_it_with_what_every_machine_has(tmp_path: Path) -> None:
     publish_sealed(tmp_path / "record.json", RECORD)
     by_hand = "grep -v '^ \"seal\": ' record.json | sha256sum"

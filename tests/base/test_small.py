@@ -117,12 +117,14 @@ def test_json_file_round_trip_and_errors(tmp_path: Path) -> None:
         read_json(tmp_path / "missing.json")
 
 
+@pytest.mark.processes
 def test_run_reports_what_happened() -> None:
     result = run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout_s=30)
     assert (result.returncode, result.stdout, result.stderr) == (3, "out\n", "err\n")
     assert describe(result) == "sh -c 'echo out; echo err >&2; exit 3' ended with 3\nerr"
 
 
+@pytest.mark.processes
 def test_run_names_a_missing_program_and_a_hanging_one() -> None:
     with pytest.raises(SlipwayError, match="no-such-program cannot be started: No such file"):
         run(["no-such-program"], timeout_s=5)

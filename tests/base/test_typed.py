@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import pytest
 
 from base.errors import DatasetError, RecordError
-from base.typed import Count, FromOne, Like, Name, json_as, read_as
+from base.typed import Closed, Count, FromOne, Like, Name, json_as, read_as
 
 
 class Pair(NamedTuple):
@@ -98,3 +98,23 @@ def test_what_a_program_says_is_read_by_a_type() -> None:
     for said in ("", "\udcff", "[1e999]", "[true]", "{}"):
         with pytest.raises(RecordError, match="^the answer"):
             json_as(list[int], said, "the answer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Closed):
+    name: Name
+    kind: Literal["small", "large"] = "small"
+    made: Path = field(init=False, default=Path())
+
+
+def test_of_what_people_write_an_unknown_key_is_an_error_and_the_closest_word_is_named() -> None:
+    assert read_as(Written, {"name": "x"}, "f.yaml") == Written(name="x")
+    for value, message in (
+        ({"name": "x", "kimd": "small"}, "unknown key 'kimd'; valid: kind, name; did you mean 'kind'"),
+        ({"name": "x", "made": "/a"}, "unknown key 'made'"),
+        ({"name": "x", 3: 4}, "unknown key '3'"),
+        ({"name": "x", "kind": "smal"}, r"kind: expected one of small, large \(did you mean 'small'\?\), found 'smal'"),
+        ({"name": "x", "kind": 3}, "kind: expected one of small, large, found 3"),
+    ):
+        with pytest.raises(RecordError, match=f"^f.yaml: {message}"):
+            read_as(Written, value, "f.yaml")

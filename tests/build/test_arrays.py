@@ -15,7 +15,8 @@ import pytest
 from base.errors import DatasetError
 from data_prep.build.estimate import estimate, estimate_of
 from data_prep.reader.datum import encode
-from data_prep.spec import parse_spec
+from data_prep.sources import SOURCES
+from data_prep.spec import WITHOUT_PATH, parse_spec
 from tests.build.corpus import Pixels, build, build_in, encoded, idx_bytes, pixels, prepared, read_back, reasons, stored, tar_of, write
 
 MNIST = {"train-images-idx3-ubyte": 12, "t10k-images-idx3-ubyte": 4}
@@ -236,6 +237,7 @@ def caffe_lmdb(path: Path, values: list[bytes]) -> Path:
     return path
 
 
+@pytest.mark.processes
 def test_raw_datums_are_taken_as_they_are(tmp_path: Path) -> None:
     images = [pixels(seed, 4, 6) for seed in range(6)]
     data = [image[:, :, ::-1].transpose(2, 0, 1).tobytes() for image in images]
@@ -322,7 +324,7 @@ def test_estimates_touch_nothing(tmp_path: Path) -> None:
     for name, content in binary_files().items():
         write(tmp_path / "c" / name, content)
     assert of(source="cifar", path=str(tmp_path / "c")).samples == 10
-    for kind in ("folder", "list", "tar", "idx", "cifar", "caffe-lmdb"):
+    for kind in sorted(set(SOURCES) - set(WITHOUT_PATH)):
         assert of(source=kind, path="/nonexistent/x").samples is None
     assert not (tmp_path / "nonexistent").exists()
     imagenet = estimate_of(parse_spec({"source": "folder", "path": "/x", "size": 256}, tmp_path), 1_281_167)

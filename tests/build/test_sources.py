@@ -10,7 +10,7 @@ import pytest
 from base.errors import DatasetError
 from data_prep.sources import SOURCES
 from data_prep.sources.types import Root, Source
-from data_prep.spec import SourceKind, parse_spec
+from data_prep.spec import WITHOUT_PATH, SourceKind, parse_spec
 
 DOCS = Path(__file__).parents[2] / "docs" / "datasets.md"
 
@@ -25,14 +25,14 @@ def test_the_words_of_the_study_file_are_the_sources() -> None:
 
 
 def test_it_has_a_specification_and_a_place_in_the_guide(kind: str, tmp_path: Path) -> None:
-    made = {"source": kind} if kind in pathless() else {"source": kind, "path": "photos"}
+    made = {"source": kind} if kind in WITHOUT_PATH else {"source": kind, "path": "photos"}
     assert parse_spec(made, tmp_path).source == kind
     assert f"`{kind}`" in DOCS.read_text()
 
 
 def test_where_nothing_is_it_knows_no_number_and_says_what_is_missing(kind: str, tmp_path: Path) -> None:
     source, root = SOURCES[kind], Root(path=tmp_path / "nowhere", scratch=tmp_path / "scratch")
-    if kind in pathless():
+    if kind in WITHOUT_PATH:
         return
     assert source.estimate(root) is None
     with pytest.raises(DatasetError, match="nowhere"):
@@ -42,8 +42,3 @@ def test_where_nothing_is_it_knows_no_number_and_says_what_is_missing(kind: str,
 def listed(source: Source, root: Root) -> None:
     for _ in source.scan(root, source.prepare(root)):
         pass
-
-
-def pathless() -> set[str]:
-    """Kinds whose images are made, or come with a library."""
-    return {"synthetic", "sklearn-digits"}

@@ -13,10 +13,11 @@ import pytest
 
 from base.errors import LeaseError, StagingError
 from cluster.holding import holder_of
-from data_prep.cache import evict, ls, open_cache, release, rm, this_process
-from data_prep.cache.eviction import sweep
-from data_prep.cache.holder import as_user, describe, is_alive
-from data_prep.cache.lease import live_leases, release_all, write_lease
+from data_prep.cache.entries import ls, rm
+from data_prep.cache.eviction import evict, sweep
+from data_prep.cache.holder import as_user, describe, is_alive, this_process
+from data_prep.cache.layout import open_cache
+from data_prep.cache.lease import live_leases, release, release_all, write_lease
 from data_prep.cache.lock import Lock
 from data_prep.staging import StageOptions, stage
 from tests.reader.small import random_dataset
@@ -25,6 +26,7 @@ from tests.staging.disks import idle_process
 QUICK = StageOptions(stall_s=0.05, patience_s=0.0)
 
 
+@pytest.mark.processes
 def test_a_process_is_known_by_pid_start_and_boot() -> None:
     me = this_process()
     assert is_alive(me)
@@ -68,10 +70,16 @@ def test_all_that_a_holder_has_is_given_back_and_what_the_dead_had(tmp_path: Pat
     ours, other = {**this_process(), "run_id": "ours"}, {"scheduler": "slurm", "job_id": "17"}
     for holder in (ours, ours, other, {**ours, "run_id": "dead", "pid": 2**22 - 1}):
         lease(cache, name, holder)
-    release_all(cache, name, ours)
+    lease(cache, "a.tar-0123456789ab", ours)
+    release_all(cache, ours, name)
     assert [dict(lease.holder) for lease in live_leases(open_cache(cache), name)] == [other]
     assert len(list((cache / "leases" / name).iterdir())) == 1
-    release_all(tmp_path / "nowhere", name, ours)
+    assert live_leases(open_cache(cache), "a.tar-0123456789ab")
+    release_all(cache, ours)
+    assert not live_leases(open_cache(cache), "a.tar-0123456789ab")
+    assert [dict(lease.holder) for lease in live_leases(open_cache(cache), name)] == [other]
+    release_all(tmp_path / "nowhere", ours, name)
+    release_all(tmp_path / "nowhere", ours)
 
 
 def test_what_is_in_use_is_not_removed_unless_forced(tmp_path: Path) -> None:
@@ -240,6 +248,7 @@ def test_a_cache_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         open_cache(tmp_path / "file" / "cache")
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("chattr") is None, reason="needs chattr to make a directory refuse")
 def test_a_cache_that_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"

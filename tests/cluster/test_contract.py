@@ -40,6 +40,7 @@ def test_caches_of_different_machines_may_have_one_path_and_of_one_machine_not(s
     assert len(paths) in (1, len(NODES))
 
 
+@pytest.mark.processes
 def test_a_holder_of_another_place_is_not_taken_for_dead(scheduler: Scheduler) -> None:
     holder = Holder(scheduler=scheduler.NAME, job_id="1", restart_count=0, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
     assert scheduler.holder_alive(holder) is None
@@ -51,6 +52,7 @@ def test_an_unknown_one_is_refused_with_the_valid_ones() -> None:
         get_scheduler("locale")
 
 
+@pytest.mark.processes
 def test_a_launch_gets_its_line_and_its_words_are_kept() -> None:
     launched = Launched(Launch(argv=("sh", "-c", "read line; echo got $line >&2; exit 3"), nodes=(0,)), b"secret\n", {})
     try:
@@ -64,6 +66,7 @@ def test_a_launch_gets_its_line_and_its_words_are_kept() -> None:
         launched.close()
 
 
+@pytest.mark.processes
 def test_a_program_that_is_not_there_is_an_error() -> None:
     with pytest.raises(AllocationError, match="cannot be started"):
         Launched(Launch(argv=("/nowhere/srun",), nodes=(0,)), b"\n", {})

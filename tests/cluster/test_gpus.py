@@ -8,9 +8,22 @@ from pathlib import Path
 import pytest
 
 from base.errors import AllocationError
-from cluster.gpus import Gpu, compare, foreign, foreign_use, listed_uuids, parse_gpus, query_apps, query_gpus, read_place, split_gpus
-from cluster.gpus.foreign import parse_apps
-from cluster.gpus.listing import bus_key, in_pci_order, parse_instances, short_bus, with_instances
+from cluster import processes
+from cluster.gpus import foreign
+from cluster.gpus.comparing import compare, listed_uuids
+from cluster.gpus.foreign import foreign_use, parse_apps, query_apps
+from cluster.gpus.listing import (
+    Gpu,
+    bus_key,
+    in_pci_order,
+    parse_gpus,
+    parse_instances,
+    query_gpus,
+    read_place,
+    short_bus,
+    split_gpus,
+    with_instances,
+)
 from tests.cluster.smi import answer, install
 
 P100 = "Tesla P100-SXM2-16GB"
@@ -120,8 +133,8 @@ def test_processes_of_others_on_our_gpus_are_found() -> None:
 def test_the_owner_of_a_process() -> None:
     import pwd
 
-    assert foreign.owner_of(os.getpid()) == pwd.getpwuid(os.getuid()).pw_name
-    assert foreign.owner_of(2**22 + 1) is None
+    assert processes.owner_of(os.getpid()) == pwd.getpwuid(os.getuid()).pw_name
+    assert processes.owner_of(2**22 + 1) is None
 
 
 # -- asking
@@ -131,23 +144,27 @@ def test_without_nvidia_smi_there_are_no_gpus(path: Path) -> None:
     assert query_gpus() == ()
 
 
+@pytest.mark.processes
 def test_gpus_are_asked_for(path: Path) -> None:
     install(path, ["a100-mig-query", "a100-mig-list", "compute-apps"])
     assert query_gpus() == MIG
     assert len(query_apps()) == 3
 
 
+@pytest.mark.processes
 def test_where_all_are_hidden_there_are_none(path: Path) -> None:
     install(path, ["no-devices"])
     assert query_gpus() == ()
 
 
+@pytest.mark.processes
 def test_a_lost_gpu_is_named_with_its_node(path: Path) -> None:
     install(path, ["gpu-lost"])
     with pytest.raises(AllocationError, match=rf"(?s)GPUs of {os.uname().nodename} cannot be listed.*0000:0B:00.0: GPU is lost"):
         query_gpus()
 
 
+@pytest.mark.processes
 def test_who_uses_gpus_may_not_be_known(path: Path) -> None:
     install(path, [])
     assert foreign.look([]) == ()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from base.errors import AllocationError
-from cluster.gpus import Gpu, Place, decide, explain, granted_gpus, parse_gpus
 from cluster.gpus.claims import names_in
-from cluster.gpus.listing import parse_instances, short_bus, with_instances
+from cluster.gpus.decision import decide, granted_gpus
+from cluster.gpus.listing import Gpu, Place, parse_gpus, parse_instances, short_bus, with_instances
 from tests.cluster.smi import answer
 
 UUIDS = [gpu.uuid for gpu in parse_gpus(answer("p100x8-query"))]
@@ -206,7 +206,7 @@ def test_a_mig_uuid_that_no_list_holds_is_taken_as_it_stands() -> None:
 
 
 def test_the_steps_tell_how_it_was_decided() -> None:
-    assert explain(node("other", False), WHOLE["slurm step"][0], place=Place(node_buses=BUSES)) == (
+    assert decide(node("other", False), WHOLE["slurm step"][0], None, place=Place(node_buses=BUSES)).steps == (
         "scheduler: slurm",
         "SLURM_STEP_GPUS='1,3': numbers that count all GPUs of the node in PCI order",
         "CUDA_VISIBLE_DEVICES='1,3': numbers that count the GPUs seen here in PCI order",
@@ -221,15 +221,15 @@ def test_the_steps_tell_how_it_was_decided() -> None:
 
 def test_behind_a_cgroup_they_tell_whether_the_numbers_would_have_led_to_the_same() -> None:
     environ = WHOLE["slurm step"][1]
-    steps = explain(node("bus", True), environ or {}, place=Place(node_buses=BUSES))
+    steps = decide(node("bus", True), environ or {}, None, place=Place(node_buses=BUSES)).steps
     assert "the driver knows 8 GPUs of this node: 6 hidden from this process" in steps
     assert steps[-2].endswith("SLURM_STEP_GPUS, in PCI order of the whole node, names the same")
-    steps = explain(node("bus", True), (environ or {}) | {"SLURM_STEP_GPUS": "0,1"}, place=Place(node_buses=BUSES))
+    steps = decide(node("bus", True), (environ or {}) | {"SLURM_STEP_GPUS": "0,1"}, None, place=Place(node_buses=BUSES)).steps
     assert steps[-2].endswith("would name others")
 
 
 def test_a_refusal_is_the_last_step() -> None:
-    steps = explain(node("bus", False), SLURM)
+    steps = decide(node("bus", False), SLURM, None).steps
     assert steps[1].startswith("no variable names GPUs: looked for SLURM_STEP_GPUS, ")
     assert steps[-1].startswith("refused: nothing says which of the 8 GPUs")
 

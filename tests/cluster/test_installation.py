@@ -11,6 +11,7 @@ import pytest
 
 from base.rooms import ROOMS
 from cluster import installation
+from tests.nobody import NOBODY, as_nobody
 
 USER_PLACES = {"XDG_DATA_HOME": "data", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 
@@ -37,33 +38,51 @@ def test_a_checkout_of_ones_own_keeps_what_is_ones_own(home: Path) -> None:
     assert installation.sites_directories() == (root / "config" / "sites", home / "config" / "slipway" / "sites")
 
 
-def test_who_may_not_write_in_a_checkout_has_places_of_ones_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "own_checkout", lambda: None)
-    assert installation.default_storage() == home / "data" / "slipway" / "storage"
-    assert installation.default_cache() == home / "cache" / "slipway"
-    assert installation.own_sites() == home / "config" / "slipway" / "sites"
-    assert installation.sites_directories() == (home / "config" / "slipway" / "sites", ROOMS / "config" / "sites")
+def _said(rooms: Path, code: str) -> list[str]:
+    """The lines that `code` prints where the rooms that it needs lie in `rooms`."""
+    for room in ("base", "cluster"):
+        shutil.copytree(ROOMS / room, rooms / room)
+    return subprocess.run([sys.executable, "-c", code], cwd=rooms, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def test_a_checkout_is_ones_own_where_one_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "ROOMS", tmp_path)
-    assert installation.own_checkout() == tmp_path
-    monkeypatch.setattr(installation.os, "access", lambda path, _mode: path != tmp_path / ".slipway")
-    assert installation.own_checkout() == tmp_path
-    (tmp_path / ".slipway").mkdir()
-    assert installation.own_checkout() is None
+@pytest.mark.processes
+def test_who_may_not_write_in_a_checkout_has_places_of_ones_own(home: Path, tmp_path: Path) -> None:
+    """Whether a user may write is asked for the real user, and root's files are read for the effective one."""
+    (tmp_path / "group" / ".slipway").mkdir(parents=True)
+    (tmp_path / "group" / ".slipway").chmod(0o555)
+    code = (
+        f"import os; os.geteuid() or os.setreuid({NOBODY}, 0)\nfrom cluster import installation as i\n"
+        "print(i.default_storage(), i.default_cache(), i.own_sites(), *i.sites_directories(), sep='\\n')"
+    )
+    sites = home / "config" / "slipway" / "sites"
+    wanted = [home / "data" / "slipway" / "storage", home / "cache" / "slipway", sites, sites, tmp_path / "group" / "config" / "sites"]
+    assert _said(tmp_path / "group", code) == list(map(str, wanted))
 
 
+@pytest.mark.processes
+def test_a_checkout_is_ones_own_where_one_may_write(tmp_path: Path) -> None:
+    def own(rooms: str) -> str:
+        return str(as_nobody(tmp_path, lambda: str(installation.own_checkout(Path(rooms)))))
+
+    assert own(".") == "."
+    (tmp_path / "group").mkdir(0o555)
+    assert own("group") == "None"
+    (tmp_path / ".slipway").mkdir(0o555)
+    assert own(".") == "None"
+    (tmp_path / "group").chmod(0o755)
+    (tmp_path / "group" / ".slipway").mkdir()
+    (tmp_path / "group" / ".slipway").chmod(0o777)
+    (tmp_path / "group").chmod(0o555)
+    assert own("group") == "group"
+
+
+@pytest.mark.processes
 def test_a_wheel_is_nobodys_own_and_knows_the_sites_of_its_group(home: Path, tmp_path: Path) -> None:
     """The module as it lies in site-packages, beside what a wheel carries."""
     rooms = tmp_path / "site-packages"
     (rooms / "workflow" / "installed").mkdir(parents=True)
-    for room in ("base", "cluster"):
-        shutil.copytree(ROOMS / room, rooms / room)
     code = "from cluster import installation as i; print(i.SNAKEFILE, i.default_storage(), *i.sites_directories(), sep='\\n')"
-    argv = [sys.executable, "-c", code]
-    done = subprocess.run(argv, cwd=rooms, capture_output=True, text=True, check=True)
     carried = rooms / "workflow" / "installed"
     own, group = home / "config" / "slipway" / "sites", Path(sys.prefix, "etc", "slipway", "sites")
     wanted = [carried / "Snakefile", home / "data" / "slipway" / "storage", own, group, carried / "config" / "sites"]
-    assert done.stdout.splitlines() == list(map(str, wanted))
+    assert _said(rooms, code) == list(map(str, wanted))

@@ -10,7 +10,7 @@ import pytest
 from base.errors import AllocationError
 from base.publish import remove_tree
 from cluster import processes
-from cluster.gpus import Gpu
+from cluster.gpus.listing import Gpu
 from cluster.runtime import runtime_directory
 from cluster.schedulers import local
 from cluster.types import AllocationRequest, Holder
@@ -20,7 +20,7 @@ FLAT = {number: (0, number) for number in range(16)}
 
 
 def request(nodes: int = 2, each: int = 1, largest: int | None = None, device: str | None = "cpu") -> AllocationRequest:
-    return AllocationRequest(nodes=nodes, gpus_per_node=each, largest_nodes=largest or nodes, device=device, walltime_s=60)
+    return AllocationRequest(nodes=nodes, gpus_per_node=each, largest_nodes=largest or nodes, device=device)
 
 
 def plan(wanted: AllocationRequest, cores: Any = range(8), gpus: Any = (), topology: Any = None) -> Any:

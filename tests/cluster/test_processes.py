@@ -56,6 +56,7 @@ def test_processes_that_proc_hides_are_passed_over_and_not_taken_for_dead(hidepi
     assert done.stdout == "done\n", done.stderr
 
 
+@pytest.mark.processes
 def test_a_zombie_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
     state = processes.state_of(child.pid)
@@ -87,6 +88,7 @@ spared.kill()
 """
 
 
+@pytest.mark.processes
 def test_a_subreaper_kills_the_whole_tree_but_what_it_spares() -> None:
     done = subprocess.run([sys.executable, "-c", TREE], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -103,6 +105,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.processes
 def test_a_child_dies_with_a_killed_parent() -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", ORPHAN], cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -120,6 +123,7 @@ def test_a_child_dies_with_a_killed_parent() -> None:
     parent.stdout.close()
 
 
+@pytest.mark.processes
 def test_processes_are_found_by_their_tag() -> None:
     argv = [sys.executable, "-c", "print(flush=True); input()"]
     child = subprocess.Popen(argv, env={"TEST_TAG": "some value"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

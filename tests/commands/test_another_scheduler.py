@@ -21,6 +21,8 @@ from workflow.dag.loading import load_graph
 from workflow.doctor.checks import checks
 from workflow.doctor.surroundings import Surroundings, try_inside
 
+pytestmark = pytest.mark.processes
+
 SITE = "storage: storage\ncache: {path: /local/slipway}\nscheduler: pbs\ndevice: cpu\nqueue: main\n"
 
 

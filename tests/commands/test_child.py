@@ -7,8 +7,12 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from workflow.commands.child import Child
 from workflow.commands.watching.shown import Lines
+
+pytestmark = pytest.mark.processes
 
 ASKED = """
 import pathlib, signal, sys, time

@@ -51,7 +51,11 @@ def test_runs_of_the_study_and_the_site_that_were_typed(house: House, monkeypatc
     house.site.write_text("storage: $SOMEWHERE/storage\ncache: {path: cache}\n")
     monkeypatch.setenv("SOMEWHERE", str(house.root))
     assert completion.runs(options, {}, "") == [name]
-    monkeypatch.setattr(completion, "site_files", lambda: {"default": house.site})
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(house.root / "config"))
+    assert completion.runs({"study": house.path}, {}, "") == []
+    sites = house.root / "config" / "slipway" / "sites"
+    sites.mkdir(parents=True)
+    house.site.rename(sites / "default.yaml")
     assert completion.runs({"study": house.path}, {}, "") == [name]
 
 
@@ -66,6 +70,7 @@ def test_what_cannot_be_read_completes_to_nothing(house: House, text: str) -> No
     assert completion.runs({"study": house.path, "site": str(house.site)}, {}, "") == []
 
 
+@pytest.mark.processes
 def test_a_shell_is_answered(house: House) -> None:
     name = house.load().runs[0].run_id
     house.record(name, "ok")
@@ -75,6 +80,7 @@ def test_a_shell_is_answered(house: House) -> None:
     assert complete(["logs", "--study", house.path.name, "--site", "here.yaml", name[:4]], house.root) == [name]
 
 
+@pytest.mark.processes
 def test_nothing_heavy_is_imported() -> None:
     heavy = {"pydantic", "numpy", "polars", "torch", "lmdb", "PIL", "cv2", "snakemake"}
     code = f"import sys\nfrom workflow.commands import completion, main\nprint(*{heavy} & set(sys.modules))"

@@ -13,6 +13,8 @@ import yaml
 from tests.commands.conftest import House
 from workflow.study.publishing import publish_resolved
 
+pytestmark = pytest.mark.processes
+
 NOISE = {"source": "synthetic", "samples": 30, "classes": 3, "size": 8, "channels": "grey", "shards": 2, "splits": {"test": 0.2}}
 
 

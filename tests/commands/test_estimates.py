@@ -25,6 +25,7 @@ def past(study: Study, nodes: int, batch_size: int, run_s: float, training_s: fl
     return Past(cell=cell, device=device, run_s=run_s, training_s=training_s)
 
 
+@pytest.mark.processes
 def test_the_study_of_the_readme_is_accepted_on_a_site_with_gpus(house: House) -> None:
     (text,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     house.path.write_text(text)
@@ -71,6 +72,7 @@ def test_what_is_not_alike_says_nothing(house: House) -> None:
     assert estimate_of(house.study(base={"seed": 3}).cells[0], "cpu", [before]) is not None
 
 
+@pytest.mark.processes
 def test_records_of_all_studies_on_the_storage_count(house: House) -> None:
     other = house.study(study="other", axes={"nodes": [1]})
     publish_resolved(other)
@@ -93,6 +95,7 @@ def test_records_of_all_studies_on_the_storage_count(house: House) -> None:
     assert all(cell["estimate"]["from_cell"] == good.cell.cell_id for cell in plan["cells"])
 
 
+@pytest.mark.processes
 def test_without_records_there_is_no_estimate(house: House) -> None:
     out = house("plan").out
     assert "cost, at most: 6.0 process hours on the CPU: 8 runs x walltime 30m00s x processes (limit: 100 GPU hours)" in out
@@ -100,6 +103,7 @@ def test_without_records_there_is_no_estimate(house: House) -> None:
     assert house.json("plan")["estimate"]["unknown"] == 8
 
 
+@pytest.mark.processes
 def test_a_finished_study_costs_nothing(house: House) -> None:
     for run in house.load().runs:
         house.record(run.run_id, "ok")

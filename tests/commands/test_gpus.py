@@ -14,6 +14,8 @@ from tests.cluster.smi import install
 from tests.commands.conftest import Said
 from workflow.commands import main
 
+pytestmark = pytest.mark.processes
+
 VARIABLES = (*(variable for signs in SIGNS.values() for variable in signs.variables), "CUDA_VISIBLE_DEVICES", "NV_GPU", "SLURMD_NODENAME")
 STEP = {"SLURM_JOB_ID": "17", "SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "1,3"}
 

@@ -22,6 +22,7 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.processes
 def test_both_files_pass_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "new" / "My Study"
     assert main.run(["init", str(place)]) == 0
@@ -34,6 +35,7 @@ def test_both_files_pass_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert read_site(place / "site.yaml").storage == place / "storage"
 
 
+@pytest.mark.processes
 def test_the_site_file_beside_a_study_is_taken_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["init", str(tmp_path)]) == 0
     capsys.readouterr()

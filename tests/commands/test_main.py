@@ -93,6 +93,7 @@ def test_a_foreign_allocation_is_refused(house: House, monkeypatch: pytest.Monke
     assert "inside an allocation of slurm (SLURM_JOB_ID=17)" in said.err
 
 
+@pytest.mark.processes
 def test_help_imports_nothing_that_takes_time() -> None:
     heavy = {"pydantic", "yaml", "numpy", "rich", "polars", "torch", "lmdb", "PIL", "cv2", "blake3"}
     code = f"import sys\nfrom workflow.commands import main\nmain.run(['--help'])\nprint('loaded', *{heavy} & set(sys.modules))"
@@ -107,6 +108,7 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.processes
 def test_who_stops_reading_gets_the_code_of_a_closed_pipe(house: House) -> None:
     argv = [sys.executable, "-m", "workflow.commands.main", "status", str(house.path), "--site", str(house.site)]
     reader, writer = os.pipe()
@@ -118,6 +120,7 @@ def test_who_stops_reading_gets_the_code_of_a_closed_pipe(house: House) -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.processes
 def test_an_error_keeps_its_code_where_nobody_can_be_told(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "workflow.commands.main", "plan", str(tmp_path / "none.yaml")]
     with Path("/dev/full").open("w") as full:

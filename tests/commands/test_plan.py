@@ -14,7 +14,7 @@ from base.errors import ConfigError
 from tests.commands.conftest import House
 from tests.study.studies import changed, write
 from workflow.commands.study_plan import parse_gpu_memory
-from workflow.dag.cost import gpu_hours, process_hours, refuse_over_budget
+from workflow.dag.cost import hours_on, refuse_over_budget
 from workflow.dag.requirements import dataset_needs
 from workflow.study.publishing import publish_resolved
 from workflow.study.series import series_of
@@ -24,6 +24,7 @@ Tree = Callable[[Path], dict[str, int]]
 SYNTHETIC = {"source": "synthetic", "samples": 4096, "size": [48, 64], "shards": 2}
 
 
+@pytest.mark.processes
 def test_a_plan_names_runs_and_writes_nothing(house: House, tree: Tree) -> None:
     before = tree(house.root)
     said = house("plan")
@@ -35,6 +36,7 @@ def test_a_plan_names_runs_and_writes_nothing(house: House, tree: Tree) -> None:
     assert "lenet on digits  weak     1, 2       4" in said.out
 
 
+@pytest.mark.processes
 def test_the_plan_for_programs(house: House) -> None:
     study = house.load()
     first = study.runs[0].run_id
@@ -50,6 +52,7 @@ def test_the_plan_for_programs(house: House) -> None:
     assert plan["notes"] == []
 
 
+@pytest.mark.processes
 def test_too_many_gpu_hours_are_refused(house: House) -> None:
     house.site.write_text("storage: storage\ncache: {path: cache}\nscheduler: slurm\n")
     house.study(base={"device": "cuda"}, limits={"walltime": "1h", "gpu_hours": 11})
@@ -75,8 +78,8 @@ def test_another_file_of_the_name_is_refused(house: House) -> None:
 
 def test_hours_are_of_processes_on_the_cpu(house: House) -> None:
     study = house.study(base={"gpus_per_node": 2}, limits={"walltime": "30m", "gpu_hours": 0})
-    assert gpu_hours(study, study.runs) == 0
-    assert process_hours(study, study.runs) == 2 * 2 * (2 + 4) * 0.5
+    assert hours_on("cuda", study, study.runs) == 0
+    assert hours_on("cpu", study, study.runs) == 2 * 2 * (2 + 4) * 0.5
     refuse_over_budget(study, study.runs)
 
 
@@ -87,6 +90,7 @@ def test_the_limit_counts_missing_runs_only(house: House) -> None:
         refuse_over_budget(study, [next(run for run in study.runs if run.cell.nodes == 2)])
 
 
+@pytest.mark.processes
 def test_bytes_of_a_dataset_that_is_not_built(house: House) -> None:
     study = house.study(datasets={"digits": None, "noise": SYNTHETIC}, base={"dataset": "noise"})
     needs = dataset_needs(study, "noise")
@@ -99,6 +103,7 @@ def test_bytes_of_a_dataset_that_is_not_built(house: House) -> None:
     assert "unknown until built" in house("plan").out
 
 
+@pytest.mark.processes
 def test_hours_that_storage_needs(house: House) -> None:
     house.site.write_text("storage: s\ncache: {path: c}\nstorage_limit: {bytes_per_s: 100kB}\n")
     plan = house.json("plan")
@@ -108,6 +113,7 @@ def test_hours_that_storage_needs(house: House) -> None:
     assert "from storage" not in house("plan").out
 
 
+@pytest.mark.processes
 def test_one_of_each_has_its_grammar(house: House) -> None:
     house.study(base={"repeats": 1}, axes={"batch_size": [32], "nodes": [1]})
     out = house("plan").out
@@ -115,6 +121,7 @@ def test_one_of_each_has_its_grammar(house: House) -> None:
     assert " to one node\n" in out
 
 
+@pytest.mark.processes
 def test_memory_that_is_not_there_is_noted(house: House) -> None:
     house.site.write_text("storage: s\ncache: {path: c}\nmemory_per_node: 100MB\n")
     house.study(axes={"model": ["lenet", "resnet18"]})
@@ -123,6 +130,7 @@ def test_memory_that_is_not_there_is_noted(house: House) -> None:
     assert "TOO LITTLE" in said.out
 
 
+@pytest.mark.processes
 def test_credentials_that_are_not_there_are_refused_where_runs_are_containers(house: House) -> None:
     for engine, code in (("podman", 10), ("bare", 0)):
         house.site.write_text(f"storage: s\ncache: {{path: c}}\nengine: {engine}\nregistry_credentials: auth.json\n")
@@ -157,6 +165,7 @@ def test_scaling_is_derived(house: House, axes: dict[str, object], scaling: list
     assert [one.scaling for one in series_of(study.cells, study.baseline)] == scaling
 
 
+@pytest.mark.processes
 def test_mixed_scaling_and_missing_baselines(house: House) -> None:
     cells = [{"model": "lenet", "nodes": nodes, "batch_size": batch} for nodes, batch in [(1, 32), (2, 16), (4, 32), (4, 9)]]
     study = house.study(
@@ -247,6 +256,7 @@ def test_a_cell_in_a_container_shows_the_whole_command(house: House, engine: str
     assert "SLIPWAY_OUT=/slipway/out" in said
 
 
+@pytest.mark.processes
 def test_commands_to_type_are_quoted_and_keep_the_site(house: House) -> None:
     folder = house.root / "a b"
     folder.mkdir()

@@ -50,7 +50,7 @@ def test_images_are_listed_least_recently_used_first_and_go_only_when_asked(hous
     assert said.code == 0, said.err
     (line,) = [line for line in said.out.splitlines() if line.startswith(f"image {oldest.stem} ({oldest}), 6 B, last used ")]
     assert line.endswith(" ago: removed")
-    assert f"stays: remove image {old.stem}: process {os.getpid()} of this node holds" in said.out
+    assert f"stays: remove image {old.stem}: process {os.getpid()} (load, since " in said.out
     assert [path.exists() for path in (new, old, oldest)] == [True, True, False]
 
 
@@ -68,6 +68,7 @@ def test_halves_of_archives_go_unless_their_load_lives(house: House) -> None:
     assert living.exists()
 
 
+@pytest.mark.processes
 def test_an_engine_that_does_not_answer_is_named_and_matters_where_it_is_the_sites(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from tests.nobody import as_nobody
 from workflow.dag.loading import load_graph
 from workflow.dag.storage_place import why_unusable
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 SITE = "cache: {path: cache}\n"
 PHOTOS = {"digits": {"source": "folder", "path": "photos", "size": 32}}

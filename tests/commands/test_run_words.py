@@ -49,6 +49,7 @@ def test_words_are_ours_or_snakemakes(text: str, study: str | None, config: dict
     assert (found.study, dict(found.config), " ".join(found.rest)) == (study, config, rest)
 
 
+@pytest.mark.processes
 def test_an_unknown_option_is_answered_in_one_sentence() -> None:
     said = usage_words("unrecognized arguments: --dryrum", "; all: /l")
     assert said.startswith("neither slipway run nor snakemake has the option --dryrum; did you mean --dry")

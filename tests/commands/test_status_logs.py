@@ -30,6 +30,7 @@ def hold(house: House, run_id: str, pid: int = 0, attempt: int = 1, **changes: o
     (run_dir / "lease.json").write_text(json.dumps({**lease, **({"pid": pid} if pid else {}), **changes}))
 
 
+@pytest.mark.processes
 def test_every_state(house: House) -> None:
     study = house.load()
     names = [run.run_id for run in study.runs]
@@ -62,6 +63,7 @@ def test_every_state(house: House) -> None:
     assert "failed (nan)" in text
 
 
+@pytest.mark.processes
 def test_a_newer_attempt_speaks_for_the_run(house: House) -> None:
     name = house.load().runs[0].run_id
     house.record(name, "storage", kind="prevented", attempt=1)
@@ -70,6 +72,7 @@ def test_a_newer_attempt_speaks_for_the_run(house: House) -> None:
     assert (run["state"], run["status"], run["attempt"]) == ("prevented", "node_lost", 2)
 
 
+@pytest.mark.processes
 def test_a_holder_of_whom_nothing_is_known_runs(house: House) -> None:
     name = house.load().runs[0].run_id
     hold(house, name, boot_id="elsewhere", host="other-host")
@@ -78,6 +81,7 @@ def test_a_holder_of_whom_nothing_is_known_runs(house: House) -> None:
     assert "cannot be seen from here" in run["reason"]
 
 
+@pytest.mark.processes
 def test_a_torn_lease_is_nobodys(house: House) -> None:
     name = house.load().runs[0].run_id
     hold(house, name)
@@ -174,6 +178,7 @@ def test_a_run_is_named_by_its_beginning(house: House) -> None:
     assert "the names of 8 runs begin so" in said.err
 
 
+@pytest.mark.processes
 def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path) -> None:
     house.site.write_text("storage: storage\ncache: {path: cache}\nengine: docker\n")
     study = house.load()
@@ -214,6 +219,7 @@ def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path
     assert house.json("status")["hindrances"] == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("there", ["a pipe", "a device"])
 def test_nothing_is_waited_for_where_a_file_should_lie(house: House, there: str) -> None:
     study = house.load()
@@ -236,6 +242,7 @@ def test_what_a_record_says_of_the_earlier_attempt_is_believed_only_where_it_is_
     assert "pwned" not in house("logs", name, "--attempt", "3").out
 
 
+@pytest.mark.processes
 def test_what_else_its_machines_did_while_a_run_measured_is_told(house: House) -> None:
     name = house.load().runs[0].run_id
     words = "local-0: others used 1.3 of 2 cores while it measured (\x1b[31mvim of bob)"
@@ -246,6 +253,7 @@ def test_what_else_its_machines_did_while_a_run_measured_is_told(house: House) -
     assert (run["state"], run["reason"]) == ("done", words)
 
 
+@pytest.mark.processes
 def test_a_look_that_does_not_end_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
     squeue = house.root / "slurm" / "squeue"

@@ -15,6 +15,8 @@ from tests.commands.conftest import House, Said
 from workflow.commands import main
 from workflow.commands.accepted import refuse_jobs
 
+pytestmark = pytest.mark.processes
+
 Tree = Callable[[Path], dict[str, int]]
 
 

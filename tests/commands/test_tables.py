@@ -17,6 +17,8 @@ from workflow.commands import main
 from workflow.study.publishing import publish_resolved
 from workflow.study.resolved import read_resolved
 
+pytestmark = pytest.mark.processes
+
 Tree = Callable[[Path], dict[str, int]]
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +41,7 @@ def test_tables_of_a_study_of_which_no_run_has_ended(house: House) -> None:
     assert f"small: 0 of 8 runs ok, 8 missing\ntables: {study.results_dir}/tables\n" in said.out
     assert (study.results_dir / "tables" / "speedup.csv").is_file()
     assert (study.results_dir / "records.parquet").is_file()
-    assert read_resolved(study.results_dir)["study"] == "small"
+    assert read_resolved(study.results_dir).study == "small"
     said = house("tables", "--strict")
     assert said.code == 19
     assert "with --strict every run must be ok" in said.err
@@ -113,11 +115,11 @@ def test_a_changed_study_is_resolved_anew_unless_it_runs(house: House) -> None:
     publish_resolved(study)
     house.study(baseline={"nodes": 2})
     house("tables")
-    assert read_resolved(study.results_dir)["baseline"] == {"nodes": 2}
+    assert read_resolved(study.results_dir).baseline == {"nodes": 2}
     hold(house, study.runs[0].run_id)
     house.study(baseline={"nodes": 1})
     house("tables")
-    assert read_resolved(study.results_dir)["baseline"] == {"nodes": 2}
+    assert read_resolved(study.results_dir).baseline == {"nodes": 2}
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from base.finding import Finding
 from tests.commands.conftest import House
 from workflow.commands import doctor
 
+pytestmark = pytest.mark.processes
+
 UNITS = re.compile(r"\d[\d.,]* (?:[kMGT]?B(?:/s)?|m?s|%)(?= |$|,)", re.MULTILINE)
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 KEYS = {"precision": ["fp32", "bf16"], "batch_size": [32, 64], "nodes": [1, 2]}

@@ -12,6 +12,8 @@ import yaml
 from containers.engines.cdi import find_cdi
 from tests.minicluster.gpus import MODEL, Card, cdi
 
+pytestmark = pytest.mark.processes
+
 UUIDS = ("GPU-aa", "GPU-bb")
 
 

@@ -22,6 +22,8 @@ from containers.spec import ContainerPlan, EnginePlan
 from tests.containers.specs import WATCHDOG, ended, make_place, output, spec
 from tests.minicluster.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 Start = Callable[..., Process]
 
 

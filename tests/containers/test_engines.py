@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import signal
@@ -57,6 +58,7 @@ def test_exactly_the_granted_gpus_by_uuid(engine: Engine, tmp_path: Path) -> Non
     assert env["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
 
 
+@pytest.mark.processes
 def test_code_and_output_come_back(acting: Engine, image: str, tmp_path: Path) -> None:
     make_place(tmp_path)
     plan = acting.plan(
@@ -77,6 +79,7 @@ def test_code_and_output_come_back(acting: Engine, image: str, tmp_path: Path) -
         acting.remove(plan)
 
 
+@pytest.mark.processes
 def test_a_signal_reaches_the_process_and_its_group(acting: Engine, image: str, tmp_path: Path) -> None:
     make_place(tmp_path)
     plan = acting.plan(spec(tmp_path, ("sh", "-c", "sleep 100 & echo up; wait"), image=image, limits=limits_here()), HOST_ENV)
@@ -93,6 +96,7 @@ def test_a_signal_reaches_the_process_and_its_group(acting: Engine, image: str, 
         acting.remove(plan)
 
 
+@pytest.mark.processes
 def test_a_command_that_is_not_there_is_an_error(acting: Engine, image: str, tmp_path: Path) -> None:
     make_place(tmp_path)
     plan = acting.plan(spec(tmp_path, ("/nowhere/python",), image=image, limits=limits_here()), HOST_ENV)
@@ -107,6 +111,9 @@ def test_bare_fills_in_its_own_interpreter(tmp_path: Path) -> None:
     plan = bare.plan(spec(tmp_path), HOST_ENV)
     assert plan.processes[0].argv == (sys.executable, f"{tmp_path}/folder/program.py")
     assert plan.processes[0].cwd == str(tmp_path / "out")
+    of_image = dataclasses.replace(spec(tmp_path), python="/opt/conda/bin/python")
+    assert bare.plan(of_image, HOST_ENV).processes[0].argv[0] == sys.executable
+    assert bare.plan(dataclasses.replace(of_image, bare_python="/mine/python"), HOST_ENV).processes[0].argv[0] == "/mine/python"
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -170,6 +170,7 @@ esac
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("before", "has_it", "removed"), [(False, True, True), (True, False, False), (False, False, True)])
 def test_a_name_that_was_there_before_is_not_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, has_it: bool, removed: bool
@@ -235,6 +236,7 @@ def test_one_load_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.processes
 def test_bytes_through_a_command(tmp_path: Path) -> None:
     content = bytes(range(256)) * 4000
     (tmp_path / "content").write_bytes(content)
@@ -246,6 +248,7 @@ def test_bytes_through_a_command(tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == content
 
 
+@pytest.mark.processes
 def test_commands_that_fail_or_hang_are_named(tmp_path: Path) -> None:
     (tmp_path / "packed").write_bytes(zstandard.compress(bytes(1 << 20)))
     failing, hanging = ["sh", "-c", "echo no room >&2; exit 3"], ["sh", "-c", "exec tail -f /dev/null"]
@@ -265,6 +268,7 @@ def test_commands_that_fail_or_hang_are_named(tmp_path: Path) -> None:
         feed_decompressed(tmp_path / "packed", ["cat"])
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_disk_that_fills_is_an_os_error_for_the_caller() -> None:
     with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space left") as found:
@@ -339,6 +343,7 @@ def test_a_sif_that_changed_after_it_was_pinned_is_not_archived(tmp_path: Path, 
     assert list((tmp_path / "storage" / "images").iterdir()) == []
 
 
+@pytest.mark.processes
 def test_a_sif_is_built_once_from_a_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "apptainer"
     program.parent.mkdir()
@@ -438,6 +443,19 @@ def test_what_others_have_brought_is_loaded_and_storage_is_not_read(tmp_path: Pa
     assert (cache / "images" / path.name).read_bytes() == sif.read_bytes()
 
 
+def test_nobody_waits_at_the_lock_of_a_load_whose_archive_has_not_come(tmp_path: Path, sif: Path) -> None:
+    path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"
+    here = []
+
+    def bring(_bytes: int) -> Path:
+        load(path, "apptainer", cache, limit_s=0.0)  # another run of this node, while the other nodes keep this one waiting
+        here.append((cache / "images" / path.name).stat().st_ino)
+        return path
+
+    load(path, "apptainer", cache, bringing=Bringing(bring=bring))
+    assert [(cache / "images" / path.name).stat().st_ino] == here, "it looked again when it had the lock"
+
+
 def test_an_archive_without_its_list_is_read_by_the_node_itself(tmp_path: Path, sif: Path) -> None:
     path, cache = archive(pin(str(sif), "apptainer"), tmp_path / "storage"), tmp_path / "cache"
     chunks_path(path).unlink()
@@ -462,6 +480,7 @@ def test_what_others_have_brought_is_what_was_pinned(tmp_path: Path, sif: Path) 
         assert loaded_id(read_manifest(path), "apptainer", cache) == ""
 
 
+@pytest.mark.processes
 def test_an_archive_beside_which_we_may_not_write_is_taken_without_its_list(tmp_path: Path, sif: Path) -> None:
     path = archive(pin(str(sif), "apptainer"), tmp_path / "storage")
     chunks_path(path).unlink()
@@ -475,11 +494,13 @@ def test_an_archive_beside_which_we_may_not_write_is_taken_without_its_list(tmp_
 
 def test_a_load_that_waits_for_another_says_so(tmp_path: Path, sif: Path) -> None:
     path, cache, waits = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache", []
-    with locked(cache / "images" / f"{path.stem}.lock", "load", 0.0), pytest.raises(ContainerError, match="holds"):
+    holder = rf"process {os.getpid()} \(load the same, since [-0-9: ]+\) of this node holds {cache}/images/"
+    with locked(cache / "images" / f"{path.stem}.lock", "load the same", 0.0), pytest.raises(ContainerError, match=holder):
         load(path, "apptainer", cache, limit_s=0.0, bringing=Bringing(wait=lambda: waits.append(True)))
     assert waits == [True]
 
 
+@pytest.mark.processes
 def test_a_load_whose_node_program_goes_while_it_waits_reads_nothing(tmp_path: Path, sif: Path) -> None:
     path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
     argv = [sys.executable, "-m", "containers.images", "load", "--brought", "--engine", "apptainer", "--archive", path, "--cache", cache]
@@ -501,6 +522,7 @@ def test_a_cache_or_a_storage_that_is_anothers_is_named(tmp_path: Path, sif: Pat
         load(path, "apptainer", tmp_path / "cache")
 
 
+@pytest.mark.processes
 def test_a_client_that_is_asked_dies_with_whoever_asked(tmp_path: Path) -> None:
     """A pull that its killed load had left behind would go on for an hour, and hold the job's node."""
     file = tmp_path / "pid"
@@ -537,6 +559,7 @@ def test_a_manifest_of_another_machine_is_refused(tmp_path: Path, sif: Path) -> 
         load(archive(other, tmp_path), "apptainer", tmp_path / "cache")
 
 
+@pytest.mark.processes
 def test_a_build_that_cannot_begin_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ContainerError, match="podman, which is not on PATH; ENGINE=docker or ENGINE=podman"):

@@ -39,6 +39,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("answer", "path", "why"),
     [

@@ -72,22 +72,26 @@ def test_an_earlier_attempt_of_a_run_that_is_ours_goes_whatever_its_job_does() -
     assert not other.remove
 
 
-def test_one_that_cannot_be_removed_stays_and_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck = found(uid=os.geteuid())
-    other = dataclasses.replace(stuck, id="2f")
-    removed = []
-
-    def remove(container: Found) -> None:
-        if container is stuck:
-            raise ContainerError("it is still there")
-        removed.append(container)
-
-    monkeypatch.setattr(reaping, "ours", lambda _engine: (stuck, other))
-    monkeypatch.setattr(reaping, "remove", remove)
+@pytest.mark.processes
+def test_one_that_cannot_be_removed_stays_and_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for docker, whose containers are the files of a directory; it cannot say anything of the first one alone."""
+    here = tmp_path / "containers"
+    here.mkdir()
+    for id_ in ("1f", "2f"):
+        told = {"id": id_, "name": f"/{found().name}", "labels": dict(found(uid=os.geteuid()).labels)}
+        (here / id_).write_text(json.dumps(told) + "\n")
+    docker = tmp_path / "docker"
+    docker.write_text(
+        f'#!/bin/sh\ncd "{here}"\ncase "$*" in *label=*) ls ;; inspect*) cat * ;; *id=1f*) echo "it is still there" >&2; exit 1 ;;\n'
+        'ps*id=*) ls | grep "${5#id=}" || true ;; rm*) for id in "$@"; do :; done; rm "$id" ;; esac\n'
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     first, second = reaping.reap_here("docker", lambda _tag: True)
-    assert removed == [other]
+    assert [path.name for path in here.iterdir()] == ["1f"]
     assert (first.remove, first.stuck, second.remove, second.stuck) == (False, True, True, False)
-    assert first.reason.endswith("and it could not be removed: it is still there")
+    assert first.reason.startswith("of an earlier attempt of a run that is ours now, and it could not be removed: ")
+    assert first.reason.endswith("it is still there")
 
 
 def ended_process() -> Holder:
@@ -98,6 +102,7 @@ def ended_process() -> Holder:
     return holder
 
 
+@pytest.mark.processes
 def test_a_job_of_this_machine_lives_as_long_as_its_node_program() -> None:
     ours = holder_of(os.getpid(), "local", LOCAL.job_id, 0)
     assert reaping.jobs_alive([found(LOCAL, holder=ours)]) == [True]
@@ -107,6 +112,7 @@ def test_a_job_of_this_machine_lives_as_long_as_its_node_program() -> None:
     assert reaping.jobs_alive([found(LOCAL)]) == [None], "a pid alone names nobody"
 
 
+@pytest.mark.processes
 def test_labels_that_contradict_each_other_are_believed_by_nobody() -> None:
     ended = ended_process()
     assert reaping.jobs_alive([found(LOCAL, holder=dataclasses.replace(ended, job_id="7"))]) == [None]
@@ -114,6 +120,7 @@ def test_labels_that_contradict_each_other_are_believed_by_nobody() -> None:
     assert processes.boot_id() == ended.boot_id
 
 
+@pytest.mark.processes
 def test_the_scheduler_is_asked_once_for_each_job_and_only_about_what_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     captured = json.loads((Path(__file__).parents[1] / "captured" / "slurm-22.05" / "show-job-running.json").read_text())
     (tmp_path / "answer").write_text(captured["stdout"])

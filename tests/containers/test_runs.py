@@ -18,8 +18,10 @@ import pytest
 from containers.engines import Engine
 from containers.engines.cli import remove_argv
 from containers.labels import TAG
+from containers.program_folder import look_at
 from tests.containers.conftest import Dockerd
 from tests.run.hostile import a_pipe_freezes_nobody, links_lead_nowhere
+from tests.run.test_programs import LOOP, program
 from tests.run.world import ROOT, World
 from workflow.run.record.model import validate_record
 
@@ -114,6 +116,26 @@ def test_a_pinned_image_is_what_runs_and_the_record_says_so(world: World, acting
     assert world.left() == []
 
 
+def test_a_program_of_the_study_runs_in_its_own_image_from_a_copy_of_its_folder(world: World, acting: Engine, image: str) -> None:
+    (world.path / "tokenizer").write_text("words")
+    mounts = [{"source": str(world.path / name), "target": f"/mine/{name}", "writable": name == "notes"} for name in ("tokenizer", "notes")]
+    (world.path / "notes").mkdir()
+    step = (
+        "open('/mine/notes/of-%s' % run.rank, 'w').write(open('/mine/tokenizer').read()); assert not os.access('/mine/tokenizer', os.W_OK)"
+    )
+    run_id = program(world, LOOP.format(step=step), nodes=2, each=2, image=image, mounts=mounts)
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    validate_record(record)
+    assert (record["status"], record["engine"]) == ("ok", acting.NAME)
+    assert record["provenance"]["program_digest"] == look_at(world.path / "train").digest
+    said = (world.run_dir(run_id) / "attempts" / "1" / "logs" / "rank-3.log").read_text()
+    assert said == "['/slipway/data', '8', '2'] 8 yes {'fast': True, 'width': 8}\n"
+    assert {path.name: path.read_text() for path in (world.path / "notes").iterdir()} == {f"of-{rank}": "words" for rank in range(4)}
+    assert world.left() == []
+
+
 def test_an_archive_that_is_gone_is_named_and_nothing_starts(world: World, acting: Engine) -> None:
     run_id = world.cell()
     assert subprocess.run(world.image_argv(), cwd=ROOT, check=False, timeout=300).returncode == 0
@@ -132,7 +154,7 @@ def test_an_archive_that_is_gone_is_named_and_nothing_starts(world: World, actin
     ids=["error", "oom", "child", "frozen"],
 )
 def test_ends_are_what_they_are_without_a_container(world: World, acting: Engine, action: Any, status: str) -> None:
-    world.limits |= {"beat_s": 2.0, "silence_s": 20.0}
+    world.shorter |= {"rank_silence_s": 2.0, "node_silence_s": 20.0}
     run_id = world.cell(1, 2, do={"1": [3, action]})
     code, log = world.run(run_id)
     assert code == 0, log

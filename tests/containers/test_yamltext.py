@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from containers.frameworks import read_framework
+from containers.frameworks.spec import read_framework
 from containers.yamltext import parse_yaml
 
 LAUGHS = "a: &a [x, x]\n" + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 10)}]\n" for n in range(12))

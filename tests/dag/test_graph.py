@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
-from base.errors import ConfigError, ContainerError, UnsupportedRequest
+from base.errors import ConfigError, ContainerError, StorageError, UnsupportedRequest
 from tests.report.builder import failed, make_record
 from tests.study.studies import changed, write
+from workflow.dag.closing import advice_lines, closing_lines
 from workflow.dag.graph import Graph
+from workflow.dag.image_file import keep_images
 from workflow.dag.loading import load_graph
 from workflow.study.cell_words import train_words, words_of
 from workflow.study.next_command import command, retry_command
+
+pytestmark = pytest.mark.processes
 
 SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
 
@@ -153,12 +157,12 @@ def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
     first, failed, torn = run_ids(graph)[:3]
     again = f"slipway run {place.study} --site {place.site}"
     report = f"report: {graph.results_dir}/report.html"
-    assert graph.closing_line().splitlines() == ["small: 0 of 8 runs have a result", report, f"8 runs have no result; go on: {again}"]
+    assert closing_lines(graph) == ["small: 0 of 8 runs have a result", report, f"8 runs have no result; go on: {again}"]
     place.record(first, OK)
     place.record(failed, OOM)
     place.record(torn, "{")
-    assert "3 of 8 runs have a result, 2 of them failed (1 oom, 1 unreadable)" in graph.closing_line()
-    assert graph.advice() == [
+    assert "3 of 8 runs have a result, 2 of them failed (1 oom, 1 unreadable)" in "\n".join(closing_lines(graph))
+    assert advice_lines(graph) == [
         f"2 runs failed, as the table says; again: {again.replace(' --site', ' --retry failed --site')}",
         f"5 runs have no result; go on: {again}",
     ]
@@ -172,21 +176,21 @@ def test_what_waits_on_nodes_is_to_be_delivered_before_the_study_goes_on(place: 
     logs.mkdir()
     for run_id in (first, second):
         (logs / f"{run_id}.log").write_text("10:00:02 run ERROR push: storage is full: free room or quota\n")
-    assert graph.advice() == [
+    assert advice_lines(graph) == [
         f"first deliver what nodes have of 1 run, there: slipway reap --push --site {place.site}",
         f"7 runs have no result; go on: slipway run {place.study} --site {place.site}",
     ]
-    assert graph.closing_line().splitlines()[2:] == graph.advice()
+    assert closing_lines(graph)[2:] == advice_lines(graph)
     place.record(second, OK)
-    assert "reap" not in graph.closing_line()
+    assert "reap" not in "\n".join(closing_lines(graph))
 
 
 def test_how_runs_stand_is_not_known_where_storage_does_not_answer(place: Place) -> None:
     graph = place.graph()
     graph.storage_s = 0.0  # no interpreter starts in no time
-    assert graph.closing_line().startswith("small: how its runs stand is not known: ")
-    assert graph.closing_line().endswith("no answer within 0 s; the storage behind it hangs, or is very slow")
-    assert graph.advice() == [graph.closing_line()]
+    assert "\n".join(closing_lines(graph)).startswith("small: how its runs stand is not known: ")
+    assert "\n".join(closing_lines(graph)).endswith("no answer within 0 s; the storage behind it hangs, or is very slow")
+    assert advice_lines(graph) == ["\n".join(closing_lines(graph))]
 
 
 def test_what_is_to_be_typed_again_is_whole_and_quoted(tmp_path: Path) -> None:
@@ -261,12 +265,20 @@ def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -
     assert graph.images_file is not None
     image = {"reference": "t.sif", "engine": "apptainer", "digest": f"sha256:{'a' * 64}", "image_id": f"sha256:{'a' * 64}"}
     image |= {"platform": "linux/amd64", "size_bytes": 1, "form": "sif", "source": f"{place.root}/t.sif"}
-    entry = {"archive": f"{place.root}/storage/images/{'a' * 12}.sif", "image": image}
+    entry = {
+        "archive": f"{place.root}/storage/images/{'a' * 12}.sif",
+        "image": image,
+        "file": f"{'a' * 12}.sif",
+        "sha256": "a" * 64,
+        "bytes": 1,
+    }
     Path(graph.images_file).write_text(json.dumps({"engine": "apptainer", "images": {"pytorch": entry}}))
     with pytest.raises(
         ContainerError, match=r"its archive .*aaa.sif is not on storage any more, and image .*t.sif cannot be read: No such file"
     ):
         graph.start("local")
+    with pytest.raises(StorageError, match="the archives of the images of .*: no answer within 0 s; the storage behind it hangs"):
+        keep_images(graph.study, graph.images_file, limit_s=0.0)  # no interpreter starts in no time
     for run_id in run_ids(graph):
         place.record(run_id, OK)
     place.graph().start("local")

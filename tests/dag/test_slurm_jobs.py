@@ -22,6 +22,8 @@ from workflow.dag.loading import load_graph
 from workflow.dag.submission import Width, minutes_for, num_rounds, plan_submission
 from workflow.study.spread import node_sets
 
+pytestmark = pytest.mark.processes
+
 SITE = "storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\nqueue: main\n"
 INSIDE = {"SLURM_JOB_ID": "7"}
 JOBS, ALLOCATION = Mode(way="jobs"), Mode(way="allocation", nodes=2, job="7-0")

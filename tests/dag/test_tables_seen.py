@@ -14,6 +14,8 @@ from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.study.publishing import publish_resolved
 
+pytestmark = pytest.mark.processes
+
 MAIN = Mode()
 MADE_S = 4_000_000_000  # later than any study.json of the test
 

@@ -43,6 +43,7 @@ def test_every_rule_says_what_happens() -> None:
     assert [word for word in ("stage", "train", "push") if word in said] == ["stage", "train", "push"]
 
 
+@pytest.mark.processes
 def test_resources_are_written_out(tmp_path: Path) -> None:
     site = "storage: storage\nscheduler: slurm\nqueue: main\ngpus_per_node: 4\naccount: a\nqos: q\nconstraint: c\ncache: {path: cache}\n"
     found = graph(tmp_path, JOBS, site)
@@ -51,6 +52,7 @@ def test_resources_are_written_out(tmp_path: Path) -> None:
         assert sorted(re.findall(r'"(\w+)"', written)) == sorted(asked), rule
 
 
+@pytest.mark.processes
 def test_a_resource_that_the_rule_does_not_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="does not name"):
         graph(tmp_path, JOBS).run_asks_for("nodes")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_docs import CODE, ROOT, named_rows, read
-from tests.test_rooms import ROOMS, parsed
+from tests.test_rooms import ROOMS, nodes
 from workflow.run.record.outcome import TABLE
 
 PAGE = "docs/what-happens-when.md"
@@ -82,7 +82,7 @@ def said() -> str:
     found = [os.strerror(errno.ENOSPC)]
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py"):
-            for node in ast.walk(parsed(path)):
+            for node in nodes(path):
                 if isinstance(node, ast.JoinedStr):
                     found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):

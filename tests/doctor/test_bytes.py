@@ -203,6 +203,7 @@ def test_why_it_cannot_be_written(tmp_path: Path) -> None:
         assert words in finding.advice
 
 
+@pytest.mark.processes
 def test_a_directory_that_is_closed_to_us(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()

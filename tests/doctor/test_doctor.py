@@ -7,7 +7,10 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,10 +19,9 @@ import pytest
 from base.command import CommandResult
 from base.finding import Finding, worst
 from base.rooms import ROOMS
-from cluster import installation
 from cluster.schedulers.doctor import Value
-from cluster.schedulers.slurm.doctor.partitions import parse_nodes
 from cluster.schedulers.slurm.doctor.proposals import choose_partition, from_partitions
+from cluster.schedulers.slurm.partitions import parse_nodes
 from tests.commands.conftest import FOREIGN
 from workflow.commands import main
 from workflow.doctor import node, nodes, software, surroundings
@@ -68,6 +70,7 @@ def refuses() -> tuple[Finding, ...]:
     return (Finding("a", "ok", Path("/proc/self/mem/none").read_text()),)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("function", "level", "words"),
     [
@@ -149,13 +152,15 @@ def test_a_name_stands_for_a_file_of_the_checkout() -> None:
 
 
 @pytest.mark.slow
-def test_a_name_stands_for_a_file_of_ones_own_where_the_installation_is_anothers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(installation, "own_checkout", lambda: None)
+def test_a_name_stands_for_a_file_of_ones_own_where_the_installation_is_anothers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a wheel: beside the rooms lies what a wheel carries."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "not-there-yet"))
-    assert main.run(["doctor", "--write-site", "mine"]) == 0
-    assert "next: slipway doctor --site mine\n" in capsys.readouterr().out
+    for room in ("base", "cluster", "containers", "data_prep", "workflow"):
+        shutil.copytree(ROOMS / room, tmp_path / "rooms" / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOMS / "config", tmp_path / "rooms" / "workflow" / "installed" / "config")
+    argv = [sys.executable, "-m", "workflow.commands.main", "doctor", "--write-site", "mine"]
+    done = subprocess.run(argv, cwd=tmp_path / "rooms", capture_output=True, text=True, check=True)
+    assert "next: slipway doctor --site mine\n" in done.stdout
     assert read_site(tmp_path / "not-there-yet" / "slipway" / "sites" / "mine.yaml").name == "mine"
 
 
@@ -233,14 +238,13 @@ def test_clocks_of_the_nodes() -> None:
     assert "60 s ahead of ours" in early.text
 
 
-def test_whether_a_node_sees_what_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_a_node_sees_what_was_made(tmp_path: Path) -> None:
     file = tmp_path / "made" / "seen"
     file.parent.mkdir()
     file.write_text("token")
     assert worst(node.check_seen(str(file), "token")) == "ok"
-    monkeypatch.setattr(node, "SEEN_S", 0.0)
-    assert worst(node.check_seen(str(file), "other")) == "error"
-    assert worst(node.check_seen(str(tmp_path / "no" / "seen"), "token")) == "error"
+    assert worst(node.check_seen(str(file), "other", 0.0)) == "error"
+    assert worst(node.check_seen(str(tmp_path / "no" / "seen"), "token", 0.0)) == "error"
 
 
 @pytest.mark.slow
@@ -258,9 +262,6 @@ def test_the_node_program_says_what_it_found(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.slow
 def test_the_node_program_imports_little() -> None:
-    import subprocess
-    import sys
-
     heavy = "{'pydantic', 'yaml', 'numpy', 'typer', 'rich'}"
     script = f"import sys, workflow.doctor.node; sys.stderr.write(' '.join({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOMS, capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from base.finding import Finding, alike, by_subject, merged, worst
-from cluster.doctor import gpus, interfaces, limits, names
+from cluster.doctor import gpus, interfaces, names, process_limits
 from cluster.doctor.interfaces import Interface
 from containers import doctor as engines
 from containers.doctor import Engine
@@ -49,15 +49,15 @@ def test_many_nodes_that_are_alike_take_one_line() -> None:
     ],
 )
 def test_limits(changed: dict[str, tuple[int | None, int | None]], infiniband: bool, level: str, words: str) -> None:
-    findings = limits.judge_limits(PLENTY | changed, infiniband)
+    findings = process_limits.judge_limits(PLENTY | changed, infiniband)
     assert (worst(findings), words in findings[0].text) == (level, True)
 
 
 def test_shared_memory() -> None:
-    assert worst(limits.judge_shared_memory(None, 0)) == "error"
-    assert worst(limits.judge_shared_memory(64 << 20, 64 << 20)) == "warning"
-    assert worst(limits.judge_shared_memory(64 << 30, 1 << 20)) == "warning"
-    assert worst(limits.judge_shared_memory(64 << 30, 60 << 30)) == "ok"
+    assert worst(process_limits.judge_shared_memory(None, 0)) == "error"
+    assert worst(process_limits.judge_shared_memory(64 << 20, 64 << 20)) == "warning"
+    assert worst(process_limits.judge_shared_memory(64 << 30, 1 << 20)) == "warning"
+    assert worst(process_limits.judge_shared_memory(64 << 30, 60 << 30)) == "ok"
 
 
 @pytest.mark.parametrize(

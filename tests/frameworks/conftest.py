@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from containers.frameworks import load_framework, program_argv
+from containers.frameworks import load_framework
 from containers.models import build
+from containers.placeholders import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 
@@ -90,7 +91,7 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
         out.mkdir()
         (out / "cell.json").write_text(json.dumps(make_cell(datasets(data), world, **keys)))
         spec = load_framework("pytorch")
-        argv = program_argv(spec, sys.executable, str(spec.folder))
+        argv = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

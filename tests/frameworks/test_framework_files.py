@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import yaml
 
 import containers.frameworks
 from base.errors import ConfigError, UnsupportedRequest
-from containers.frameworks import FRAMEWORKS, check_supports, load_framework, parse_framework, program_argv
-from containers.frameworks.spec import FrameworkSpec
+from containers.frameworks import FRAMEWORKS, check_supports, load_framework
+from containers.frameworks.spec import FrameworkSpec, parse_framework
 from containers.models import MODELS
+from containers.placeholders import fill
 
 FOLDER = Path(containers.frameworks.__file__).parent
 PATH = FOLDER / "pytorch" / "framework.yaml"
@@ -33,6 +35,10 @@ def refused(change: dict[str, Any], path: Path = PATH) -> str:
     with pytest.raises(ConfigError) as error:
         parse_framework(yaml.safe_dump(merged).encode(), path)
     return str(error.value)
+
+
+def words_of(spec: FrameworkSpec, python: str, folder: str) -> tuple[str, ...]:
+    return tuple(fill(word, {"python": python, "folder": folder}) for word in spec.command)
 
 
 def imports(path: Path) -> set[str]:
@@ -57,7 +63,7 @@ def spec(request: pytest.FixtureRequest) -> FrameworkSpec:
 
 def test_the_folder_is_complete(spec: FrameworkSpec) -> None:
     assert (spec.folder / "Dockerfile").is_file()
-    programs = [word for word in program_argv(spec, "python3", str(spec.folder)) if word.startswith(str(spec.folder))]
+    programs = [word for word in words_of(spec, "python3", str(spec.folder)) if word.startswith(str(spec.folder))]
     assert programs
     assert all(Path(program).is_file() for program in programs)
 
@@ -79,9 +85,8 @@ def test_it_supports_models_that_exist(spec: FrameworkSpec) -> None:
     assert set(spec.supports.models) <= set(MODELS)
     assert spec.supports.modes
     assert spec.supports.precision
-    assert set(spec.supports.cuda_only) <= {
-        (field, word) for field in ("precision", "layout", "comm_hook") for word in getattr(spec.supports, field)
-    }
+    for field in fields(spec.supports.cuda_only):
+        assert set(getattr(spec.supports.cuda_only, field.name)) <= set(getattr(spec.supports, field.name))
 
 
 def test_an_unknown_framework_gets_the_closest_one() -> None:
@@ -96,18 +101,27 @@ def test_an_unknown_framework_gets_the_closest_one() -> None:
         ({"image": ...}, "'image' is missing"),
         ({"image": 3}, "image: expected text, found 3"),
         ({"name": "jax"}, "must be the name of its folder, 'pytorch'"),
-        ({"launcher": "srun"}, "launcher: valid: mpirun, ranks, single, torchrun.*found 'srun'"),
+        ({"launcher": "srun"}, "launcher: expected one of single, torchrun, ranks, mpirun.*, found 'srun'"),
         ({"env": ["tf_confi"]}, "did you mean 'tf_config'"),
         ({"env": "tf_config"}, "env: expected a list"),
-        ({"packages": [1]}, "expected a list of words"),
+        ({"packages": [1]}, r"packages\[0\]: expected text, found 1"),
+        ({"packages": ["x" * 2001]}, r"packages\[0\]: expected at most 2000 characters"),
+        ({"packages": ["x"] * 1001}, "packages: expected at most 1000 entries"),
+        ({"folder": "/elsewhere"}, "unknown key 'folder'"),
+        ({"name": "../pytorch"}, "name: expected a name of small letters"),
         ({"command": []}, "command: expected words"),
         ({"command": ["{pyton}", "x"]}, r"no placeholder but \{python\}, \{folder\}"),
         ({"events": "log:[a"}, "not a regular expression"),
         ({"events": "log:loss (.*)"}, "a group named step"),
         ({"events": "stdout"}, "expected `program`"),
-        ({"sidecars": [{"where": "all", "command": ["x"]}]}, r"sidecars\[0\]: where: valid: each, head"),
-        ({"sidecars": [{"where": "each", "command": ["x"], "env": ["A"]}]}, "env: expected names with values"),
-        ({"supports": []}, "supports: expected keys with values, found list"),
+        ({"sidecars": [{"where": "all", "command": ["x"]}]}, r"sidecars\[0\]\.where: expected one of head, each"),
+        ({"sidecars": [{"where": "each", "command": ["x"], "env": ["A"]}]}, r"sidecars\[0\]\.env: expected an object"),
+        ({"sidecars": [{"where": "each", "command": ["x"], "env": {1: "A"}}]}, r"sidecars\[0\]\.env: expected names with values"),
+        (
+            {"sidecars": [{"where": "each", "command": ["x"], "env": {"A": True}}]},
+            r"sidecars\[0\]\.env\.A: expected text or a whole number",
+        ),
+        ({"supports": []}, r"supports: expected an object, found \[\]"),
     ],
 )
 def test_mistakes_are_named(change: dict[str, Any], expected: str) -> None:
@@ -119,11 +133,13 @@ def test_mistakes_are_named(change: dict[str, Any], expected: str) -> None:
 def test_mistakes_in_supports_are_named() -> None:
     assert "supports: the key 'modes' is missing" in refused({"supports": {}})
     supports = document()["supports"]
-    assert "'fp8' is not valid; valid: bf16, fp16, fp32, tf32" in refused({"supports": {**supports, "precision": ["fp8"]}})
-    assert "cuda_only: unknown key 'modes'" in refused({"supports": {**supports, "cuda_only": {"modes": ["train"]}}})
+    assert "supports.precision[0]: expected one of fp32, tf32, bf16, fp16, found 'fp8'" in refused(
+        {"supports": {**supports, "precision": ["fp8"]}}
+    )
+    assert "supports.cuda_only: unknown key 'modes'" in refused({"supports": {**supports, "cuda_only": {"modes": ["train"]}}})
 
 
-@pytest.mark.parametrize(("text", "expected"), [("name: [", "is not valid YAML"), ("- a", "expected keys with values, found list")])
+@pytest.mark.parametrize(("text", "expected"), [("name: [", "is not valid YAML"), ("- a", r"expected an object, found \['a'\]")])
 def test_what_is_no_mapping_is_an_error(text: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         parse_framework(text.encode(), PATH)
@@ -132,7 +148,7 @@ def test_what_is_no_mapping_is_an_error(text: str, expected: str) -> None:
 def test_sidecars_and_patterns_are_read() -> None:
     sidecar = {"where": "head", "command": ["start", "{folder}"], "env": {"ROLE": "scheduler", "PORT": 1}}
     spec = parse_framework(yaml.safe_dump({**document(), "sidecars": [sidecar], "events": r"log:Iteration (?P<step>\d+)"}).encode(), PATH)
-    assert dict(spec.sidecars[0].env) == {"ROLE": "scheduler", "PORT": "1"}
+    assert dict(spec.sidecars[0].env) == {"ROLE": "scheduler", "PORT": 1}
     assert spec.events.startswith("log:")
 
 
@@ -149,7 +165,7 @@ def test_a_cell_it_can_run_passes() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"model": "vgg16"}, "does not support model 'vgg16'; valid: alexnet"),
+        ({"model": "vgg19"}, "does not support model 'vgg19'; valid: alexnet"),
         ({"precision": "fp64"}, "did you mean 'fp16'|valid: bf16"),
         ({"precision": "fp16"}, "precision 'fp16' on GPUs only, and the device is the CPU; valid: fp32, bf16"),
         ({"device": "tpu"}, "does not support device 'tpu'; valid: cpu, cuda"),
@@ -161,7 +177,7 @@ def test_a_cell_it_cannot_run_is_refused(change: dict[str, Any], expected: str) 
 
 
 def test_the_command_is_filled_in() -> None:
-    assert program_argv(load_framework("pytorch"), "/usr/bin/python3", "/slipway/program") == (
+    assert words_of(load_framework("pytorch"), "/usr/bin/python3", "/slipway/program") == (
         "/usr/bin/python3",
         "/slipway/program/program.py",
     )

@@ -171,6 +171,7 @@ assert again is not pretend and again.real == 7
 """
 
 
+@pytest.mark.processes
 def test_the_compilers_stand_in_gives_way(tmp_path: Path) -> None:
     (tmp_path / "pretend.py").write_text("real = 7\n")
     (tmp_path / "slipway_pytorch").mkdir()

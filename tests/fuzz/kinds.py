@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from blake3 import blake3
 
 from base.chunks import SCHEMA
@@ -21,9 +22,10 @@ from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read
 from cluster.schedulers.jobs import job_words
 from cluster.schedulers.slurm import answers, hostlist
 from cluster.schedulers.slurm.acceptance import partition_problem
-from cluster.schedulers.slurm.doctor.partitions import judge_partitions, parse_partitions
+from cluster.schedulers.slurm.doctor.partitions import judge_partitions
 from cluster.schedulers.slurm.environ import job_environ
 from cluster.schedulers.slurm.fate import is_running, reason_of
+from cluster.schedulers.slurm.partitions import parse_partitions
 from cluster.schedulers.slurm.queue import parse_queue
 from cluster.types import Allocation, Grant
 from cluster.watching.gpus import parse_looks
@@ -31,9 +33,11 @@ from containers import reaping
 from containers.engines.cdi import _device_names
 from containers.engines.watchdog_socket import Link
 from containers.engines.words import End
-from containers.frameworks import check_supports, program_argv, read_framework
+from containers.frameworks import check_supports
+from containers.frameworks.spec import read_framework
 from containers.images import commands, marks, model
 from containers.node_facts import memory_limit
+from containers.placeholders import fill
 from data_prep.build.dataset_file import read_dataset_file
 from data_prep.build.plan_file import read_plan, root_of
 from data_prep.build.receipt import read_receipt
@@ -54,23 +58,24 @@ from tests.build.corpus import class_folders
 from tests.fuzz.running import Kind
 from tests.report.builder import make_cell, make_record
 from workflow.dag.results_seen import result_at
-from workflow.run.images.kept import read_pinned
-from workflow.run.images.pin import check_nodes, read_entry
+from workflow.run.images.kept import image_of, read_pinned
 from workflow.run.node.beats import Beats
 from workflow.run.plan import allocation_request
 from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.continuation import joined, resumable
-from workflow.run.record.deadline import budget_of
+from workflow.run.record.deadline import Budget, budget_of
 from workflow.run.record.events import read_events
-from workflow.run.record.machine_load import load_of, read_watched
+from workflow.run.record.machine_load import load_of
 from workflow.run.record.model_parts import Load
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.reading import read_fields
 from workflow.run.record.run_record import measured
 from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.record.watcher_file import read_watched
 from workflow.run.storage import lease
 from workflow.run.storage.late_record import complete_delivered, ended_note
 from workflow.run.storage.results import published_result, results_of
+from workflow.study.cell import Cell
 from workflow.study.resolved import find_run, read_resolved
 
 FAKE: Final = Path(__file__).parents[1] / "run" / "fake"
@@ -137,19 +142,16 @@ def _study_sample(_directory: Path) -> tuple[bytes, ...]:
 
 def _read_study(content: bytes, directory: Path) -> None:
     from workflow.run.images.pin import references
-    from workflow.study.site import Site
 
     _written(content, directory / "study.json")
-    value = read_resolved(directory)
-    site = value["site"]
-    Site.from_json(site)
-    for entry in value["runs"][:3]:
-        cell = find_run(value, entry["run_id"]).cell.to_json()
-        allocation_request(cell, value["cells"], site, value["limits"]["walltime_s"])
-        budget_of(site, value["limits"])
-        canonical_json(cell)
+    study = read_resolved(directory)
+    for entry in study.runs[:3]:
+        cell = find_run(study, entry.run_id).cell
+        allocation_request(cell, study.cells, study.site)
+        budget_of(study.site, study.limits)
+        canonical_json(cell.to_json())
     try:
-        references(value)
+        references(study.site, study.cells)
     except SlipwayError as error:
         raise SlipwayError(f"study.json: {error}") from error  # of a framework that is not there
 
@@ -274,7 +276,7 @@ BUILT: Final = {"name": "set", "digest": DIGITS, "path": f"set-{DIGITS[:12]}", "
 def _read_framework(content: bytes, directory: Path) -> None:
     spec = read_framework(_written(content, directory / "fake" / "framework.yaml"))
     check_supports(spec, {"mode": spec.supports.modes[0] if spec.supports.modes else "train", "device": "site"})
-    program_argv(spec, "python3", "/folder")
+    [fill(word, {"python": "python3", "folder": "/folder"}) for word in spec.command]
     canonical_json([spec.image, spec.python, spec.command, spec.packages, [sidecar.env for sidecar in spec.sidecars]])
 
 
@@ -302,11 +304,10 @@ def _read_image_manifest(content: bytes, directory: Path) -> None:
 
 def _read_pinned(content: bytes, directory: Path) -> None:
     path = _written(content, directory / "images-0123456789ab.json")
-    read_pinned(path)
-    entry = read_entry(str(path), "docker", "pytorch")
-    model.pinned_image(entry["image"])
-    if entry["image"]["image_id"] == IMAGE["image_id"]:
-        check_nodes(entry, {"n0": IMAGE["image_id"]})
+    canonical_json(read_pinned(path).to_json())
+    image = image_of(str(path), "docker", "pytorch").image
+    if image.image_id == IMAGE["image_id"]:
+        model.check_same(image, {"n0": IMAGE["image_id"]})
 
 
 INSPECTED: Final = [
@@ -576,7 +577,7 @@ def _read_record(content: bytes, directory: Path) -> None:
     results_of(path.parent)
     from workflow.run.storage.results import records
 
-    for offer in resumable(records(path.parent, [1]), make_cell(), budget_of({"deadline_margin_s": 1}, {"walltime_s": 10**6})):
+    for offer in resumable(records(path.parent, [1]), Cell.from_json(make_cell()), Budget(walltime_s=1e6, margin_s=1.0)):
         canonical_json(joined({"performance": None, "training": offer.training}, offer.to_json()))
 
 
@@ -701,15 +702,15 @@ KINDS: Final[dict[str, Kind]] = {
     "allocation": Kind(
         "json",
         _sample(_json(ALLOCATION)),
-        lambda content, _: Allocation.from_json(json.loads(content)).to_json(),
+        lambda content, _: msgspec.json.decode(content, type=Allocation),
         "",
-        (SlipwayError, ValueError, TypeError),
+        (msgspec.DecodeError, ValueError),
     ),
     "grant": Kind(
         "json",
         _sample(_json(GRANT)),
-        lambda content, _: Grant.from_json(json.loads(content)).to_json(),
+        lambda content, _: msgspec.json.decode(content, type=Grant),
         "",
-        (SlipwayError, ValueError, TypeError),
+        (msgspec.DecodeError, ValueError),
     ),
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -25,10 +26,14 @@ NEVER_REFUSED = {
 }
 """What cannot be read of these is as if it were not there, or a row that says so. Of all others some damage is refused, and undamaged ones
 are read first (running.py)."""
+REFUSED: Final = 0.6
+"""Of the damaged ones of a kind at least: three in four changes are to a value that means something, and most of these break a type."""
+REFUSED_OF: Final = {"scontrol show job": 0.03, "node list": 0.3, "nvidia-smi apps": 0.3, "nvidia-smi": 0.5}
+"""Where less is: most words of `scontrol show job` are read by nobody; a damaged name of a node, a process or a GPU is a name too."""
 
 
-def test_the_list_names_kinds() -> None:
-    assert set(KINDS) >= NEVER_REFUSED
+def test_the_lists_name_kinds() -> None:
+    assert set(KINDS) >= NEVER_REFUSED | set(REFUSED_OF)
 
 
 def check(name: str, directory: Path, seed: int, count: int, timeout_s: float) -> None:
@@ -37,10 +42,13 @@ def check(name: str, directory: Path, seed: int, count: int, timeout_s: float) -
     assert found["read"] + found["refused"] == count
     if name in NEVER_REFUSED:
         assert found["refused"] == 0, "it is refused now: take it from the list"
-    elif count >= SOME:
-        assert min(found["read"], found["refused"]) >= count // 200, f"{found['read']} of {count} damaged ones were read"
+        return
+    assert found["refused"] >= REFUSED_OF.get(name, REFUSED) * count, f"only {found['refused']} of {count} damaged ones were refused"
+    if count >= SOME:
+        assert found["read"] >= count // 200, f"only {found['read']} of {count} were read: what can do no harm is refused"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", KINDS)
 def test_no_damage_ends_in_a_traceback(tmp_path: Path, name: str) -> None:
     check(name, tmp_path, 1, FEW, 120)

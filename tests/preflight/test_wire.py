@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from base import strangers as strangers_module
 from base.handshake import NoProof
 from cluster.preflight.wire import Wire, receive
+from tests.few_files import STRANGERS, few_files
 
 TOKEN = b"t" * 32
 
@@ -43,15 +43,15 @@ def test_who_is_turned_away_comes_again() -> None:
     asyncio.run(main())
 
 
-def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers_module, "MOST", 2)
-
+def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in() -> None:
     async def main() -> None:
-        near, far = wire(1), wire(0)
+        near = wire(1)
+        with few_files():
+            far = wire(0)
         far.serve()
-        waiting = [socket.create_connection(("127.0.0.1", far.port)) for _ in range(10)]
+        waiting = [socket.create_connection(("127.0.0.1", far.port)) for _ in range(STRANGERS + 8)]
         connection = await near.dial(0, ("127.0.0.1", far.port), "ring 0")
-        waiting += [socket.create_connection(("127.0.0.1", far.port)) for _ in range(10)]
+        waiting += [socket.create_connection(("127.0.0.1", far.port)) for _ in range(STRANGERS + 8)]
         with connection, await far.arrival(1, "ring 0") as other:
             await asyncio.get_running_loop().sock_sendall(connection, b"!")
             assert await receive(other, 1) == b"!"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import json
 import os
 from pathlib import Path
@@ -8,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from base.chunks import chunks_name
 from base.errors import PushError, StorageError
 from base.limited import call_limited
 from base.publish import part_path
-from base.untrusted import directory, open_regular
-from data_prep.cache import ls
+from base.untrusted import directory
+from data_prep.cache.entries import ls
+from data_prep.file_set import parse_chunk_list
+from data_prep.hashing import hash_file
 from data_prep.push import Naming, deliver_pending, keep_pending, publish_attempt, push_files
 from data_prep.push.listing import MOST_FILES, list_files
 
@@ -46,6 +48,7 @@ def test_a_result_arrives_whole_and_is_named_last(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["1"]
 
 
+@pytest.mark.processes
 def test_both_steps_run_in_a_limited_child(tmp_path: Path) -> None:
     out, target = result(tmp_path / "out"), tmp_path / "1"
     part = part_path(target)
@@ -54,6 +57,7 @@ def test_both_steps_run_in_a_limited_child(tmp_path: Path) -> None:
     assert contents(target) == contents(out)
 
 
+@pytest.mark.processes
 def test_the_same_again_is_fine_and_something_else_is_refused(tmp_path: Path) -> None:
     out, target = result(tmp_path / "out"), tmp_path / "1"
     for expected in (True, False):
@@ -191,6 +195,7 @@ def wait_on_node(cache: Path, name: str, target: Path, text: str = "1") -> Path:
     return run_dir
 
 
+@pytest.mark.processes
 def test_waiting_results_are_shown_and_delivered(tmp_path: Path) -> None:
     cache, target = tmp_path / "cache", tmp_path / "results" / "attempts" / "2"
     expected = contents(wait_on_node(cache, "run-r1-a2-0011aabb", target) / "out")
@@ -204,6 +209,7 @@ def test_waiting_results_are_shown_and_delivered(tmp_path: Path) -> None:
     assert deliver_pending(cache, anywhere) == []
 
 
+@pytest.mark.processes
 def test_a_result_whose_name_is_taken_goes_beside_it(tmp_path: Path) -> None:
     cache, target = tmp_path / "cache", tmp_path / "attempts" / "2"
     for name, text in (("r1-a2-first", "1"), ("r1-a2-second", "2")):
@@ -214,6 +220,7 @@ def test_a_result_whose_name_is_taken_goes_beside_it(tmp_path: Path) -> None:
     assert delivery.message == "delivered beside another result"
 
 
+@pytest.mark.processes
 def test_what_another_may_have_written_is_not_delivered(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for number, name in enumerate(("note", "directory", "open-note", "open-directory", "link", "linked", "pipe"), 1):
@@ -236,6 +243,7 @@ def test_what_another_may_have_written_is_not_delivered(tmp_path: Path) -> None:
     assert {delivery.run_dir.name for delivery in deliver_pending(cache, anywhere)} == delivered
 
 
+@pytest.mark.processes
 def test_a_result_goes_only_where_the_caller_wants_it(tmp_path: Path) -> None:
     def nowhere(target: Path) -> None:
         raise PushError(f"{target} is no place for it")
@@ -247,6 +255,7 @@ def test_a_result_goes_only_where_the_caller_wants_it(tmp_path: Path) -> None:
     assert waiting.exists()
 
 
+@pytest.mark.processes
 def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (tmp_path / "file").write_text("")
@@ -308,6 +317,25 @@ def test_more_files_than_a_record_takes_are_refused_and_what_is_named_comes_firs
     assert set(refused(part, files).values()) == {"one too many: 5 files with paths of 524 bytes together are pushed"}
 
 
+def test_beside_what_is_passed_on_later_lies_the_list_of_its_chunks(tmp_path: Path) -> None:
+    out, part, name = tmp_path / "out", part_path(tmp_path / "1"), "checkpoint.safetensors"
+    out.mkdir()
+    content = bytes(range(256)) * 20_000
+    (out / name).write_bytes(content)
+    (out / chunks_name(name)).write_text("a list that the program made")
+    (out / "other").write_bytes(content)
+    (tmp_path / "own").mkdir()
+    files = push_files(out, part, own_dir=tmp_path / "own", naming=Naming(first=(name,), passed_on=(name,)))
+    found = parse_chunk_list((part / chunks_name(name)).read_bytes(), "the list")
+    hashes = hash_file(part / name)
+    assert [(file.path, file.bytes, file.chunks) for file in found.files] == [(name, len(content), hashes.chunks)]
+    assert len(hashes.chunks) == 2
+    assert refused(part, files) == {chunks_name(name): "Slipway itself writes a file of this name"}
+    paths = [file["path"] for file in files if not file["path"].startswith("not-pushed")]
+    assert paths == [name, chunks_name(name), "other"]
+    assert publish_attempt(part, files, tmp_path / "1")
+
+
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_paths_are_as_long_together_as_a_record_takes(tmp_path: Path, nodes: int) -> None:
     out = tmp_path.joinpath("out", *["d" * 250] * 6)
@@ -338,6 +366,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     assert refused(part, push_files(out, part)) == {"events-0.jsonl": "of uid 65534, not this user's"}
 
 
+@pytest.mark.processes
 def test_what_may_not_be_read_is_listed(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to become somebody else: root reads everything")
@@ -377,6 +406,7 @@ def test_an_output_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert len(files) == 1
 
 
+@pytest.mark.processes
 def test_a_result_of_an_earlier_version_is_delivered_with_its_record(tmp_path: Path) -> None:
     run_dir = tmp_path / "cache" / "runs" / "old"
     result(run_dir / "out")
@@ -389,6 +419,7 @@ def test_a_result_of_an_earlier_version_is_delivered_with_its_record(tmp_path: P
     assert (tmp_path / "1" / "logs" / "rank-0.log").is_file()
 
 
+@pytest.mark.processes
 def test_a_result_waits_with_what_we_wrote_beside_it(tmp_path: Path) -> None:
     run_dir = tmp_path / "cache" / "runs" / "new"
     result(run_dir / "out")
@@ -438,7 +469,7 @@ def test_files_of_the_same_name_on_two_nodes_lie_side_by_side(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["logs", "cell.json/x", "record.json/x", "logs/node-0.log/x", "ended.json/x/y", "n" * 256])
-def test_no_name_that_a_program_gives_keeps_its_result_from_storage(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_name_that_a_program_gives_keeps_its_result_from_storage(tmp_path: Path, name: str) -> None:
     out, own, part = tmp_path / "out", tmp_path / "own", part_path(tmp_path / "1")
     (own / "logs").mkdir(parents=True)
     (own / "logs" / "node-0.log").write_text("ours")
@@ -448,24 +479,18 @@ def test_no_name_that_a_program_gives_keeps_its_result_from_storage(tmp_path: Pa
     if len(name) < 256:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text("x")
-    else:  # a storage that takes shorter names than the node's disk
-        name = "long"
+        naming = Naming()
+    else:  # too long on storage only
+        naming, name = Naming(first=("good",), below=name), "x"
         (out / name).write_text("x")
-        monkeypatch.setattr("data_prep.push.copy.open_regular", too_long)
-    files = push_files(out, part, own_dir=own)
+    files = push_files(out, part, own_dir=own, naming=naming)
     assert list(refused(part, files)) == [name]
     (part / "record.json").write_text("{}")
     assert publish_attempt(part, files, tmp_path / "1")
     assert contents(tmp_path / "1")["good"] == b"good"
 
 
-def too_long(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """open_regular on a file system that does not take the name `long`."""
-    if path == "long" and flags & os.O_CREAT:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
-    return open_regular(root, path, flags, mode)
-
-
+@pytest.mark.processes
 def test_a_result_that_waits_keeps_its_names(tmp_path: Path) -> None:
     run_dir = tmp_path / "cache" / "runs" / "new"
     result(run_dir / "out")

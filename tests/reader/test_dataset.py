@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
 import shutil
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from PIL import Image
 
 from data_prep.reader import DatasetChanged, DatumError, DecodeError, ReaderError, open_dataset, shards
-from data_prep.reader import decode as decoding
+from data_prep.reader.decode import CANDIDATES, decode
 from tests.reader.small import image_dataset, write_shard
 
 RANDOM = np.random.default_rng(0)
@@ -84,17 +85,17 @@ def smooth(shape: tuple[int, int, int]) -> Any:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_jpegs_are_decoded_in_rgb_by_every_decoder(tmp_path: Path, channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jpegs_are_decoded_in_rgb_by_every_decoder(tmp_path: Path, channels: int) -> None:
     image = smooth((24, 32, channels))
     split = open_dataset(str(image_dataset(tmp_path, [(image, 0), (image, 1)], encoder=jpeg))).split("train")
-    decoders = decoding._decoders()
-    assert [module.__name__ for module, _ in decoders] == ["simplejpeg", "cv2", "PIL.Image"]
-    for decoder in decoders:
-        monkeypatch.setattr(decoding, "_found", [decoder])
-        batch, _ = split.read_many([1])
-        assert batch.shape == (1, 24, 32, channels)
-        assert np.abs(batch[0].astype(int) - image).max() <= 4
-        assert split.read(0)[0].tolist() == batch[0].tolist()
+    batch, _ = split.read_many([1])
+    assert batch.shape == (1, 24, 32, channels)
+    assert split.read(0)[0].tolist() == batch[0].tolist() == decode(jpeg(image), channels, CANDIDATES[:1]).tolist()
+    assert [name for name, _ in CANDIDATES] == ["simplejpeg", "cv2", "PIL.Image"]
+    for candidate in CANDIDATES:
+        found = decode(jpeg(image), channels, (candidate,))
+        assert found.shape == (24, 32, channels)
+        assert np.abs(found.astype(int) - image).max() <= 4
 
 
 def test_what_the_fast_decoder_refuses_goes_to_the_next(tmp_path: Path) -> None:
@@ -108,21 +109,18 @@ def test_what_the_fast_decoder_refuses_goes_to_the_next(tmp_path: Path) -> None:
     assert split.read(0)[0].tolist() == image.tolist()
 
 
-def test_exif_orientation_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exif_orientation_is_left_alone() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # rotate by 90 degrees
     file = io.BytesIO()
     Image.fromarray(smooth((24, 32, 3))).save(file, "JPEG", exif=exif)
-    for decoder in decoding._decoders():
-        monkeypatch.setattr(decoding, "_found", [decoder])
-        assert decoding.decode(file.getvalue(), 3).shape == (24, 32, 3)
+    for candidate in CANDIDATES:
+        assert decode(file.getvalue(), 3, (candidate,)).shape == (24, 32, 3)
 
 
-def test_no_decoder_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "_found", None)
-    monkeypatch.setattr(decoding, "_CANDIDATES", (("no_such_module", decoding._pillow),))
+def test_no_decoder_says_what_to_install() -> None:
     with pytest.raises(DecodeError, match="install simplejpeg"):
-        decoding.decode(b"", 3)
+        decode(b"", 3, (("no_such_module", CANDIDATES[-1][1]),))
 
 
 def test_images_of_different_sizes_are_read_one_by_one(tmp_path: Path) -> None:
@@ -231,6 +229,7 @@ def test_small_samples_need_no_advice(tmp_path: Path, monkeypatch: pytest.Monkey
     split.prefetch(range(40))
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("fincore") is None, reason="needs fincore to see the page cache")
 def test_advice_alone_brings_the_pages(tmp_path: Path) -> None:
     images = pictures(60, (100, 100, 3))
@@ -254,6 +253,7 @@ def test_advice_alone_brings_the_pages(tmp_path: Path) -> None:
     assert 3 * 30_000 <= resident() < path.stat().st_size // 2
 
 
+@pytest.mark.processes
 def test_a_fork_and_a_pickle_read_on(tmp_path: Path) -> None:
     images = pictures(6)
     split = open_dataset(str(image_dataset(tmp_path, images))).split("train")
@@ -274,30 +274,14 @@ def test_a_fork_and_a_pickle_read_on(tmp_path: Path) -> None:
     assert split.read(0)[0].tobytes() == expected[0]
 
 
-def test_few_shards_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    images = pictures(40)
-    split = open_dataset(str(image_dataset(tmp_path, images, shards=8))).split("train")
-    monkeypatch.setattr(shards, "_max_open", 3)
-    assert [split.read(index)[1] for index in [*range(40), *range(0, 40, 7)]] == [100 * index for index in [*range(40), *range(0, 40, 7)]]
-    assert len(shards._open) == 3
-
-
-def test_threads_share_the_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.processes
+def test_few_shards_are_open_at_a_time_and_threads_share_them(tmp_path: Path) -> None:
+    """In a process that may open few files, of which the reader takes half: two for each shard."""
     images = pictures(60)
-    split = open_dataset(str(image_dataset(tmp_path, images, shards=6))).split("train")
-    monkeypatch.setattr(shards, "_max_open", 2)
-    wrong: list[int] = []
-
-    def read(offset: int) -> None:
-        for step in range(300):
-            index = (offset + 7 * step) % 60
-            image, label = split.read(index)
-            if label != 100 * index or image.tobytes() != images[index][0].tobytes():
-                wrong.append(index)
-
-    threads = [threading.Thread(target=read, args=(offset,)) for offset in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    root = image_dataset(tmp_path, images, shards=20)
+    few = ["sh", "-c", 'ulimit -n 32 && exec "$@"', "sh"]
+    child = subprocess.run([*few, sys.executable, "-m", "tests.reader.sharing", str(root)], stdout=subprocess.PIPE, check=True)
+    found = json.loads(child.stdout)
+    assert found["alone"] == [[label, image.tobytes().hex()] for image, label in images]
+    assert found["open"] == 8  # the least
+    assert found["wrong"] == []

@@ -36,6 +36,7 @@ def test_only_numpy_lmdb_and_itself_are_imported(path: Path) -> None:
             assert node.module in sys.stdlib_module_names
 
 
+@pytest.mark.processes
 def test_it_works_under_its_name_on_a_programs_path(tmp_path: Path) -> None:
     import numpy as np
 
@@ -53,6 +54,7 @@ def test_it_works_under_its_name_on_a_programs_path(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("3\n", "")
 
 
+@pytest.mark.processes
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
@@ -79,6 +81,7 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
         os.close(handle)
 
 
+@pytest.mark.processes
 def test_a_worker_that_lost_its_parent_already_ends() -> None:
     from data_prep.reader import die_with_parent
 

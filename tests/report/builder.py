@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -202,11 +204,17 @@ def collected(
     return analyse(collect([directory]))
 
 
+def log_sample(values: Sequence[float]) -> LogSample:
+    """The logarithms of positive numbers, as the report makes them of a column."""
+    logs = [math.log(value) for value in values]
+    return LogSample(n=len(logs), mean=statistics.fmean(logs), variance=statistics.variance(logs) if len(logs) > 1 else 0.0)
+
+
 def cell_result(cell: Mapping[str, Any], steps_s: Sequence[float], **changes: Any) -> CellResult:
     """A cell with runs of these median steps, made without any file."""
     distinct = {"hardware": frozenset({CPU}), "software": frozenset(), "image_digest": frozenset(), "device": frozenset({"cpu"})}
-    sample = LogSample.of(steps_s) if steps_s else None
-    rate = LogSample.of([cell["global_batch_size"] / step_s for step_s in steps_s]) if steps_s else None
+    sample = log_sample(steps_s) if steps_s else None
+    rate = log_sample([cell["global_batch_size"] / step_s for step_s in steps_s]) if steps_s else None
     values: dict[str, Any] = {
         "source": "here", "cell_id": cell["cell_id"], "series": str(cell["model"]) + str(cell["comm_hook"]), "keys": cell,
         "num_runs": len(steps_s) or 3, "num_measured": len(steps_s), 

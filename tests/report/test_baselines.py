@@ -111,6 +111,7 @@ def test_what_a_baseline_names() -> None:
     assert not is_named({"nodes": 1}, {})
 
 
+@pytest.mark.processes
 def test_the_plan_says_what_stands_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"nodes": nodes, "optimizer": {"learning_rate": 0.01 * nodes}} for nodes in (1, 2)]
     study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None}, zip=rows, baseline={"nodes": 1}))
@@ -124,6 +125,7 @@ def test_the_plan_says_what_stands_in_the_way(tmp_path: Path, capsys: pytest.Cap
     assert "no baseline" not in capsys.readouterr().out
 
 
+@pytest.mark.processes
 def test_the_plan_says_which_cells_are_the_baseline_where_all_could_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = write(tmp_path, changed(axes={"model": ["lenet"], "nodes": None, "gpus_per_node": [1, 2]}, baseline={"nodes": 1}))
     assert run(["plan", str(study)]) == 0

@@ -15,6 +15,7 @@ from tests.report.builder import CPU, GPU, failed, make_cell, make_record, plaus
 from workflow.report.analysis import analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
+from workflow.report.readers import read_runs
 from workflow.report.records import read_rows
 from workflow.run.record.attempts import find_record
 from workflow.run.record.columns import FIELDS, MISSING, PREVENTED, RESULTS, SEVEN_STEPS, UNREADABLE
@@ -291,10 +292,12 @@ def test_parquet_gives_back_what_was_collected(tmp_path: Path) -> None:
         read_records(path)
 
 
-def test_order_and_number_of_runs_survive_the_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflow.report.readers.CHUNK", 3)
+@pytest.mark.processes
+def test_order_and_number_of_runs_survive_the_chunks(tmp_path: Path) -> None:
     cells = scaling_cells(batch_size=[1, 2, 3, 4, 5], nodes=[1, 2])
     directory = study(tmp_path, *[make_record(cell, step_s=0.01 * cell["batch_size"]) for cell in cells], cells=cells)
+    runs = [f"{cell['cell_id']}-r1" for cell in reversed(cells)]
+    assert read_runs(directory / "runs", runs, chunk=3)["run_id"].to_list() == runs
     frame = collect([directory]).frame
     assert frame["cell_id"].to_list() == [cell["cell_id"] for cell in cells]
     assert frame["step_p50_s"].to_list() == pytest.approx([0.01 * cell["batch_size"] for cell in cells])

@@ -37,6 +37,7 @@ def test_the_names_that_the_snakefile_knows_are_those_that_are_written() -> None
     assert (tuple(TABLES), tuple(FORMATS), tuple(PLOTS)) == (TABLE_NAMES, TABLE_SUFFIXES, PLOT_NAMES)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("module", ["workflow.report.files", "workflow.report.__main__", "workflow.run.record.attempts"])
 def test_what_others_import_is_light(module: str) -> None:
     code = f"import sys, {module}; print({{'polars', 'altair', 'jinja2', 'pydantic'}} & set(sys.modules))"

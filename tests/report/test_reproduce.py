@@ -68,6 +68,7 @@ def block(blocks: tuple[Block, ...], title: str) -> Block:
     return next(one for one in blocks if one.title.startswith(title))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("typed", STUDIES)
 def test_the_study_file_comes_back_as_it_was_typed(tmp_path: Path, typed: str) -> None:
     place = tmp_path / "digits"
@@ -97,6 +98,7 @@ def test_a_link_in_the_place_of_the_stored_file_shows_nothing_of_the_readers(tmp
     assert "my own words" not in page(found, {})
 
 
+@pytest.mark.processes
 def test_the_site_comes_back_with_storage_of_its_own_and_without_secrets(tmp_path: Path) -> None:
     (tmp_path / "alps.yaml").write_text(SITE)
     site = read_site(tmp_path / "alps.yaml")

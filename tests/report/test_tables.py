@@ -98,6 +98,19 @@ def test_budget_table_adds_up(analysis: Analysis) -> None:
     assert marks_of(table, "run_s") == [set(), set()]
 
 
+def test_arguments_of_a_program_are_columns_for_people_and_for_programs(tmp_path: Path) -> None:
+    program = {"name": "gpt", "command": ["x"], "version": 1}
+    cells = [
+        make_cell(nodes=nodes, program=program, framework="gpt", model="gpt", args={"width": width, "fast": True, "nodes": width})
+        for nodes in (1, 2)
+        for width in (8, 16)
+    ]
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["scaling"](analysis)))))
+    assert {(row["args.width"], row["args.fast"]) for row in rows} == {("8", "true"), ("16", "true")}
+    assert [column.title for column in TABLES["speedup"](analysis).columns][:4] == ["Model", "Args.nodes", "Width", "Scaling"]
+
+
 def test_scaling_table_has_every_comparison_with_its_numbers(analysis: Analysis) -> None:
     rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["scaling"](analysis)))))
     assert [(row["scaling"], row["reason"]) for row in rows] == [("baseline", ""), ("weak", ""), ("weak", "missing, oom")]

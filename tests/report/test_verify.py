@@ -8,17 +8,14 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from blake3 import blake3
 
 from base.seal import sealed_text
-from base.untrusted import open_file
 from tests.report.builder import make_record, scaling_cells, write_study
 from workflow.commands.main import run
-from workflow.report.__main__ import main
 from workflow.report.collect import collect
 from workflow.report.files import PLOT_NAMES
 from workflow.report.outputs import read_plots, write_all, write_collected, write_tables
@@ -27,11 +24,12 @@ from workflow.report.verified import Verified, summary
 from workflow.report.verify import verify_runs
 from workflow.report.verify_outputs import verify_outputs
 from workflow.report.watched import Told, each_run
-from workflow.run.record import events as events_module
-from workflow.run.record import machine_load
 from workflow.run.record.events import read_events
 from workflow.run.record.performance import thinned
 from workflow.run.record.run_record import measured
+from workflow.run.record.watcher_file import file_name
+
+pytestmark = pytest.mark.processes
 
 CELL = scaling_cells(nodes=[2], steps=[{"warmup": 10, "measured": 120}])[0]
 STEP_S = 0.32
@@ -92,7 +90,6 @@ def test_what_is_whole_passes_and_is_counted(results: Path, capsys: pytest.Captu
     said = capsys.readouterr().out
     assert "1 run, 2 records, 3 files" in said
     assert "numbers of 1 attempt computed again: all is what was written" in said
-    assert main(["verify", "--results", str(results)]) == 0
 
 
 CONTRADICTIONS: dict[str, tuple[Callable[[str, int], str], str]] = {
@@ -253,24 +250,26 @@ def test_a_run_whose_file_does_not_come_is_left_and_the_file_named(tmp_path: Pat
     assert "4 runs not verified: storage did not answer; 2 runs not verified: storage did not answer" in summary(total, [tmp_path])
 
 
-@pytest.mark.parametrize("reader", [events_module, machine_load])
-def test_every_file_that_numbers_are_made_of_is_told_before_it_is_opened(
-    results: Path, reader: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where nothing is told, a file whose storage hangs is waited for without an end."""
+def test_every_file_that_numbers_are_made_of_is_told_before_it_is_opened(results: Path, tmp_path: Path) -> None:
+    """Where nothing is told, a file whose storage hangs is waited for without an end. Here all but the one that was told last are empty."""
     directory = results / "runs" / RUN / "attempts" / "1"
-    told: list[str | Path | None] = []
-    opened: list[tuple[Path, str | Path | None]] = []
-
-    def open_told(path: Path) -> int:
-        opened.append((path, told[-1]))
-        return open_file(path)
-
-    monkeypatch.setattr(reader, "open_file", open_told)
     record = json.loads((directory / "record.json").read_bytes())
-    assert list(differences(record, directory, None, told.append)) == []
-    assert len(opened) == 2
-    assert all(path == place for path, place in opened)
+    contents = {directory / f"events-{rank}.jsonl": (directory / f"events-{rank}.jsonl").read_bytes() for rank in range(2)}
+    for index, node in enumerate(record["nodes"]):
+        contents[directory / file_name(index)] = b'{"schema": "slipway.load/1", "cores": 4}\n'
+        node["load"] = {"cores": 4, "kernel_seen": True, "before": None, "during": None}
+    told: list[str | Path | None] = []
+
+    def tell(place: str | Path | None) -> None:
+        told.append(place)
+        for path, content in contents.items():
+            (tmp_path / "other").write_bytes(content if path == place else b"")
+            (tmp_path / "other").replace(path)
+
+    tell(None)
+    assert list(differences(record, directory, None, tell)) == []
+    assert set(told) == {None, *contents}
+    assert len(contents) == 4
     assert told[-1] is None
 
 

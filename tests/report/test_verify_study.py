@@ -22,6 +22,8 @@ from workflow.report.verify import verify_runs
 from workflow.report.verify_outputs import verify_outputs
 from workflow.run.record.size import fitting
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:

@@ -1,11 +1,13 @@
-"""A cell.json, with some of its keys changed."""
+"""A cell.json and a site, with some of their keys changed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from workflow.run.plan import CellDocument
+from workflow.study.site import Cache, Site
 
 DOCUMENT: Final = CellDocument(
     cell_id="one",
@@ -40,3 +42,8 @@ DOCUMENT: Final = CellDocument(
 def document(**changes: Any) -> CellDocument:
     """DOCUMENT with these fields."""
     return replace(DOCUMENT, **changes)
+
+
+def made_site(storage: Path = Path("/nowhere"), **keys: Any) -> Site:
+    """A site with these keys."""
+    return Site(name="here", storage=storage, cache=Cache(path=storage / "cache"), **keys)

@@ -96,7 +96,7 @@ def test_a_killed_node_program_ends_the_run_and_is_named(world: World) -> None:
 
 
 def test_a_frozen_node_program_is_lost_by_its_silence(world: World) -> None:
-    world.limits["silence_s"] = 1.5
+    world.shorter["node_silence_s"] = 1.5
     run_id = world.cell(step_s=0.01, measured=10000)
     process = wait_for_training(world, run_id)
     (victim,) = world.pids("workflow.run.node")

@@ -69,6 +69,7 @@ def test_the_loop_calls_in_order_of_time_and_not_what_was_cancelled() -> None:
     assert not loop.until(lambda: False, 0.01)
 
 
+@pytest.mark.processes
 def test_the_loop_hears_signals_and_pipes_and_raises_what_a_callback_raises() -> None:
     code = """
 import os, signal
@@ -255,6 +256,7 @@ def test_a_name_is_no_address_for_a_rendezvous() -> None:
         Reservation("192.0.2.7", "run-a1")
 
 
+@pytest.mark.processes
 def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
     path = tmp_path / "measuring.lock"
     scope = RunScope(Loop())

@@ -12,11 +12,12 @@ import pytest
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, Node
+from containers.engines import bare
 from containers.labels import Owner
 from containers.models import Model
 from containers.spec import Paths
 from data_prep.spec import parse_spec, spec12
-from tests.run.cells import document
+from tests.run.cells import document, made_site
 from workflow.run import plan
 from workflow.run.framework import describe_framework
 from workflow.run.node.stage_child import check_argv, stage_argv
@@ -75,6 +76,19 @@ def test_torchrun_is_one_process_per_node() -> None:
     assert process.command == ("{python}", "-m", "torch.distributed.run", *words.split(), "{folder}/program.py")
 
 
+def test_the_interpreter_of_an_image_is_none_of_the_node_but_that_of_a_program_may_be() -> None:
+    for own, path, expected in ((False, "/opt/conda/bin/python", None), (True, "/mine/python", "/mine/python"), (True, "python3", None)):
+        asked = replace(work(), framework=replace(FRAMEWORK, own=own, python=path))
+        assert plan.container_spec(asked, allocation(), 0, PATHS, ("a", 1)).bare_python == expected
+
+
+def test_an_argument_with_braces_reaches_the_program_as_it_stands() -> None:
+    own = replace(FRAMEWORK, own=True, command=("{python}", "{folder}/t.py", "{args.template}", "{args.fast}-{batch_size}"))
+    asked = replace(work(each=1), framework=own, cell=document(gpus_per_node=1, args={"template": "{data}/{out}", "fast": True}))
+    planned = bare.plan(plan.container_spec(asked, allocation(1), 0, PATHS, ("a", 1)), {})
+    assert planned.processes[0].argv == (sys.executable, "/f/t.py", "{data}/{out}", f"true-{asked.cell.batch_size}")
+
+
 def test_single_runs_on_the_head_only() -> None:
     assert [process.ranks for process in plan.container_spec(work("single", 1), allocation(1), 0, PATHS, ("a", 1)).processes] == [(0,)]
     assert plan.container_spec(work("single", 1), allocation(2), 1, PATHS, ("a", 1)).processes == ()
@@ -110,12 +124,13 @@ def test_what_is_not_here_yet_is_refused_by_name(changes: dict[str, Any], world:
 
 
 def test_the_request_knows_the_largest_cell() -> None:
-    cell = {"nodes": 1, "gpus_per_node": 2, "device": "site"}
-    request = plan.allocation_request(cell, [cell, {"nodes": 4}], {"device": "cuda", "directives": ["x"]}, 60.0)
-    assert (request.nodes, request.largest_nodes, request.device, request.directives) == (1, 4, "cuda", ("x",))
-    assert plan.resolved_device("cpu", "cuda") == "cpu"
+    cell, site = document(gpus_per_node=2, device="site"), made_site(device="cuda", gpus_per_node=4)
+    request = plan.allocation_request(cell, [cell, document(nodes=4)], site)
+    assert (request.nodes, request.largest_nodes, request.device, request.gres) == (1, 4, "cuda", 2)
+    assert plan.allocation_request(document(device="cpu"), [], site).device == "cpu"
 
 
+@pytest.mark.processes
 def test_setup_lines_come_before_the_node_program_and_its_words_stay_words(tmp_path: Path) -> None:
     assert plan.node_argv("py", ("1.2.3.4", 5)) == ("py", "-P", "-m", "workflow.run.node", "--supervisor", "1.2.3.4:5")
     argv = plan.node_argv("echo", ("1.2.3.4", 5), ["export A='x y'", 'echo "$A"'])
@@ -150,17 +165,16 @@ def test_cell_json_holds_what_the_allocation_decided() -> None:
 
 def test_the_build_directory_is_the_one_of_the_build() -> None:
     spec = parse_spec({"source": "synthetic", "samples": 20, "splits": {"test": 0.25}}, Path("/"))
-    assert build_name({"dataset": "noise", "dataset_spec": spec.to_json()}) == f"noise-{spec12(spec)}"
+    assert build_name(document(dataset="noise", dataset_spec=spec.to_json())) == f"noise-{spec12(spec)}"
 
 
 def test_a_framework_is_described_by_name_or_by_folder() -> None:
-    cell = {"mode": "train", "model": "lenet", "precision": "fp32", "layout": "nchw", "comm_hook": "none"}
-    named = describe_framework({**cell, "framework": "pytorch"}, "cpu")
+    named = describe_framework(document(framework="pytorch"), "cpu")
     assert (named.launcher, named.command[0]) == ("ranks", "{python}")
     folder = Path(__file__).parent / "fake"
-    assert describe_framework({**cell, "framework": str(folder)}, "cpu").folder == str(folder)
+    assert describe_framework(document(framework=str(folder)), "cpu").folder == str(folder)
     with pytest.raises(UnsupportedRequest, match="precision 'bf16'"):
-        describe_framework({**cell, "framework": str(folder), "precision": "bf16"}, "cpu")
+        describe_framework(document(framework=str(folder), precision="bf16"), "cpu")
 
 
 def test_the_network_is_that_of_the_dataset_s_images() -> None:
@@ -169,7 +183,8 @@ def test_the_network_is_that_of_the_dataset_s_images() -> None:
         describe_model("lenet", "d", None, 1, 10)
 
 
-@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node", "base.limited_child"])
+@pytest.mark.processes
+@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node", "base.apart_child"])
 def test_what_every_run_starts_starts_light(module: str) -> None:
     heavy = {"pydantic", "yaml", "numpy", "typer", "rich", "blake3", "lmdb", "torch", "polars", "pyarrow", "altair", "scipy", "jinja2"}
     code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"

@@ -217,7 +217,7 @@ def test_a_result_that_is_there_is_published_and_not_trained_again(world: World)
 
 
 def test_a_frozen_rank_hangs_and_is_named(world: World) -> None:
-    world.limits["beat_s"] = 2.0
+    world.shorter["rank_silence_s"] = 2.0
     run_id = world.cell(2, do={"1": [4, "SIGSTOP"]}, step_s=0.001)
     record = ended(world, run_id)
     assert record["status"] == "hang"
@@ -227,14 +227,15 @@ def test_a_frozen_rank_hangs_and_is_named(world: World) -> None:
 
 
 def test_a_rank_that_never_speaks_hangs_by_the_init_limit(world: World) -> None:
-    world.limits |= {"beat_s": 2.0, "init_s": 4.0}
+    world.shorter["rank_silence_s"] = 2.0
+    world.limits["init_s"] = 4.0
     record = ended(world, world.cell(do={"0": [0, "sleep"]}))
     assert record["status"] == "hang"
     assert "in phase warmup, limit 4 s" in record["status_reason"]
 
 
 def test_a_program_that_ignores_term_is_killed_and_its_children_too(world: World) -> None:
-    world.limits["beat_s"] = 5.0
+    world.shorter["rank_silence_s"] = 5.0
     run_id = world.cell(2, do={"0": [3, "child"], "1": [1, "deaf"]}, step_s=0.01, measured=4000, sync=False)
     process = world.start(run_id)
     world.wait_for(lambda: world.pids("sleep") and world.steps(run_id, 1) > 3)
@@ -464,7 +465,7 @@ def fails_at_push(world: World, run_id: str) -> Any:
 
 
 def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delivered(world: World) -> None:
-    world.limits["push_s"] = 0.5
+    world.shorter["push_s"] = 0.5
     run_id = world.cell(2, step_s=0.02, measured=40)
     process = fails_at_push(world, run_id)
     (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
@@ -499,7 +500,7 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
 
 
 def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_the_next_start(world: World) -> None:
-    world.limits["push_s"] = 0.5
+    world.shorter["push_s"] = 0.5
     run_id = world.cell(step_s=0.02, measured=20, do={"0": [15, "exit 3"]})
     process = fails_at_push(world, run_id)
     (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
@@ -533,7 +534,7 @@ def test_storage_that_comes_back_gets_its_result(world: World) -> None:
 def test_full_storage_is_told_as_such(world: World, tmp_path: Path) -> None:
     from tests.staging.disks import tmpfs
 
-    world.limits["push_s"] = 0.5
+    world.shorter["push_s"] = 0.5
     run_id = world.cell(step_s=0.02, measured=20)
     (world.results / "runs").mkdir(parents=True)
     with tmpfs(world.results / "runs" / run_id, 64 << 10):
@@ -551,7 +552,7 @@ def test_full_storage_is_told_as_such(world: World, tmp_path: Path) -> None:
 def test_full_storage_is_waited_for_a_while_only_and_holds_nobody_up(world: World) -> None:
     from tests.staging.disks import tmpfs
 
-    world.limits["full_s"] = 3.0
+    world.shorter["storage_full_s"] = 3.0
     run_id = world.cell(step_s=0.02, measured=20)
     (world.results / "runs").mkdir(parents=True)
     with tmpfs(world.results / "runs" / run_id, 64 << 10):
@@ -597,7 +598,7 @@ def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_deliv
     from tests.staging.disks import tmpfs
     from workflow.run.node.work_locks import sweep
 
-    world.limits["push_s"] = 0.5
+    world.shorter["push_s"] = 0.5
     run_id = world.cell(last="fill")
     world.run_dir(run_id).mkdir(parents=True)
     (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
@@ -620,7 +621,7 @@ def test_read_only_storage_is_told_as_such(world: World) -> None:
 
     from tests.staging.disks import tmpfs
 
-    world.limits["push_s"] = 0.5
+    world.shorter["push_s"] = 0.5
     run_id = world.cell(step_s=0.02, measured=20)
     (world.results / "runs").mkdir(parents=True)
     with tmpfs(world.results / "runs" / run_id, 1 << 20) as place:

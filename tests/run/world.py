@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,8 +19,10 @@ from base.jsonfile import publish_json
 from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.reader.small import image_dataset
+from tests.run import supervised
 from workflow.run.storage.asked import parse_asked
 from workflow.run.storage.description import build_name
+from workflow.study.cell import Cell
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).parent / "fake"
@@ -38,6 +41,10 @@ class World:
         self.cache = path / "cache"
         self.cells: list[dict[str, Any]] = []
         self.limits: dict[str, Any] = {"walltime_s": 120.0, "gpu_hours": None, "init_s": 30.0}
+        self.shorter: dict[str, float] = {}
+        """Fields of AttemptLimits, for supervisors that start from now on."""
+        self.job_s: float | None = None
+        """After how long the jobs of these supervisors end."""
         self.site: dict[str, Any] = {
             "name": "here",
             "storage": str(self.storage),
@@ -96,7 +103,7 @@ class World:
         digest = manifest_digest(self.dataset)
         receipt = {"name": "tiny", "digest": digest, "path": self.dataset.name, "samples": manifest["samples"], "bytes": manifest["bytes"]}
         if self.cells:
-            target = self.storage / "datasets" / ".build" / build_name(self.cells[0]) / "dataset.json"
+            target = self.storage / "datasets" / ".build" / build_name(Cell.from_json(self.cells[0])) / "dataset.json"
             target.parent.mkdir(parents=True, exist_ok=True)
             publish_json(target, receipt)
         self.results.mkdir(parents=True, exist_ok=True)
@@ -105,7 +112,7 @@ class World:
             "study": "test-study",
             "baseline": {},
             "limits": self.limits,
-            "site": self.site,
+            "site": self.site if self.job_s is None else {**self.site, "scheduler": supervised.NAME, "walltime_s": self.job_s},
             "cells": self.cells,
             "repeats": self.repeats,
             "runs": [
@@ -124,7 +131,10 @@ class World:
 
     def argv(self, asked: str) -> list[str]:
         """The command of the rule `stage_train_push`: any result of a run, or with `.after-N` a later one."""
-        argv = [sys.executable, "-m", "workflow.run.supervisor", "--results", str(self.results), "--run", asked]
+        program = ["workflow.run.supervisor"]
+        if self.shorter or self.job_s is not None:
+            program = ["tests.run.supervised", json.dumps({"limits": self.shorter, "job_s": self.job_s})]
+        argv = [sys.executable, "-m", *program, "--results", str(self.results), "--run", asked]
         return argv if self.images is None else [*argv, "--images", str(self.images)]
 
     def start(self, run_id: str) -> subprocess.Popen[str]:
@@ -220,4 +230,5 @@ class World:
             if process.stderr is not None:
                 process.stderr.close()
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # one that was about to end has done so
+                os.kill(pid, signal.SIGKILL)

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from containers.images.model import PinnedImage, check_same
 from tests import images, registry
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.slurm.test_images import OURS, ROOT, USER, archived, call, loaded, place, private_registry
-from workflow.run.images.pin import check_nodes
 
 pytestmark = pytest.mark.slow
 __all__ = ["place"]
@@ -28,6 +28,7 @@ ENV = {"PYTHONPATH": str(ROOT)}
 STORES = [("docker", ""), ("podman", "localhost/")]
 HALF = """
 import os, signal
+from containers.images.model import PinnedImage, check_same
 from containers.images import __main__, streams
 write, blocks = streams._write, []
 def write_half(*words):
@@ -114,7 +115,7 @@ def test_a_registry_that_is_away_or_lies_stops_no_node(
         told(docker_cluster, "n2", "docker", "rmi", f"{OURS}:{made['image']['image_id'][7:19]}")
         missing = loaded(docker_cluster, "n2", made["archive"], "--may-pull", "--credentials", place / "none.json")
         assert "none.json' is not there" in missing["said"]
-    check_nodes(made, {str(index): found["image_id"] for index, found in enumerate((away, lied, unknown, missing))})
+    check_same(PinnedImage(**made["image"]), {str(index): found["image_id"] for index, found in enumerate((away, lied, unknown, missing))})
 
 
 def test_what_a_node_pulled_is_removed_like_what_it_loaded_and_no_secret_is_left(
@@ -275,8 +276,8 @@ def test_an_archive_that_has_gone_comes_back_from_the_same_image_or_from_its_dig
     file = place / "images-0123456789ab.json"
     entry = {key: made[key] for key in ("archive", "image", "file", "sha256", "bytes", "schema")}
     file.write_text(json.dumps({"engine": "docker", "images": {"pytorch": entry}}))
-    code = "from pathlib import Path; from workflow.run.images.kept import keep_archives; from base.errors import SlipwayError\n"
-    code += f"try:\n keep_archives(Path({str(file)!r}), Path({str(place)!r}), Path({str(credentials)!r}))\n"
+    code = "from workflow.run.images.kept import keep_archives; from base.errors import SlipwayError\n"
+    code += f"try:\n keep_archives({str(file)!r}, {str(place)!r}, {str(credentials)!r})\n"
     code += "except SlipwayError as error:\n print(error)"
 
     def keep() -> str:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from containers.images.model import PinnedImage, check_same
 from tests import images, registry
 from tests.minicluster import Cluster
-from workflow.run.images.pin import check_nodes, load_argv
+from workflow.run.images.pin import load_argv
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +90,7 @@ def test_every_node_starts_what_the_login_node_pinned(docker_cluster: Cluster, p
         path.symlink_to("/dev/null")
         assert loaded(docker_cluster, node, str(path), engine=engine)["image_id"] == answer["image_id"], "it is there: no byte is read"
         path.with_suffix(".hidden").replace(path)
-    check_nodes(made, node_ids)
+    check_same(PinnedImage(**made["image"]), node_ids)
     docker_cluster.load_image(images.base_image())
     refused = archived(docker_cluster, place, images.BASE, "--python", "python4", engine=engine)
     assert "cannot run our programs: 'python4'" in refused["error"][1]
@@ -227,5 +228,5 @@ def test_a_private_registry_by_the_users_own_credentials_and_nodes_by_digest(doc
         pulled = loaded(docker_cluster, "n1", made["archive"], "--may-pull", "--credentials", credentials)
         assert pulled["image_id"] == made["image"]["image_id"], "the tag is another's by now; the digest is not"
     taken = loaded(docker_cluster, "n2", made["archive"])
-    check_nodes(made, {"n1": pulled["image_id"], "n2": taken["image_id"]})
+    check_same(PinnedImage(**made["image"]), {"n1": pulled["image_id"], "n2": taken["image_id"]})
     docker_cluster.exec("login", ["docker", "rmi", reference])

@@ -18,6 +18,8 @@ import pytest
 
 from base.errors import StagingError
 from data_prep.cache.layout import open_cache, part_of
+from data_prep.file_set import FileSet
+from data_prep.limits import PEER_HANG_S as HANG_S
 from data_prep.staging import stage
 from data_prep.staging.__main__ import may_open_many
 from data_prep.staging.connection import Connection
@@ -25,11 +27,12 @@ from data_prep.staging.copy import CopyOptions
 from data_prep.staging.exchange import Exchange
 from data_prep.staging.gather import Gather
 from data_prep.staging.part import Part
-from data_prep.staging.peer_group import HANG_S, Others, PeerGroup
+from data_prep.staging.peer_group import Others, PeerGroup
 from data_prep.staging.quota import Quota
 from data_prep.staging.source import open_dataset
 from data_prep.staging.table import ChunkTable
 from data_prep.staging.together import GroupStaging
+from tests.few_files import few_files
 from tests.reader.small import random_dataset
 from tests.staging.test_stage import QUICK, Stopped, stop_after
 
@@ -46,8 +49,41 @@ def peer_group(address: str = "127.0.0.1") -> Iterator[PeerGroup]:
         os.close(writer)
 
 
+class ByHand(Gather):
+    """A copy without threads: `jobs` are what they would do, and what is to follow."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self._on_bytes = lambda _num_bytes: None
+
+    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.jobs.append((work, then))
+
+
+class AtOnce(Gather):
+    """A copy whose jobs are done before they can be waited for."""
+
+    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        future: Future[Any] = Future()
+        future.set_result(work())
+        self._jobs += 1
+        self._done.append((then, future))
+
+
+class Turns(Exchange):
+    """Notes the limit of each turn, and takes none."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.limits: list[float] = []
+
+    def turn(self, limit_s: float) -> None:
+        self.limits.append(limit_s)
+
+
 class Rig:
-    """`jobs` are what the copy's threads would do, and what is to follow."""
+    """One node's copy, and its exchange."""
 
     def __init__(self, root: Path, us: PeerGroup) -> None:
         self.source = open_dataset(random_dataset(root / "storage", [3 * CHUNK], chunk_bytes=CHUNK), 0)
@@ -57,16 +93,10 @@ class Rig:
         self.exchange = Exchange(
             us, self.source.file_set.digest, table, bytearray(table.num_chunks), lambda _shard: os.open(os.devnull, os.O_RDONLY)
         )
-        self.gather = Gather(self.source, self.part.path, self.part.journal, self.exchange, CopyOptions(direct=False))
-        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
-        self.gather._on_bytes = lambda _num_bytes: None
-        self.gather._start = self._start  # type: ignore[method-assign]
-
-    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        self.jobs.append((work, then))
+        self.gather = ByHand(self.source, self.part.path, self.part.journal, self.exchange, CopyOptions(direct=False))
 
     def do_jobs(self) -> None:
-        jobs, self.jobs = self.jobs, []
+        jobs, self.gather.jobs = self.gather.jobs, []
         for work, then in jobs:
             then(work())
 
@@ -119,7 +149,7 @@ def test_what_two_have_sent_is_written_once(rig: Rig) -> None:
         swarm.ask(peer, 0, now=0.0)
     for peer in (1, 2):
         rig.sends(peer, 0)
-    assert len(rig.jobs) == 1
+    assert len(rig.gather.jobs) == 1
     rig.do_jobs()
     assert swarm.have[0]
     assert not any(view.asked for view in swarm.views.values())
@@ -188,18 +218,17 @@ def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pyte
     assert "Too many open files" in alone.exchange.lost[1]
 
 
-def test_too_many_open_files_cost_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_open_files_cost_no_copy(tmp_path: Path) -> None:
     root = random_dataset(tmp_path / "storage", [20 * CHUNK], chunk_bytes=CHUNK)
     with pytest.raises(Stopped):
         stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
 
-    def none_left(*_: object) -> Part:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    class NoneLeft(GroupStaging):
+        def open(self, root: Path, file_set: FileSet, have: bytearray | None) -> Exchange:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with monkeypatch.context() as patch, peer_group() as us, GroupStaging(us) as group_staging:
-        patch.setattr(GroupStaging, "open", none_left)
-        with pytest.raises(StagingError, match="the unfinished copy is kept"):
-            stage(root, tmp_path / "cache", options=replace(QUICK, group_staging=group_staging))
+    with peer_group() as us, NoneLeft(us) as group_staging, pytest.raises(StagingError, match="the unfinished copy is kept"):
+        stage(root, tmp_path / "cache", options=replace(QUICK, group_staging=group_staging))
     assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
 
 
@@ -213,50 +242,31 @@ def test_a_stager_may_open_as_many_files_as_its_hard_limit_says() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    exchange = alone.exchange
-    peers, wake = exchange._peers_listener, exchange.wake
-    listener = peers._listener
-    knocks: list[int] = []
-
-    class Full:
-        def accept(self) -> Any:
-            knocks.append(1)
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-        def fileno(self) -> int:
-            return listener.fileno()
-
-    monkeypatch.setattr(peers, "_listener", Full())
+def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig) -> None:
+    exchange, peers = alone.exchange, alone.exchange._peers_listener
     with socket.create_connection(("127.0.0.1", peers.port)):
-        for _ in range(5):
-            exchange._next_beat = time.monotonic() + 60
-            wake()
+        exchange._next_beat = time.monotonic() + 60
+        with few_files(3):
             exchange.turn(10)
-        assert len(knocks) == 1
-        monkeypatch.undo()
+        for _ in range(4):
+            exchange._next_beat = time.monotonic() + 60
+            exchange.wake()
+            exchange.turn(10)
+        assert len(peers._strangers) == 0
         exchange._beat(time.monotonic())
         exchange.turn(10)
         assert len(peers._strangers) == 1
 
 
-def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    gather, exchange = alone.gather, alone.exchange
+def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig) -> None:
+    table, file_set = alone.exchange.table, alone.source.file_set
+    exchange = Turns(alone.exchange.peer_group, file_set.digest, table, bytearray(table.num_chunks), lambda _shard: -1)
     exchange.others = Others(peers=(None, None, None), readers=(0,), most_readers=None, late=False)
-    limits: list[float] = []
-
-    def at_once(_pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        future: Future[Any] = Future()
-        future.set_result(work())
-        gather._jobs += 1
-        gather._done.append((then, future))
-
-    monkeypatch.setattr(gather, "_start", at_once)
-    monkeypatch.setattr(exchange, "turn", limits.append)
-    gather.run(lambda _num_bytes: None)
+    AtOnce(alone.source, alone.part.path, alone.part.journal, exchange, CopyOptions(direct=False)).run(lambda _bytes: None, lambda: None)
+    exchange.close()
     assert not exchange.swarm.missing
-    assert limits
-    assert not any(limits)
+    assert exchange.limits
+    assert not any(exchange.limits)
 
 
 @pytest.mark.parametrize(

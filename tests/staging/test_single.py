@@ -13,7 +13,9 @@ import pytest
 
 from base.chunks import SCHEMA, chunks_path
 from base.errors import DatasetError, DigestMismatch, NotEnoughSpace, StagingError
-from data_prep.cache import ls, release, remove_unused, this_process
+from data_prep.cache.entries import ls, remove_unused
+from data_prep.cache.holder import this_process
+from data_prep.cache.lease import release
 from data_prep.hashing import hash_file
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
@@ -55,6 +57,7 @@ def test_it_is_copied_once_listed_and_found_again(tmp_path: Path, file: Path) ->
     assert staged(file, tmp_path / "cache").hit
 
 
+@pytest.mark.processes
 def test_several_nodes_read_it_once_from_storage(tmp_path: Path, file: Path) -> None:
     caches = [tmp_path / f"cache{index}" for index in range(4)]
     with crew(file, caches, "--single") as stagers:
@@ -66,6 +69,20 @@ def test_several_nodes_read_it_once_from_storage(tmp_path: Path, file: Path) -> 
     assert {(Path(result["root"]) / NAME).read_bytes() == file.read_bytes() for result in results} == {True}
 
 
+@pytest.mark.processes
+def test_who_needs_it_alone_reads_around_a_copy_that_waits_for_other_nodes(tmp_path: Path, file: Path) -> None:
+    """An image's archive may wait until all nodes of its run have the dataset."""
+    with crew(file, [tmp_path / "cache", tmp_path / "other"], "--single") as stagers:
+        stagers.until(lambda: all("listening" in stager.said for stager in stagers.all))
+        found = stage(file, tmp_path / "cache", options=replace(SINGLE, stall_s=0.5))
+        assert found.storage_bytes == file.stat().st_size
+        first, second = stagers.finish(1)[0], stagers.all[1]
+        assert (first["storage_bytes"], first["digest"]) == (0, found.digest), "it was overtaken"
+        assert "result" not in second.said
+    assert (found.root / NAME).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.processes
 def test_a_node_that_dies_while_others_get_chunks_from_it_is_done_without(tmp_path: Path, file: Path) -> None:
     caches = [tmp_path / f"cache{index}" for index in range(3)]
     with crew(file, caches, "--single", "--late-s", "0.5", "--bytes-per-s", "4e6") as stagers:
@@ -104,9 +121,9 @@ def test_of_two_runs_that_use_it_the_last_one_removes_it(tmp_path: Path, file: P
     cache, holders = tmp_path / "cache", [{**this_process(), "run_id": run} for run in ("one", "other")]
     names = {stage(file, cache, holder=holder, options=SINGLE).root.name for holder in holders}
     (name,) = names
-    remove_unused(cache, name, holders[0])
+    remove_unused(cache, [name], holders[0])
     assert [row.name for row in ls(cache)] == [name]
-    remove_unused(cache, name, holders[1])
+    remove_unused(cache, [name], holders[1])
     assert ls(cache) == []
 
 

@@ -26,6 +26,8 @@ from workflow.study.publishing import publish_resolved
 from workflow.study.resolved import read_resolved
 from workflow.study.study import load_study
 
+pytestmark = pytest.mark.processes
+
 
 class Two:
     """Two places whose studies go to one storage."""
@@ -59,7 +61,7 @@ def two(tmp_path: Path) -> Two:
 
 def test_the_results_know_their_file(two: Two) -> None:
     graph = two.run(two.one, changed())
-    (entry,) = read_resolved(graph.study.results_dir)["history"]
+    (entry,) = read_resolved(graph.study.results_dir).history
     path = two.one / "study.yaml"
     assert (entry["path"], entry["file_sha256"]) == (str(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
@@ -75,13 +77,13 @@ def test_another_file_of_the_same_name_is_refused_with_both_paths(two: Two) -> N
         f"`slipway run {two.other / 'study.yaml'} --adopt --site {two.site}`, or `--config adopt=yes` of snakemake",
     ):
         assert word in str(caught.value)
-    assert len(read_resolved(before.results_dir)["history"]) == 1
+    assert len(read_resolved(before.results_dir).history) == 1
 
 
 def test_who_is_told_adopts_and_is_the_owner_then(two: Two) -> None:
     two.run(two.one, changed())
     graph = two.run(two.other, OTHER, adopt="yes")
-    assert [entry["path"] for entry in read_resolved(graph.study.results_dir)["history"]] == [
+    assert [entry["path"] for entry in read_resolved(graph.study.results_dir).history] == [
         str(two.one / "study.yaml"),
         str(two.other / "study.yaml"),
     ]
@@ -93,13 +95,13 @@ def test_who_is_told_adopts_and_is_the_owner_then(two: Two) -> None:
 def test_one_file_may_be_edited(two: Two) -> None:
     two.run(two.one, changed())
     two.run(two.one, OTHER)
-    assert len(read_resolved(two.run(two.one, changed()).study.results_dir)["history"]) == 3
+    assert len(read_resolved(two.run(two.one, changed()).study.results_dir).history) == 3
 
 
 def test_a_moved_or_copied_study_is_the_same(two: Two) -> None:
     two.run(two.one, changed())
     graph = two.run(two.other, {**changed(), "limits": {"walltime": "20m"}})
-    assert [entry["path"] for entry in read_resolved(graph.study.results_dir)["history"]][-1] == str(two.other / "study.yaml")
+    assert [entry["path"] for entry in read_resolved(graph.study.results_dir).history][-1] == str(two.other / "study.yaml")
     two.run(two.other, OTHER)
 
 
@@ -168,7 +170,7 @@ def test_tables_of_a_copy_leave_the_owner(two: Two, limits: dict[str, Any]) -> N
     owner = two.run(two.one, {**changed(), "limits": {"walltime": "30m"}}).study
     copy = two.load(two.other, {**changed(), "limits": limits}).study
     assert refresh(copy) is (limits["walltime"] == "20m")
-    last = read_resolved(owner.results_dir)["history"][-1]
+    last = read_resolved(owner.results_dir).history[-1]
     assert (last["path"], last["file_sha256"]) == (str(owner.path), hashlib.sha256(owner.text.encode()).hexdigest())
     two.run(two.one, OTHER)
 
@@ -216,7 +218,7 @@ def test_of_two_files_that_begin_at_the_same_moment_one_wins(two: Two, tmp_path:
         assert sorted(map(type, came), key=str) == [bool, str], came
         winner = came.index(True)
         assert all(str(path) in str(came[1 - winner]) for path in paths)
-        (entry,) = read_resolved(place)["history"]
+        (entry,) = read_resolved(place).history
         assert entry["path"] == str(paths[winner])
         assert (place / "study.yaml").read_text() == paths[winner].read_text()
 
@@ -228,7 +230,7 @@ def test_the_same_file_may_begin_twice_at_the_same_moment(two: Two, tmp_path: Pa
     for place, came in zip(places, in_rounds([path, path], two.site, places), strict=True):
         assert True in came
         assert {type(one) for one in came} == {bool}
-        assert len(read_resolved(place)["history"]) == 1
+        assert len(read_resolved(place).history) == 1
 
 
 def test_who_died_before_study_json_was_written_has_the_results(two: Two) -> None:
@@ -238,9 +240,9 @@ def test_who_died_before_study_json_was_written_has_the_results(two: Two) -> Non
     with pytest.raises(ConfigError, match="would write into the results of another"):
         graph.start("local")
     two.run(two.one, changed())
-    assert len(read_resolved(study.results_dir)["history"]) == 1
+    assert len(read_resolved(study.results_dir).history) == 1
     two.run(two.other, OTHER, adopt="yes")
-    assert len(read_resolved(study.results_dir)["history"]) == 2
+    assert len(read_resolved(study.results_dir).history) == 2
 
 
 def test_the_last_who_adopted_has_the_results_also_where_study_json_is_lost(two: Two) -> None:
@@ -248,7 +250,7 @@ def test_the_last_who_adopted_has_the_results_also_where_study_json_is_lost(two:
     two.run(two.other, OTHER, adopt="yes")
     (results / "study.json").unlink()
     two.run(two.other, OTHER)
-    assert read_resolved(results)["history"][-1]["path"] == str(two.other / "study.yaml")
+    assert read_resolved(results).history[-1]["path"] == str(two.other / "study.yaml")
     (results / "study.json").unlink()
     graph = two.load(two.one, changed())
     with pytest.raises(ConfigError, match=f"are those of {two.other / 'study.yaml'}"):
@@ -275,7 +277,7 @@ def test_a_claim_that_was_cut_off_stops_nobody(two: Two, torn: bytes) -> None:
     study = two.load(two.one, changed()).study
     assert publishing.publish_resolved(study)
     assert not publishing.publish_resolved(study)
-    assert len(read_resolved(results)["history"]) == 1
+    assert len(read_resolved(results).history) == 1
 
 
 def test_a_claim_of_the_largest_number_that_somebody_thought_of_stops_nobody(two: Two) -> None:
@@ -284,7 +286,7 @@ def test_a_claim_of_the_largest_number_that_somebody_thought_of_stops_nobody(two
     (results / ".study-999999999.json").write_text("{}")
     os.utime(results / ".study-999999999.json", (0, 0))
     assert publishing.publish_resolved(two.load(two.one, changed()).study)
-    assert len(read_resolved(results)["history"]) == 1
+    assert len(read_resolved(results).history) == 1
 
 
 def test_what_an_older_version_wrote_after_the_last_claim_counts(two: Two) -> None:
@@ -293,7 +295,7 @@ def test_what_an_older_version_wrote_after_the_last_claim_counts(two: Two) -> No
     later = {**content["history"][-1], "path": str(two.other / "study.yaml"), "file_sha256": "0" * 64}
     publish_json(study.results_dir / "study.json", {**content, "history": [*content["history"], later]})
     publish_resolved(study, adopt=True)
-    assert len(read_resolved(study.results_dir)["history"]) == 3
+    assert len(read_resolved(study.results_dir).history) == 3
 
 
 def test_old_claims_go(two: Two) -> None:
@@ -301,7 +303,7 @@ def test_old_claims_go(two: Two) -> None:
         study = load_study(write(two.one, changed(axes={"batch_size": [size]})), str(two.site), {})
         publish_resolved(study)
     results = study.results_dir
-    assert len(read_resolved(results)["history"]) == 12
+    assert len(read_resolved(results).history) == 12
     assert sorted(path.name for path in results.glob(".study-*")) == [".study-11.json", ".study-12.json"]
 
 

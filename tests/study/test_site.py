@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from base.errors import ConfigError, RecordError
 from base.rooms import ROOMS
-from cluster import installation
 from cluster.detection import scheduler_of
 from workflow.study import site_file
 from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
@@ -134,93 +134,87 @@ def test_wrong_sites(tmp_path: Path, text: str, words: list[str]) -> None:
         assert word in str(caught.value)
 
 
-def _look_in(monkeypatch: pytest.MonkeyPatch, *directories: Path) -> None:
-    for module in (site_file, installation):
-        monkeypatch.setattr(module, "sites_directories", lambda: directories)
-
-
-def test_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _look_in(monkeypatch, tmp_path)
+def test_lookup_order(tmp_path: Path) -> None:
+    directories = [tmp_path]
+    load = partial(load_site, directories=lambda: directories)
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(f"storage: {name}\ncache: {{path: c}}\n")
-    assert load_site(None, {}).name == "local"
-    assert load_site("local", {"SLIPWAY_SITE": "one"}).name == "local"
-    assert load_site("one", {"SLIPWAY_SITE": "two"}).storage == tmp_path / "one"
-    assert load_site(None, {"SLIPWAY_SITE": "two"}).storage == tmp_path / "two"
-    assert load_site(str(tmp_path / "two.yaml"), {}).storage == tmp_path / "two"
+    assert load(None, {}).name == "local"
+    assert load("local", {"SLIPWAY_SITE": "one"}).name == "local"
+    assert load("one", {"SLIPWAY_SITE": "two"}).storage == tmp_path / "one"
+    assert load(None, {"SLIPWAY_SITE": "two"}).storage == tmp_path / "two"
+    assert load(str(tmp_path / "two.yaml"), {}).storage == tmp_path / "two"
     (tmp_path / "default.yaml").write_text("storage: d\ncache: {path: c}\n")
-    assert load_site(None, {}).name == "default"
-    assert load_site(None, {"SLIPWAY_SITE": "one"}).name == "one"
+    assert load(None, {}).name == "default"
+    assert load(None, {"SLIPWAY_SITE": "one"}).name == "one"
     nearer = tmp_path / "nearer"
-    _look_in(monkeypatch, nearer, tmp_path)
-    assert load_site("one", {}).storage == tmp_path / "one"
+    directories.insert(0, nearer)
+    assert load("one", {}).storage == tmp_path / "one"
     nearer.mkdir()
     (nearer / "one.yaml").write_text("storage: one\ncache: {path: c}\n")
-    assert load_site("one", {}).storage == nearer / "one"
-    assert load_site("two", {}).storage == tmp_path / "two"
+    assert load("one", {}).storage == nearer / "one"
+    assert load("two", {}).storage == tmp_path / "two"
     with pytest.raises(ConfigError, match=f"no such site in {nearer}, {tmp_path}; valid: default, local, one, two"):
-        load_site("three", {})
-    assert load_site("local", {}) == local_site(site_file._sees_gpu())
+        load("three", {})
+    assert load("local", {}) == local_site(site_file._sees_gpu())
     with pytest.raises(ConfigError, match="the site asked for is 'tow'.*did you mean 'two'"):
-        load_site("tow", {})
+        load("tow", {})
     with pytest.raises(ConfigError, match=r"\$SLIPWAY_SITE is '../one'|cannot be read"):
-        load_site(None, {"SLIPWAY_SITE": "../one"})
+        load(None, {"SLIPWAY_SITE": "../one"})
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        load_site(str(tmp_path / "three.yaml"), {})
+        load(str(tmp_path / "three.yaml"), {})
 
 
-def test_the_site_beside_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _look_in(monkeypatch, tmp_path / "sites")
+def test_the_site_beside_a_study(tmp_path: Path) -> None:
+    beside_it = partial(site_beside, directories=lambda: [tmp_path / "sites"])
     study = tmp_path / "study.yaml"
-    assert site_beside(study, None, {}) is None
+    assert beside_it(study, None, {}) is None
     beside = tmp_path / "site.yaml"
     beside.write_text("storage: here\ncache: {path: c}\n")
-    assert site_beside(study, None, {}) == beside
-    assert site_beside(beside, None, {}) is None
-    assert site_beside(study, "local", {}) is None
-    assert site_beside(study, None, {"SLIPWAY_SITE": "local"}) is None
+    assert beside_it(study, None, {}) == beside
+    assert beside_it(beside, None, {}) is None
+    assert beside_it(study, "local", {}) is None
+    assert beside_it(study, None, {"SLIPWAY_SITE": "local"}) is None
     (tmp_path / "sites").mkdir()
     (tmp_path / "sites" / "default.yaml").write_text("storage: d\ncache: {path: c}\n")
-    assert site_beside(study, None, {}) is None
+    assert beside_it(study, None, {}) is None
 
 
-def test_a_site_beside_a_study_that_others_can_write_is_never_taken_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_beside_a_study_that_others_can_write_is_never_taken_unasked(tmp_path: Path) -> None:
     """Its `setup` would be executed."""
-    _look_in(monkeypatch, tmp_path / "sites")
+    beside_it = partial(site_beside, directories=lambda: [tmp_path / "sites"])
     study, beside = tmp_path / "study.yaml", tmp_path / "site.yaml"
     beside.write_text("storage: here\ncache: {path: c}\n")
     beside.chmod(0o666)
     with pytest.raises(ConfigError, match=r"site\.yaml \(of uid .*mode 0666\), beside the study, is not yours alone.*--site "):
-        site_beside(study, None, {})
-    assert site_beside(study, str(beside), {}) is None
+        beside_it(study, None, {})
+    assert beside_it(study, str(beside), {}) is None
     beside.chmod(0o600)
-    assert site_beside(study, None, {}) == beside
+    assert beside_it(study, None, {}) == beside
     tmp_path.chmod(0o777)  # where anybody could put another file in its place, also after this look
     with pytest.raises(ConfigError, match=r"mode 0777\), in which the study lies, can be written by others"):
-        site_beside(study, None, {})
+        beside_it(study, None, {})
     tmp_path.chmod(0o700)
 
 
 @pytest.mark.parametrize(
     "make", [lambda path: path.symlink_to("/nowhere/site.yaml"), os.mkfifo, os.mkdir], ids=["link", "pipe", "directory"]
 )
-def test_what_is_no_file_beside_a_study_is_not_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
-) -> None:
+def test_what_is_no_file_beside_a_study_is_not_passed_over(tmp_path: Path, make: Callable[[Path], None]) -> None:
     """A link to a site on storage that is away would else mean the site `local`."""
-    _look_in(monkeypatch, tmp_path / "sites")
+    beside_it = partial(site_beside, directories=lambda: [tmp_path / "sites"])
     make(tmp_path / "site.yaml")
     with pytest.raises(ConfigError, match=r"site\.yaml, beside the study, is not a regular file.*--site local"):
-        site_beside(tmp_path / "study.yaml", None, {})
+        beside_it(tmp_path / "study.yaml", None, {})
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another user")
-def test_a_site_beside_a_study_of_another_user_is_never_taken_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _look_in(monkeypatch, tmp_path / "sites")
+def test_a_site_beside_a_study_of_another_user_is_never_taken_unasked(tmp_path: Path) -> None:
+    beside_it = partial(site_beside, directories=lambda: [tmp_path / "sites"])
     (tmp_path / "site.yaml").write_text("storage: here\ncache: {path: c}\n")
     os.chown(tmp_path / "site.yaml", 2001, -1)
     with pytest.raises(ConfigError, match="of uid 2001"):
-        site_beside(tmp_path / "study.yaml", None, {})
+        beside_it(tmp_path / "study.yaml", None, {})
 
 
 def test_the_built_in_site_lies_under_the_checkout() -> None:

@@ -16,8 +16,9 @@ from cluster.watching.gpus import MOST_FAILURES, Gpus, parse_looks, query, with_
 from cluster.watching.readers import Processors
 from tests.cluster.smi import answer, install
 from workflow.run.record.busy import busy
-from workflow.run.record.machine_load import load_of, parse_watched
+from workflow.run.record.machine_load import load_of
 from workflow.run.record.model_parts import Load
+from workflow.run.record.watcher_file import parse_watched
 
 ONE, TWO, THREE = (f"GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e{number}" for number in (1, 2, 3))
 
@@ -40,6 +41,7 @@ def test_only_processes_of_others_on_gpus_of_ours_count() -> None:
     assert with_others(parse_looks(answer("load")), {ONE}, None, {10})[0]["others"] is None
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("names", "reasons"), [(["load", "compute-apps"], 0), (["load-old-name", "load-new-name", "compute-apps"], 4)])
 def test_a_driver_is_asked_by_the_name_that_it_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], reasons: int
@@ -55,6 +57,7 @@ def test_a_driver_is_asked_by_the_name_that_it_knows(
     assert reader(time.monotonic()) == {}, "not again so soon"
 
 
+@pytest.mark.processes
 def test_without_nvidia_smi_there_is_nothing_and_nobody_asks_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     reader = Gpus([ONE], Processors([0], [os.getpid()], ""))

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.processes import TICKS_PER_S
 from cluster.watching.readers import Clocks, Processors, kernel_seen, read_memory, read_pressure
-from cluster.watching.texts import PAGE_BYTES, parse_counts, parse_cpu, parse_number, parse_pressure
+from cluster.watching.texts import PAGE_BYTES, parse_counts, parse_cpu, parse_pressure
 
 CAPTURED = Path(__file__).parents[1] / "captured" / "proc"
 
@@ -83,7 +83,6 @@ def test_damaged_texts_are_nothing_or_numbers() -> None:
         assert cpu is None or min(cpu) >= 0
         assert all(seconds >= 0 for seconds in (parse_pressure(damaged) or {}).values())
         assert all(count >= 0 for count in parse_counts(damaged, names).values())
-        assert (parse_number(damaged) or 0) >= 0
 
 
 def test_the_kernel_s_threads_are_told_only_where_they_can_be_seen(tmp_path: Path) -> None:

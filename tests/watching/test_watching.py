@@ -8,10 +8,15 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from cluster.processes import state_of
 from cluster.watching.readers import kernel_seen
 from workflow.run.node.watch_child import Watcher, pid_here, watching_argv, who_i_am
-from workflow.run.record.machine_load import load_of, parse_watched
+from workflow.run.record.machine_load import load_of
+from workflow.run.record.watcher_file import parse_watched
+
+pytestmark = pytest.mark.processes
 
 MARK = f"SLIPWAY_TEST_WATCHING={os.getpid()}"
 

@@ -162,13 +162,15 @@ def test_killed_it_leaves_nothing_running(typed: Typed) -> None:
     (typed.checkout.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(WAITS)
     process = typed.start()
     wait_for((typed.checkout.results / "waits").exists, process)
-    (child,) = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-    snakemake = os.pidfd_open(child)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    watched = {os.pidfd_open(int(child)): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    assert any(b"snakemake" in words for words in watched.values())
     process.kill()
     process.communicate(timeout=60)
 
-    assert select.select([snakemake], [], [], 60)[0], "Snakemake outlived the command that started it"
-    os.close(snakemake)
+    for descriptor, words in watched.items():
+        assert select.select([descriptor], [], [], 60)[0], f"{words!r} outlived the command that started it"
+        os.close(descriptor)
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a process of others that has just ended
             if f"--results\0{typed.checkout.results}".encode() in (entry / "cmdline").read_bytes():

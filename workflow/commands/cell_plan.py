@@ -16,6 +16,7 @@ from cluster.schedulers import get_scheduler, with_jobs
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
 from containers.labels import Owner
+from containers.models import MODELS
 from containers.spec import EnginePlan
 from workflow.commands.watching import show
 from workflow.dag.execution import jobs_at
@@ -36,9 +37,10 @@ from workflow.run.plan import (
     node_argv,
     supervisor_argv,
 )
+from workflow.run.storage.results import attempt_numbers
 from workflow.study import paths
 from workflow.study.cell import Cell, Run
-from workflow.study.site import device_of
+from workflow.study.site import device_of, storage_limit
 from workflow.study.study import Study
 
 UNKNOWN_PORT: Final = 0
@@ -59,18 +61,17 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     site = study.site
     scheduler = get_scheduler(site.scheduler)
     run_id = f"{cell.cell_id}-r1"
-    attempt = _next_attempt(study, run_id)
-    everyone = [other.to_json() for other in study.cells]
-    request = allocation_request(cell.to_json(), everyone, site.to_json(), study.limits.walltime_s)
+    attempt = max(attempt_numbers(paths.run_dir(study.results_dir, run_id)), default=0) + 1
+    request = allocation_request(cell, study.cells, site)
     allocation = scheduler.planned(request, environ)
-    framework = describe_framework(cell.to_json(), device_of(cell.device, site))
+    framework = describe_framework(cell, device_of(cell.device, site))
     check_framework(framework, cell.world_size)
     needs = dataset_needs(study, cell.dataset)
     argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
     document = cell_document(Run(cell=cell, repeat=1), attempt, allocation, model_of(cell, needs))
     workload = Workload(
         owner=Owner(run_id=run_id, attempt=attempt, tag=attempt_tag(run_id, attempt, TOKEN), uid=os.geteuid()),
-        framework=at_site(framework, site.to_json()),
+        framework=at_site(framework, site),
         cell=document,
     )
     return {
@@ -108,13 +109,15 @@ def _node(study: Study, allocation: Allocation, index: int, workload: Workload, 
     site, node = study.site, allocation.nodes[index]
     cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
     name = needs.root.name if needs.root else f"{needs.name}-<digest>"
-    rate = site.storage_limit.bytes_per_s if site.storage_limit else None
     peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
-    stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
+    stage = stage_argv(
+        sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, storage_limit(site).bytes_per_s
+    )
     stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s)
     directory = WorkDirectory(cache, workload.owner.tag)
     master = (allocation.head.address, UNKNOWN_PORT)
-    folder = str(directory.program) if in_container(site.engine) else workload.framework.folder
+    framework = workload.framework
+    folder = str(directory.program) if in_container(site.engine) or framework.own else framework.folder
     spec = container_spec(workload, allocation, index, directory.paths(str(cache / "datasets" / name), folder), master)
     return {
         "name": node.name,
@@ -138,12 +141,6 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
         return found
     engine = {"run": list(plan.container.run), "remove": list(plan.container.remove), "files": dict(plan.container.files)}
     return {**found, **engine, "talks_to": plan.container.where}
-
-
-def _next_attempt(study: Study, run_id: str) -> int:
-    directory = paths.attempts_dir(study.results_dir, run_id)
-    numbers = [int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal()] if directory.is_dir() else []
-    return max(numbers, default=0) + 1
 
 
 def _print(plan: Mapping[str, Any]) -> None:
@@ -187,5 +184,6 @@ def _print_copies(plan: Mapping[str, Any]) -> None:
 def _print_document(document: Mapping[str, Any]) -> None:
     show.line("\ncell.json:")
     layers = document["model_layers"]
-    said = f"{len(layers)} layers (--json lists them)" if layers else "known when the dataset is built"
+    unknown = "known when the dataset is built" if document["model"] in MODELS else "known to the program alone"
+    said = f"{len(layers)} layers (--json lists them)" if layers else unknown
     show.mapping({**document, "model_layers": said})

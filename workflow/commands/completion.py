@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from base.untrusted import open_plain
 from base.userpath import absolute_path, expanded
 from cluster.installation import default_storage, site_files
@@ -70,6 +68,8 @@ def _storage(site: str | None) -> Path | None:
 
 
 def _keys(file: Path) -> dict[str, Any]:
+    import yaml  # main.py imports this module for its help too
+
     try:
         with os.fdopen(open_plain(file), "rb") as content:
             value = yaml.load(content.read(MAX_BYTES), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

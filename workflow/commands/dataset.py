@@ -8,10 +8,10 @@ from base.errors import ConfigError
 from base.logs import private_umask
 from base.units import and_more, counted, format_duration, format_size
 from cluster.schedulers import local
+from data_prep.limits import RECHECK_S
 from data_prep.manifest import Manifest, manifest_digest, read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.recheck import CHECK_S
 from workflow.commands.caches import cache_here
 from workflow.commands.datasets import dataset_and_site, dataset_root
 from workflow.commands.watching import show
@@ -51,7 +51,7 @@ def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None
     private_umask(group=site.shared == "group")
     cache = cache_here(site) / f"{local.NAME}-{node}" if site.scheduler == "local" else cache_here(site)
     rate = site.storage_limit.bytes_per_s if site.storage_limit else None
-    check_s = CHECK_S if site.cache.check_s is None else site.cache.check_s
+    check_s = RECHECK_S if site.cache.check_s is None else site.cache.check_s
     options = StageOptions(copy=CopyOptions(bytes_per_s=rate), check_s=check_s, group=site.shared == "group")
     with progress(f"stage {root.name}") as callback:
         staged = stage(root, cache, max_bytes=site.cache.max_bytes, progress=callback, options=options)

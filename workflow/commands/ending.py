@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from base.rooms import rooms_environ
 from workflow.commands.watching import show
-from workflow.dag.graph import REPORT_TIMEOUT_S, Graph
+from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
+from workflow.dag.graph import Graph
 from workflow.run.storage.asked import parse_asked
 from workflow.study.next_command import command
 
@@ -36,7 +37,7 @@ class Ending:
 
     def after_failure(self) -> None:
         """Tables are worth most then: as far as storage lets us make them."""
-        problem = self._graph.after_failure()
+        problem = after_failure(self._graph)
         if problem:
             show.line(problem)
         self.tell()
@@ -69,6 +70,6 @@ def print_ending(graph: Graph) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
-    for line in graph.advice() if code == 0 else graph.closing_line().splitlines():
+    for line in advice_lines(graph) if code == 0 else closing_lines(graph):
         show.line(line)
     sys.stdout.flush()

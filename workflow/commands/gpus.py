@@ -9,8 +9,9 @@ from typing import Any
 from base.errors import SlipwayError
 from base.units import counted
 from cluster.detection import scheduler_of
-from cluster.gpus import App, Decision, Gpu, accepted, decide, query_apps, query_gpus, read_place
-from cluster.gpus.listing import short_bus
+from cluster.gpus.decision import Decision, accepted, decide
+from cluster.gpus.foreign import App, query_apps
+from cluster.gpus.listing import Gpu, query_gpus, read_place, short_bus
 from cluster.schedulers import SCHEDULERS
 from workflow.commands.watching import show
 

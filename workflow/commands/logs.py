@@ -21,7 +21,7 @@ from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
 from workflow.commands.watching.state import run_states
 from workflow.run.node.workdir import of_run
-from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.attempts import MAX_BYTES, attempt_directories
 from workflow.run.record.busy import together
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.reading import read_fields
@@ -83,7 +83,7 @@ def _runs_now(study: Study, run_id: str) -> bool:
 def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
     """The logs: the supervisor's, then those of the attempt on storage, else of one that still runs on this machine."""
     attempts = paths.attempts_dir(study.results_dir, run_id)
-    number = wanted.attempt or max(_attempts(attempts), default=None)
+    number = wanted.attempt or max(attempt_directories(attempts), default=None)
     directories = [attempts / str(number) / "logs"] if number is not None else []
     if wanted.attempt is None or not directories[0].is_dir():
         directories = _on_this_machine(study, run_id, wanted.attempt) or directories
@@ -96,7 +96,7 @@ def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
 def _told(study: Study, run_id: str, wanted: Wanted) -> list[str]:
     """What an attempt went on from, since the logs of the beginning are that one's; and what else its machines did while it measured."""
     attempts = paths.attempts_dir(study.results_dir, run_id)
-    number = wanted.attempt or max(_attempts(attempts), default=None)
+    number = wanted.attempt or max(attempt_directories(attempts), default=None)
     try:
         record = read_fields(read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
     except (RecordError, NotBelieved):
@@ -104,10 +104,6 @@ def _told(study: Study, run_id: str, wanted: Wanted) -> list[str]:
     earlier, step = record["resumed_attempt"], record["resumed_step"]
     went_on = [] if earlier is None else [f"attempt {number} went on from attempt {earlier} at step {step} (see --attempt)"]
     return [*went_on, *(f"busy: {words}" for words in together(record["busy"] or ()))]
-
-
-def _attempts(directory: Path) -> list[int]:
-    return [int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal()] if directory.is_dir() else []
 
 
 def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Path]:
@@ -118,7 +114,7 @@ def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Pat
 
 def _nothing(study: Study, run_id: str, wanted: Wanted) -> str:
     attempts = paths.attempts_dir(study.results_dir, run_id)
-    numbers = sorted(_attempts(attempts))
+    numbers = attempt_directories(attempts)
     what = "no logs" if wanted.rank is None else f"no log of rank {wanted.rank}"
     where = f"attempt {wanted.attempt} of {run_id}" if wanted.attempt else run_id
     known = f"attempts there: {', '.join(map(str, numbers))}" if numbers else "it was never started"

@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 from base import VERSION
 from base.errors import SlipwayError, StorageError
 from base.logs import configure, masked, printable, private_umask
+from workflow.commands import completion
 
 DEFAULT_STUDY: Final = Path("config/study.yaml")
 
@@ -53,39 +54,34 @@ app.add_typer(dataset_app, name="dataset")
 app.add_typer(cache_app, name="cache")
 
 
-def _studies(incomplete: str) -> list[str]:
-    from workflow.commands import completion
-
-    return completion.studies(incomplete)
-
-
-def _sites(incomplete: str) -> list[str]:
-    from workflow.commands import completion
-
-    return completion.sites(incomplete)
-
-
 def _runs(context: typer.Context, incomplete: str) -> list[str]:
-    from workflow.commands import completion
-
     return completion.runs(context.params, os.environ, incomplete)
 
 
-StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file.", show_default=True, autocompletion=_studies)]
-StudyOption = Annotated[Path, typer.Option("--study", "-s", help="The study file.", autocompletion=_studies)]
+StudyArgument = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="The study file.", show_default=True, autocompletion=completion.studies)
+]
+StudyOption = Annotated[Path, typer.Option("--study", "-s", help="The study file.", autocompletion=completion.studies)]
 SiteOption = Annotated[
     str | None,
     typer.Option(
         "--site",
         help="Name or path of a site file; default: $SLIPWAY_SITE, else the site `default`, else site.yaml beside the study.",
-        autocompletion=_sites,
+        autocompletion=completion.sites,
     ),
 ]
+RetryOption = Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")]
+AdoptOption = Annotated[bool, typer.Option("--adopt", help="Results of another study file of this name become this file's.")]
 PlacesArgument = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[STUDY | DIR...]", help="The study file, or results directories.", autocompletion=_studies),
+    typer.Argument(metavar="[STUDY | DIR...]", help="The study file, or results directories.", autocompletion=completion.studies),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+def _config(site: str | None, retry: str | None, adopt: bool) -> dict[str, str | None]:
+    """Our options by the keys of snakemake's --config that they mean."""
+    return {"site": site, "retry": retry, "adopt": "yes" if adopt else None}
 
 
 def _say_version(wanted: bool) -> None:
@@ -116,20 +112,20 @@ def run_study(
         typer.Argument(
             metavar="[STUDY] [SNAKEMAKE_OPTION]...",
             help="The study file, then any of Snakemake's options: -n, --cores 8, -k.",
-            autocompletion=_studies,
+            autocompletion=completion.studies,
         ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", help="One of ours (docs/commands.md), or a directory; default: what fits the site.")
     ] = None,
     site: SiteOption = None,
-    retry: Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")] = None,
-    adopt: Annotated[bool, typer.Option("--adopt", help="Results of another study file of this name become this file's.")] = False,
+    retry: RetryOption = None,
+    adopt: AdoptOption = False,
 ) -> None:
     """Run a study: what is finished stays, the rest is made. Shows what runs, ends with the speed-up table."""
     from workflow.commands import run as command
 
-    command.main(words or [], {"site": site, "retry": retry, "adopt": "yes" if adopt else None}, profile, DEFAULT_STUDY)
+    command.main(words or [], _config(site, retry, adopt), profile, DEFAULT_STUDY)
 
 
 @app.command(cls=Ours)
@@ -155,8 +151,8 @@ def submit(  # noqa: PLR0913 - its options
     spread: Annotated[
         bool, typer.Option("--spread", help="Repeats of a cell on different nodes; default then: nodes of the largest run x repeats.")
     ] = False,
-    retry: Annotated[str | None, typer.Option("--retry", metavar="failed", help="`failed`: also the runs that failed.")] = None,
-    adopt: Annotated[bool, typer.Option("--adopt", help="Results of another study file of this name become this file's.")] = False,
+    retry: RetryOption = None,
+    adopt: AdoptOption = False,
     only_print: Annotated[bool, typer.Option("--print", help="Print the batch script; write and submit nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end; exit 0 when all runs have a result.")] = False,
 ) -> None:
@@ -164,7 +160,7 @@ def submit(  # noqa: PLR0913 - its options
     from workflow.commands import submit as command
 
     width = command.Width(nodes=nodes, spread=spread)
-    command.main(study, site, command.Wanted(width=width, retry=retry, adopt=adopt, only_print=only_print, wait=wait))
+    command.main(study, _config(site, retry, adopt), command.Wanted(width=width, only_print=only_print, wait=wait))
 
 
 @app.command(cls=Ours, short_help="How each run of a study stands, with reason and log.")

@@ -19,7 +19,8 @@ from workflow.commands.watching.state import STATES, counts
 from workflow.dag.execution import jobs_at
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import DatasetRequirements
-from workflow.study.baseline_keys import NOT_SERIES
+from workflow.study.baseline_keys import NOT_SERIES, flat, tells_nothing
+from workflow.study.cell_maker import without_sum
 from workflow.study.origin import refuse_foreign_results
 from workflow.study.series import Series
 from workflow.study.site import refuse_foreign_scheduler
@@ -214,18 +215,14 @@ def _labels(series: Sequence[Series]) -> list[str]:
         for one in keys:
             one.pop(key)
     flat = [_flat(one) for one in keys]
-    names = sorted({name for one in flat for name in one} - {"model", "dataset"})
+    names = sorted({name for one in flat for name in one} - {"model", "dataset"} - tells_nothing(flat))
     varying = [name for name in names if len({json.dumps(one.get(name)) for one in flat}) > 1]
     return [" ".join([f"{one['model']} on {one['dataset']}", *(f"{name}={one.get(name)}" for name in varying)]) for one in flat]
 
 
 def _flat(keys: dict[str, Any]) -> dict[str, Any]:
     """Nested keys as `optimizer.momentum`; a total that only adds up the other steps says nothing new."""
-    steps = dict(keys.pop("steps") or {})
-    if steps and steps["total"] == steps["warmup"] + steps["measured"]:
-        steps.pop("total")
-    nested = {"optimizer": keys.pop("optimizer"), "steps": steps}
-    return {**keys, **{f"{prefix}.{name}": value for prefix, values in nested.items() for name, value in values.items()}}
+    return flat({**keys, "steps": without_sum(keys["steps"] or {})})
 
 
 def _cell_row(plan: CellPlan) -> Sequence[object]:

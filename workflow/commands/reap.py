@@ -64,7 +64,8 @@ def _images(site: Site, act: bool) -> Iterator[ContainerError]:
     """A line per image of ours that was not used lately, in every engine that is here; those that stay, with why. An engine that does not
     answer matters where it is the site's."""
     from containers.images.apptainer import NAME as APPTAINER
-    from containers.images.reaping import UNUSED_S, reap_images, reap_parts
+    from containers.images.reaping import reap_images, reap_parts
+    from containers.limits import IMAGE_UNUSED_S
 
     cache = cache_here(site)
     for engine in (*engines_here(), APPTAINER):
@@ -77,7 +78,7 @@ def _images(site: Site, act: bool) -> Iterator[ContainerError]:
             continue
         for image, why in found:
             show.line(_described_image(image, why, act))
-        show.line(f"{engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {UNUSED_S / 86400:g} days")
+        show.line(f"{engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {IMAGE_UNUSED_S / 86400:g} days")
     for part in reap_parts(cache, act=act):
         show.line(f"{part}, half an archive: {'removed' if act else 'would be removed by --remove'}: its load was killed")
 

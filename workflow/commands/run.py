@@ -31,9 +31,9 @@ from workflow.commands.run_words import Words, sort_words
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
-from workflow.commands.watching.looking import Looker
 from workflow.commands.watching.queue_view import QUEUE_S, asked_queue, cancelled_words
-from workflow.commands.watching.shown import Shown, shown
+from workflow.commands.watching.refresher import Refresher
+from workflow.commands.watching.shown import DRAW_S, Shown, shown
 from workflow.commands.watching.watch import Watch
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
@@ -41,7 +41,6 @@ from workflow.study.cell_words import words_of
 from workflow.study.next_command import command
 from workflow.study.study import Study
 
-DRAW_S: Final = 0.5
 DRY_S: Final = 600.0
 LOG_BYTES: Final = 1 << 20
 UNKNOWN: Final = "unrecognized arguments: "
@@ -93,7 +92,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool) -> None:
         if told_nodes := local_nodes(study):
             view.say(told_nodes)
         with Child(argv, log, {**os.environ, **rooms_environ(os.environ), SHOWN: "1"}) as child:
-            code, jobs = _follow(child, Looker(watch.look), view, watch)
+            code, jobs = _follow(child, Refresher(watch.look), view, watch)
             told = list(child.told)
         view.clear()
         if queue is not None:
@@ -123,7 +122,7 @@ def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
         return None
 
 
-def _follow(child: Child, looker: Looker, view: Shown, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
+def _follow(child: Child, refresher: Refresher, view: Shown, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
     """Show it until it ends; its exit code, and the jobs that it had in the queue when it was told to end."""
     said = 0
     jobs: tuple[QueuedJob, ...] = ()
@@ -132,8 +131,8 @@ def _follow(child: Child, looker: Looker, view: Shown, watch: Watch) -> tuple[in
             jobs = jobs or watch.jobs()
             view.say(_passed_on(number, again=number in child.told[:said]))
             said += 1
-        looker.draw(view, ending=bool(child.told))
-    looker.stop(view)
+        refresher.draw(view, ending=bool(child.told))
+    refresher.stop(view)
     return code, jobs
 
 

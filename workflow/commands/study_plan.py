@@ -14,7 +14,7 @@ from cluster.schedulers import jobs_of, local
 from workflow.commands.accepted import problem_of_runs
 from workflow.commands.watching.queued_runs import standing
 from workflow.commands.watching.state import RunState, counts
-from workflow.dag.cost import gpu_hours, process_hours
+from workflow.dag.cost import hours_on
 from workflow.dag.estimate import Estimate, Outlook, estimate_of, outlook_of
 from workflow.dag.past_runs import past_runs
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, memory_of
@@ -60,12 +60,12 @@ class StudyPlan:
     @property
     def gpu_hours(self) -> float:
         """The bound: walltime x GPUs of the runs that are still to be made."""
-        return gpu_hours(self.study, self.to_run)
+        return hours_on("cuda", self.study, self.to_run)
 
     @property
     def process_hours(self) -> float:
         """The same for runs on the CPU."""
-        return process_hours(self.study, self.to_run)
+        return hours_on("cpu", self.study, self.to_run)
 
     @property
     def outlook(self) -> Outlook:

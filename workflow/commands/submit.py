@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.errors import ConfigError, SchedulerSilent, SubmitError, UnsupportedRequest
 from base.logs import private_umask
@@ -17,6 +18,7 @@ from cluster.schedulers.jobs import JOB_ID, BatchJob, Jobs, QueuedJob, jobs_of_s
 from workflow.commands.pin_images import pin_here
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
+from workflow.dag.closing import closing_lines
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.dag.requirements import is_prepared
@@ -31,18 +33,19 @@ ANSWER_S: Final = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """How: on how many nodes; failed runs again; only show the script; wait for the end."""
+    """How: on how many nodes; only show the script; wait for the end."""
 
     width: Width = Width()
-    retry: str | None = None
-    adopt: bool = False
     only_print: bool = False
     wait: bool = False
 
 
-def main(path: Path, site: str | None, how: Wanted) -> None:
-    """Submit, or say that nothing is left to do. Raises ConfigError, SubmitError, and with `wait` what `follow` raises."""
-    graph = load_graph(_config(site, how), [path], FILES, os.environ, tell=tell_site)
+def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
+    """Submit, or say that nothing is left to do. `ours`: as for `slipway run`, the keys of snakemake's --config. Raises ConfigError,
+    SubmitError, and with `wait` what `follow` raises."""
+    graph = load_graph({key: given for key, given in ours.items() if given is not None}, [path], FILES, os.environ, tell=tell_site)
+    pairs = [f"{key}={given}" for key, given in {**ours, "site": graph.study.chosen_site}.items() if given is not None]
+    options = ["--config", *pairs] if pairs else []
     runs = graph.runs_to_make
     jobs = jobs_of(graph.study.site.scheduler)
     if jobs is None:
@@ -52,10 +55,10 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
             f"there, `{command(graph.study)}` runs the study, or choose another site with --site"
         )
     if not runs:
-        show.line(f"nothing is left to do: {graph.closing_line()}")
+        show.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
         return
     token = secrets.token_hex(4)
-    job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=is_prepared(graph.study, graph.runs_to_make))
+    job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
     if how.only_print:
         for text in jobs.script(replace(job, export=jobs.inherited(os.environ))).splitlines():
             show.line(text)
@@ -65,7 +68,7 @@ def main(path: Path, site: str | None, how: Wanted) -> None:
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(jobs, graph.study.name)
-        job = plan_submission(graph.study, runs, how.width, token, _options(graph), built=is_prepared(graph.study, graph.runs_to_make))
+        job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
     job_id = jobs.submit(job)
     show.line(_said(jobs, graph, job, job_id))
@@ -102,20 +105,6 @@ def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
     except SchedulerSilent:
         show.aside(f"{jobs.SERVER} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
         return jobs.our_jobs(PATIENCE_S, ANSWER_S)
-
-
-def _config(site: str | None, how: Wanted) -> dict[str, Any]:
-    chosen: dict[str, Any] = ({} if site is None else {"site": site}) | ({"adopt": "yes"} if how.adopt else {})
-    return chosen if how.retry is None else {**chosen, "retry": how.retry}
-
-
-def _options(graph: Graph) -> list[str]:
-    """Snakemake's --config of the job: the site as it is chosen here, failed runs if asked."""
-    chosen = graph.study.chosen_site
-    pairs = [f"site={chosen}"] if chosen else []
-    pairs += ["retry=failed"] if graph.retry_failed else []
-    pairs += ["adopt=yes"] if graph.adopt else []
-    return ["--config", *pairs] if pairs else []
 
 
 def _said(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str:

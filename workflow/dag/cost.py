@@ -15,22 +15,17 @@ from workflow.study.site import device_of
 from workflow.study.study import Study
 
 
-def gpu_hours(study: Study, runs: Iterable[Run]) -> float:
-    """The most that `runs` can take: a run holds its GPUs for its walltime at most. Runs on the CPU take none."""
-    gpus = sum(run.cell.world_size for run in runs if device_of(run.cell.device, study.site) == "cuda")
-    return study.limits.walltime_s * gpus / 3600
-
-
-def process_hours(study: Study, runs: Iterable[Run]) -> float:
-    """The same for what runs on the CPU: hours of processes, against which there is no limit."""
-    processes = sum(run.cell.world_size for run in runs if device_of(run.cell.device, study.site) == "cpu")
+def hours_on(device: str, study: Study, runs: Iterable[Run]) -> float:
+    """The most that those of `runs` can take which are on `device`: a run holds its GPUs (`cuda`) for its walltime at most, or has its
+    processes on the CPU (`cpu`), against whose hours there is no limit."""
+    processes = sum(run.cell.world_size for run in runs if device_of(run.cell.device, study.site) == device)
     return study.limits.walltime_s * processes / 3600
 
 
 def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
     """Raise ConfigError when the runs that are still to be made may take more GPU hours than the study allows."""
     runs = list(missing)
-    found = gpu_hours(study, runs)
+    found = hours_on("cuda", study, runs)
     most = study.limits.gpu_hours
     if found > most:
         raise ConfigError(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from workflow.dag.past_runs import ALIKE, Past
+from workflow.dag.past_runs import Past, alike
 from workflow.study.cell import Cell, Run
 from workflow.study.site import Site, device_of
 
@@ -34,7 +34,7 @@ class Outlook:
 
 def estimate_of(cell: Cell, device: str, pasts: Iterable[Past]) -> Estimate | None:
     """By the mean of the cell's own runs; else of those of the cell that is nearest in size, whose training is scaled by the work."""
-    fitting = [past for past in pasts if past.device == device and _is_alike(past.cell, cell)]
+    fitting = [past for past in pasts if past.device == device and alike(past.cell) == alike(cell)]
     own = [past.run_s for past in fitting if past.cell.cell_id == cell.cell_id]
     if own:
         return Estimate(seconds=fmean(own), from_cell=cell.cell_id)
@@ -62,10 +62,6 @@ def outlook_of(runs: Sequence[Run], site: Site, estimates: dict[str, Estimate | 
         gpu_hours=hours["cuda"],
         process_hours=hours["cpu"],
     )
-
-
-def _is_alike(one: Cell, other: Cell) -> bool:
-    return all(getattr(one, key) == getattr(other, key) for key in ALIKE)
 
 
 def _work(cell: Cell) -> tuple[str, float]:

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import os
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -14,12 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
-from base.command import describe, run
-from base.errors import RecordError, SlipwayError
+from base.apart import call_apart
 from base.jsonfile import canonical_json
-from base.limited import call_apart
 from base.rooms import rooms_environ
-from base.units import counted
 from cluster.machine import usable_cores
 from cluster.schedulers.jobs import Submitter, mark_of
 from data_prep.spec import DatasetSpec
@@ -31,10 +27,8 @@ from workflow.dag.results_seen import Seen, look, result_at, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
 from workflow.run.storage.asked import asked_of, parse_asked
-from workflow.run.storage.undelivered import waiting_runs
 from workflow.study.cell import Run
 from workflow.study.cell_words import stage_words, train_words, words_of
-from workflow.study.next_command import command, retry_command
 from workflow.study.origin import STORAGE_S, origin_of
 from workflow.study.publishing import publish_content
 from workflow.study.resolved import resolved_study
@@ -42,7 +36,6 @@ from workflow.study.study import Study
 
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
 """What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
-REPORT_TIMEOUT_S: Final = 1800.0
 T = TypeVar("T")
 
 
@@ -247,7 +240,7 @@ class Graph:
         """Before the first job: refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables
         read, see that storage has the images that runs load, and look at the clock of the job we are in."""
         refuse_wrong_executor(self.study.site, self.mode.way, executor)
-        self._publish_study()
+        self.publish_study()
         if self.images_file is not None and self.runs_to_make:
             keep_images(self.study, self.images_file)
         if self.mode.way == "allocation":
@@ -255,26 +248,11 @@ class Graph:
             margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)
             watch_deadline(jobs_at(site), os.environ, LEAST_MARGINS * margin)
 
-    def _publish_study(self) -> None:
+    def publish_study(self) -> None:
+        """Write study.json, where it says something else. Raises ConfigError, RecordError, StorageError."""
         what, content = f"study.json of {self.study.name}", resolved_study(self.study)
         arguments = (self.results_dir, content, self.study.text, origin_of(self.study, self.adopt))
         call_apart(what, publish_content, *arguments, timeout_s=self.storage_s)
-
-    def make_tables(self) -> None:
-        """Tables from whatever records exist: after a failure they are worth most. Raises RecordError, StorageError."""
-        self._publish_study()
-        argv = [sys.executable, "-P", "-m", "workflow.report", "all", "--results", self.results_dir]
-        done = run(argv, timeout_s=REPORT_TIMEOUT_S, env=os.environ | rooms_environ(os.environ))
-        if done.returncode:
-            raise RecordError(f"the tables could not be made: {describe(done)}")
-
-    def after_failure(self) -> str:
-        """Make the tables, as far as storage lets us: in the time limit; what was in the way, in words."""
-        try:
-            self.make_tables()
-        except SlipwayError as error:
-            return str(error)
-        return ""
 
     @property
     def runs_to_make(self) -> list[Run]:
@@ -287,40 +265,9 @@ class Graph:
         ends = Counter(record["status"] for record in self._finished.values())
         return ends, len(self.study.runs) - sum(ends.values())
 
-    def closing_line(self) -> str:
-        """How many runs are done, how many of them are failed rows, and how to go on."""
-        try:
-            ends, left = self.counts()
-            advice = self._advice(ends, left)
-        except SlipwayError as error:
-            return f"{self.study.name}: how its runs stand is not known: {error}"
-        line = f"{self.study.name}: {len(self.study.runs) - left} of {counted(len(self.study.runs), 'run has', 'runs have')} a result"
-        failed = {status: count for status, count in sorted(ends.items()) if status != "ok"}
-        if failed:
-            reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
-            line += f", {sum(failed.values())} of them failed ({reasons})"
-        return "\n".join([line, f"report: {self.results_dir}/report.html", *advice])
-
-    def advice(self) -> list[str]:
-        """What to type to go on, whole, one line each."""
-        try:
-            return self._advice(*self.counts())
-        except SlipwayError as error:
-            return [f"{self.study.name}: how its runs stand is not known: {error}"]
-
-    def _advice(self, ends: Counter[str], left: int) -> list[str]:
-        verb = "submit" if self.mode.way == "allocation" else "run"
-        failed = sum(count for status, count in ends.items() if status != "ok")
-        found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(self.study, verb)}"]
-        more = [f"{counted(left, 'run has', 'runs have')} no result; go on: {command(self.study, verb)}"]
-        return self._delivery(left) + found * bool(failed) + more * bool(left)
-
-    def _delivery(self, left: int) -> list[str]:
-        """What comes before that where nodes may have results which storage did not take: a run that goes on would be measured again."""
-        what, names = f"the logs of {self.study.name}", [run for run in self._order if run not in self._finished]
-        waiting = call_apart(what, waiting_runs, self.results_dir, names, timeout_s=self.storage_s) if left else ()
-        deliver = f"first deliver what nodes have of {counted(len(waiting), 'run')}, there: {self.study.command('reap', '--push')}"
-        return [deliver] if waiting else []
+    def without_result(self) -> list[str]:
+        """The runs that have none, as `counts` saw it."""
+        return [run_id for run_id in self._order if run_id not in self._finished]
 
 
 def _named(resources: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

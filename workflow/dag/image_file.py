@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Final
 
+from base.apart import call_apart
 from base.errors import ConfigError
 from containers.engines import in_container
 from workflow.study.site import Site
 from workflow.study.study import Study
+
+KEEP_S: Final = 3 * 3600.0
+"""How long archives may take to be read, to list their chunks, or to be pulled and written once more: an engine has an hour for a pull."""
 
 
 def images_file(study: Study) -> str | None:
@@ -18,30 +22,24 @@ def images_file(study: Study) -> str | None:
     from workflow.run.images.pin import file_name, references
 
     cells = {cell.framework: cell for cell in reversed(study.cells)}
-    wanted = references({"site": site.to_json(), "cells": [cells[name].to_json() for name in sorted(cells)]})
-    return str(study.results_dir / file_name(site.engine, wanted))
-
-
-def missing_credentials(site: Site) -> list[str]:
-    """A line where runs are containers and the file for private registries is not there."""
-    path = site.registry_credentials
-    if path is None or not in_container(site.engine) or path.is_file():
-        return []
-    return [
-        f"site {site.name}: registry_credentials: {path} is not a file on this machine; `{site.engine} login` writes one; a relative path "
-        "begins at the site file; without the key the engine uses what it finds itself"
-    ]
+    return str(study.results_dir / file_name(site.engine, references(site, (cells[name] for name in sorted(cells)))))
 
 
 def refuse_missing_credentials(site: Site) -> None:
-    """Raise ConfigError for the same: found now, not when it is needed."""
-    lines = missing_credentials(site)
-    if lines:
-        raise ConfigError(lines[0])
+    """Raise ConfigError where runs are containers and the file for private registries is not there: now, not when it is needed."""
+    path = site.registry_credentials
+    if path is not None and in_container(site.engine) and not path.is_file():
+        raise ConfigError(
+            f"site {site.name}: registry_credentials: {path} is not a file on this machine; `{site.engine} login` writes one; a relative "
+            "path begins at the site file; without the key the engine uses what it finds itself"
+        )
 
 
-def keep_images(study: Study, file: str) -> None:
-    """Before runs start: what `file` names is on storage, archived again if need be. Raises SlipwayError."""
+def keep_images(study: Study, file: str, limit_s: float = KEEP_S) -> None:
+    """Before runs start: what `file` names is on storage, archived again if need be. Apart, since storage and daemons may hang. Raises
+    SlipwayError."""
     from workflow.run.images.kept import keep_archives
 
-    keep_archives(Path(file), study.site.storage, study.site.registry_credentials)
+    site = study.site
+    places = (file, str(site.storage), None if site.registry_credentials is None else str(site.registry_credentials))
+    call_apart(f"the archives of the images of {study.name}", keep_archives, *places, timeout_s=limit_s)

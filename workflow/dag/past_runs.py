@@ -10,8 +10,8 @@ from typing import Any, Final
 from base.errors import RecordError
 from base.jsonfile import read_content
 from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.believing import record_of
 from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.record_of_run import record_of
 from workflow.study.cell import Cell
 from workflow.study.paths import STUDY_FILE, record_path
 from workflow.study.resolved import read_resolved
@@ -35,7 +35,7 @@ class Past:
 
 def past_runs(storage: Path, cells: Collection[Cell]) -> list[Past]:
     """Of cells that are among `cells`, or like one of them."""
-    wanted = [_alike(cell.to_json()) for cell in {str(_alike(cell.to_json())): cell for cell in cells}.values()]
+    wanted = list({str(keys): keys for cell in cells if (keys := alike(cell))}.values())
     found: list[Past] = []
     for results in sorted(path.parent for path in (storage / "results").glob(f"*/{STUDY_FILE}")):
         for past in _of_study(results, wanted):
@@ -47,15 +47,15 @@ def past_runs(storage: Path, cells: Collection[Cell]) -> list[Past]:
 
 def _of_study(results: Path, wanted: Collection[Mapping[str, Any]]) -> Iterator[Past]:
     try:
-        content = read_resolved(results)
+        study = read_resolved(results)
     except RecordError:
         return
-    cells = {cell["cell_id"]: Cell.from_json(cell) for cell in content["cells"] if _alike(cell) in wanted}
+    cells = {cell.cell_id: cell for cell in study.cells if alike(cell) in wanted}
     read = dict.fromkeys(cells, 0)
-    for run in content["runs"]:
-        cell = cells.get(run["cell_id"])
+    for run in study.runs:
+        cell = cells.get(run.cell_id)
         if cell is not None and read[cell.cell_id] < MAX_PER_CELL:
-            past = _past(results, run["run_id"], cell)
+            past = _past(results, run.run_id, cell)
             if past is not None:
                 read[cell.cell_id] += 1
                 yield past
@@ -71,5 +71,6 @@ def _past(results: Path, run_id: str, cell: Cell) -> Past | None:
     return Past(cell=cell, device=record["device"], run_s=record["run_s"], training_s=record["training_s"])
 
 
-def _alike(cell: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: cell[key] for key in ALIKE}
+def alike(cell: Cell) -> dict[str, Any]:
+    """What two cells must have in common: ALIKE."""
+    return {key: getattr(cell, key) for key in ALIKE}

@@ -64,6 +64,5 @@ def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[s
         from workflow.run.plan import allocation_request
 
         largest = max(on_gpus, key=lambda cell: cell.world_size)
-        everyone = [cell.to_json() for cell in study.cells]
-        request = allocation_request(largest.to_json(), everyone, study.site.to_json(), study.limits.walltime_s)
+        request = allocation_request(largest, study.cells, study.site)
         get_scheduler(study.site.scheduler).planned(request, environ)

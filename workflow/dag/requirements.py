@@ -15,7 +15,7 @@ from typing import Any, Final, TypedDict
 from base.errors import SlipwayError
 from base.jsonfile import read_json
 from base.typed import Count, read_as
-from containers.models import Model, build
+from containers.models import MODELS, Model, build
 from containers.models.memory import MemoryEstimate, estimate_memory
 from data_prep.build.dataset_file import read_dataset_file
 from data_prep.manifest import Manifest, read_manifest
@@ -107,15 +107,15 @@ def dataset_needs(study: Study, name: str) -> DatasetRequirements:
 
 
 def model_of(cell: Cell, needs: DatasetRequirements) -> Model | None:
-    """The cell's network for the images and classes of its dataset; None while those are not known."""
-    if needs.channels is None or needs.size is None or needs.num_classes is None:
+    """The cell's network for the images and classes of its dataset; None while those are not known, or where only its program knows it."""
+    if cell.model not in MODELS or needs.channels is None or needs.size is None or needs.num_classes is None:
         return None
     return _model(cell.model, needs.channels, needs.size, needs.num_classes)
 
 
 def memory_of(cell: Cell, needs: DatasetRequirements) -> MemoryEstimate | None:
-    """What one process of the cell needs on its device, at the least; None while the dataset is not known."""
-    if needs.channels is None or needs.size is None or needs.num_classes is None:
+    """What one process of the cell needs on its device, at the least; None while the dataset or the network is not known."""
+    if cell.model not in MODELS or needs.channels is None or needs.size is None or needs.num_classes is None:
         return None
     one = _memory_of_one(cell.model, needs.channels, needs.size, needs.num_classes, cell.mode, cell.precision)
     return MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)

@@ -1,5 +1,5 @@
 """What lies on storage of a study: whose its results are, which runs have one, and whether its tables are of it: what Snakemake decides by.
-Imports little, because it runs in a fresh interpreter."""
+Imports little, because an interpreter of its own runs it (base/apart.py)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from base.errors import RecordError
-from base.jsonfile import read_content
-from workflow.dag.tables_seen import outdated
+from base.jsonfile import read_content, read_json
+from workflow.report.files import RECORDS_FILE
 from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.believing import record_of
 from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.record_of_run import record_of
 from workflow.study.origin import refuse_unless_owner
+from workflow.study.paths import STUDY_FILE
 
 
 class Seen(TypedDict):
@@ -28,6 +29,24 @@ def look(results_dir: str, run_ids: Sequence[str], origin: Mapping[str, Any], di
     refuse_unless_owner(results_dir, origin)
     made = None if digest is None else outdated(results_dir, digest)
     return {"results": results_in(results_dir, run_ids), "outdated": made}
+
+
+def outdated(results_dir: str, digest: str) -> int | None:
+    """When records.parquet was made (ns), if of another study than that of `digest`, the beginning of its SHA-256; else None.
+
+    It is of the study.json that is older than it; one that is newer was written by a start whose tables were never made.
+    """
+    try:
+        made = Path(results_dir, RECORDS_FILE).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+    study = Path(results_dir, STUDY_FILE)
+    try:
+        history = read_json(study)["history"]
+        current = str(history[-1]["sha256"]).startswith(digest) and study.stat().st_mtime_ns <= made
+    except (RecordError, LookupError, TypeError):
+        current = False  # the start writes study.json anew
+    return None if current else made
 
 
 def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -9,22 +9,17 @@ from typing import Final
 from base.finding import Finding, merged
 from base.userpath import has_variables
 from cluster.doctor.asked import Asked
-from cluster.doctor.gpus import check_gpus
-from cluster.doctor.interfaces import check_interfaces
-from cluster.doctor.limits import check_limits
-from cluster.doctor.names import check_nodes, check_own_name
+from cluster.doctor.names import check_nodes
 from cluster.doctor.schedulers import check_choice
 from cluster.schedulers import SCHEDULERS, doctor_of
 from cluster.schedulers.doctor import Doctor
-from containers.doctor import check_engines
 from data_prep.doctor.cache import check_cache_path
 from data_prep.doctor.storage import check_storage
 from workflow.doctor.guard import Check, guarded
-from workflow.doctor.node import local_checks
+from workflow.doctor.node import local_checks, machine_checks
 from workflow.doctor.nodes import TIMEOUT_S, check_on_nodes
 from workflow.doctor.software import check_software
 from workflow.doctor.surroundings import Surroundings, asked_of, orders_of
-from workflow.run.node.rendezvous import FIRST_PORT, LAST_PORT
 from workflow.study.site import Site
 
 MOST_NAMES: Final = 32
@@ -72,14 +67,9 @@ def _where_runs_are(site: Site, where: Surroundings, alone: bool) -> Iterator[Ch
 def _outside(site: Site, where: Surroundings, asked: Asked, silent: bool) -> Iterator[Check]:
     doctor = None if silent else doctor_of(where.scheduler)
     yield Check(subject="cache", function=check_path_of_cache, arguments=(site.cache.path, site.storage, doctor), timeout_s=40)
-    yield Check(subject="limits", function=check_limits)
-    yield Check(subject="names", function=check_own_name, arguments=(False,), timeout_s=15)
+    yield from machine_checks(orders_of(site), alone=False, starts=False)
     if doctor is not None:
         yield Check(subject="names", function=check_names_of_nodes, arguments=(doctor, asked.queue), timeout_s=60)
-    network = (site.network_interface, None, False, (FIRST_PORT, LAST_PORT))
-    yield Check(subject="network", function=check_interfaces, arguments=network, timeout_s=15)
-    yield Check(subject="gpus", function=check_gpus, arguments=(site.device, site.gpus_per_node, False), timeout_s=30)
-    yield Check(subject="engines", function=check_engines, arguments=(site.engine,), timeout_s=30)
 
 
 def check_nodes_of_job(doctor: Doctor, where: Surroundings, site: Site) -> tuple[Finding, ...]:

@@ -22,8 +22,8 @@ from base.userpath import expanded_path
 from cluster.detection import node_name
 from cluster.doctor.gpus import check_gpus
 from cluster.doctor.interfaces import check_interfaces, read_interfaces, recommended
-from cluster.doctor.limits import check_limits
 from cluster.doctor.names import check_nodes, check_own_name
+from cluster.doctor.process_limits import check_limits
 from cluster.machine import memory_bytes, usable_cores
 from containers.doctor import check_engines
 from data_prep.doctor.cache import check_cache
@@ -54,18 +54,25 @@ class Orders:
     """The site says `shared: group`."""
 
 
+def machine_checks(orders: Orders, alone: bool, *, starts: bool, other: str | None = None) -> list[Check]:
+    """What is looked at on every machine. `starts`: runs are started there; `other`: the name of another node."""
+    network = (orders.interface, other, starts and not alone, (FIRST_PORT, LAST_PORT))
+    return [
+        Check(subject="limits", function=check_limits),
+        Check(subject="names", function=check_own_name, arguments=(alone,), timeout_s=15),
+        Check(subject="network", function=check_interfaces, arguments=network, timeout_s=15),
+        Check(subject="gpus", function=check_gpus, arguments=(orders.device, orders.gpus_per_node, starts), timeout_s=30),
+        Check(subject="engines", function=check_engines, arguments=(orders.engine,), timeout_s=30),
+    ]
+
+
 def local_checks(orders: Orders, name: str, alone: bool) -> list[Check]:
     """What is looked at on a machine where runs are started."""
     other = next((node for node in orders.nodes if node != name), None)
     cache = (orders.cache, orders.max_bytes, alone, orders.private_tmp, orders.group)
-    network = (orders.interface, other, not alone, (FIRST_PORT, LAST_PORT))
     checks = [
         Check(subject="cache", function=check_own_cache, arguments=cache, timeout_s=30),
-        Check(subject="limits", function=check_limits),
-        Check(subject="names", function=check_own_name, arguments=(alone,), timeout_s=15),
-        Check(subject="network", function=check_interfaces, arguments=network, timeout_s=15),
-        Check(subject="gpus", function=check_gpus, arguments=(orders.device, orders.gpus_per_node, True), timeout_s=30),
-        Check(subject="engines", function=check_engines, arguments=(orders.engine,), timeout_s=30),
+        *machine_checks(orders, alone, starts=True, other=other),
     ]
     if len(orders.nodes) > 1:
         checks.append(Check(subject="names", function=check_nodes, arguments=(orders.nodes,), timeout_s=20))
@@ -83,7 +90,7 @@ def check_own_cache(cache: str, max_bytes: int | None, alone: bool, private_tmp:
         return (Finding("cache", "error", f"cache.path {error}", advice),)
 
 
-def check_seen(path: str, token: str) -> tuple[Finding, ...]:
+def check_seen(path: str, token: str, limit_s: float = SEEN_S) -> tuple[Finding, ...]:
     """Whether this node sees a file that another machine has just made on storage; an attribute cache may hide it for a while."""
     start = time.monotonic()
     while True:
@@ -94,7 +101,7 @@ def check_seen(path: str, token: str) -> tuple[Finding, ...]:
             reason = "it holds something else"
         except OSError as error:
             reason = error.strerror or str(error)
-        if time.monotonic() - start > SEEN_S:
+        if time.monotonic() - start > limit_s:
             text = f"a file just made on storage is not there on this node ({reason}): {path}"
             return (Finding("storage", "error", text, "storage: network storage that all nodes mount at the same place"),)
         time.sleep(0.2)  # the attribute cache of a network file system tells nobody when it is renewed

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from cluster.detection import SIGNS, scheduler_of
 from cluster.doctor.asked import Asked
@@ -52,19 +52,7 @@ def look(environ: Mapping[str, str]) -> Surroundings:
 
 def asked_of(site: Site) -> Asked:
     """The part of the site that machines can be compared with."""
-    return Asked(
-        scheduler=site.scheduler,
-        queue=site.queue,
-        account=site.account,
-        qos=site.qos,
-        constraint=site.constraint,
-        device=site.device,
-        gpus_per_node=site.gpus_per_node,
-        cpus_per_node=site.cpus_per_node,
-        memory_per_node_bytes=site.memory_per_node_bytes,
-        walltime_s=site.walltime_s,
-        share_nodes=site.share_nodes,
-    )
+    return Asked(**{field.name: getattr(site, field.name) for field in fields(Asked)})
 
 
 def orders_of(site: Site, nodes: tuple[str, ...] = (), private_tmp: bool = False) -> Orders:

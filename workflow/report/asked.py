@@ -13,6 +13,7 @@ from base.jsonfile import canonical_json, read_content, read_json
 from base.units import some
 from workflow.report.reproduce import MAX_BYTES
 from workflow.report.sources import StudyFile, read_study
+from workflow.study.origin import last_version
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
 
 CELL_FILE: Final = "cell.json"
@@ -52,9 +53,7 @@ def read_asked(results: Path) -> tuple[Asked, list[str]]:
 def _is_as_written(path: Path) -> bool:
     """Whether the content, limits and site too, has the digest in the last line of its history, where that is told."""
     content = dict(read_json(path))
-    history = content.pop("history", None)
-    last = history[-1] if isinstance(history, list) and history else None
-    digest = last.get("sha256") if isinstance(last, dict) else None
+    digest = last_version(content.pop("history", None)).get("sha256")
     return digest is None or hashlib.sha256(canonical_json(content)).hexdigest() == digest
 
 

@@ -23,7 +23,18 @@ MEANS: Final = (
     *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
 )
 SAMPLES: Final = ("samples_per_s", "step_p50_s", "step_p95_s")
-DISTINCT: Final = ("hardware", "software", "image_digest", "contained", "device", "threads_per_rank", "dataset_digest", "commit", *SETTINGS)
+DISTINCT: Final = (
+    "hardware",
+    "software",
+    "image_digest",
+    "contained",
+    "device",
+    "threads_per_rank",
+    "dataset_digest",
+    "commit",
+    "program_digest",
+    *SETTINGS,
+)
 
 MEASURED: Final = (pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null()
 """Whether a row of records.parquet is a measurement, for all tables, plots and counts: it ended ok, and a rate could be made of it."""
@@ -35,6 +46,8 @@ CONTAINED: Final = (
 )
 """Whether a run was in a container. Without one it has no image, which differs from any; where no engine is told, nobody knows."""
 ROUNDING: Final = 1e-9
+_TAKEN: Final = ("source", "cell_id", "series", "num_runs", "num_measured", "num_allocations", "num_node_sets", "input_wait_ratio")
+"""Columns of a group that are fields of its CellResult."""
 OF_ONE: Final = tuple(key for key in NOT_SERIES if key != "cell_id")
 END: Final = pl.when((pl.col("status") == "ok") & ~MEASURED).then(pl.lit(UNMEASURED)).otherwise(pl.col("status"))
 """How a row ended, where `ok` is a measurement."""
@@ -138,19 +151,12 @@ def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:
         marks.add("drift")
     distinct = {name: frozenset(row[name]) for name in DISTINCT}
     return CellResult(
-        source=row["source"],
-        cell_id=row["cell_id"],
-        series=row["series"],
+        **{name: row[name] for name in _TAKEN},
         keys=keys,
-        num_runs=row["num_runs"],
-        num_measured=row["num_measured"],
-        num_allocations=row["num_allocations"],
-        num_node_sets=row["num_node_sets"],
         rate=_sample(row, "samples_per_s"),
         step=_sample(row, "step_p50_s"),
         p95=_sample(row, "step_p95_s"),
         means={name: row[name] for name in MEANS},
-        input_wait_ratio=row["input_wait_ratio"],
         distinct=distinct,
         failures=frozenset(row["failures"]),
         marks=frozenset(marks | mixed(distinct)),
@@ -166,6 +172,6 @@ def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
     """Marks for what must be one and the same wherever numbers are put together. On GPUs the CPU's threads only feed them. What a record
     does not tell differs from nothing."""
     parts = {"hardware": "hardware", "software": "software", "image_digest": "image", "contained": "image"}
-    parts |= {"dataset_digest": "dataset", "commit": "commit"}
+    parts |= {"dataset_digest": "dataset", "commit": "commit", "program_digest": "program"}
     parts |= dict.fromkeys(SETTINGS, "settings") | ({"threads_per_rank": "threads"} if "cpu" in distinct["device"] else {})
     return {mark for name, mark in parts.items() if len(distinct.get(name, ())) > 1}

@@ -108,14 +108,10 @@ def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
     rows = _in_place(read_runs(directory / "runs", runs))
     resolved, rows = (study, rows) if study else _study_of_records(directory, rows)
     source = Source(
+        **{name: getattr(resolved, name) for name in ("study", "site", "site_keys", "baseline", "file_sha256")},
         label=resolved.study,
         path=str(directory),
-        study=resolved.study,
-        site=resolved.site,
-        site_keys=resolved.site_keys,
-        baseline=resolved.baseline,
         has_study=study is not None,
-        file_sha256=resolved.file_sha256,
         left_out=len(there - set(runs)),
     )
     frame = _joined(rows, resolved)
@@ -202,22 +198,8 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
     told = pl.col("problem").is_null() & ~no_record
     frame = frame.with_columns(pl.when(told).then(_differences()).otherwise("problem").alias("problem"))
     bad = pl.col("problem").is_not_null()
-    keep = {
-        "study",
-        "run_id",
-        "record",
-        "num_attempts",
-        "repeat",
-        "problem",
-        "series",
-        "cell",
-        "cell_index",
-        "num_processes",
-        "cell_device",
-        *BESIDE,
-    }
-    keep |= set(cell_frame([]).columns)
-    measured = [pl.when(~bad).then(pl.col(name)).alias(name) for name in frame.columns if name not in keep]
+    told_names = {*SCHEMA, "record_repeat"} - {"run_id", "repeat"}
+    measured = [pl.when(~bad).then(pl.col(name)).alias(name) for name in frame.columns if name in told_names]
     lost = pl.format("{} attempts left no record", "num_attempts")
     return (
         frame.with_columns(measured)

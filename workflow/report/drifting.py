@@ -16,9 +16,8 @@ from typing import Any, Final
 import polars as pl
 
 from workflow.report.statistics import LEVEL, MIN_RUNS, quantile
+from workflow.run.record.drift import MIN_STEPS, OTHERS
 
-MIN_STEPS: Final = 100  # as workflow/run/record/drift.py has it, and OTHERS too
-OTHERS: Final = 8
 LEAST_CHANGE: Final = 0.01
 """A change across the window that is smaller is no drift, however certain."""
 

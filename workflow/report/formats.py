@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import functools
 import html
 import io
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import repeat
 from typing import Final
 
@@ -15,6 +15,8 @@ from workflow.report.style import STYLE, STYLE_SHA256
 from workflow.report.table import Column, Table, Value, raised
 
 CSP: Final = f"default-src 'none'; style-src 'sha256-{STYLE_SHA256}'; base-uri 'none'; form-action 'none'"
+NOTHING: Final = ("", NONE)
+"""Texts of a value that says nothing."""
 MOST_ROWS: Final = 1000
 """Of a table for people: nobody reads more. CSV has all."""
 FORMULA: Final = frozenset("=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
@@ -51,7 +53,7 @@ def to_markdown(table: Table) -> str:
     letters = table.letters()
     lines += ["| " + " | ".join(_md(column.title) for column in columns) + " |"]
     lines += ["|" + "|".join("---:" if column.number else "---" for column in columns) + "|"]
-    marks = _once(lambda found: raised(_sorted(found, letters)))
+    marks = cache(lambda found: raised(_sorted(found, letters)))
     lines += ["| " + " | ".join([_md(value.text) + marks(value.marks) for value in row]) + " |" for row in rows]
     notes = [f"{raised([letter])} {_md(sentence)}  " for letter, sentence in table.footnotes()]
     return "\n".join([*lines, "", *([_md(more), ""] if more else []), _md(table.caption), "", *notes, ""])
@@ -61,7 +63,7 @@ def to_latex(table: Table) -> str:
     """A `table` float with booktabs rules; needs \\usepackage{booktabs,textcomp}."""
     columns, rows, more = shown(table)
     letters = table.letters()
-    marks = _once(lambda found: _tex_marks(_sorted(found, letters)))
+    marks = cache(lambda found: _tex_marks(_sorted(found, letters)))
     body = [" & ".join([_tex(value.text) + marks(value.marks) for value in row]) + r" \\" for row in rows]
     if not rows:
         columns, body = [Column(key="", title=table.title, number=False)], [_tex(table.empty) + r" \\"]
@@ -110,9 +112,9 @@ def html_table(table: Table, most_rows: int | None = None, places: Container[str
         f'<th scope="col"{_class(column, fold=index < folds)}>{html.escape(column.title)}</th>' for index, column in enumerate(columns)
     )
     heads = f'<th scope="col" class="folded">Which</th>{heads}' if folds else heads
-    marks = _once(lambda found: _sup(_sorted(found, letters)))
+    marks = cache(lambda found: _sup(_sorted(found, letters)))
     cells = [tuple(_class(column, muted=muted, fold=index < folds) for muted in (False, True)) for index, column in enumerate(columns)]
-    leads = _linked(table, most_rows, places) if table.leads and places else repeat(repeat(""))
+    leads = _linked(table, columns, rows, places) if table.leads and places else repeat(repeat(""))
     body = "\n".join(
         f"<tr>{_folded(columns[:folds], row[:folds])}"
         + "".join([_td(names, value, marks, lead) for names, value, lead in zip(cells, row, row_leads, strict=False)])
@@ -133,26 +135,20 @@ def html_table(table: Table, most_rows: int | None = None, places: Container[str
 def shown(table: Table, most_rows: int | None = None) -> tuple[list[Column], list[list[Value]], str]:
     """Columns, the first rows without the columns that hold nothing, and in words that there are more of them; CSV keeps all."""
     rows = table.rows[: MOST_ROWS if most_rows is None else most_rows]
-    keep = _kept(table, rows)
+    keep = [index for index in range(len(table.columns)) if any(row[index].text not in NOTHING for row in rows)]
     more = f"The first {len(rows)} of {len(table.rows)} rows; all are in tables/{table.name}.csv." if len(rows) < len(table.rows) else ""
     return [table.columns[index] for index in keep], [[row[index] for index in keep] for row in rows], more
 
 
-def _kept(table: Table, rows: Sequence[Sequence[Value]]) -> list[int]:
-    nothing = ("", NONE)
-    return [index for index in range(len(table.columns)) if any(row[index].text not in nothing for row in rows)]
-
-
-def _linked(table: Table, most_rows: int | None, places: Container[str]) -> Iterator[list[str]]:
-    """For each row and column that is shown where its value leads. Of the values of a row that lead to one place, the first is a stop of
-    the tab key; the others are for whoever points at them."""
-    rows = table.rows[: MOST_ROWS if most_rows is None else most_rows]
-    keep = _kept(table, rows)
+def _linked(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[Value]], places: Container[str]) -> Iterator[list[str]]:
+    """For each of the `columns` and `rows` that are shown where its value leads. Of the values of a row that lead to one place, the first
+    is a stop of the tab key; the others are for whoever points at them."""
+    keep = [table.columns.index(column) for column in columns]
     for row, leads in zip(rows, table.leads, strict=False):
         met: set[str] = set()
         found = []
-        for lead, said in ((leads[index], row[index].text not in ("", NONE)) for index in keep):
-            linked = said and lead and lead in places
+        for lead, value in zip((leads[index] for index in keep), row, strict=True):
+            linked = value.text not in NOTHING and lead and lead in places
             found.append(f'<a href="#{html.escape(lead)}"{" tabindex=-1" if lead in met else ""}>' if linked else "")
             met.update([lead] if linked else [])
         yield found
@@ -172,7 +168,7 @@ def _note(mark: str, letter: str, said: str, places: Container[str]) -> str:
 
 def _td(names: Sequence[str], value: Value, marks: Callable[[frozenset[str]], str], lead: str) -> str:
     text = value.text
-    muted = value.muted and text not in ("", NONE)
+    muted = value.muted and text not in NOTHING
     linked = f"{lead}{_html(text)}</a>" if lead else _html(text)
     return f"<td{names[muted]}>{linked}{marks(value.marks)}</td>"
 
@@ -187,12 +183,8 @@ def _class(column: Column, *, muted: bool = False, fold: bool = False) -> str:
 
 
 def _sorted(marks: frozenset[str], letters: dict[str, str]) -> list[str]:
+    """Letters of a set of marks. Each format caches what it makes of them: a table of 10^5 values has a few dozen sets."""
     return sorted(letters[mark] for mark in marks)
-
-
-def _once(function: Callable[[frozenset[str]], str]) -> Callable[[frozenset[str]], str]:
-    """The same function, which works once for each set of marks: a table of 10^5 values has a few dozen of them."""
-    return functools.cache(function)
 
 
 def _html(value: str) -> str:

@@ -58,7 +58,7 @@ def failures(analysis: Analysis) -> Groups:
     for (end_word, end, *_), group in alike.items():
         ranks, hosts = (_some(row[name] for row in group) for name in ("failed_rank", "failed_host"))
         words = (end_word, short(reason_of(group[0])), short(last_lines(group[0])), ranks, short(hosts), end)
-        values.append((_count(group), *map(text, words), _which(group)))
+        values.append((text(len(group)), *map(text, words), _which(group)))
     return _groups(
         "failure",
         list(alike.values()),
@@ -99,7 +99,7 @@ def warnings(analysis: Analysis) -> Groups:
             title="What the runs themselves noted",
             caption=f"Each kind of thing once, with the runs that said so; a number is the range over these runs{more}.",
             columns=columns,
-            rows=tuple((_count(rows), _which(rows), text(_together(sayings))) for sayings, rows in shown),
+            rows=tuple((text(len(rows)), _which(rows), text(_together(sayings))) for sayings, rows in shown),
             empty="No run noted anything.",
         ),
     )
@@ -146,10 +146,6 @@ def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Tab
     nowhere = ("",) * (len(table.columns) - 1)
     leads = tuple((f"{kind}-{index}", *nowhere) for index in range(1, len(groups) + 1))
     return Groups(table=replace(table, leads=leads), places={run: tuple(names) for run, names in places.items()})
-
-
-def _count(rows: Sequence[Mapping[str, Any]]) -> Value:
-    return text(len(rows))
 
 
 def _which(rows: Sequence[Mapping[str, Any]]) -> Value:

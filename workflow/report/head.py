@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from base.logs import printable
 from base.units import and_more, counted
@@ -48,33 +48,31 @@ def hardware(analysis: Analysis) -> str:
     return printable(sentence(f"Measured on {counted(len(hosts), 'host')}: {each}{shown}", shares(analysis)))
 
 
-def tiles(analysis: Analysis) -> list[dict[str, str]]:
-    """`to`: the place in the page that the number leads to."""
+class Tile(NamedTuple):
+    """A number at the head of the page. `to`: the place in the page that it leads to."""
+
+    value: str
+    text: str
+    to: str
+    kind: str = ""
+
+
+def tiles(analysis: Analysis) -> list[Tile]:
+    """How many runs were measured, failed, are missing; the best speed-up."""
     summary = analysis.summary
     best = _best(analysis)
+    whole = summary.ok == summary.num_runs and not summary.without_study
     found = [
-        {
-            "value": f"{summary.ok} / {summary.num_runs}",
-            "text": "runs measured",
-            "kind": "good" if summary.ok == summary.num_runs and not summary.without_study else "",
-            "to": "runs",
-        },
-        {"value": str(summary.failed_rows), "text": "failed rows", "kind": "bad" if summary.failed_rows else "", "to": "failures"},
+        Tile(f"{summary.ok} / {summary.num_runs}", "runs measured", "runs", "good" if whole else ""),
+        Tile(str(summary.failed_rows), "failed rows", "failures", "bad" if summary.failed_rows else ""),
     ]
     if summary.missing:
-        found.append(
-            {
-                "value": str(summary.missing),
-                "text": f"{'run' if summary.missing == 1 else 'runs'} not run yet",
-                "kind": "",
-                "to": "failures",
-            }
-        )
+        found.append(Tile(str(summary.missing), f"{'run' if summary.missing == 1 else 'runs'} not run yet", "failures"))
     if best and best.speedup and best.efficiency:
         what = f"{_choice(analysis)}: {_against(analysis, best)}"
         to = cell_place(analysis, best.cell.source, best.cell.cell_id)
-        found.append({"value": f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", "text": what, "kind": "", "to": to})
-        found.append({"value": percent(best.efficiency.value, 0), "text": "its efficiency", "kind": "", "to": to})
+        found.append(Tile(f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", what, to))
+        found.append(Tile(percent(best.efficiency.value, 0), "its efficiency", to))
     return found
 
 

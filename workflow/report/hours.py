@@ -10,9 +10,9 @@ import polars as pl
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.digits import significant
-from workflow.report.keys import key_columns, key_values, sentence, shared
+from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, shared, size_values
 from workflow.report.leads import to_cells
-from workflow.report.table import Column, Table, Value, number, text
+from workflow.report.table import Column, Table, Value, number
 from workflow.run.record.columns import PREVENTED
 
 PARTS: Final = {"measured": "Measured", "failed": "Failed", "prevented": "Prevented", "repeated": "Repeated", "aside": "Set aside"}
@@ -24,7 +24,7 @@ def hours(analysis: Analysis) -> Table:
     took = {(row["source"], row["cell_id"]): row for row in _seconds(analysis.frame).iter_rows(named=True)}
     columns = [
         *key_columns(analysis),
-        *[Column(key=key, title=title) for key, title in (("batch_size", "Batch"), ("nodes", "Nodes"), ("gpus_per_node", "Per node"))],
+        *SIZE_COLUMNS,
         *[Column(key=f"{part}_process_h", title=title) for part, title in PARTS.items()],
         Column(key="process_h", title="Process hours"),
         Column(key="gpu_h", title="GPU hours"),
@@ -72,10 +72,7 @@ def _total(row: Mapping[str, Any]) -> float:
 def _values(cell: CellResult, row: Mapping[str, Any]) -> list[Value]:
     parts = [row[part] * cell.num_processes / HOUR_S for part in PARTS]
     shown = [*parts, sum(parts), row["gpu_s"] / HOUR_S or None]
-    return [
-        *[text(cell.keys[key]) for key in ("batch_size", "nodes", "gpus_per_node")],
-        *[number(significant, value) for value in shown],
-    ]
+    return [*size_values(cell), *[number(significant, value) for value in shown]]
 
 
 def _in_all(cells: list[tuple[CellResult, dict[str, Any]]]) -> str:

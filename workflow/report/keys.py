@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
@@ -30,6 +31,18 @@ def key_values(analysis: Analysis, cell: CellResult) -> list[Value]:
     return values
 
 
+SIZE_COLUMNS: Final = (
+    Column(key="batch_size", title="Batch"),
+    Column(key="nodes", title="Nodes"),
+    Column(key="gpus_per_node", title="Per node"),
+)
+
+
+def size_values(cell: CellResult) -> list[Value]:
+    """The values of SIZE_COLUMNS."""
+    return [text(cell.keys[column.key]) for column in SIZE_COLUMNS]
+
+
 def cell_shape(cell: CellResult) -> tuple[int, int, int]:
     """(processes, nodes, per node)."""
     return cell.num_processes, cell.keys["nodes"], cell.keys["gpus_per_node"]
@@ -43,7 +56,7 @@ def shape_key(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, int]
 def shape_title(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, int]], analysis: Analysis) -> str:
     """`4 GPUs`; with the nodes where one number of processes stands for several shapes."""
     processes, nodes, per_node = shape
-    word = {"GPU": ("GPU", "GPUs"), "process": ("process", "processes")}[analysis.process_name][processes > 1]
+    word = analysis.processes if processes > 1 else analysis.process_name
     several = sum(other[0] == processes for other in shapes) > 1
     return f"{processes} {word}" + (f" ({nodes}\N{MULTIPLICATION SIGN}{per_node})" if several else "")
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from workflow.report.cells import CellResult
-from workflow.study.baseline_keys import NOT_SERIES
-from workflow.study.cell import WORDS
+from workflow.study.baseline_keys import NOT_SERIES, TOLD_BY_FRAMEWORK, tells_nothing
+from workflow.study.cell import ARGS, SIZES, WORDS, plain_text
 
 PREFIX: Final = {"comm_hook": "hook "}
 STEP_WORDS: Final = {"steps.warmup": "warm-up steps", "steps.measured": "measured steps", "steps.total": "steps in all"}
-DETAILS: Final = ("dataset_spec", "optimizer", "steps")
+DETAILS: Final = ("dataset_spec", "optimizer", "steps", "args")
 
 
 def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
     flat = {}
-    for key in (*WORDS, *sorted(cell.keys() - set(WORDS) - set(NOT_SERIES))):
+    for key in (*WORDS, *sorted(cell.keys() - set(WORDS) - set(NOT_SERIES) - set(TOLD_BY_FRAMEWORK))):
         value = cell.get(key)
         if key in DETAILS and isinstance(value, Mapping):
             flat.update({f"{key}.{name}": inner for name, inner in sorted(value.items())})
@@ -30,7 +30,7 @@ def varying(cells: Sequence[CellResult]) -> list[str]:
     """Keys with more than one value among the cells. Two names of a data set hide what differs in its specification."""
     flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
     names = dict.fromkeys(name for flat in flats for name in flat)
-    found = [name for name in names if len({repr(flat.get(name)) for flat in flats}) > 1]
+    found = [name for name in names if name not in tells_nothing(flats) and len({repr(flat.get(name)) for flat in flats}) > 1]
     return [name for name in found if not (name.startswith("dataset_spec.") and "dataset" in found)]
 
 
@@ -62,14 +62,17 @@ def telling(cells: Sequence[CellResult]) -> list[str]:
 
 def detail_title(name: str) -> str:
     """`learning rate`, `measured steps`: the key without the one that it stands in, but for words that say nothing alone."""
-    return STEP_WORDS.get(name) or name.rpartition(".")[2].replace("_", " ")
+    inner = name.rpartition(".")[2]
+    if name.startswith(ARGS) and inner in (*WORDS, *SIZES):
+        return name  # an argument that is called as a key of the cell
+    return STEP_WORDS.get(name) or inner.replace("_", " ")
 
 
 def value_text(name: str, value: Any) -> str:
     """`resnet18`, `hook fp16`, `learning_rate 0.1`."""
     if name in WORDS:
         return f"{PREFIX.get(name, '')}{value}" if value != "none" or name not in PREFIX else "no hook"
-    return f"{detail_title(name)} {value}"
+    return f"{detail_title(name)} {plain_text(value)}"
 
 
 def series_words(cell: CellResult, names: Sequence[str]) -> list[str]:

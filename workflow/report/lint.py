@@ -11,6 +11,7 @@ from typing import Final
 import polars as pl
 
 from workflow.report.drifting import LEAST_CHANGE
+from workflow.run.record.rate import UNEVEN
 
 MIN_STEPS: Final = 100
 MIN_WINDOW_S: Final = 30.0
@@ -19,7 +20,6 @@ WINDOW_MISMATCH_S: Final = 0.02  # one turn of the kernel's scheduler between tw
 SUPERLINEAR: Final = 1.03
 RISING: Final = 1.03
 BUDGET_MISMATCH: Final = 0.01
-UNEVEN: Final = 0.05  # as workflow/run/record/rate.py has it
 
 _APART: Final = f"samples/s of at least one run differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
 
@@ -46,6 +46,7 @@ MARKS: Final[dict[str, str]] = {
     "hardware": "different hardware in what is compared",
     "software": "different versions of framework, CUDA, cuDNN, NCCL or driver in what is compared",
     "image": "different container images in what is compared",
+    "program": "different files in the folder of the program in what is compared",
     "threads": "different numbers of CPU threads per process in what is compared",
     "dataset": "different datasets, by their digests, in what is compared",
     "settings": "different settings of TF32, cuDNN's benchmark or determinism in what is compared",

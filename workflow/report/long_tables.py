@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Final
@@ -17,7 +17,7 @@ from workflow.report.digits import NONE, percent, significant
 from workflow.report.statistics import Estimate
 from workflow.report.table import Column, Table, Value, number, text
 from workflow.run.record.columns import MISSING, UNREADABLE
-from workflow.study.cell import SIZES, WORDS, Cell
+from workflow.study.cell import ARGS, SIZES, WORDS, Cell, plain_text
 
 LONGEST: Final = 400
 LAST_LINES: Final = 3
@@ -125,13 +125,21 @@ def short(value: str | None) -> str | None:
 def scaling(analysis: Analysis) -> Table:
     """Every comparison, weak and strong, with its partner: what the other tables are made from, for programs to read."""
     words = {*WORDS, "source", "cell", "hardware", "scaling", "partner", "reason"}
+    arguments = sorted({name for comparison in analysis.comparisons for name in comparison.cell.keys.get("args") or ()})
+    columns = [Column(key=name, title=name.replace("_", " "), number=name not in words) for name in SCALING]
     return Table(
         name="scaling",
         title="Every comparison",
         caption="Weak: the baseline has the same batch per process. Strong: the same global batch. low, high: 95 % confidence interval.",
-        columns=tuple(Column(key=name, title=name.replace("_", " "), number=name not in words) for name in SCALING),
-        rows=tuple(_comparison(comparison) for comparison in analysis.comparisons),
+        columns=(*columns, *(Column(key=f"{ARGS}{name}", title=f"{ARGS}{name}") for name in arguments)),
+        rows=tuple((*_comparison(one), *_arguments(one.cell.keys, arguments)) for one in analysis.comparisons),
     )
+
+
+def _arguments(keys: Mapping[str, Any], names: Sequence[str]) -> list[Value]:
+    """Those of a cell's program; nothing where it has not all of them."""
+    args = keys.get("args") or {}
+    return [text(plain_text(args[name]) if name in args else None) for name in names]
 
 
 def _comparison(comparison: Comparison) -> tuple[Value, ...]:

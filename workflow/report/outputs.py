@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,38 +51,47 @@ def _keep_last_trace(collection: Collection, out: Path) -> None:
         )
 
 
-def read_or_collect(directories: Sequence[Path], out: Path) -> Collection:
+def read_or_collect(directories: Sequence[Path], out: Path) -> Analysis:
     """records.parquet of `out`, as `collect` left it; collected now where there is none, or one of another version."""
     if (out / RECORDS_FILE).exists():
         with suppress(RecordError):
-            return read_records(out / RECORDS_FILE)
-    collection = collect(directories)
-    out.mkdir(parents=True, exist_ok=True)
-    write_records(collection, out)
-    return collection
+            return analyse(read_records(out / RECORDS_FILE))
+    return write_collected(directories, out)
+
+
+def tables_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Name and text of every file of tables/."""
+    for table in all_tables(analysis):
+        yield from ((f"tables/{table.name}.{suffix}", to_text(table)) for suffix, to_text in FORMATS.items())
+
+
+def plots_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Name and text of every file of plots/."""
+    from workflow.report.rendering import to_json, to_svg
+    from workflow.report.run_plots import PLOTS
+
+    for name in PLOT_NAMES:
+        spec = PLOTS[name](analysis)
+        yield f"plots/{name}.vl.json", to_json(spec)
+        yield f"plots/{name}.svg", to_svg(spec, name)
 
 
 def write_tables(analysis: Analysis, out: Path) -> None:
     """tables/<name>.<csv, md, tex, html>."""
-    (out / "tables").mkdir(parents=True, exist_ok=True)
-    for table in all_tables(analysis):
-        for suffix, to_text in FORMATS.items():
-            publish(out / "tables" / f"{table.name}.{suffix}", to_text(table).encode())
+    _write(tables_of(analysis), out / "tables")
 
 
 def write_plots(analysis: Analysis, out: Path) -> dict[str, str]:
     """plots/<name>.svg and .vl.json; the SVGs by name."""
-    from workflow.report.rendering import to_json, to_svg
-    from workflow.report.run_plots import PLOTS
+    files = dict(plots_of(analysis))
+    _write(files.items(), out / "plots")
+    return {name: files[f"plots/{name}.svg"] for name in PLOT_NAMES}
 
-    (out / "plots").mkdir(parents=True, exist_ok=True)
-    svgs = {}
-    for name in PLOT_NAMES:
-        spec = PLOTS[name](analysis)
-        svgs[name] = to_svg(spec, name)
-        publish(out / "plots" / f"{name}.svg", svgs[name].encode())
-        publish(out / "plots" / f"{name}.vl.json", to_json(spec).encode())
-    return svgs
+
+def _write(files: Iterable[tuple[str, str]], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files:
+        publish(folder.parent / name, content.encode())
 
 
 def read_plots(out: Path) -> dict[str, str] | None:

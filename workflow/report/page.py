@@ -96,16 +96,16 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     def plots(*names: str) -> tuple[str, ...]:
         return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs)
 
-    def tables(*names: str) -> tuple[str, ...]:
-        return tuple(html_table(TABLES[name](analysis), MOST_ROWS, runs.places) for name in names)
+    def drawn(*tables: Table) -> tuple[str, ...]:
+        return tuple(html_table(table, MOST_ROWS, runs.places) for table in tables)
 
-    def grouped(table: Table) -> tuple[str, ...]:
-        return (html_table(table, MOST_ROWS, runs.places),)
+    def tables(*names: str) -> tuple[str, ...]:
+        return drawn(*(TABLES[name](analysis) for name in names))
 
     return [
         Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
-        Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=grouped(failed.table)),
-        *([Section(id="warnings", title="Warnings", tables=grouped(noted.table))] if noted.table.rows else []),
+        Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
+        *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
         Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours")),
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench")),

@@ -155,8 +155,9 @@ def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
     counts = sorted({point["processes"] for point in points})
     places = [point["x"] for point in points]
     scale = alt.Scale(type="log", base=2, domain=[min(places) / 1.12, max(places) * 1.12], nice=False)
-    word = {"GPU": "GPUs", "process": "processes"}[analysis.process_name]
-    return alt.X("x:Q", title=word, scale=scale, axis=alt.Axis(values=counts, format="d", grid=False, ticks=True, domain=True))
+    return alt.X(
+        "x:Q", title=analysis.processes, scale=scale, axis=alt.Axis(values=counts, format="d", grid=False, ticks=True, domain=True)
+    )
 
 
 def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any) -> list[Any]:

@@ -14,9 +14,9 @@ from workflow.report.lint import BUDGET_MISMATCH
 from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.columns import BESIDE
 from workflow.run.record.outcome import Ending
+from workflow.run.record.plausibility import clock_warnings
 from workflow.run.record.run_record import MAX_WARNINGS, network_warnings, window_warnings
 from workflow.run.record.size import is_long, was_shortened
-from workflow.run.record.told_check import clock_warnings
 
 LEAST_S: Final = 0.001
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")

@@ -16,13 +16,12 @@ from workflow.report.analysis import Analysis
 from workflow.report.provenance import Block
 from workflow.report.sources import Source
 from workflow.study.paths import STUDY_SOURCE
-from workflow.study.site import Site
+from workflow.study.site import KEYS_OF_FILE, Site
 
 MAX_BYTES: Final = 1 << 20
 END: Final = "END_OF_FILE"
 STORAGE: Final = ".slipway/storage"
 LOCAL: Final = ("name", "storage", "cache", "device")
-_RENAMED: Final = {"memory_per_node_bytes": "memory_per_node", "walltime_s": "walltime", "deadline_margin_s": "deadline_margin"}
 _UNITS: Final = {
     "memory_per_node_bytes": "B",
     "walltime_s": "s",
@@ -137,7 +136,7 @@ def _site_text(keys: Mapping[str, Any]) -> tuple[str, str]:
         return "", ""
     import yaml
 
-    whole = {_RENAMED.get(key, key): _stated(key, value) for key, value in stated.items()}
+    whole = {KEYS_OF_FILE.get(key, key): _stated(key, value) for key, value in stated.items()}
     text = yaml.safe_dump({**whole, "storage": STORAGE}, sort_keys=False, allow_unicode=True, width=1000)
     hidden = masked(text)
     secrets = " What looked like a secret in it is ***: put it back." if hidden != text else ""

@@ -16,9 +16,9 @@ from base.errors import RecordError
 from base.jsonfile import canonical_json, read_json
 from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.cell import SIZES, WORDS
+from workflow.study.origin import last_version
 from workflow.study.publishing import claims_in
-
-STUDY_SCHEMA = "slipway.study/1"
+from workflow.study.resolved import SCHEMA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +63,14 @@ def read_study(directory: Path) -> StudyFile | None:
         return None
     content = read_json(path)
     try:
-        if content["schema"] != STUDY_SCHEMA:
-            raise RecordError(f"{path}: found schema {content['schema']!r}, expected {STUDY_SCHEMA!r}")
+        if content["schema"] != SCHEMA:
+            raise RecordError(f"{path}: found schema {content['schema']!r}, expected {SCHEMA!r}")
         cells = {cell["cell_id"]: cell for cell in content["cells"]}
         runs = {run["run_id"]: (run["cell_id"], run["repeat"]) for run in content["runs"]}
         if unknown := {cell_id for cell_id, _ in runs.values()} - cells.keys():
             raise RecordError(f"{path}: its runs name cells that it does not hold, such as {min(unknown)!r}")
         site = content.get("site") or {}
+        digest = last_version(content.get("history")).get("file_sha256") if claims_in(directory) else None
         return StudyFile(
             study=content["study"],
             site=site.get("name"),
@@ -77,16 +78,10 @@ def read_study(directory: Path) -> StudyFile | None:
             baseline=content.get("baseline") or {},
             cells=cells,
             runs=runs,
-            file_sha256=_file_sha256(content.get("history")) if claims_in(directory) else None,
+            file_sha256=digest if isinstance(digest, str) else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} is no resolved study ({type(error).__name__}: {error}); remove it and plan the study again") from error
-
-
-def _file_sha256(history: Any) -> str | None:
-    last = history[-1] if isinstance(history, list) and history else None
-    found = last.get("file_sha256") if isinstance(last, dict) else None
-    return found if isinstance(found, str) else None
 
 
 def check_directory(directory: Path) -> None:

@@ -13,7 +13,6 @@ benchmarks/marks.py simulates both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 MIN_RUNS = 3
@@ -27,16 +26,6 @@ class LogSample:
     n: int
     mean: float
     variance: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> LogSample:
-        """Raises ValueError unless there are values, all positive."""
-        if not values or min(values) <= 0:
-            raise ValueError(f"positive numbers are needed, found {list(values)!r}")
-        logs = [math.log(value) for value in values]
-        mean = math.fsum(logs) / len(logs)
-        variance = math.fsum((value - mean) ** 2 for value in logs) / (len(logs) - 1) if len(logs) > 1 else 0.0
-        return cls(n=len(logs), mean=mean, variance=variance)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.digits import NONE, joined, percent, significant, time_unit, with_error
 from workflow.report.hours import hours
 from workflow.report.keys import (
+    SIZE_COLUMNS,
     cell_shape,
     key_columns,
     key_values,
@@ -22,6 +23,7 @@ from workflow.report.keys import (
     shape_words,
     shared,
     shares,
+    size_values,
 )
 from workflow.report.leads import cell_place, to_cells
 from workflow.report.lint import MARKS
@@ -33,7 +35,7 @@ from workflow.study.baseline_keys import in_words, is_named
 MEASURING: Final = (
     *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "warned", "network", "resumed"),
     *("stalls", "input", "stragglers", "gaps", "uneven"),
-    *("hardware", "software", "image", "threads", "dataset", "settings", "commit", "changed"),
+    *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed"),
 )
 SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network", "stalls", "input", "stragglers", "gaps", "threads"})
 """Marks that say why a baseline can be slower than it should: then a speed-up against it is too large."""
@@ -83,8 +85,7 @@ def speedup(analysis: Analysis) -> Table:
 
 def times(analysis: Analysis) -> Table:
     """Table b: nodes x batch x model -> time, step, rate, speed-up, efficiency."""
-    heads = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": "Per node", "runs": "Runs ok"}
-    heads |= {"allocations": "Allocations", "node_sets": "Node sets"}
+    heads = {"runs": "Runs ok", "allocations": "Allocations", "node_sets": "Node sets"}
     unit, seconds = time_unit(cell.means["run_s"] for cell in analysis.cells)
     heads |= {"run_s": f"Run [{unit}]", "training_s": f"Training [{unit}]", "step_p50_s": "Step p50 [ms]", "step_p95_s": "p95 [ms]"}
     heads |= {
@@ -97,6 +98,7 @@ def times(analysis: Analysis) -> Table:
     heads |= {"scaling": "Scaling", "against": "Against", "accuracy": "Accuracy", "note": "Note"}
     columns = [
         *key_columns(analysis),
+        *SIZE_COLUMNS,
         *[
             Column(key=key, title=title, number=key not in ("scaling", "against", "note"), wrap=key == "note")
             for key, title in heads.items()
@@ -130,7 +132,7 @@ def dlbench(analysis: Analysis) -> Table:
     lines: dict[tuple[str, str, int, int], dict[int, CellResult]] = {}
     for cell in analysis.cells:
         lines.setdefault((cell.source, cell.series, cell.keys["nodes"], cell.keys["gpus_per_node"]), {})[cell.keys["batch_size"]] = cell
-    columns = [*key_columns(analysis), Column(key="nodes", title="Nodes"), Column(key="gpus_per_node", title="Per node")]
+    columns = [*key_columns(analysis), *SIZE_COLUMNS[1:]]
     rows, leads = [], []
     for (_, _, nodes, per_node), line in lines.items():
         keys = key_values(analysis, next(iter(line.values())))
@@ -152,16 +154,13 @@ def dlbench(analysis: Analysis) -> Table:
 
 def budget(analysis: Analysis) -> Table:
     """Table l: the steps of a run, means over the measured runs of a cell."""
-    columns = [
-        *key_columns(analysis),
-        *[Column(key=key, title=title) for key, title in (("batch_size", "Batch"), ("nodes", "Nodes"), ("gpus_per_node", "Per node"))],
-    ]
+    columns = [*key_columns(analysis), *SIZE_COLUMNS]
     columns += [Column(key=f"{step}_s", title=step.capitalize()) for step in SHOWN_STEPS]
     columns += [Column(key="run_s", title="Run"), Column(key="goodput_ratio", title="Training")]
     rows = []
     cells = [cell for cell in analysis.cells if cell.num_measured]
     for cell in cells:
-        row = [*key_values(analysis, cell), *[text(cell.keys[key]) for key in ("batch_size", "nodes", "gpus_per_node")]]
+        row = [*key_values(analysis, cell), *size_values(cell)]
         row += [number(significant, cell.means[f"{step}_s"]) for step in SHOWN_STEPS]
         run_s, training_s = cell.means["run_s"], cell.means["training_s"]
         share = training_s / run_s if run_s and training_s is not None else None
@@ -235,7 +234,6 @@ def short_reason(comparison: Comparison) -> str:
 
 def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> list[Value]:
     cell = comparison.cell
-    keys = [text(cell.keys[key]) for key in ("batch_size", "nodes", "gpus_per_node")]
     runs = text(f"{cell.num_measured}/{cell.num_runs}", marks=cell.marks & {"partial"})
     speedup, efficiency = comparison.speedup, comparison.efficiency
     step, p95, rate = cell.step_s, cell.p95_s, cell.samples_per_s
@@ -243,7 +241,7 @@ def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> l
     run_times = [cell.means["run_s"], cell.means["training_s"]]
     shown = [number(partial(_in_unit, unit_s), value) for value in run_times]
     return [
-        *keys,
+        *size_values(cell),
         runs,
         text(cell.num_allocations),
         text(cell.num_node_sets),

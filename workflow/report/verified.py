@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from base.units import counted, format_size
 
@@ -37,16 +36,6 @@ class Verified:
     def is_whole(self) -> bool:
         """Whether all that was asked for was looked at, and is as it was written."""
         return not (self.findings or self.unread or self.silent or self.left_outputs)
-
-
-def to_json(found: Verified) -> dict[str, Any]:
-    """For the way from a child process."""
-    return asdict(found)
-
-
-def from_json(value: Mapping[str, Any]) -> Verified:
-    """What to_json made."""
-    return Verified(**value)
 
 
 def summary(found: Verified, sources: Sequence[Path]) -> str:

@@ -10,24 +10,23 @@ from pathlib import Path
 from typing import Any, Final
 
 import pydantic_core  # noqa: F401 - what reads records; each forked child would import it anew
-from blake3 import blake3
 
-from base.errors import RecordError
+from base.errors import DatasetError, RecordError
 from base.jsonfile import read_content
 from base.limited import call_limited
 from base.names import is_name
 from base.seal import seal_state
+from data_prep.hashing import hash_file
 from workflow.report.asked import CELL_FILE, Asked, differences_from_cell_file, differences_from_study, read_asked
 from workflow.report.recompute import differences
 from workflow.report.sources import check_directory
-from workflow.report.verified import Verified, from_json, to_json
+from workflow.report.verified import Verified
 from workflow.report.watched import SILENCE_S, Told, each_run
-from workflow.run.record.attempts import ASIDE, MAX_BYTES, names
-from workflow.run.record.believing import record_of
+from workflow.run.record.attempts import ASIDE, MAX_BYTES, attempt_directories, names
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.reading import read_value
+from workflow.run.record.record_of_run import record_of
 
-BLOCK: Final = 4 << 20
 MOST_RESULTS: Final = 10_000
 RECORD: Final = "record.json"
 
@@ -37,7 +36,7 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     Reads every byte, and waits for none longer than SILENCE_S. Raises RecordError where `results` holds none, StorageError where that takes
     too long."""
     runs, missing, study = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
-    total, asked = from_json(missing), Asked(**study)
+    total, asked = Verified(**missing), Asked(**study)
     done = 0
     for found in each_run(results / "runs", runs, lambda directory, told: verify_run(directory, told, asked), until):
         total.add(found)
@@ -52,7 +51,7 @@ def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
     check_directory(results)
     there = sorted(name for name in names(str(results / "runs")) if is_name(name))
     asked, findings = read_asked(results)
-    return there, to_json(Verified(without=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
+    return there, asdict(Verified(without=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
 
 
 def verify_run(directory: Path, told: Told, asked: Asked) -> Verified:
@@ -64,7 +63,7 @@ def verify_run(directory: Path, told: Told, asked: Asked) -> Verified:
     if found.findings:
         return found
     contents: dict[int, bytes] = {}
-    for number in sorted(int(name) for name in names(str(directory / "attempts")) if name.isascii() and name.isdecimal()):
+    for number in attempt_directories(directory / "attempts"):
         content = _believed(found, told, directory / "attempts" / str(number) / RECORD, number)
         if content is not None:
             contents[number] = content
@@ -172,25 +171,18 @@ def _files(found: Verified, told: Told, directory: Path, listed: Mapping[str, tu
             yield f"{directory / name}: it is missing"
         elif stat.S_ISREG(status_there.st_mode):
             found.files += 1
-            problem = _problem(told, directory / name, size, digest)
             found.bytes += status_there.st_size
-            if problem:
+            if problem := _problem(told, directory / name, (status_there.st_size, size), digest):
                 yield f"{directory / name}: {problem}"
 
 
-def _problem(told: Told, path: Path, size: Any, digest: Any) -> str | None:
+def _problem(told: Told, path: Path, sizes: tuple[int, Any], digest: Any) -> str | None:
+    """`sizes`: there, and in the record."""
+    if sizes[0] != sizes[1]:
+        return f"{sizes[0]} bytes, the record says {sizes[1]}"
     told(path)
-    hasher = blake3()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
-            there = os.fstat(descriptor).st_size
-            if there != size:
-                return f"{there} bytes, the record says {size}"
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # from storage, not from this machine's memory
-            while block := file.read(BLOCK):
-                hasher.update(block)
-                told(path)
-    except OSError as error:
-        return f"it cannot be read: {error.strerror}"
-    return None if hasher.hexdigest() == digest else "its bytes are not those that were pushed (blake3 differs)"
+        found = hash_file(path, on_piece=lambda _bytes: told(path), stored=True)
+    except (OSError, DatasetError) as error:
+        return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
+    return None if found.blake3 == digest else "its bytes are not those that were pushed (blake3 differs)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +14,9 @@ from base.units import counted, some
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import Collection, collect, read_records
 from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FILE, TABLE_FILES
-from workflow.report.formats import FORMATS
+from workflow.report.outputs import plots_of, tables_of
 from workflow.report.page import page
 from workflow.report.sources import Source
-from workflow.report.tables import TABLES
 from workflow.report.verified import Verified
 from workflow.study.paths import STUDY_FILE
 
@@ -45,8 +44,8 @@ def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
         return Verified(findings=[f"{path}: {different}; it is older than the records, or was changed; {AGAIN}"])
     analysis = analyse(now)
     findings = [
-        *(_tables(analysis, out) if set(TABLE_FILES) & set(made) else []),
-        *(_plots(analysis, out) if set(PLOT_FILES) & set(made) else []),
+        *(_files(tables_of(analysis), out, AGAIN) if set(TABLE_FILES) & set(made) else []),
+        *(_files(plots_of(analysis), out, PAGE_AGAIN) if set(PLOT_FILES) & set(made) else []),
         *(
             _page(analyse(replace(now, sources=there.sources)), out, None if _is_beside(out) else out) if PAGE_FILE in made else []
         ),  # it tells where it was made
@@ -92,25 +91,10 @@ def _without_paths(collection: Collection) -> list[Source]:
     return [replace(source, path="", file_sha256=None) for source in collection.sources]
 
 
-def _tables(analysis: Analysis, out: Path) -> Iterator[str]:
-    for name, build in TABLES.items():
-        table = build(analysis)
-        for suffix, to_text in FORMATS.items():
-            file = out / "tables" / f"{name}.{suffix}"
-            if problem := _problem(file, to_text(table).encode()):
-                yield f"{file}: {problem}; {AGAIN}"
-
-
-def _plots(analysis: Analysis, out: Path) -> Iterator[str]:
-    from workflow.report.rendering import to_json, to_svg
-    from workflow.report.run_plots import PLOTS
-
-    for name in PLOT_NAMES:
-        spec = PLOTS[name](analysis)
-        for suffix, content, fonts in (("vl.json", to_json(spec), ""), ("svg", to_svg(spec, name), ", or with other fonts")):
-            file = out / "plots" / f"{name}.{suffix}"
-            if problem := _problem(file, content.encode(), fonts):
-                yield f"{file}: {problem}; {PAGE_AGAIN}"
+def _files(files: Iterable[tuple[str, str]], out: Path, again: str) -> Iterator[str]:
+    for name, content in files:
+        if problem := _problem(out / name, content.encode(), ", or with other fonts" if name.endswith(".svg") else ""):
+            yield f"{out / name}: {problem}; {again}"
 
 
 def _page(analysis: Analysis, out: Path, page_dir: Path | None) -> Iterator[str]:

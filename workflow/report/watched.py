@@ -13,13 +13,14 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from base.errors import StorageError
 from base.limited import LimitedCall
 from base.logs import printable
-from workflow.report.verified import Verified, from_json, to_json
+from workflow.report.verified import Verified
 
 Told = Callable[[str | Path | None], None]
 """Is told what is read next, or None where nothing is read for a while, and so nothing can hang."""
@@ -58,7 +59,7 @@ class _Child:
         total = Verified()
         for run in self.runs:
             total.add(look(run, told) if time.monotonic() < self._until else Verified(unread=1))
-        return to_json(total)
+        return asdict(total)
 
     def fileno(self) -> int:
         return self.call.fileno()
@@ -76,7 +77,7 @@ class _Child:
 
     def found(self) -> Verified:
         """Of a child that has ended. Raises StorageError where it has died, and what is a bug of ours."""
-        return from_json(self.call.result())
+        return Verified(**self.call.result())
 
     def left(self) -> Verified:
         """Of one that is silent."""

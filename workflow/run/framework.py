@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workflow.run.plan import Framework
+from workflow.study.cell import Cell
 
 
-def describe_framework(cell: Mapping[str, Any], device: str) -> Framework:
-    """What of framework.yaml a start needs. A name with a slash is the folder itself."""
-    from containers.frameworks import check_supports, load_framework, read_framework
+def describe_framework(cell: Cell, device: str) -> Framework:
+    """What of framework.yaml a start needs, or of the study's own program. A name with a slash is the folder itself."""
+    from containers.frameworks import check_supports, load_framework
+    from containers.frameworks.spec import read_framework
 
-    name = cell["framework"]
+    if cell.program is not None:
+        return of_program(cell.program)
+    name = cell.framework
     spec = read_framework(Path(name, "framework.yaml")) if "/" in name else load_framework(name)
-    check_supports(spec, {**cell, "device": device})
+    check_supports(spec, {**cell.to_json(), "device": device})
     return Framework(
         name=spec.name,
         folder=str(spec.folder),
@@ -28,3 +33,26 @@ def describe_framework(cell: Mapping[str, Any], device: str) -> Framework:
         events=spec.events,
         checkpoint=spec.checkpoint,
     )
+
+
+def of_program(program: Mapping[str, Any]) -> Framework:
+    """What a start needs of a program of a study. Its folder has no digest yet: see `taken_along`."""
+    return Framework(
+        name=program["name"],
+        own=True,
+        folder=program.get("folder") or "",
+        image=program.get("image"),
+        python=program["python"],
+        launcher=program["launcher"],
+        command=tuple(program["command"]),
+        variables=tuple(sorted(program["env"].items())),
+        mounts=tuple((mount["source"], mount["target"], mount["writable"]) for mount in program["mounts"]),
+        checkpoint=program["checkpoint"],
+    )
+
+
+def taken_along(framework: Framework) -> Framework:
+    """With the digest of the folder as it is now. Reads all of it. Raises ConfigError, StorageError."""
+    from containers.program_folder import look_at
+
+    return replace(framework, digest=look_at(Path(framework.folder)).digest) if framework.own and framework.folder else framework

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
 from containers.labels import Owner, labels_of
+from containers.placeholders import CELL_PLACES
 from containers.spec import ContainerSpec, Paths, ProcessSpec
-from workflow.study.cell import Cell, Run
+from workflow.study.cell import Cell, Run, plain_text
+from workflow.study.site import Site, device_of
 
 if TYPE_CHECKING:
     from containers.models import Model
@@ -39,6 +41,14 @@ class Framework:
     """Their commands."""
     events: str = "program"
     checkpoint: bool = False
+    own: bool = False
+    """Whether it is a program of the study: nodes work with a copy of its folder, which is empty where it has none."""
+    digest: str | None = None
+    """Of the files in that folder, when the run began."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables that its processes get."""
+    mounts: tuple[tuple[str, str, bool], ...] = ()
+    """(source, target, whether it may be written) of what a container gets beside what all have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,45 +103,28 @@ def attempt_tag(run_id: str, attempt: int, token: str) -> str:
     return f"{run_id}-a{attempt}-{token}"
 
 
-def resolved_device(cell_device: str, site_device: str | None) -> str | None:
-    """`cpu`, `cuda`, or None where neither says."""
-    return site_device if cell_device == "site" else cell_device
-
-
-def allocation_request(
-    cell: Mapping[str, Any],
-    cells: Sequence[Mapping[str, Any]],
-    site: Mapping[str, Any],
-    walltime_s: float,
-    node_set: tuple[int, int] | None = None,
-) -> AllocationRequest:
-    """What `cell` needs, among the `cells` of its study. A run that may take longer than a job of the site goes on in another one.
+def allocation_request(cell: Cell, cells: Iterable[Cell], site: Site, node_set: tuple[int, int] | None = None) -> AllocationRequest:
+    """What `cell` needs, among the `cells` of its study.
     `node_set`: which of how many sets of the job's nodes, where repeats have nodes of their own."""
     return AllocationRequest(
-        nodes=cell["nodes"],
-        gpus_per_node=cell["gpus_per_node"],
-        largest_nodes=max([cell["nodes"], *(other["nodes"] for other in cells)]),
-        device=resolved_device(cell["device"], site.get("device")),
-        walltime_s=min(walltime_s, site.get("walltime_s") or walltime_s),
-        queue=site.get("queue"),
-        account=site.get("account"),
-        qos=site.get("qos"),
-        constraint=site.get("constraint"),
-        directives=tuple(site.get("directives") or ()),
-        gres=cell["gpus_per_node"] if site.get("gpus_per_node") else 0,
-        cpus_per_node=site.get("cpus_per_node"),
+        nodes=cell.nodes,
+        gpus_per_node=cell.gpus_per_node,
+        largest_nodes=max([cell.nodes, *(other.nodes for other in cells)]),
+        device=device_of(cell.device, site),
+        gres=cell.gpus_per_node if site.gpus_per_node else 0,
+        cpus_per_node=site.cpus_per_node,
         memory_per_node_bytes=_memory_share(cell, site),
-        share_nodes=bool(site.get("share_nodes")),
+        share_nodes=site.share_nodes,
         node_set=node_set,
     )
 
 
-def _memory_share(cell: Mapping[str, Any], site: Mapping[str, Any]) -> int | None:
+def _memory_share(cell: Cell, site: Site) -> int | None:
     """On a shared node as much as the job of the run asks for; None: all of it, or what the scheduler gives."""
-    memory, gpus = site.get("memory_per_node_bytes"), site.get("gpus_per_node")
-    if not site.get("share_nodes") or not memory or not gpus:
+    memory, gpus = site.memory_per_node_bytes, site.gpus_per_node
+    if not site.share_nodes or not memory or not gpus:
         return None
-    return int(memory * min(1.0, cell["gpus_per_node"] / gpus))
+    return int(memory * min(1.0, cell.gpus_per_node / gpus))
 
 
 def threads_per_rank(cell: Cell, node: Node) -> int:
@@ -139,9 +132,9 @@ def threads_per_rank(cell: Cell, node: Node) -> int:
     return max(1, len(node.cores) // cell.gpus_per_node) if cell.threads == "auto" else cell.threads
 
 
-def at_site(framework: Framework, site: Mapping[str, Any]) -> Framework:
+def at_site(framework: Framework, site: Site) -> Framework:
     """The framework with the site's own image, where it names one."""
-    return replace(framework, image=(site.get("images") or {}).get(framework.name) or framework.image)
+    return replace(framework, image=site.images.get(framework.name) or framework.image)
 
 
 def cell_document(run: Run, attempt: int, allocation: Allocation, model: Model | None) -> CellDocument:
@@ -186,6 +179,7 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
         "SLIPWAY_MASTER_PORT": str(master[1]),
         **{name: str(threads_per_rank(cell, node)) for name in THREAD_VARIABLES},
         **_interface(node),
+        **_own_variables(asked),
     }
     if allocation.device == "cuda":
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -193,6 +187,9 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
         name=f"{asked.owner.tag}-n{index}",
         image=framework.image,
         python=framework.python or "python3",
+        bare_python=framework.python if framework.own and (framework.python or "").startswith("/") else None,
+        mounts=framework.mounts,
+        words=_words_of(cell) if framework.own else (),
         processes=processes,
         paths=paths,
         device=allocation.device,
@@ -204,6 +201,18 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
         resumed=asked.resumed,
         deadline=asked.ends_at,
     )
+
+
+def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
+    """What placeholders in the command of a program stand for, as the cell says it."""
+    args = {f"args.{name}": plain_text(value) for name, value in (cell.args or {}).items()}
+    return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **args}.items())
+
+
+def _own_variables(asked: Workload) -> dict[str, str]:
+    """What a program of the study gets: its own variables, and SLIPWAY_ARG_<NAME> for each argument."""
+    args = {f"SLIPWAY_ARG_{name.upper()}": plain_text(value) for name, value in (asked.cell.args or {}).items()}
+    return {**dict(asked.framework.variables), **args}
 
 
 def node_ranks(cell: Cell, index: int) -> tuple[int, ...]:
@@ -233,10 +242,7 @@ def _rank_env(cell: Cell, allocation: Allocation, index: int, rank: int, master:
 
 
 def _single(asked: Workload, allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
-    if index != 0:
-        return ()
-    env = _rank_env(asked.cell, allocation, 0, 0, master)
-    return (ProcessSpec(name="rank-0", ranks=(0,), command=asked.framework.command, env=env),)
+    return _ranks(asked, allocation, index, master) if index == 0 else ()
 
 
 def _ranks(asked: Workload, allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
@@ -255,7 +261,8 @@ def _torchrun(asked: Workload, allocation: Allocation, index: int, master: tuple
     """One torchrun per node, found by number, without a vote: the address is known. The id keeps workers of an earlier start out; the local
     address is given because torchrun asks the resolver otherwise, which may not know it."""
     command = asked.framework.command
-    program = command[1:] if command[0] == "{python}" else ("--no-python", *command)
+    is_script = command[0] == "{python}" and len(command) > 1 and not command[1].startswith("-")
+    program = command[1:] if is_script else ("--no-python", *command)
     ranks = node_ranks(asked.cell, index)
     options = (
         f"--nnodes={len(allocation.nodes)}",

@@ -11,26 +11,41 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from workflow.study.cell import SIZES
+from workflow.study.cell import PROGRAM_PLACES, SIZES
 
 NOT_SERIES: Final = ("cell_id", *SIZES)
 GOES_ALONG: Final = ("optimizer", "steps", "epochs")
 """What may change with the size, as a learning rate that is scaled with the nodes: a baseline that names it takes it out of the series."""
 SHAPE: Final = ("nodes", "gpus_per_node", "batch_size")
+PROGRAM_STARTED: Final = "program_started"
+"""The command, the environment and whatever else makes another cell of the same program."""
+TOLD_BY_FRAMEWORK: Final = ("program", PROGRAM_STARTED)
+"""A program is called as its framework."""
 MOST_LOOKED_AT: Final = 200
 T = TypeVar("T")
 Keys = Mapping[str, Any]
 
 
 def flat(keys: Keys) -> dict[str, Any]:
-    """One level: `optimizer: {learning_rate: 0.1}` is `optimizer.learning_rate`."""
+    """One level: `optimizer: {learning_rate: 0.1}` is `optimizer.learning_rate`. A program is its name, and how it is started is
+    PROGRAM_STARTED."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
-        if key in GOES_ALONG and isinstance(value, Mapping):
+        if key == "program" and isinstance(value, Mapping):
+            started = {name: inner for name, inner in value.items() if name not in ("name", *PROGRAM_PLACES)}
+            found |= {"program": value["name"], PROGRAM_STARTED: started}
+        elif key in (*GOES_ALONG, "args") and isinstance(value, Mapping):
             found |= {f"{key}.{name}": inner for name, inner in value.items()}
         else:
             found[key] = value
     return found
+
+
+def tells_nothing(flats: Sequence[Keys]) -> set[str]:
+    """Of flat keys those that need not be shown beside the others: what the framework's name tells of a program, and that name where it is
+    the model's, as a program's is by default."""
+    alike = all(keys.get("framework") == keys.get("model") for keys in flats)
+    return {*TOLD_BY_FRAMEWORK, *(["framework"] if alike else [])}
 
 
 def in_words(baseline: Keys) -> str:
@@ -42,6 +57,8 @@ def value_at(keys: Keys, path: str) -> Any:
     """The value of a key, None where the cell has none."""
     first, _, rest = path.partition(".")
     value = keys.get(first)
+    if path == "program" and isinstance(value, Mapping):
+        return value["name"]
     return value.get(rest) if rest and isinstance(value, Mapping) else value
 
 
@@ -52,7 +69,9 @@ def is_named(keys: Keys, baseline: Keys) -> bool:
 
 def comparable(keys: Keys, baseline: Keys) -> dict[str, Any]:
     """The keys in which a cell and its baseline must agree."""
-    named = flat(baseline)
+    named = {*flat(baseline)}
+    if "program" in named:
+        named |= {PROGRAM_STARTED, "framework", *(["model"] if keys["model"] == value_at(keys, "program") else [])}
     return {key: value for key, value in flat(keys).items() if key not in NOT_SERIES and key not in named}
 
 

@@ -1,4 +1,4 @@
-"""Cell and Run: what travels from the study to the record. Standard library only, since the supervisor reads them at its start."""
+"""Cell, Run, RunLimits: what travels from the study to the record. Standard library only, since the supervisor reads them at its start."""
 
 from __future__ import annotations
 
@@ -7,17 +7,40 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from base.jsonfile import canonical_json
 from base.names import slug
-from base.typed import Count, FromOne, Name, PathText, between, read_as
+from base.typed import Check, Count, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
 
 ID_DIGITS: Final = 10
 Device = Literal["site", "cpu", "cuda"]
 Mode = Literal["train", "infer"]
 Nodes = Annotated[int, between(1, 100_000)]
 PerNode = Annotated[int, between(1, 4096)]
+
+
+class MountWords(TypedDict):
+    """A mount of a program, as a cell has it."""
+
+    source: PathText
+    target: PathText
+    writable: bool
+
+
+class ProgramWords(TypedDict):
+    """A program of the study, as a cell has it: absolute paths, and all keys that have a default."""
+
+    name: Name
+    command: Annotated[tuple[str, ...], Check("a command of one word or more", bool)]
+    launcher: Literal["torchrun", "ranks", "single"]
+    python: str
+    env: dict[str, str]
+    mounts: tuple[MountWords, ...]
+    version: FromOne
+    checkpoint: bool
+    folder: NotRequired[PathText]
+    image: NotRequired[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +71,10 @@ class Cell:
     steps: Mapping[str, Count] | None
     epochs: FromOne | None
     save_parameters: bool
+    program: Annotated[Mapping[str, Any], Like(ProgramWords)] | None = None
+    """All that the study says of the cell's own program, with its name, defaults and absolute paths; None: `framework` is Slipway's."""
+    args: Mapping[str, bool | int | float | str] | None = None
+    """Of a program: its arguments."""
 
     @property
     def world_size(self) -> int:
@@ -55,8 +82,9 @@ class Cell:
         return self.nodes * self.gpus_per_node
 
     def to_json(self) -> dict[str, Any]:
-        """The cell as JSON-able values, under the study's own names."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """The cell as JSON-able values, under the study's own names; what concerns programs only where it has one."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value is not None or name not in OF_PROGRAMS}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Cell:
@@ -64,6 +92,11 @@ class Cell:
         return read_as(cls, dict(value), "a cell", advice="it was written by another version of Slipway, or edited")
 
 
+ARGS: Final = "args."
+"""Beginning of the name of an argument, where it stands beside other keys."""
+OF_PROGRAMS: Final = ("program", "args")
+PROGRAM_PLACES: Final = ("folder", "image", "python", "mounts", "checkpoint")
+"""Of a program: where it and what it reads lie, which is no part of what a cell is, as the path of a framework's folder is none."""
 WORDS: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "device")
 """Keys whose value is a word: columns of the tables and parts of a series' name, in this order."""
 SIZES: Final = ("batch_size", "global_batch_size", "nodes", "gpus_per_node")
@@ -84,6 +117,14 @@ class Run:
         return f"{self.cell.cell_id}-r{self.repeat}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunLimits:
+    """How long a run may take, over all its attempts, and how long a rank may be silent where it does not train."""
+
+    walltime_s: SomeSeconds = 1800.0
+    init_s: Seconds = 600.0
+
+
 def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
     """A short readable slug and 10 hex digits of the SHA-256 of what identifies the cell (8 would meet twice in 10^4 cells of one slug
     with probability 0.01).
@@ -102,3 +143,8 @@ def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
         *(keys[key] for key in _IN_ID if key in keys),
     ]
     return f"{slug(*words)}-{digest}"
+
+
+def plain_text(value: object) -> str:
+    """An argument as a command or a variable has it: `true` and `false`, numbers as Python and JSON write them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

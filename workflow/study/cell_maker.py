@@ -6,17 +6,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from base.errors import SlipwayError
+from base.names import choices
+from containers.engines import in_container
 from containers.frameworks import SUPPORTED, check_supports, load_framework
-from containers.models import smallest_size
-from data_prep.spec import DatasetSpec
-from workflow.study.cell import Cell, cell_id
+from containers.models import MODELS, smallest_size
+from data_prep.spec import OF_ONE_SIZE, DatasetSpec
+from workflow.study.cell import OF_PROGRAMS, Cell, cell_id
 from workflow.study.explain import Fault
 from workflow.study.layers import MERGED, Layers, place_of
 from workflow.study.matrix import Candidate
 from workflow.study.model import CellKeys, defaults
+from workflow.study.programs import identity as program_identity
 from workflow.study.site import Site, device_of
-
-OF_ONE_SIZE: Final = ("idx", "caffe-lmdb")  # sources that tell the size of their images when they are read
 
 Verdict = tuple[str, str] | None  # the key at fault and what is wrong with it
 
@@ -24,10 +25,12 @@ Verdict = tuple[str, str] | None  # the key at fault and what is wrong with it
 class CellMaker:
     """Makes cells for one study on one site; what is wrong is noted in `faults`, once per combination."""
 
-    def __init__(self, layers: Layers, datasets: Mapping[str, DatasetSpec], site: Site) -> None:
+    def __init__(self, layers: Layers, datasets: Mapping[str, DatasetSpec], site: Site, programs: Mapping[str, Mapping[str, Any]]) -> None:
         self.layers = layers
         self.datasets = datasets
         self.site = site
+        self.programs = programs
+        """Resolved: of Program.resolved."""
         self.specs = {name: spec.to_json() for name, spec in datasets.items()}
         self.identities = {name: spec_identity(spec) for name, spec in datasets.items()}
         self.defaults = defaults()
@@ -38,17 +41,18 @@ class CellMaker:
         """The cell, or None when something is wrong with it."""
         keys = candidate.keys
         for check, names in _CHECKS:
-            mark = (check, *(keys[name] for name in names))
+            mark = (check, *(repr(keys[name]) if name == "args" else keys[name] for name in names))
             if mark not in self._verdicts:
                 self._verdicts[mark] = check(self, keys)
                 self._note(self._verdicts[mark], candidate)
             if self._verdicts[mark]:
                 return None
-        return Cell(
-            cell_id=cell_id(self._identity(keys), self.identities[keys["dataset"]]),
-            dataset_spec=self.specs[keys["dataset"]],
-            **{key: keys[key] for key in CellKeys.model_fields},
-        )
+        values = {key: keys[key] for key in CellKeys.model_fields if key not in OF_PROGRAMS}
+        if keys["program"] is not None:
+            program = self.programs[keys["program"]]
+            values |= {"framework": program["name"], "program": program, "args": keys["args"]}
+        identity = cell_id(self._identity(keys), self.identities[keys["dataset"]])
+        return Cell(cell_id=identity, dataset_spec=self.specs[keys["dataset"]], **values)
 
     def _note(self, verdict: Verdict, candidate: Candidate) -> None:
         if verdict:
@@ -61,9 +65,9 @@ class CellMaker:
         for key in CellKeys.model_fields.keys() - {"dataset", "global_batch_size"}:
             value, default = keys[key], self.defaults.get(key)
             if key in MERGED:
-                value = {name: part for name, part in _without_sum(value or {}).items() if part != self.defaults[key].get(name)} or default
+                value = {name: part for name, part in without_sum(value or {}).items() if part != self.defaults[key].get(name)} or default
             if value != default:
-                found[key] = value
+                found[key] = value if key != "program" else program_identity(self.programs[value])
         return found
 
 
@@ -79,7 +83,7 @@ def size_faults(datasets: Mapping[str, DatasetSpec], used: Collection[str]) -> I
             yield Fault(place=("datasets", name), message=message)
 
 
-def _without_sum(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_sum(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Steps without a total that only adds up the others."""
     if "total" in values and values["total"] == values["warmup"] + values["measured"]:
         return {name: value for name, value in values.items() if name != "total"}
@@ -105,7 +109,33 @@ def _check_batch(_maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     )
 
 
+def _check_program(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    if keys["program"] is None and keys["args"]:
+        return "args." + next(
+            iter(keys["args"])
+        ), "found an argument for cells without a program, which nothing would read; valid: program: NAME"
+    program = maker.programs.get(keys["program"], {})
+    if program and in_container(maker.site.engine) and not (program.get("image") or program["name"] in (maker.site.images or {})):
+        return "program", (
+            f"found {program['name']!r}, which has no image, and the site's engine is {maker.site.engine}; "
+            "valid: image: NAME beside its command"
+        )
+    moved = [] if in_container(maker.site.engine) else [mount for mount in program.get("mounts", []) if mount["source"] != mount["target"]]
+    if moved:
+        return "program", (
+            f"found {program['name']!r}, which wants {moved[0]['source']} at {moved[0]['target']}, and the site's engine is "
+            f"{maker.site.engine}, which can put nothing elsewhere; valid: a target that is the source"
+        )
+    if program and keys["epochs"] is not None:
+        return "epochs", "found epochs, and how many steps are an epoch is up to the program; valid: steps"
+    if keys["program"] is None and keys["model"] not in MODELS:
+        return "model", f"found {keys['model']!r}, which is not a model; {choices(keys['model'], MODELS)}"
+    return None
+
+
 def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    if keys["model"] not in MODELS:
+        return None
     size = maker.datasets[keys["dataset"]].known_size
     smallest = smallest_size(keys["model"])
     if size is None or min(size) >= smallest:
@@ -117,6 +147,8 @@ def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    if keys["program"] is not None:
+        return None
     device = device_of(keys["device"], maker.site)
     try:
         spec = load_framework(keys["framework"])
@@ -141,7 +173,8 @@ def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tuple[str, ...]], ...]] = (
     (_check_batch, ("global_batch_size", "nodes", "gpus_per_node", "batch_size")),
+    (_check_program, ("program", "model", "args", "epochs")),
     (_check_size, ("model", "dataset")),
-    (_check_support, ("framework", *SUPPORTED)),
+    (_check_support, ("framework", "program", *SUPPORTED)),
     (_check_site, ("gpus_per_node", "device")),
 )

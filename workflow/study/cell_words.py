@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from base.units import counted
-from workflow.study.baseline_keys import flat
+from workflow.study.baseline_keys import flat, tells_nothing
 from workflow.study.cell import WORDS, Cell, Run
 from workflow.study.site import Site, device_of
 
@@ -20,8 +20,9 @@ _NAMED: Final = ("comm_hook",)
 def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run], str]:
     """What tells a run from the others of its study: model, batch, size, and every other key with more than one value among `cells`."""
     flats = {cell.cell_id: flat(cell.to_json()) for cell in cells}
+    said = {*_SAID, *tells_nothing(list(flats.values()))}
     names = [
-        name for name in next(iter(flats.values()), {}) if name not in _SAID and len({repr(keys.get(name)) for keys in flats.values()}) > 1
+        name for name in next(iter(flats.values()), {}) if name not in said and len({repr(keys.get(name)) for keys in flats.values()}) > 1
     ]
 
     def words(run: Run) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
@@ -54,7 +54,7 @@ def _fault(details: ErrorDetails, value: Any, model: type[BaseModel], hints: Map
     place: Place = ()
     found: Any = value
     part: Any  # pydantic says that a list is indexed by numbers only
-    for part in details["loc"]:
+    for part in _dots_kept(details["loc"], value):
         if (isinstance(found, dict) and part in found) or (isinstance(found, list) and isinstance(part, int) and part < len(found)):
             place, found = (*place, part), found[part]
         elif details["type"] == "missing" and part == details["loc"][-1]:
@@ -64,6 +64,19 @@ def _fault(details: ErrorDetails, value: Any, model: type[BaseModel], hints: Map
     if details["type"] == "too_short" and found:
         return None  # pydantic counts what is valid; what is wrong with the entries is said beside them
     return Fault(place=place, message=_message(details, found, place, model, hints))
+
+
+def _dots_kept(location: tuple[int | str, ...], value: Any) -> Iterator[int | str]:
+    """The parts of `location` as the file has them: `args.width` is one key there, and `args`, `width` to the model."""
+    parts, found = list(location), value
+    while parts:
+        both = f"{parts[0]}.{parts[1]}" if len(parts) > 1 else ""
+        part: Any = parts.pop(0)
+        if isinstance(found, dict) and part not in found and both in found:
+            part, parts = both, parts[1:]
+        yield part
+        reachable = part in found if isinstance(found, dict) else isinstance(found, list) and isinstance(part, int) and part < len(found)
+        found = found[part] if reachable else found
 
 
 def _message(details: ErrorDetails, found: Any, place: Place, model: type[BaseModel], hints: Mapping[str, str]) -> str:

@@ -43,7 +43,7 @@ def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Values], 
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it cannot be parsed"
         raise ConfigError(f"{text!r} is not an expression ({reason}); valid: {SYNTAX}") from error
-    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name):
+    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute):
         raise ConfigError(f"{text!r} compares nothing; valid: {SYNTAX}")
 
     def matches(values: Values) -> bool:
@@ -70,6 +70,14 @@ def _name(node: Any, names: tuple[str, ...], _depth: int) -> Condition:
         return lambda _values: _TRUTH[key]
     if key not in names:
         raise ConfigError(f"unknown key {key!r} in the expression; {choices(key, names)} (words need quotes: '{key}')")
+    return operator.itemgetter(key)
+
+
+def _argument(node: Any, names: tuple[str, ...], _depth: int) -> Condition:
+    """`args.width`: a key with a dot."""
+    key = ast.unparse(node)
+    if key not in names:
+        raise ConfigError(f"unknown key {key[:80]!r} in the expression; {choices(key, names)}")
     return operator.itemgetter(key)
 
 
@@ -130,6 +138,7 @@ def _comparator(kind: ast.cmpop, right: ast.AST) -> Callable[[Any, Any], Any]:
 
 _BUILDERS: Final[dict[type[ast.AST], Callable[[Any, tuple[str, ...], int], Condition]]] = {
     ast.Name: _name,
+    ast.Attribute: _argument,
     ast.Constant: _constant,
     ast.List: _sequence,
     ast.Tuple: _sequence,

@@ -13,6 +13,7 @@ _TO_SITE: Final = "the site file says where and how a study runs (--site NAME_OR
 HINTS: Final[Mapping[str, str]] = {
     **{key: _TO_SITE for key in SiteFile.model_fields if key not in StudyFile.model_fields},
     **{key: _TO_BASE_OR_AXES for key in Base.model_fields},
+    "program": f"{_TO_BASE_OR_AXES}; programs of your own are described under programs",
     "repeats": "repeats stands in base: all cells have the same number of runs",
     "walltime": "write limits: {walltime: 30m}",
     "gpu_hours": "write limits: {gpu_hours: 10}",

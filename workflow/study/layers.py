@@ -11,19 +11,22 @@ from base.errors import SlipwayError
 from base.names import choices
 from containers.frameworks import load_framework
 from containers.models import MODELS
+from workflow.study.cell import ARGS, plain_text
 from workflow.study.explain import Fault
 from workflow.study.model import StudyFile, defaults
 from workflow.study.places import Place
 
 MAX_CELLS: Final = 100_000
-EXCLUSIVE: Final = (("batch_size", "global_batch_size"), ("steps", "epochs"))
-NEEDED: Final = ("model", "dataset")
+EXCLUSIVE: Final = (("batch_size", "global_batch_size"), ("steps", "epochs"), ("framework", "program"))
+NEEDED: Final = (("model", ("model", "program")), ("dataset", ("dataset",)))
+"""What a cell cannot do without, and the keys that say it."""
 MERGED: Final = ("optimizer", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """The given keys of each layer as plain values, `optimizer` and `steps` already completed from base and defaults."""
+    """The given keys of each layer as plain values, `optimizer` and `steps` already completed from base and defaults; each argument is
+    a key of its own, `args.width`."""
 
     base: Mapping[str, Any]
     given: frozenset[str]  # keys of base that the file names
@@ -37,6 +40,12 @@ class Layers:
         return bool(self.axes or self.zip or not self.include)
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """`args.NAME` of every argument that some cell may have."""
+        keys = {*self.base, *self.axes, *(key for row in (*self.zip, *self.include) for key in row)}
+        return tuple(sorted(key for key in keys if key.startswith(ARGS)))
+
+    @property
     def num_cells(self) -> int:
         """Cells before any is excluded."""
         return math.prod(map(len, self.axes.values())) * max(1, len(self.zip)) * self.has_matrix + len(self.include)
@@ -44,25 +53,35 @@ class Layers:
 
 def layers_of(keys: StudyFile) -> Layers:
     """The layers of a valid study file."""
-    given = keys.base.model_dump(exclude_unset=True)
+    given = _with_single_args(keys.base.model_dump(exclude_unset=True))
     given.pop("repeats", None)
-    plain = defaults()
+    plain = _with_single_args(defaults())
     merged = {key: {**plain[key], **given.get(key, {})} for key in MERGED}
     base = {**plain, **given, **merged}
 
     def complete(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: {**merged[key], **value} if key in MERGED else value for key, value in row.items()}
+        return {key: {**merged[key], **value} if key in MERGED else value for key, value in _with_single_args(row).items()}
 
-    axes = {key: tuple(complete({key: value})[key] for value in values) for key, values in keys.axes.model_dump(exclude_unset=True).items()}
+    given_axes = _with_single_args(keys.axes.model_dump(exclude_unset=True))
+    axes = {key: tuple(complete({key: value})[key] for value in values) for key, values in given_axes.items()}
     rows = [tuple(complete(row.model_dump(exclude_unset=True)) for row in part) for part in (keys.zip, keys.include)]
     return Layers(base=base, given=frozenset(given), axes=axes, zip=rows[0], include=rows[1])
 
 
-def layer_faults(layers: Layers, datasets: Mapping[str, Any]) -> list[Fault]:
+def _with_single_args(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """`args: {width: 512}` as `args.width: 512`."""
+    args = {f"{ARGS}{name}": value for name, value in (keys.get("args") or {}).items()}
+    return {**{key: value for key, value in keys.items() if key != "args"}, **args}
+
+
+def layer_faults(layers: Layers, datasets: Mapping[str, Any], programs: Mapping[str, Any]) -> list[Fault]:
     """What is wrong before any cell is made."""
+    has_programs = any(key == "program" for _, key, _ in _values(layers))
     faults = [*_zip_faults(layers), *_repeated(layers), *_combination_faults(layers)]
     for place, key, value in _values(layers):
-        message = _word_fault(key, value, datasets) if key != "steps" else _steps_fault(value)
+        message = _word_fault(key, value, datasets, programs) if key != "steps" else _steps_fault(value)
+        if key == "model" and not has_programs and value not in MODELS:
+            message = f"found {value!r}, which is not a model; {choices(value, MODELS)}"
         if message:
             faults.append(Fault(place=place, message=message))
     if not faults and layers.num_cells > MAX_CELLS:
@@ -84,12 +103,14 @@ def _values(layers: Layers) -> Iterator[tuple[Place, str, Any]]:
                 yield (part, number, key), key, value
 
 
-def _word_fault(key: str, value: Any, datasets: Mapping[str, Any]) -> str | None:
-    """What is wrong with the name of a dataset, model or framework."""
+def _word_fault(key: str, value: Any, datasets: Mapping[str, Any], programs: Mapping[str, Any]) -> str | None:
+    """What is wrong with the name of a dataset, program or framework."""
     if key == "dataset" and value not in datasets:
         return f"found {value!r}, which is not under datasets; {choices(value, datasets)}"
-    if key == "model" and value not in MODELS:
-        return f"found {value!r}, which is not a model; {choices(value, MODELS)}"
+    if key == "program" and value not in programs:
+        return (
+            f"found {value!r}, which is not under programs; {choices(value, programs) if programs else 'valid: a name that stands there'}"
+        )
     if key == "framework":
         try:
             load_framework(value)
@@ -129,7 +150,7 @@ def _repeated(layers: Layers) -> Iterator[Fault]:
     for place, values in [*lists, (("zip",), layers.zip)]:
         marks: set[str] = set()
         for number, value in enumerate(values):
-            mark = repr(value)
+            mark = repr(value) if not str(place[-1]).startswith(ARGS) else plain_text(value)
             if mark in marks:
                 yield Fault(place=(*place, number), message=f"the same value stands here twice: {_short(value)}; valid: each once")
             marks.add(mark)
@@ -151,8 +172,8 @@ def _combination_faults(layers: Layers) -> Iterator[Fault]:
             if one in both and other in both:
                 where = next((p for k in (one, other) for p in [place_of(layers, place, k)] if p[0] != "base"), ("base", other))
                 yield Fault(place=where, message=f"{one} and {other} are both given for the same cells; valid: exactly one of them")
-        for key in NEEDED:
-            if key not in both:
+        for key, sayers in NEEDED:
+            if not both & set(sayers):
                 yield Fault(place=place, message=f"no {key} for these cells; valid: {key} in base, axes, zip or each include row")
         if not both & {"batch_size", "global_batch_size"}:
             yield Fault(place=place, message="no batch for these cells; valid: exactly one of batch_size (per GPU) and global_batch_size")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from base.errors import ConfigError
+from workflow.study.cell import ARGS
 from workflow.study.explain import Fault
 from workflow.study.expression import compile_expression
 from workflow.study.layers import Layers
@@ -15,7 +16,9 @@ from workflow.study.model import CellKeys, Optimizer, Steps
 from workflow.study.places import Place
 
 EXPRESSION_KEYS: Final = tuple(
-    key for key in (*CellKeys.model_fields, "world_size", *Optimizer.model_fields, *Steps.model_fields) if key not in ("steps", "name")
+    key
+    for key in (*CellKeys.model_fields, "world_size", *Optimizer.model_fields, *Steps.model_fields)
+    if key not in ("steps", "name", "args")
 )
 """What an exclude expression can name: every key, and the parts of optimizer and steps. `optimizer` is its name."""
 
@@ -42,10 +45,16 @@ def candidates(layers: Layers) -> Iterator[Candidate]:
 
 
 def complete(keys: dict[str, Any]) -> dict[str, Any]:
-    """Add what follows from the others: world size, both batches, the total of the steps; `steps` is None where `epochs` is given.
+    """Add what follows from the others: world size, both batches, the total of the steps, a program's name as its model; `args` together;
+    `steps` is None where `epochs` is given.
 
     A global batch that does not divide gives a `batch_size` with a fraction, which expressions can compare and the check refuses.
     """
+    names = [key for key in keys if key.startswith(ARGS)]
+    keys["args"] = {key.removeprefix(ARGS): keys.pop(key) for key in sorted(names)} or None
+    keys.setdefault("program", None)
+    if keys["program"] is not None:
+        keys.setdefault("model", keys["program"])
     world = keys["nodes"] * keys["gpus_per_node"]
     keys["world_size"] = world
     if "global_batch_size" in keys:
@@ -67,7 +76,8 @@ def expression_values(keys: Mapping[str, Any]) -> dict[str, Any]:
     """What an exclude expression can name."""
     optimizer = keys["optimizer"]
     steps = keys["steps"] or dict.fromkeys(Steps.model_fields)
-    return {**keys, **steps, **optimizer, "optimizer": optimizer["name"]}
+    args = {f"{ARGS}{name}": value for name, value in (keys["args"] or {}).items()}
+    return {**keys, **steps, **optimizer, **args, "optimizer": optimizer["name"]}
 
 
 def excluded(layers: Layers, texts: Sequence[str]) -> tuple[list[Candidate], list[int], list[Fault]]:
@@ -76,7 +86,7 @@ def excluded(layers: Layers, texts: Sequence[str]) -> tuple[list[Candidate], lis
     conditions: list[Callable[[Mapping[str, Any]], bool]] = []
     for number, text in enumerate(texts):
         try:
-            conditions.append(compile_expression(text, EXPRESSION_KEYS))
+            conditions.append(compile_expression(text, (*EXPRESSION_KEYS, *layers.arguments)))
         except ConfigError as error:
             faults.append(Fault(place=("exclude", number), message=str(error)))
     removed = [0] * len(texts)
@@ -86,7 +96,7 @@ def excluded(layers: Layers, texts: Sequence[str]) -> tuple[list[Candidate], lis
     for candidate in candidates(layers):
         if candidate.place[0] != "include":
             try:
-                matched = _first_match(conditions, expression_values(candidate.keys))
+                matched = _first_match(conditions, {**dict.fromkeys(layers.arguments), **expression_values(candidate.keys)})
             except _Mismatch as error:
                 return [], removed, [Fault(place=("exclude", error.number), message=str(error.reason))]
             if matched is not None:

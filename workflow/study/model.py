@@ -7,50 +7,20 @@ what was done before the key existed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_type_hints
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema, create_model
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, create_model, model_validator
 
-from base.names import is_name
-from base.units import meant_duration, parse_duration
 from containers.frameworks.spec import CommHook, Layout, Mode, Precision
 from data_prep.spec import DatasetSpec
-from workflow.study.places import kind_of
+from workflow.study.cell import ARGS, RunLimits
+from workflow.study.keys import ABSENT, Count, Flag, Name, NotNegative, Part, Seconds, Several, TextLine, wrong
+from workflow.study.programs import Argument, ArgumentName, Arguments, Program
 
-T = TypeVar("T")
-ABSENT: Any = None  # the default of keys without one: `null` in the file is an error for them
-
-NAME_RULE = "lower-case letters, digits, '.', '_' and '-', first a letter or digit, at most 64, no '..'"
-NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
-DURATION_PATTERN = r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+(\.[0-9]+)?s)?$"
-
-
-def wrong(found: object, valid: str) -> PydanticCustomError:
-    """An error that explain.py prints as it is."""
-    return PydanticCustomError("slipway", "{text}", {"text": f"found {kind_of(found)}; valid: {valid}"})
-
-
-def _name(value: object) -> object:
-    if not isinstance(value, str) or not is_name(value):
-        small = isinstance(value, str) and is_name(value.lower())
-        raise wrong(value, f"a name of {NAME_RULE}" + (f"; did you mean {str(value).lower()!r}?" if small else ""))
-    return value
-
-
-def _duration(value: object) -> object:
-    valid = "a number with its unit, such as 90s, 30m, 1h30m or 2d"
-    if not isinstance(value, str):
-        hint = f"; did you mean {value}s?" if isinstance(value, int | float) and not isinstance(value, bool) else ""
-        raise wrong(value, valid + hint)
-    try:
-        seconds = parse_duration(value).total_seconds()
-    except (ValueError, OverflowError) as error:
-        meant = meant_duration(value)
-        raise wrong(value, valid + (f"; did you mean {meant}?" if meant else "")) from error
-    if seconds <= 0:
-        raise wrong(value, f"{valid}, more than nothing")
-    return seconds
+Nodes = Annotated[int, Strict(), Field(ge=1, le=100_000)]
+GpusPerNode = Annotated[int, Strict(), Field(ge=1, le=1024)]
+Device = Literal["site", "cuda", "cpu"]
 
 
 def _threads(value: object) -> object:
@@ -59,35 +29,12 @@ def _threads(value: object) -> object:
     raise wrong(value, "auto (the node's cores / its processes), or a whole number from 1")
 
 
-def _text_line(value: object) -> object:
-    if not isinstance(value, str) or not value or any(character < " " or character == "\x7f" for character in value):
-        raise wrong(value, "one line of text without control characters")
-    return value
-
-
-Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
-TextLine = Annotated[str, BeforeValidator(_text_line), WithJsonSchema({"type": "string", "minLength": 1})]
-Seconds = Annotated[float, BeforeValidator(_duration), WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "minLength": 2})]
-Count = Annotated[int, Strict(), Field(ge=1, le=10**9)]
-NotNegative = Annotated[int, Strict(), Field(ge=0, le=10**9)]
-Flag = Annotated[bool, Strict()]
-Several = Annotated[tuple[T, ...], Field(min_length=1)]
-
-Nodes = Annotated[int, Strict(), Field(ge=1, le=100_000)]
-GpusPerNode = Annotated[int, Strict(), Field(ge=1, le=1024)]
-Device = Literal["site", "cuda", "cpu"]
 Threads = Annotated[
     int | str,
     BeforeValidator(_threads),
     WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": 4096}]}),
 ]
 Seed = Annotated[int, Strict(), Field(ge=0, le=2**63 - 1)]
-
-
-class Part(BaseModel):
-    """A mapping of the study file: unknown keys are errors, values do not change."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=True)
 
 
 class Optimizer(Part):
@@ -111,12 +58,27 @@ class Steps(Part):
     total: Count = Field(default=ABSENT, description="steps in all, at least warmup + measured, which is the default")
 
 
+def _with_args(values: Any) -> Any:
+    """`args.width: 512` is another way to write `args: {width: 512}`."""
+    if not isinstance(values, Mapping) or not isinstance(values.get("args", {}), Mapping):
+        return values
+    short = {key: value for key, value in values.items() if isinstance(key, str) and key.startswith(ARGS)}
+    names = {key.removeprefix(ARGS): value for key, value in short.items()}
+    twice = sorted(names.keys() & values.get("args", {}).keys())
+    if twice:
+        raise ValueError(f"args.{twice[0]} stands here twice, and within args; valid: once")
+    rest = {key: value for key, value in values.items() if key not in short}
+    return {**rest, "args": {**values.get("args", {}), **names}} if names else rest
+
+
 class CellKeys(Part):
     """The keys that make a cell. `base` gives them one value each; axes, zip and include override it."""
 
-    framework: Name = Field(default="pytorch", description="a folder of containers/frameworks")
+    framework: Name = Field(default="pytorch", description="a folder of containers/frameworks; or program")
+    program: Name = Field(default=ABSENT, description="a name under programs, instead of a framework and a model of Slipway's")
+    args: Arguments = Field(default=ABSENT, description="arguments of the program, a value each; args.NAME: VALUE is the same")
     mode: Mode = Field(default="train", description="train, or infer: forward only")
-    model: Name = Field(default=ABSENT, description="a network of containers/models")
+    model: Name = Field(default=ABSENT, description="a network of containers/models; of a program any name, its own by default")
     dataset: Name = Field(default=ABSENT, description="a name under datasets")
     batch_size: Count = Field(default=ABSENT, description="samples per GPU (per process on the CPU) and step; or global_batch_size")
     global_batch_size: Count = Field(default=ABSENT, description="samples per step in all; must divide by nodes x gpus_per_node")
@@ -133,6 +95,11 @@ class CellKeys(Part):
     epochs: Count = Field(default=ABSENT, description="passes over the training split, instead of steps")
     save_parameters: Flag = Field(default=True, description="push the trained parameters with the result")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _gathered(cls, values: Any) -> Any:
+        return _with_args(values)
+
 
 class Base(CellKeys):
     """The values of all cells where axes, zip and include say nothing else."""
@@ -148,18 +115,22 @@ else:
         "Axes",
         __base__=Part,
         __doc__="Keys and their values; the cells are all combinations.",
-        **{key: (Several[_KINDS[key]], Field(default=())) for key in CellKeys.model_fields},
+        __validators__={"gathered": model_validator(mode="before")(_with_args)},
+        **{key: (Several[_KINDS[key]], Field(default=())) for key in CellKeys.model_fields if key != "args"},
+        args=(dict[ArgumentName, Several[Argument]], Field(default=ABSENT)),
     )
 
 
 class LimitKeys(Part):
     """What a run and a study may cost."""
 
-    walltime: Seconds = Field(default=1800.0, description="of one run over all its attempts, such as 30m or 1h30m")
+    walltime: Seconds = Field(default=RunLimits.walltime_s, description="of one run over all its attempts, such as 30m or 1h30m")
     gpu_hours: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
         default=100.0, description="walltime x GPUs x missing runs: a bound, no estimate; a study above it is refused before submission"
     )
-    init: Seconds = Field(default=600.0, description="how long a rank may be silent in the phases init, warmup, eval and checkpoint")
+    init: Seconds = Field(
+        default=RunLimits.init_s, description="how long a rank may be silent in the phases init, warmup, eval and checkpoint"
+    )
 
 
 class StudyFile(Part):
@@ -167,6 +138,7 @@ class StudyFile(Part):
 
     study: Name = Field(description="name of the study, and of its directory of results")
     datasets: Annotated[dict[Name, DatasetSpec], Field(min_length=1)] = Field(description="name -> where the samples come from")
+    programs: dict[Name, Program] = Field(default={}, description="name -> a training program of your own")
     base: Base = Field(default=Base(), description="values of all cells")
     axes: Axes = Field(default=Axes(), description="keys with several values; cells are all combinations")
     zip: tuple[CellKeys, ...] = Field(default=(), description="rows of keys that vary together, crossed with the axes")

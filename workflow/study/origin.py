@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from base.apart import call_apart
 from base.errors import ConfigError, RecordError
 from base.foreign import text
 from base.jsonfile import canonical_json, read_json
-from base.limited import call_apart
 from workflow.study.next_command import command
 from workflow.study.paths import STUDY_FILE
 
@@ -44,9 +44,8 @@ def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, Any]:
     }
 
 
-def kept_of(mine: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def kept_of(mine: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
     """KEPT of a line that is to come: of our file when a run starts, else of the owner, who is nobody where nothing has run."""
-    last = history[-1] if history else {}
     of = mine if mine["runs"] or is_same_file(last.get("path"), mine["path"]) else last
     return {key: of[key] for key in KEPT if key in of}
 
@@ -63,9 +62,14 @@ def is_same_file(one: object, other: str) -> bool:
         return False
 
 
-def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError when the last that ran is another file, and asks for other cells. Results of an earlier version say of no file."""
-    last = history[-1] if history else {}
+def last_version(history: Any) -> Mapping[str, Any]:
+    """The last line of the history in a study.json, which may have been edited; nothing where there is none."""
+    last = history[-1] if isinstance(history, list) and history else None
+    return last if isinstance(last, dict) else {}
+
+
+def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[str, Any]) -> None:
+    """Raise ConfigError when the `last` that ran is another file, and asks for other cells; an earlier version says of no file."""
     if mine["adopt"] or last.get("path") is None or last.get("cells_sha256") == mine["cells_sha256"]:
         return
     if is_same_file(last["path"], mine["path"]):
@@ -79,9 +83,11 @@ def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], history: Seque
     )
 
 
-def refuse_foreign_results(study: Study, adopt: bool = False, timeout_s: float = STORAGE_S) -> None:
+def refuse_foreign_results(study: Study) -> None:
     """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs."""
-    call_apart(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), origin_of(study, adopt), timeout_s=timeout_s)
+    call_apart(
+        f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), origin_of(study, adopt=False), timeout_s=STORAGE_S
+    )
 
 
 def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> None:
@@ -91,6 +97,4 @@ def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> None:
         found = read_json(path) if path.exists() else {}
     except RecordError:
         return
-    history = found.get("history") if isinstance(found, dict) else None
-    known = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
-    refuse_other_file(path.parent, mine, known)
+    refuse_other_file(path.parent, mine, last_version(found.get("history") if isinstance(found, dict) else None))

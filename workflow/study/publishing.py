@@ -22,10 +22,10 @@ from base.publish import publish, publish_new
 from base.storage_clock import now_at
 from workflow.study.origin import kept_of, origin_of, refuse_other_file
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
-from workflow.study.resolved import checked, read_resolved, resolved_study, text_of
+from workflow.study.resolved import parse_resolved, read_resolved, resolved_study, text_of
 
 if TYPE_CHECKING:
-    from workflow.study.study import Study  # half of the time of the fresh interpreter that publishes
+    from workflow.study.study import Study  # half of the time of the interpreter that publishes
 
 CLAIM: Final = ".study-{number}.json"
 NAME: Final = re.compile(r"\.study-([1-9][0-9]*)\.json")
@@ -70,15 +70,15 @@ def publish_content(
     changed = False
     while True:
         last = _last(directory)
-        history = list(last.history)
-        version = {"sha256": digest, **kept_of(origin, history)}
-        if history and all(history[-1].get(key) == version.get(key) for key in ("sha256", "path", "file_sha256")):
+        before: Mapping[str, Any] = last.history[-1] if last.history else {}
+        version = {"sha256": digest, **kept_of(origin, before)}
+        if before and all(before.get(key) == version.get(key) for key in ("sha256", "path", "file_sha256")):
             break
-        refuse_other_file(directory, origin, history)
+        refuse_other_file(directory, origin, before)
         directory.mkdir(parents=True, exist_ok=True)
         owns = version.get("file_sha256", origin["file_sha256"]) == origin["file_sha256"]  # a copy that owns nothing leaves the owner's
         source = typed if owns else last.claim.typed if last.claim is not None else None
-        claim = {"study": {**content, "history": [*history, {**version, "time": time_text}]}, "typed": source}
+        claim = {"study": {**content, "history": [*last.history, {**version, "time": time_text}]}, "typed": source}
         path = directory / CLAIM.format(number=last.number + 1)
         changed |= publish_new(path, json_line(claim))  # else another was first: look again whose it is
     _settle(directory, last)
@@ -126,7 +126,7 @@ def _last(directory: Path) -> Last:
     Raises RecordError for a study.json that cannot be read."""
     while True:
         numbers = claims_in(directory)
-        told = tuple(read_resolved(directory)["history"]) if (directory / STUDY_FILE).exists() else ()
+        told = read_resolved(directory).history if (directory / STUDY_FILE).exists() else ()
         claims = (_read(directory / CLAIM.format(number=number)) for number in numbers)
         claim = next((claim for claim in claims if claim is not None and len(claim.study["history"]) >= len(told)), None)
         if numbers == claims_in(directory):
@@ -140,7 +140,7 @@ def _read(path: Path) -> Claim | None:
         try:
             value = read_json(path)
             if isinstance(value, dict) and isinstance(value.get("study"), dict) and isinstance(value.get("typed"), str | None):
-                checked(value["study"], path)
+                parse_resolved(value["study"], path)
                 return Claim(value["study"], value["typed"])
         except RecordError:
             if not path.exists():

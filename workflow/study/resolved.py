@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
 from base.errors import RecordError
 from base.foreign import text
 from base.jsonfile import read_json
-from base.typed import FromOne, Like, Name, Seconds, SomeSeconds, read_as
-from workflow.study.cell import Cell, Run
+from base.typed import FromOne, Like, Name, read_as
+from workflow.study.cell import Cell, Run, RunLimits
 from workflow.study.paths import STUDY_FILE
 from workflow.study.site import Site
 
@@ -19,18 +20,6 @@ if TYPE_CHECKING:
     from workflow.study.study import Study
 
 SCHEMA: Final = "slipway.study/1"
-
-
-class _Limits(TypedDict):
-    walltime_s: SomeSeconds
-    gpu_hours: NotRequired[Seconds | None]
-    init_s: NotRequired[Seconds | None]
-
-
-class _Run(TypedDict):
-    run_id: Name
-    cell_id: Name
-    repeat: FromOne
 
 
 class _Version(TypedDict):
@@ -41,17 +30,33 @@ class _Version(TypedDict):
     cells_sha256: NotRequired[str]
 
 
-class StudyContent(TypedDict):
-    """What must stand in study.json, and of which type."""
+@dataclass(frozen=True, kw_only=True)
+class RunEntry:
+    """A run of the study, as study.json lists it."""
+
+    run_id: Name
+    cell_id: Name
+    repeat: FromOne
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedStudy:
+    """study.json, as it is read."""
 
     study: Name
-    baseline: dict[str, Any]
-    limits: _Limits
-    site: Annotated[dict[str, Any], Like(Site)]
-    cells: list[Annotated[dict[str, Any], Like(Cell)]]
+    baseline: Mapping[str, Any]
+    limits: RunLimits
+    site: Site
+    cells: tuple[Cell, ...]
     repeats: FromOne
-    runs: list[_Run]
-    history: list[_Version]
+    runs: tuple[RunEntry, ...]
+    history: tuple[Annotated[dict[str, Any], Like(_Version)], ...]
+
+    def __post_init__(self) -> None:
+        cells = {cell.cell_id for cell in self.cells}
+        for number, run in enumerate(self.runs):
+            if run.cell_id not in cells:
+                raise ValueError(f"runs[{number}].cell_id: {run.cell_id!r} is none of its cells")
 
 
 _LISTS: Final = ("cells", "runs", "history")
@@ -71,34 +76,26 @@ def resolved_study(study: Study) -> dict[str, Any]:
     }
 
 
-def read_resolved(results_dir: Path) -> dict[str, Any]:
-    """The content of study.json, checked; its site has all keys. Raises RecordError when it is missing, torn or of another schema."""
+def read_resolved(results_dir: Path) -> ResolvedStudy:
+    """study.json of a study's results. Raises RecordError when it is missing, torn or of another schema."""
     path = results_dir / STUDY_FILE
-    return checked(read_json(path), path)
+    return parse_resolved(read_json(path), path)
 
 
-def checked(value: Any, path: Path) -> dict[str, Any]:
+def parse_resolved(value: Any, path: Path) -> ResolvedStudy:
     """`value`, which came from `path`, where it is the content of a study.json. Raises RecordError."""
     found = value.get("schema") if isinstance(value, dict) else None
     if found != SCHEMA:
         raise RecordError(f"{path}: schema: found {text(found, 80)}, this version of Slipway reads {SCHEMA!r}")
-    content = read_as(StudyContent, value, path, advice="it was edited, or is of another version of Slipway: `slipway run` writes it anew")
-    cells = {cell["cell_id"] for cell in content["cells"]}
-    for number, run in enumerate(content["runs"]):
-        if run["cell_id"] not in cells:
-            raise RecordError(f"{path}: runs[{number}].cell_id: {run['cell_id']!r} is none of its cells; it was edited")
-    site = Site.from_json(content["site"]).to_json()
-    return {**content, "site": {**content["site"], **site}}
+    return read_as(ResolvedStudy, value, path, advice="it was edited, or is of another version of Slipway: `slipway run` writes it anew")
 
 
-def find_run(content: Mapping[str, Any], run_id: str) -> Run:
+def find_run(study: ResolvedStudy, run_id: str) -> Run:
     """The run of that name. Raises RecordError when the current study has none."""
-    for entry in content["runs"]:
-        if entry["run_id"] == run_id:
-            for cell in content["cells"]:
-                if cell["cell_id"] == entry["cell_id"]:
-                    return Run(cell=Cell.from_json(cell), repeat=entry["repeat"])
-    raise RecordError(f"the study {content['study']!r} has no run {run_id!r}; `slipway status` lists its runs")
+    for entry in study.runs:
+        if entry.run_id == run_id:
+            return Run(cell=next(cell for cell in study.cells if cell.cell_id == entry.cell_id), repeat=entry.repeat)
+    raise RecordError(f"the study {study.study!r} has no run {run_id!r}; `slipway status` lists its runs")
 
 
 def text_of(value: Mapping[str, Any]) -> bytes:

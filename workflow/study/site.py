@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
+
 from base.errors import ConfigError
 from base.typed import Check, Count, Seconds, SomeSeconds, read_as
 from cluster.detection import SIGNS, scheduler_of
@@ -15,6 +17,8 @@ from cluster.installation import default_cache, default_storage
 
 Device = Annotated[str, Check("cpu or cuda", lambda value: value in ("cpu", "cuda"))]
 DEADLINE_MARGIN_S: Final = 120.0
+KEYS_OF_FILE: Final = {"memory_per_node_bytes": "memory_per_node", "walltime_s": "walltime", "deadline_margin_s": "deadline_margin"}
+"""Fields of a site whose key in the site file is another: there values have units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +72,7 @@ class Site:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values; paths as text, tuples as lists."""
-        value = dataclasses.asdict(self)
-        value["storage"] = str(self.storage)
-        value["cache"] = {"path": str(self.cache.path), "max_bytes": self.cache.max_bytes, "check_s": self.cache.check_s}
-        value["directives"] = list(self.directives)
-        value["setup"] = list(self.setup)
-        value["images"] = dict(self.images)
-        value["registry_credentials"] = None if self.registry_credentials is None else str(self.registry_credentials)
+        value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=str))
         return value
 
     @classmethod
@@ -97,6 +95,11 @@ def why_no_storage(path: Path) -> str:
     if not set("{}") & set(str(path)):
         return ""
     return f"{str(path)!r} holds a brace, which Snakemake takes for the beginning of a wildcard; choose another path, or link to it"
+
+
+def storage_limit(site: Site) -> StorageLimit:
+    """What storage may be asked for, where the site says nothing too."""
+    return site.storage_limit or StorageLimit()
 
 
 def device_of(device: str, site: Site) -> str:

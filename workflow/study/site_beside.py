@@ -6,26 +6,28 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
 from base.trusted import described, why_distrusted, why_way_distrusted
-from cluster.installation import site_files
+from cluster.installation import site_files, sites_directories
 
 BESIDE: Final = "site.yaml"
 ADVICE: Final = "name the site: --site NAME_OR_PATH, such as --site local"
 
 
-def site_beside(study: Path, choice: str | None, environ: Mapping[str, str]) -> Path | None:
+def site_beside(
+    study: Path, choice: str | None, environ: Mapping[str, str], directories: Callable[[], Sequence[Path]] = sites_directories
+) -> Path | None:
     """The file `site.yaml` beside a study file, where it is the study's site: nobody chose another one, by name or by a `default.yaml`.
 
     Raises ConfigError where something of that name lies there that is no plain file of ours alone. A site file says what is executed
     (`setup`), and is read more than once on its way to the nodes: so file and directory must be such that no other user can write to them.
     """
     beside = study.parent / BESIDE
-    if choice or environ.get("SLIPWAY_SITE") or beside == study or "default" in site_files():
+    if choice or environ.get("SLIPWAY_SITE") or beside == study or "default" in site_files(directories):
         return None
     try:
         problem = _problem(beside, os.lstat(beside))

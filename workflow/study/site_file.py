@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,10 +17,9 @@ from base.userpath import absolute_path, expanded, has_variables
 from cluster.installation import site_files, sites_directories
 from containers.engines import ENGINES
 from workflow.study.explain import Fault, fault_error, validation_error
+from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, amount
 from workflow.study.loader import Document, read_document
-from workflow.study.model import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, wrong
-from workflow.study.places import Place
-from workflow.study.site import DEADLINE_MARGIN_S, Cache, Site, StorageLimit, local_site, why_no_storage
+from workflow.study.site import DEADLINE_MARGIN_S, KEYS_OF_FILE, Cache, Site, StorageLimit, local_site, why_no_storage
 
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
 HINTS = {
@@ -35,16 +35,7 @@ HINTS = {
 
 
 def _size(value: object) -> object:
-    valid = "a size as text with its unit, such as 500MB, 20GiB or 3TB"
-    if not isinstance(value, str):
-        raise wrong(value, valid)
-    try:
-        found = parse_size(value)
-    except (ValueError, OverflowError) as error:
-        raise wrong(value, valid) from error
-    if found <= 0:
-        raise wrong(value, f"{valid}, more than nothing")
-    return found
+    return amount(value, "a size as text with its unit, such as 500MB, 20GiB or 3TB", parse_size)
 
 
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN, "minLength": 1})]
@@ -105,7 +96,11 @@ class SiteFile(Part):
     shared: Literal["user", "group"] = Field(default="user", description="who may read what we write: only you, or your group")
 
 
-def load_site(choice: str | None = None, environ: Mapping[str, str] = os.environ) -> Site:
+def load_site(
+    choice: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    directories: Callable[[], Sequence[Path]] = sites_directories,
+) -> Site:
     """The site named or lying at `choice`, else by $SLIPWAY_SITE, else `default.yaml` of the nearest directory of sites that has it, else
     `local`.
 
@@ -113,8 +108,8 @@ def load_site(choice: str | None = None, environ: Mapping[str, str] = os.environ
     """
     wanted, by = (choice, "the site asked for") if choice else (environ.get("SLIPWAY_SITE"), "$SLIPWAY_SITE")
     if wanted:
-        return _named(wanted, by, environ)
-    default = site_files().get("default")
+        return _named(wanted, by, environ, directories)
+    default = site_files(directories).get("default")
     return read_site(default, environ) if default else local_site(_sees_gpu())
 
 
@@ -138,58 +133,51 @@ def read_site(path: Path, environ: Mapping[str, str] = os.environ) -> Site:
     return _site(keys, document, environ)
 
 
-def _named(wanted: str, by: str, environ: Mapping[str, str]) -> Site:
+def _named(wanted: str, by: str, environ: Mapping[str, str], directories: Callable[[], Sequence[Path]]) -> Site:
     if _is_path(wanted):
         try:
             return read_site(absolute_path(wanted, Path()), environ)
         except ValueError as error:
             raise ConfigError(f"{by} is wrong: {error}") from error
-    files = site_files()
+    files = site_files(directories)
     if wanted in files:
         return read_site(files[wanted], environ)
     if wanted == "local":
         return local_site(_sees_gpu())
-    there = ", ".join(map(str, sites_directories()))
+    there = ", ".join(map(str, directories()))
     raise ConfigError(f"{by} is {wanted!r}: no such site in {there}; {choices(wanted, {*files, 'local'})}. A path must end in .yaml")
 
 
 def _site(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Site:
     values: dict[str, Any] = {key: getattr(keys, key) for key in keys.model_fields_set}
     device = "cuda" if keys.scheduler != "local" or _sees_gpu() else "cpu"
-    renamed = {"memory_per_node": "memory_per_node_bytes", "walltime": "walltime_s", "deadline_margin": "deadline_margin_s"}
+    renamed = {key: field for field, key in KEYS_OF_FILE.items()}
     values = {"device": device, **{renamed.get(key, key): value for key, value in values.items()}}
-    values["storage"] = _storage(_with_variables(keys.storage, document, ("storage",), environ), document)
-    place, cache = ("cache", "path"), keys.cache.path
-    if keys.scheduler == "local":
-        cache = _with_variables(cache, document, place, environ)  # elsewhere each node has its own values
-    path = Path(cache) if has_variables(cache) and not cache.startswith("/") else _absolute(cache, document, place)
+    folder, cache = document.path.parent, keys.cache.path
+    with _at(document, "storage"):
+        values["storage"] = absolute_path(expanded(keys.storage, environ), folder)
+        if braces := why_no_storage(values["storage"]):
+            raise ValueError(braces)
+    with _at(document, "cache", "path"):
+        if keys.scheduler == "local":
+            cache = expanded(cache, environ)  # elsewhere each node has its own values
+        path = Path(cache) if has_variables(cache) and not cache.startswith("/") else absolute_path(cache, folder)
     values["cache"] = Cache(path=path, max_bytes=keys.cache.max_bytes, check_s=keys.cache.check)
     if "registry_credentials" in values:
-        values["registry_credentials"] = _absolute(keys.registry_credentials, document, ("registry_credentials",))
+        with _at(document, "registry_credentials"):
+            values["registry_credentials"] = absolute_path(keys.registry_credentials, folder)
     if "storage_limit" in values:
         values["storage_limit"] = StorageLimit(bytes_per_s=keys.storage_limit.bytes_per_s, readers=keys.storage_limit.readers)
     return Site(name=document.path.stem, **values)
 
 
-def _with_variables(text: str, document: Document, place: Place, environ: Mapping[str, str]) -> str:
+@contextmanager
+def _at(document: Document, *place: str) -> Iterator[None]:
+    """A value that is wrong there is a fault of the file. Raises ConfigError."""
     try:
-        return expanded(text, environ)
+        yield
     except ValueError as error:
         raise fault_error(document, [Fault(place=place, message=str(error))]) from error
-
-
-def _absolute(text: str, document: Document, place: Place) -> Path:
-    try:
-        return absolute_path(text, document.path.parent)
-    except ValueError as error:
-        raise fault_error(document, [Fault(place=place, message=str(error))]) from error
-
-
-def _storage(text: str, document: Document) -> Path:
-    path = _absolute(text, document, ("storage",))
-    if braces := why_no_storage(path):
-        raise fault_error(document, [Fault(place=("storage",), message=braces)])
-    return path
 
 
 def _sees_gpu() -> bool:

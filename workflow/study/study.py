@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -19,7 +19,7 @@ from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths
 from workflow.study.baseline import baseline_of
-from workflow.study.cell import Cell, Run
+from workflow.study.cell import Cell, Run, RunLimits
 from workflow.study.cell_maker import CellMaker, size_faults
 from workflow.study.explain import Fault, fault_error, some, validation_error
 from workflow.study.hints import HINTS
@@ -27,6 +27,7 @@ from workflow.study.layers import layer_faults, layers_of
 from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded
 from workflow.study.model import StudyFile
+from workflow.study.programs import program_faults
 from workflow.study.site import Site
 from workflow.study.site_beside import site_beside
 from workflow.study.site_file import chosen_site, load_site
@@ -38,12 +39,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a run and the study may cost: seconds, and GPU hours of all missing runs together."""
+class Limits(RunLimits):
+    """What a run may cost, and all missing runs together."""
 
-    walltime_s: float
     gpu_hours: float
-    init_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +143,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     folder = Path(os.path.abspath(document.path)).parent
     datasets = {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
     cells, notes = _cells(document, keys, datasets, site)
+    notes += _unused_programs(keys, cells)
     baseline = baseline_of(document, keys, cells)
     limits = Limits(walltime_s=keys.limits.walltime, gpu_hours=keys.limits.gpu_hours, init_s=keys.limits.init)
     repeats = keys.base.repeats
@@ -170,7 +170,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
 
 def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSpec], site: Site) -> tuple[list[Cell], list[str]]:
     layers = layers_of(keys)
-    faults = layer_faults(layers, datasets)
+    faults = layer_faults(layers, datasets, keys.programs)
     if faults:
         raise fault_error(document, faults)
     kept, removed, faults = excluded(layers, keys.exclude)
@@ -180,7 +180,11 @@ def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSp
             Fault(place=("exclude",), message=f"no cell is left of {layers.num_cells}: {counted}; valid: expressions that leave some")
         ]
     faults += size_faults(datasets, {candidate.keys["dataset"] for candidate in kept})
-    maker = CellMaker(layers, datasets, site)
+    folder = Path(os.path.abspath(document.path)).parent
+    own = list(program_faults(keys.programs, _arguments(candidate.keys for candidate in kept), folder))
+    if own:
+        raise fault_error(document, [*faults, *own])
+    maker = CellMaker(layers, datasets, site, {name: program.resolved(name, folder) for name, program in keys.programs.items()})
     cells = [cell for candidate in kept if (cell := maker.make(candidate))]
     faults += maker.faults
     if not faults:
@@ -189,6 +193,21 @@ def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSp
         raise fault_error(document, faults)
     notes = [f"exclude: {text!r} removes no cell" for text, count in zip(keys.exclude, removed, strict=True) if not count]
     return cells, notes
+
+
+def _arguments(cells: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
+    """Program -> the names of the arguments that all its cells have; `cells`: keys of candidates."""
+    found: dict[str, frozenset[str]] = {}
+    for keys in cells:
+        if keys["program"] is not None:
+            names = frozenset(keys["args"] or ())
+            found[keys["program"]] = found.get(keys["program"], names) & names
+    return found
+
+
+def _unused_programs(keys: StudyFile, cells: Sequence[Cell]) -> list[str]:
+    unused = sorted(keys.programs.keys() - {cell.framework for cell in cells})
+    return [f"no cell uses the program{'s' * (len(unused) > 1)} {', '.join(unused)}"] if unused else []
 
 
 def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) -> list[Fault]:
@@ -210,7 +229,7 @@ def _duplicates(cells: Sequence[Cell], places: Sequence[tuple[str | int, ...]]) 
 def _check_limits(document: Document, site: Site, limits: Limits, cells: Sequence[Cell], repeats: int) -> list[str]:
     """Raise ConfigError for limits that cannot be kept; what else is to be said of them."""
     num_cells = len(cells)
-    without = sorted(name for name in {cell.framework for cell in cells} if not load_framework(name).checkpoint)
+    without = sorted({cell.framework for cell in cells if not _saves(cell)})
     faults, notes = check_walltime(limits.walltime_s, site, without)
     if num_cells * repeats > MAX_RUNS:
         message = f"found {counted(num_cells, 'cell')} x {counted(repeats, 'repeat')}; valid: at most {MAX_RUNS:,} runs in a study"
@@ -218,6 +237,11 @@ def _check_limits(document: Document, site: Site, limits: Limits, cells: Sequenc
     if faults:
         raise fault_error(document, faults)
     return notes
+
+
+def _saves(cell: Cell) -> bool:
+    """Whether its program writes checkpoints."""
+    return bool(load_framework(cell.framework).checkpoint if cell.program is None else cell.program["checkpoint"])
 
 
 def _near(word: str, valid: Sequence[str]) -> str:

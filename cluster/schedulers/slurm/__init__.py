@@ -28,6 +28,7 @@ from cluster.schedulers.slurm.holders import describe_holder as describe_holder
 from cluster.schedulers.slurm.holders import holder_alive as holder_alive
 from cluster.schedulers.slurm.holders import holders_alive as holders_alive
 from cluster.schedulers.slurm.hostlist import expand, expand_counts
+from cluster.schedulers.slurm.limits import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.query import SILENCE, job_info, node_addresses, slurm_version
 from cluster.schedulers.slurm.steps import srun_argv, srun_environment
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
@@ -38,7 +39,6 @@ DOCTOR: Doctor | None = doctor
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 """Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
 REFUSAL: Final = "Unable to create step"
-ADDRESSES_S: Final = 2.0
 MIB: Final = 1 << 20
 
 
@@ -151,7 +151,7 @@ def _memory(job: Mapping[str, str]) -> int | None:
 def _addresses(names: Sequence[str]) -> dict[str, str]:
     """The address of each node, in their order: as this host resolves its name, else as Slurm knows it."""
     found = {name: resolve(name) for name in names}
-    known = node_addresses([name for name, address in found.items() if address is None], ADDRESSES_S)
+    known = node_addresses([name for name, address in found.items() if address is None], SHORT_PATIENCE_S)
     return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
 
 

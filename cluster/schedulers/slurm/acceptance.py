@@ -17,11 +17,11 @@ from base.names import choices
 from base.units import counted, format_duration
 from cluster.schedulers.jobs import JobSize, RunJob
 from cluster.schedulers.slurm.carried import carried
-from cluster.schedulers.slurm.doctor.partitions import SHOW, Partition, default_partition, parse_partitions, parse_time, whole_number
+from cluster.schedulers.slurm.limits import QUICK_ANSWER_S
+from cluster.schedulers.slurm.partitions import SHOW, Partition, default_partition, longest_s, parse_partitions, whole_number
 from cluster.schedulers.slurm.plugin import submission_argv
 from cluster.schedulers.slurm.query import ask, last_words, silence_of, slurm_environment
 
-QUICK_S: Final = 5.0
 FOR_GOOD: Final = ("nvalid", "not permitted", "not allowed", "does not exist")
 """In what sbatch says of a job that no waiting helps: `Invalid account`, `invalid partition specified`, `User's group not permitted`. What
 holds for now only, such as nodes that are down or limits that are used up, leaves a real job in the queue."""
@@ -40,7 +40,7 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
     if nodes > most:
         said = f"partition {name} has {most}" if why == "TotalNodes" else f"partition {name} allows {most} (MaxNodes)"
         return f"a job of {counted(nodes, 'node')} never starts: {said}; fewer nodes, or another queue in the site file"
-    longest = parse_time(line.get("MaxTime", ""))
+    longest = longest_s(line)
     if longest is not None and minutes * 60 > longest:
         return (
             f"a job of {format_duration(minutes * 60)} never starts: partition {name} allows {format_duration(longest)} (MaxTime); "
@@ -52,7 +52,7 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
 def never_starts(size: JobSize) -> str | None:
     """The same of this cluster; None where no Slurm is here, or it does not say. Raises SchedulerSilent."""
     try:
-        return partition_problem(parse_partitions(ask(SHOW, 0.0, QUICK_S)), size.queue, size.nodes, size.minutes)
+        return partition_problem(parse_partitions(ask(SHOW, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
     except SchedulerSilent:
         raise
     except SchedulerOutputError:
@@ -64,7 +64,7 @@ def refusal_of(job: RunJob) -> str | None:
     argv = submission_argv(job)
     try:
         env = carried(slurm_environment(os.environ))
-        result = run((argv[0], "--test-only", *argv[1:]), timeout_s=QUICK_S, env=env)
+        result = run((argv[0], "--test-only", *argv[1:]), timeout_s=QUICK_ANSWER_S, env=env)
     except (SlipwayError, subprocess.SubprocessError):
         return None
     if result.returncode == 0 or silence_of(result) or not any(words in result.stderr for words in FOR_GOOD):

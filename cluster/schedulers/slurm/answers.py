@@ -12,6 +12,8 @@ from base.foreign import digits
 NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
 LATEST: Final = 2**33
 """Unix seconds: the year 2242. Of later times the C library makes no date everywhere."""
+NO_LIMIT: Final = ("UNLIMITED", "infinite", "Partition_Limit", "NOT_SET", "INVALID")
+_DURATION: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*)=(.*?)(?=\s[A-Za-z][\w:/]*=|\s*$)")
 
 
@@ -36,7 +38,6 @@ class JobInfo:
     preempt_time: float | None = None
     requeue: bool
     """Whether Slurm may put it back into the queue."""
-    batch_host: str | None
 
 
 def parse_version(text: str) -> str | None:
@@ -67,7 +68,6 @@ def parse_job(text: str, job_id: str) -> JobInfo | None:
             preempt_time=_time(fields.get("PreemptTime", "")),
             time_limit_s=parse_duration(fields.get("TimeLimit", "")),
             requeue=fields.get("Requeue", "0") == "1",
-            batch_host=_text(fields.get("BatchHost", "")),
         )
     except (KeyError, ValueError) as error:
         raise SchedulerOutputError(f"the answer of `scontrol -o show job {job_id}` cannot be read ({error}): {line[:400]!r}") from error
@@ -85,14 +85,17 @@ def fields_of(line: str) -> dict[str, str]:
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of `1-02:03:04`, `02:03:04` or `03:04`; None for UNLIMITED and what is not set. Raises ValueError."""
-    if text in NEVER or text in ("UNLIMITED", "Partition_Limit", "NOT_SET", "INVALID"):
+    """Seconds of `1-02:03:04`, `1-02`, `02:03:04`, `03:04` or `3` (minutes); None for UNLIMITED and what is not set. Raises ValueError."""
+    if text in NEVER or text in NO_LIMIT:
         return None
-    days, _, clock = text.rpartition("-")
-    seconds = 0
-    for part in clock.split(":")[:4]:
-        seconds = seconds * 60 + _count(part)
-    return float(seconds + 86400 * _count(days or "0"))
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is not a duration")
+    days, *clock = (int(part or "0") for part in match.groups())
+    if match[1] is None and match[4] is None:
+        clock = [0, *clock[:2]]
+    hours, minutes, seconds = clock
+    return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
 
 
 def _count(word: str) -> int:

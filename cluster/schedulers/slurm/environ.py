@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from base.foreign import digits
+from base.machine_files import machine_text
 
 JOB_ID: Final = "SLURM_JOB_ID"
 RESTART_COUNT: Final = "SLURM_RESTART_COUNT"
@@ -77,11 +78,8 @@ def _environments(proc: Path, pid: int, job_id: str) -> Iterator[dict[str, str]]
 
 def _ancestors(proc: Path, pid: int) -> Iterator[int]:
     for _ in range(ANCESTORS):
-        try:
-            tail = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            return
-        pid = (digits(tail[1].decode(errors="replace")) if len(tail) > 1 else None) or 0
+        tail = machine_text(proc / str(pid) / "stat").rpartition(")")[2].split()
+        pid = (digits(tail[1]) if len(tail) > 1 else None) or 0
         if pid <= 1:
             return
         yield pid

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
 from cluster.schedulers.slurm.answers import JobInfo
+from cluster.schedulers.slurm.limits import REQUEUE_PATIENCE_S, SHORT_PATIENCE_S
 from cluster.schedulers.slurm.query import ask, job_info
 from cluster.schedulers.slurm.states import ENDED_BY, OVER
 from cluster.types import Allocation
-
-SHORT_S: Final = 2.0
-"""How long we ask again for what must be known now or not at all."""
-REQUEUE_S: Final = 30.0
 
 
 def is_running(info: JobInfo, restart_count: int) -> bool:
@@ -31,7 +26,7 @@ def job_facts(allocation: Allocation) -> dict[str, float | None]:
 
 def ended_by(allocation: Allocation) -> str | None:
     """By the job's state. A job that is put back into the queue, for whatever reason, counts a new start as soon as it is told to end."""
-    info = job_info(allocation.job_id, SHORT_S)
+    info = job_info(allocation.job_id, SHORT_PATIENCE_S)
     if info is None:
         return None
     return reason_of(info, allocation.restart_count)
@@ -56,7 +51,7 @@ def requeue(allocation: Allocation) -> None:
     if not allocation.own_job:
         raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
     try:
-        ask(("scontrol", "requeue", allocation.job_id), REQUEUE_S)
+        ask(("scontrol", "requeue", allocation.job_id), REQUEUE_PATIENCE_S)
     except SchedulerSilent:
         raise
     except SchedulerOutputError as error:

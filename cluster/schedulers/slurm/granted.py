@@ -8,8 +8,10 @@ from typing import Final
 
 from base.foreign import digits
 from cluster import addresses
-from cluster.gpus import Decision, accepted, decide, look, query_gpus, read_place
 from cluster.gpus.claims import said_count
+from cluster.gpus.decision import Decision, accepted, decide
+from cluster.gpus.foreign import look
+from cluster.gpus.listing import query_gpus, read_place
 from cluster.machine import usable_cores
 from cluster.schedulers.slurm.environ import RESTART_COUNT
 from cluster.types import Grant

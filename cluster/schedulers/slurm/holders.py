@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final
 
 from base.errors import SchedulerOutputError
 from cluster.holding import holder_lives
 from cluster.schedulers.slurm.environ import JOB_ID, RESTART_COUNT, job_environ
 from cluster.schedulers.slurm.fate import is_running
+from cluster.schedulers.slurm.limits import PATIENCE_S
 from cluster.schedulers.slurm.query import AskedJobs
 from cluster.types import Holder
-
-HOLDER_S: Final = 60.0
 
 
 def holder_alive(holder: Holder) -> bool | None:
     """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
     in the start that it was in. None while slurmctld is silent."""
-    (alive,) = holders_alive((holder,), HOLDER_S)
+    (alive,) = holders_alive((holder,), PATIENCE_S)
     return alive
 
 

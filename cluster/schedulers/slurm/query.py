@@ -18,6 +18,7 @@ from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.foreign import text
 from cluster.schedulers.slurm.answers import JobInfo, parse_job, parse_node_addresses, parse_version
 from cluster.schedulers.slurm.environ import job_environ
+from cluster.schedulers.slurm.limits import ANSWER_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S
 
 SILENCE: Final = (
     "Unable to contact slurm controller",
@@ -34,12 +35,9 @@ SILENCE: Final = (
 NO_CLUSTER: Final = ("Could not establish a configuration source", "DNS SRV lookup failed", "Unable to process configuration file")
 """What they say where there is no slurm.conf, and no controller to ask for one."""
 UNKNOWN_JOB: Final = ("Invalid job id specified", "Invalid job id")
-FIRST_PAUSE_S: Final = 0.5
-LONGEST_PAUSE_S: Final = 15.0
-ANSWER_S: Final = 20.0
 
 
-def ask(argv: Sequence[str], patience_s: float = 60.0, timeout_s: float = 20.0) -> str:
+def ask(argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> str:
     """The standard output of a question. While the controller is silent it is asked again, with growing pauses, for `patience_s`.
 
     Raises SchedulerSilent then, and SchedulerOutputError when the command itself fails.
@@ -47,7 +45,7 @@ def ask(argv: Sequence[str], patience_s: float = 60.0, timeout_s: float = 20.0) 
     give_up = time.monotonic() + patience_s
     env = slurm_environment(os.environ)
     for pause in pauses():
-        result, silence = _try(argv, timeout_s, env)
+        result, silence = one_try(argv, timeout_s, env)
         if result is not None and not silence:
             if result.returncode:
                 raise SchedulerOutputError(refusal_words(result))
@@ -86,7 +84,7 @@ def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def job_info(job_id: str, patience_s: float = 60.0, timeout_s: float = 20.0) -> JobInfo | None:
+def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> JobInfo | None:
     """What slurmctld knows of a job; None when it does not know it: it has ended, longer ago than MinJobAge, or never was."""
     try:
         answer = ask(("scontrol", "-o", "show", "job", job_id), patience_s, timeout_s)
@@ -132,7 +130,7 @@ class AskedJobs:
             return error
 
 
-def node_addresses(names: Sequence[str], patience_s: float = 60.0) -> dict[str, str]:
+def node_addresses(names: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, str]:
     """NodeAddr of each node, as far as slurmctld says it now; one question for all. Empty while it is silent."""
     if not names:
         return {}
@@ -146,20 +144,22 @@ def node_addresses(names: Sequence[str], patience_s: float = 60.0) -> dict[str, 
 def slurm_version() -> str | None:
     """Such as `22.05.8`; None where there is no Slurm that can be used."""
     try:
-        result = run(("scontrol", "--version"), timeout_s=20.0, env=slurm_environment(os.environ))
+        result = run(("scontrol", "--version"), timeout_s=ANSWER_S, env=slurm_environment(os.environ))
     except SlipwayError:
         return None
     return parse_version(result.stdout) if result.returncode == 0 else None
 
 
-def _try(argv: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> tuple[CommandResult | None, str]:
-    """The result, and what sounds like silence."""
+def one_try(
+    argv: Sequence[str], timeout_s: float, env: Mapping[str, str], stdin: str = "", error_class: type[SlipwayError] = SchedulerOutputError
+) -> tuple[CommandResult | None, str]:
+    """The result, and what sounds like silence. Raises `error_class` where the command cannot be started."""
     try:
-        result = run(argv, timeout_s=timeout_s, env=env)
+        result = run(argv, timeout_s=timeout_s, env=env, stdin=stdin)
     except SlipwayError as error:
         if isinstance(error.__cause__, subprocess.TimeoutExpired):
             return None, f"no answer within {timeout_s:g} s"
-        raise SchedulerOutputError(str(error)) from error
+        raise error_class(str(error)) from error
     return result, silence_of(result)
 
 

@@ -14,6 +14,7 @@ from base.errors import SchedulerOutputError
 from base.foreign import digits, text
 from cluster.schedulers.jobs import QueuedJob, Stage
 from cluster.schedulers.slurm.answers import NEVER, state_word, time_of
+from cluster.schedulers.slurm.limits import ANSWER_S
 from cluster.schedulers.slurm.query import ask
 from cluster.schedulers.slurm.states import ENDED_BY, OVER, WAITS, plain_reason
 
@@ -31,7 +32,6 @@ COLUMNS: Final = (
 )
 """Of squeue, with widths. What is cut is a list of many nodes, which is only shown, or foreign."""
 QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
-ANSWER_S: Final = 20.0
 _JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
 """With the number in an array, or in a job of several parts."""
 _WORK: Final = re.compile(r"rule_(?P<rule>[a-z_]+)_wildcards_(?P<wildcards>\S+)")

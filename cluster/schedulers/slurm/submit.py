@@ -7,25 +7,22 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from base.command import CommandResult, describe, run
-from base.errors import SchedulerOutputError, SlipwayError, SubmitError
+from base.command import CommandResult, describe
+from base.errors import SchedulerOutputError, SubmitError
 from cluster.schedulers.jobs import BatchJob
 from cluster.schedulers.slurm.batch_script import batch_script
 from cluster.schedulers.slurm.carried import carried
-from cluster.schedulers.slurm.query import last_words, pauses, silence_of
+from cluster.schedulers.slurm.limits import SBATCH_S, SETTLE_S, SUBMIT_PATIENCE_S
+from cluster.schedulers.slurm.query import last_words, one_try, pauses
 from cluster.schedulers.slurm.queue import jobs_named
 
 SBATCH: Final = ("sbatch", "--parsable")
-SBATCH_TIMEOUT_S: Final = 120.0
-SETTLE_S: Final = 3.0
-"""A controller that has just come back answers a question before it has taken in a submission that came earlier."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,7 @@ Find = Callable[[float], str | None]
 """The id of the job if it is in the queue, asked for at most so many seconds."""
 
 
-def submit(job: BatchJob, patience_s: float = 600.0) -> str:
+def submit(job: BatchJob, patience_s: float = SUBMIT_PATIENCE_S) -> str:
     """The id that `job` has got. Its name is found in the queue where sbatch did not say it. Raises SubmitError."""
 
     def find(patience: float) -> str | None:
@@ -56,7 +53,8 @@ def submit_once(call: Call, find: Find, patience_s: float, say: Say | None = Non
     """The id of the one job that `call` submits; while the controller is silent it is tried again for `patience_s`. Raises SubmitError."""
     give_up = time.monotonic() + patience_s
     for pause in pauses():
-        result, silence = _try(call)
+        env = carried(os.environ if call.env is None else call.env)
+        result, silence = one_try(call.argv, SBATCH_S, env, call.script, SubmitError)
         if result is not None and not silence:
             return parse_job_id(result)
         (say or tell)(f"sbatch got no answer ({silence}); looking whether the job is in the queue before another try")
@@ -109,15 +107,3 @@ def describe_call(call: Call) -> str:
     """Pure: what names the job of a call."""
     said = re.search(r"^#SBATCH (--job-name=\S+)", call.script, re.MULTILINE)
     return said[1] if said else shlex.join(call.argv[:8])
-
-
-def _try(call: Call) -> tuple[CommandResult | None, str]:
-    """The result, and what sounds like silence."""
-    try:
-        env = carried(os.environ if call.env is None else call.env)
-        result = run(call.argv, timeout_s=SBATCH_TIMEOUT_S, env=env, stdin=call.script)
-    except SlipwayError as error:
-        if isinstance(error.__cause__, subprocess.TimeoutExpired):
-            return None, f"no answer within {SBATCH_TIMEOUT_S:g} s"
-        raise SubmitError(str(error)) from error
-    return result, silence_of(result)

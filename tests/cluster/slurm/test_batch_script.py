@@ -44,6 +44,7 @@ FULL = dataclasses.replace(
 )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("name", "job"), [("study-small", SMALL), ("study-full", FULL)])
 def test_the_script_is_the_golden_one(name: str, job: BatchJob) -> None:
     path = GOLDEN / f"{name}.sh"

@@ -11,8 +11,10 @@ import pytest
 from base.finding import Finding, worst
 from cluster.doctor import schedulers
 from cluster.doctor.asked import Asked
+from cluster.schedulers.slurm import partitions
 from cluster.schedulers.slurm.acceptance import partition_problem
-from cluster.schedulers.slurm.doctor import check_slurm, config, controller, launcher, partitions
+from cluster.schedulers.slurm.doctor import check_slurm, config, controller, launcher
+from cluster.schedulers.slurm.doctor.partitions import judge_partitions
 from cluster.schedulers.slurm.doctor.polling import Polling, profile_polling
 from cluster.schedulers.slurm.doctor.versions import judge_version, parse_version
 from workflow.doctor.checks import checks
@@ -149,7 +151,7 @@ def test_partitions_of_a_real_cluster() -> None:
     nodes = partitions.parse_nodes(captured("sinfo-exact"))
     assert (nodes[0].partition, nodes[0].count, nodes[0].cpus, nodes[0].gpus, nodes[0].gpu_model) == ("main", 4, 8, 8, "p100")
     assert nodes[0].usable
-    findings = partitions.judge_partitions(lines, nodes, ASKED)
+    findings = judge_partitions(lines, nodes, ASKED)
     assert said(findings, "main (default): 4 nodes of 8 cores").level == "ok"
     assert worst(findings) == "ok"
 
@@ -196,12 +198,11 @@ def gpu(**values: str) -> dict[str, dict[str, str]]:
 )
 def test_the_site_file_against_the_partition(lines: dict[str, dict[str, str]], asked: dict[str, object], words: str, level: str) -> None:
     wanted = Asked(**({"scheduler": "slurm", "walltime_s": 3600.0} | asked))  # type: ignore[arg-type]
-    assert said(partitions.judge_partitions(lines, partitions.parse_nodes(OTHERS), wanted), words).level == level
+    assert said(judge_partitions(lines, partitions.parse_nodes(OTHERS), wanted), words).level == level
 
 
-def test_times() -> None:
-    texts = ("1-00:00:00", "02:00:00", "30:00", "30", "1-12", "UNLIMITED", "infinite", "NONE")
-    assert [partitions.parse_time(text) for text in texts] == [86400, 7200, 1800, 1800, 129600, None, None, None]
+def test_a_limit_that_cannot_be_read_is_none() -> None:
+    assert [partitions.longest_s({"MaxTime": text}) for text in ("1-00:00:00", "UNLIMITED", "later")] == [86400, None, None]
 
 
 def test_the_controller_answers_or_not() -> None:
@@ -220,7 +221,7 @@ def test_a_size_that_no_cluster_has_is_no_size(number: str) -> None:
     line = f"PartitionName=main State=UP Default=YES TotalNodes={number} MaxNodes={number} MaxTime={number}"
     found = partitions.parse_partitions(line)
     assert partition_problem(found, None, 3, 90) is None
-    assert partitions.judge_partitions(found, (), replace(ASKED, walltime_s=60.0))
+    assert judge_partitions(found, (), replace(ASKED, walltime_s=60.0))
     assert partitions.parse_nodes(f"main|{number}|idle|4|1000|gpu:{number}|x\nmain|4|idle|{number}|1000|(null)|x\n") == ()
 
 
@@ -300,11 +301,6 @@ def test_the_step_on_all_nodes() -> None:
     assert said(missing, "one task").level == "note"
     assert said(list(launcher.judge_step({"n1": "0", "n2": "0,1"}, ("n1", "n2"), 1)), "different numbers of GPUs").level == "warning"
     assert launcher.step_argv("7", ("n1", "n2"), ("true",))[-1] == "true"
-
-
-def test_the_environment_of_a_step_loses_what_would_bend_it() -> None:
-    kept = launcher.step_environment({"SLURM_STEP_ID": "0", "SLURM_MEM_PER_NODE": "5", "SLURM_CONF": "/c", "PATH": "/bin"})
-    assert kept == {"SLURM_CONF": "/c", "PATH": "/bin"}
 
 
 def test_versions_of_srun_and_scontrol() -> None:

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from base.rooms import ROOMS
+
+pytestmark = pytest.mark.processes
 
 PROGRAM = """
 from base.errors import SchedulerOutputError

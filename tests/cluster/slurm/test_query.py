@@ -53,7 +53,7 @@ def test_a_running_job_is_read() -> None:
     job = parse_job(stdout("show-job-running"), "8")
     assert job is not None
     assert (job.job_id, job.name, job.state, job.reason, job.restarts) == ("8", "odd name=1 x", "RUNNING", None, 0)
-    assert (job.node_list, job.batch_host, job.requeue, job.time_limit_s) == ("n1", "n1", False, 90000.0)
+    assert (job.node_list, job.requeue, job.time_limit_s) == ("n1", False, 90000.0)
     assert job.submit_time is not None
     assert job.start_time is not None
     assert job.end_time == job.start_time + 90000
@@ -62,7 +62,7 @@ def test_a_running_job_is_read() -> None:
 def test_a_requeued_job_waits_again() -> None:
     job = parse_job(stdout("show-job-requeued"), "7")
     assert job is not None
-    assert (job.state, job.reason, job.restarts, job.node_list, job.batch_host) == ("PENDING", "BeginTime", 1, "", None)
+    assert (job.state, job.reason, job.restarts, job.node_list) == ("PENDING", "BeginTime", 1, "")
 
 
 def test_a_job_without_a_limit_has_none() -> None:
@@ -96,7 +96,15 @@ def test_another_answer_is_an_error(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("1-02:03:04", 93784.0), ("00:00:10", 10.0), ("5:00", 300.0), ("UNLIMITED", None), ("NOT_SET", None), ("", None)],
+    [
+        ("1-02:03:04", 93784.0),
+        ("1-12", 129600.0),
+        ("02:00:00", 7200.0),
+        ("00:00:10", 10.0),
+        ("5:00", 300.0),
+        ("30", 1800.0),
+        *((word, None) for word in ("UNLIMITED", "infinite", "NONE", "NOT_SET", "")),
+    ],
 )
 def test_durations(text: str, expected: float | None) -> None:
     assert parse_duration(text) == expected
@@ -111,6 +119,7 @@ def test_questions_come_less_and_less_often() -> None:
     assert list(itertools.islice(pauses(), 7)) == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["show-job-stopped", "show-job-gone"])
 def test_a_silent_controller_is_said_to_be_silent(answering: Path, name: str) -> None:
     answer(answering, "scontrol", name)
@@ -118,6 +127,7 @@ def test_a_silent_controller_is_said_to_be_silent(answering: Path, name: str) ->
         job_info("1", patience_s=0.0)
 
 
+@pytest.mark.processes
 def test_a_command_that_hangs_is_silence_too(answering: Path) -> None:
     (answering / "squeue").write_text("#!/bin/sh\nexec sleep 10\n")
     (answering / "squeue").chmod(0o755)
@@ -125,8 +135,8 @@ def test_a_command_that_hangs_is_silence_too(answering: Path) -> None:
         ask(("squeue",), patience_s=0.0, timeout_s=0.1)
 
 
-def test_a_silent_controller_is_asked_again(answering: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.schedulers.slurm.query.FIRST_PAUSE_S", 0.0)
+@pytest.mark.processes
+def test_a_silent_controller_is_asked_again(answering: Path) -> None:
     (answering / "squeue").write_text(
         f'#!/bin/sh\nif [ -e "{answering}/asked" ]; then echo yes; exit; fi\n'
         f'touch "{answering}/asked"; echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1\n'
@@ -135,22 +145,26 @@ def test_a_silent_controller_is_asked_again(answering: Path, monkeypatch: pytest
     assert ask(("squeue",), patience_s=10.0) == "yes\n"
 
 
+@pytest.mark.processes
 def test_a_refusal_is_an_error(answering: Path) -> None:
     answer(answering, "squeue", "no-configuration")
     with pytest.raises(SchedulerOutputError, match="Could not establish a configuration source"):
         ask(("squeue",))
 
 
+@pytest.mark.processes
 def test_a_missing_command_is_an_error(answering: Path) -> None:
     with pytest.raises(SchedulerOutputError, match="cannot be started"):
         ask((str(answering / "squeue"),))
 
 
+@pytest.mark.processes
 def test_a_job_that_is_not_known_is_none(answering: Path) -> None:
     answer(answering, "scontrol", "show-job-unknown")
     assert job_info("99") is None
 
 
+@pytest.mark.processes
 def test_the_version_is_optional(answering: Path) -> None:
     answer(answering, "scontrol", "version")
     assert slurm_version() == "22.05.8"
@@ -158,6 +172,7 @@ def test_the_version_is_optional(answering: Path) -> None:
     assert slurm_version() is None
 
 
+@pytest.mark.processes
 def test_times_are_asked_for_as_numbers(answering: Path) -> None:
     path = answering / "squeue"
     path.write_text('#!/bin/sh\necho "$SLURM_TIME_FORMAT $LC_ALL"\n')
@@ -166,6 +181,7 @@ def test_times_are_asked_for_as_numbers(answering: Path) -> None:
     assert "SLURM_TIME_FORMAT" not in os.environ
 
 
+@pytest.mark.processes
 def test_each_of_several_jobs_is_asked_for_once(answering: Path) -> None:
     answer(answering, "scontrol", "show-job-running")
     path = answering / "scontrol"
@@ -178,6 +194,7 @@ def test_each_of_several_jobs_is_asked_for_once(answering: Path) -> None:
     assert (answering / "calls").read_text() == "-o show job 8\n-o show job 9\n"
 
 
+@pytest.mark.processes
 def test_a_controller_that_is_silent_for_one_job_is_not_asked_for_the_others(answering: Path) -> None:
     path = answering / "scontrol"
     path.write_text(f'#!/bin/sh\necho "$*" >> {answering}/calls\necho Unable to contact slurm controller >&2\nexit 1\n')

@@ -68,6 +68,7 @@ def test_a_time_that_no_calendar_has_is_not_known() -> None:
     assert job_words(job, 0.0) == "job 7 waits: waiting for nodes to become free (Resources)"
 
 
+@pytest.mark.processes
 def test_jobs_are_found_by_their_whole_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "answer").write_text(CAPTURED["stdout"])

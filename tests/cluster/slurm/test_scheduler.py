@@ -12,6 +12,7 @@ from cluster.schedulers import slurm
 from cluster.schedulers.slurm.answers import JobInfo
 from cluster.schedulers.slurm.fate import is_running, reason_of
 from cluster.schedulers.slurm.granted import gpu_count, gpu_indices
+from cluster.schedulers.slurm.query import slurm_environment
 from cluster.schedulers.slurm.steps import srun_environment
 from cluster.types import Allocation, AllocationRequest, Node
 
@@ -29,14 +30,11 @@ INFO = JobInfo(
     end_time=800.0,
     time_limit_s=600.0,
     requeue=True,
-    batch_host="n1",
 )
 
 
 def request(**changes: Any) -> AllocationRequest:
-    return AllocationRequest(
-        **{"nodes": 2, "gpus_per_node": 4, "largest_nodes": 4, "walltime_s": 60.0, "device": "cuda", "gres": 4, **changes}
-    )
+    return AllocationRequest(**{"nodes": 2, "gpus_per_node": 4, "largest_nodes": 4, "device": "cuda", "gres": 4, **changes})
 
 
 def allocation(**changes: Any) -> Allocation:
@@ -117,6 +115,8 @@ def test_srun_gets_the_job_and_no_orders_of_others() -> None:
         "SLURM_EXPORT_ENV": "NONE",
         "A": "b",
     }
+    bent = {"SLURM_STEP_ID": "0", "SLURM_MEM_PER_NODE": "5", "SLURM_CONF": "/c", "PATH": "/bin"}
+    assert srun_environment(bent, slurm_environment(bent)) == {"SLURM_CONF": "/c", "PATH": "/bin"}
     assert srun_environment(environ, JOB) == {"PATH": "/bin", "A": "b", "SLURM_JOB_ID": "17", "SLURM_CONF": "/etc/s.conf"}
 
 

@@ -12,6 +12,8 @@ from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
 from cluster.schedulers.slurm.submit import Call, parse_job_id, submit_once
 
+pytestmark = pytest.mark.processes
+
 TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,7 @@ import pytest
 from tests.commands.conftest import House
 from workflow.commands.watching import follow_logs
 
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_logs, "EVERY_S", 0.0)
-    monkeypatch.setattr(follow_logs, "LOOK_S", 0.0)
+follow = partial(follow_logs.follow, every_s=0.0, look_s=0.0)
 
 
 def story(*chapters: Callable[[], None]) -> Callable[[], bool]:
@@ -48,7 +45,7 @@ def test_lines_come_as_they_are_written(tmp_path: Path, capsys: pytest.CaptureFi
         rank.unlink()
 
     files = lambda: [path for path in (node, rank, pushed / rank.name) if path.exists()]  # noqa: E731
-    follow_logs.follow(files, story(lambda: None, begins, goes_on, is_pushed))
+    follow(files, story(lambda: None, begins, goes_on, is_pushed))
     assert capsys.readouterr().out == (f"==> {node} <==\none\ntwo\n\n==> {rank} <==\nred \N{REPLACEMENT CHARACTER}[31m\nhalf\nlast word\n")
 
 
@@ -60,14 +57,14 @@ def test_only_the_last_lines_of_what_is_there(tmp_path: Path, capsys: pytest.Cap
         with log.open("a") as file:
             file.write("a\nb\nc\n")
 
-    follow_logs.follow(lambda: [log], story(lambda: None, goes_on), 2)
+    follow(lambda: [log], story(lambda: None, goes_on), 2)
     assert capsys.readouterr().out.splitlines()[1:] == ["98", "99", "a", "b", "c"]
 
 
 def test_a_line_without_end_is_shown_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "rank-0.log"
     log.write_text("x" * (follow_logs.MAX_LINE + 5))
-    follow_logs.follow(lambda: [log], story())
+    follow(lambda: [log], story())
     assert [len(line) for line in capsys.readouterr().out.splitlines()[1:]] == [follow_logs.MAX_LINE, 5]
 
 

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from workflow.commands.watching import progress as module
 from workflow.commands.watching.progress import describe, progress, waiting
 
 
@@ -95,10 +94,9 @@ class Watched(io.StringIO):
         return super().write(text)
 
 
-def test_work_that_counts_nothing_yet_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "EVERY_S", 0.001)
+def test_work_that_counts_nothing_yet_is_not_silent() -> None:
     stream = Watched("dataset photos: 0 samples")
-    with progress("dataset photos", "samples", stream):
+    with progress("dataset photos", "samples", stream, every_s=0.001):
         assert stream.there.wait(60)
 
 

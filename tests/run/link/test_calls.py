@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import cast
 
 import pytest
 
@@ -13,17 +14,18 @@ from cluster.types import Node
 from workflow.run.link import said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.orders import Look
-from workflow.run.node import obeying
-from workflow.run.node.obeying import NodeWork
+from workflow.run.link.orders import ReportRanks
+from workflow.run.node.node_work import NodeWork
 from workflow.run.plan import Framework
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
-from workflow.run.supervisor import training as training_module
-from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.limits import AttemptLimits
+from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.training import Training
 
 
+@pytest.mark.processes
 def test_a_call_gives_what_the_function_returned_or_raised() -> None:
     loop = Loop()
     assert Call(loop, "sum", sum, [1, 2, 3], timeout_s=20).wait() == 6
@@ -35,12 +37,14 @@ def _full() -> None:
     raise NotEnoughSpace("there are 3 bytes")
 
 
+@pytest.mark.processes
 def test_a_call_that_hangs_is_abandoned_and_says_so() -> None:
     loop = Loop()
     with pytest.raises(StorageError, match=r"look: no answer within 0\.05 s; the storage behind it hangs"):
         Call(loop, "look", signal.pause, timeout_s=0.05).wait()
 
 
+@pytest.mark.processes
 def test_a_limit_of_silence_that_was_renewed_is_waited_for_anew() -> None:
     reader, writer = os.pipe()
     loop = Loop()
@@ -59,12 +63,12 @@ def _read_one(descriptor: int) -> int:
     return len(os.read(descriptor, 1))
 
 
+@pytest.mark.processes
 def test_two_calls_run_side_by_side_and_one_tells_when_it_is_done() -> None:
     loop = Loop()
     told: list[Call] = []
     slow = Call(loop, "slow", time.sleep, 100, timeout_s=100)
-    quick = Call(loop, "quick", os.getpid, timeout_s=20)
-    quick.then = told.append
+    Call(loop, "quick", os.getpid, timeout_s=20).then(told.append)
     assert loop.until(lambda: bool(told), 20)
     assert told[0].result() != os.getpid()
     slow.abandon()
@@ -72,6 +76,7 @@ def test_two_calls_run_side_by_side_and_one_tells_when_it_is_done() -> None:
     assert slow.finished
 
 
+@pytest.mark.processes
 def test_a_child_keeps_nothing_of_ours_open_but_what_it_is_told_to() -> None:
     loop = Loop()
     reader, writer = os.pipe()
@@ -89,6 +94,7 @@ def _size(descriptor: int) -> int:
     return os.fstat(descriptor).st_size
 
 
+@pytest.mark.processes
 def test_a_child_dies_with_its_parent() -> None:
     reader, writer = os.pipe()
     pid = os.fork()
@@ -124,9 +130,9 @@ class Crowd:
         for node in self.all:
             node.forget(*kinds)
 
-    def tell(self, order: Look) -> None:
+    def tell(self, order: ReportRanks) -> None:
         for index in self.answering:
-            self.all[index].note(said.Looks(looks=()))
+            self.all[index].note(said.RankReport(ranks=()))
 
 
 ECHO = "RuntimeError: Connection closed by peer [10.0.0.1]:1"
@@ -137,19 +143,17 @@ def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: floa
     return said.Exited(end=end, now=now)
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("OTHER_FAILURES_S", 0.01), ("CAUSE_SEARCH_S", 0.1), ("RANK_LOOKS_S", 0.01)):
-        monkeypatch.setattr(training_module, name, seconds)
+QUICK = AttemptLimits(other_failures_s=0.01, cause_search_s=0.1)
 
 
 def watch(count: int, answering: set[int]) -> tuple[Loop, Training, list[Ending]]:
     loop = Loop()
     endings: list[Ending] = []
-    return loop, Training(loop, Crowd(count, answering), count, ProgressLine(1, None, 0.0), FRAMEWORK, endings.append), endings  # type: ignore[arg-type]
+    nodes = cast(Nodes, Crowd(count, answering))
+    return loop, Training(RunScope(loop, QUICK), nodes, count, ProgressLine(1, None, 0.0), FRAMEWORK, endings.append), endings
 
 
-def test_training_ends_well_when_all_ranks_do(quick: None) -> None:
+def test_training_ends_well_when_all_ranks_do() -> None:
     _, training, endings = watch(2, {0, 1})
     training.rank_ended(ended(1, 0))
     assert not training.finished
@@ -158,7 +162,7 @@ def test_training_ends_well_when_all_ranks_do(quick: None) -> None:
     assert endings == []
 
 
-def test_an_echo_waits_for_its_cause(quick: None) -> None:
+def test_an_echo_waits_for_its_cause() -> None:
     loop, training, endings = watch(2, {0, 1})
     training.rank_ended(ended(0, 1, ECHO))
     loop.until(lambda: bool(endings), 0.05)
@@ -169,7 +173,7 @@ def test_an_echo_waits_for_its_cause(quick: None) -> None:
     assert not training.finished
 
 
-def test_echoes_of_a_node_that_does_not_answer_mean_that_it_is_lost(quick: None) -> None:
+def test_echoes_of_a_node_that_does_not_answer_mean_that_it_is_lost() -> None:
     loop, training, endings = watch(3, {0, 1})
     training.rank_ended(ended(0, 1, ECHO))
     training.rank_ended(ended(1, 1, ECHO))
@@ -178,7 +182,7 @@ def test_echoes_of_a_node_that_does_not_answer_mean_that_it_is_lost(quick: None)
     assert str(endings[0].reason).startswith("n2 did not answer")
 
 
-def test_echoes_alone_are_an_error_in_the_end(quick: None) -> None:
+def test_echoes_alone_are_an_error_in_the_end() -> None:
     loop, training, endings = watch(2, {0, 1})
     training.rank_ended(ended(0, 1, ECHO))
     assert loop.until(lambda: bool(endings), 10)
@@ -186,7 +190,7 @@ def test_echoes_alone_are_an_error_in_the_end(quick: None) -> None:
     assert "rank 0 on n0" in str(endings[0].reason)
 
 
-def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
+def test_clocks_that_differ_do_not_change_who_was_first() -> None:
     loop, training, endings = watch(2, {0, 1})
     training.rank_ended(ended(1, 7, moment=5000.0, now=5000.0))  # its clock is far ahead
     loop.until(lambda: False, 0.005)
@@ -195,10 +199,10 @@ def test_clocks_that_differ_do_not_change_who_was_first(quick: None) -> None:
     assert "rank 1" in str(endings[0].reason)
 
 
-def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.processes
+def test_a_signal_leaves_a_push_some_time_and_tells_its_end() -> None:
     loop, told = Loop(), list[said.Said]()
-    work = NodeWork(loop, 0, b"", told.append, lambda: "")
-    monkeypatch.setattr(obeying, "CANCELLED_PUSH_S", 0.05)
+    work = NodeWork(loop, 0, b"", told.append, lambda: "", cancelled_push_s=0.05)
     work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
     work.told_to_end()
     assert work.pushing is not None
@@ -209,11 +213,11 @@ def test_a_signal_leaves_a_push_some_time_and_tells_its_end(monkeypatch: pytest.
     assert "was told to end" in failed.message
 
 
+@pytest.mark.processes
 def test_a_push_that_is_done_in_that_time_is_told_as_such() -> None:
     loop, told = Loop(), list[said.Said]()
     work = NodeWork(loop, 0, b"", told.append, lambda: "")
-    work.pushing = Call(loop, "push", list, timeout_s=20)
-    work.pushing.then = work._pushed
+    work.pushing = Call(loop, "push", list, timeout_s=20).then(work._pushed)
     work.told_to_end()
     assert loop.until(lambda: bool(told), 20)
     assert told == [said.Pushed(files=())]

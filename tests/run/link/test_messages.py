@@ -21,7 +21,7 @@ from workflow.run.link.messages import decode_order, decode_said, encode
 from workflow.run.link.protocol import Decoder, ProtocolError
 from workflow.run.link.protocol import encode as lines_of
 from workflow.run.plan import Framework
-from workflow.run.record.outcome import Look, RankEnd
+from workflow.run.record.outcome import RankEnd, RankState
 
 GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(ForeignUse("GPU-1", "python"),))
 ALLOCATION: Final = Allocation(
@@ -38,7 +38,7 @@ FACTS: Final = said.Facts(
     kernel="6.1",
     os="Debian",  # type: ignore[arg-type]
 )
-LOOK: Final = Look(rank=0, host="n0", phase=None, step=3, silent_s=1.5, limit_s=60.0, state="S", last_lines="")
+RANK: Final = RankState(rank=0, host="n0", phase=None, step=3, silent_s=1.5, limit_s=60.0, state="S", last_lines="")
 DATASET: Final = said.StagedFiles(
     **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
     **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},
@@ -64,11 +64,12 @@ SAID: Final[tuple[said.Said, ...]] = (
     STAGED,
     said.Staged(dataset=DATASET, image=said.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), foreign=()),
     said.Reserved(address="127.0.0.1", port=61001),
-    said.Fetched(problem=None),
+    said.Fetched(problem=None, storage_bytes=1, peer_bytes=2),
+    said.StagingEnded(),
     said.Started(),
     said.GpusSeen(seen=("GPU-1",)),
-    said.Overdue(looks=(LOOK,)),
-    said.Looks(looks=()),
+    said.Overdue(ranks=(RANK,)),
+    said.RankReport(ranks=()),
     said.Saving(step=3),
     said.Exited(end=END, now=2.0),
     said.Stopped(clean=True),
@@ -106,11 +107,11 @@ ORDERED: Final[tuple[orders.Order, ...]] = (
     ),
     orders.AllStaged(),
     orders.Reserve(),
-    orders.Fetch(source="/s", bytes=1, blake3="0" * 64, limit_s=1.0),
+    orders.Fetch(source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, listed=True),
     orders.Forget(),
     orders.Start(master=("127.0.0.1", 61001), left_s=-1.0),
     orders.Checkpoint(),
-    orders.Look(),
+    orders.ReportRanks(),
     orders.Stop(),
     orders.Collect(),
     orders.Push(part="/p", limit_s=1.0),
@@ -176,12 +177,15 @@ def without(message: said.Message, field: str) -> dict[str, Any]:
         ({"say": "hello"}, "it says say: hello, which is no message of ours"),
         ({"say": "ready"}, "'ready' is none of ours: Object missing required field `facts`"),
         (said_with(SAID[0], another=1), "'ready' is none of ours: Object contains unknown field `another`"),
-        (said_with(SAID[0], grant={**GRANT.to_json(), "cores": ["x"]}), r"'ready' is none of ours: grant.cores\[0\]: Expected `int`"),
+        (
+            said_with(SAID[0], grant={**dataclasses.asdict(GRANT), "cores": ["x"]}),
+            r"'ready' is none of ours: grant.cores\[0\]: Expected `int`",
+        ),
         ({"say": "exited", "end": {}, "now": 1.0}, "end: Expected `array`"),
         ({"say": "exited", "end": [[], "h", 0, 1.0], "now": 1.0}, "end: expected the end of a process of some ranks"),
         ({"say": "exited", "end": [[0.5], "h", 0, 1.0], "now": 1.0}, r"end\[0\]\[0\]: Expected `int`"),
-        ({"say": "overdue", "looks": []}, "looks: Expected `array` of length >= 1"),
-        ({"say": "overdue", "looks": [dataclasses.asdict(LOOK) | {"rank": -1}]}, r"looks\[0\]: rank must not be negative"),
+        ({"say": "overdue", "ranks": []}, "ranks: Expected `array` of length >= 1"),
+        ({"say": "overdue", "ranks": [dataclasses.asdict(RANK) | {"rank": -1}]}, r"ranks\[0\]: rank must not be negative"),
         ({"say": "signalled", "number": 4096}, "expected the number of a signal, found 4096"),
         ({"say": "reserved", "address": "x", "port": True}, "port: Expected `int`, got `bool`"),
         ({"say": "reserved", "address": "x", "port": 65536}, "port: Expected `int` <= 65535"),

@@ -31,10 +31,10 @@ def test_what_a_type_says_is_written_in_words() -> None:
     text = page()
     assert "* `facts`: `Facts`\n" in text
     assert "* `grant`: `Grant` or null. What the scheduler granted here" in text
-    assert "* `looks`: list of `Look` (min_length: 1)\n" in text
+    assert "* `ranks`: list of `RankState` (min_length: 1)\n" in text
     assert "* `cache_check_s`: `SomeSeconds` or null, may be left out. How long" in text
     assert "* `Port`: whole number from 1 to 65535\n" in text
-    assert "`Look`, `RankEnd` in" in text
+    assert "`RankEnd`, `RankState` in" in text
 
 
 def test_a_page_that_is_not_current_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

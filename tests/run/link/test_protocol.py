@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from base import strangers as strangers_module
 from base.handshake import ANSWER_BYTES, GREETING_BYTES, HELLO, WELCOME_BYTES, Handshake
 from cluster.types import Allocation, Launch, Node
-from workflow.run.link import listener as door_module
+from tests.few_files import STRANGERS, few_files
 from workflow.run.link import orders, said
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import MAX_LINE, MAX_MESSAGE, SUPERVISOR, USE, Decoder, Link, LinkClosed, ProtocolError, connect, encode
+from workflow.run.supervisor.limits import USUAL, AttemptLimits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 TOKEN = b"t" * 32
@@ -79,13 +79,13 @@ def test_a_message_that_never_ends_is_an_error() -> None:
 class House:
     """A supervisor's side that lets node programs in, and what happened at it."""
 
-    def __init__(self, count: int = 1) -> None:
+    def __init__(self, count: int = 1, limits: AttemptLimits = USUAL) -> None:
         self.loop = Loop()
         names = tuple(Node(name=f"n{index}", hostname="h", address="127.0.0.1") for index in range(count))
         allocation = Allocation(scheduler="local", job_id="1", nodes=names, device="cpu", exclusive=True)
         self.heard: list[tuple[int, Any]] = []
         self.lost: list[tuple[int, str]] = []
-        self.nodes = Nodes(self.loop, allocation, "127.0.0.1", self._heard, self._lost)
+        self.nodes = Nodes(self.loop, allocation, "127.0.0.1", self._heard, self._lost, limits)
         self.token = self.nodes._token
         self.open: list[socket.socket] = []
 
@@ -133,9 +133,8 @@ class House:
 
 
 @pytest.fixture
-def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    monkeypatch.setattr(door_module, "HANDSHAKE_S", 0.1)
-    door = House(2)
+def door() -> Iterator[House]:
+    door = House(2, AttemptLimits(handshake_s=0.1))
     yield door
     door.close()
 
@@ -207,27 +206,27 @@ def test_a_slow_one_is_sent_away(door: House) -> None:
     assert door.refused(connection)
 
 
-def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers_module, "MOST", 3)
-    door = House(2)
-    waiting = [door.knock() for _ in range(3)]
+def test_the_oldest_stranger_goes_for_the_newest_and_the_node_comes_in() -> None:
+    with few_files():
+        door = House(2, AttemptLimits(handshake_s=1000.0))
+    waiting = [door.knock() for _ in range(STRANGERS)]
     for connection in waiting:
         door.greeting(connection)
     newest = door.knock()
     door.greeting(newest)
     assert door.refused(waiting[0])
-    for _ in range(20):
+    for _ in range(STRANGERS + 1):
         door.greeting(door.knock())
     door.come_in()
     door.close()
 
 
-def test_who_has_answered_is_heard_before_he_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers_module, "MOST", 1)
-    door = House(2)
+def test_who_has_answered_is_heard_before_he_goes() -> None:
+    with few_files():
+        door = House(2)
     node = door.knock()
     greeting = door.greeting(node)
-    flood = [door.knock() for _ in range(20)]  # all are accepted in the turn in which the answer is read
+    flood = [door.knock() for _ in range(STRANGERS + 10)]  # all are accepted in the turn in which the answer is read
     node.sendall(Handshake(door.token, USE, 0).answer(greeting, SUPERVISOR))
     assert door.loop.until(lambda: bool(door.nodes.present()), 10)
     for connection in flood:

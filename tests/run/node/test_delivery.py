@@ -113,6 +113,7 @@ def delivered(
     return run_dir
 
 
+@pytest.mark.processes
 def test_what_was_delivered_whole_becomes_the_result_that_it_was(world: World) -> None:
     run_dir = delivered(world)
     assert publish_delivered(run_dir, os.getpid()) == "the run's result: attempt 1, status error"
@@ -198,6 +199,7 @@ def test_of_the_run_a_note_says_nothing(world: World) -> None:
     assert (record["cell"], record["study"], record["run_id"], record["repeat"]) == (world.cells[0], "test-study", run_dir.name, 1)
 
 
+@pytest.mark.processes
 def test_an_attempt_that_waits_for_a_node_lists_its_files_and_becomes_the_result(world: World) -> None:
     run_dir = delivered(world, whole=False)
     assert "files of other nodes are missing (node 1): deliver there too" in publish_delivered(run_dir, os.getpid())
@@ -209,6 +211,7 @@ def test_an_attempt_that_waits_for_a_node_lists_its_files_and_becomes_the_result
     assert verify_runs(world.results).findings == []
 
 
+@pytest.mark.processes
 def test_a_start_may_copy_what_was_delivered_for_as_long_as_bytes_move(world: World) -> None:
     run_dir = delivered(world)
     call = LimitedCall("prepare", complete_delivered, run_dir, timeout_s=60, renewed=True)
@@ -228,6 +231,7 @@ def test_what_was_changed_after_it_was_delivered_makes_no_result(world: World, w
     assert not (run_dir / "record.json").exists()
 
 
+@pytest.mark.processes
 def test_a_prevented_attempt_stays_prevented_and_lists_its_files(world: World) -> None:
     run_dir = delivered(world, status="preempted")
     assert publish_delivered(run_dir, os.getpid()) == "attempt 1 was prevented (preempted), its files are on storage"
@@ -248,6 +252,7 @@ def test_while_somebody_runs_it_nothing_is_published(world: World) -> None:
     assert not (run_dir / "record.json").exists()
 
 
+@pytest.mark.processes
 def test_the_lease_that_stays_keeps_the_number_of_what_waits_on_its_nodes(world: World) -> None:
     run_id = world.cell(1)
     ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

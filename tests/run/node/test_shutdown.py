@@ -16,6 +16,8 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.node.ranks import Ranks
 from workflow.run.node.shutdown import Shutdown
 
+pytestmark = pytest.mark.processes
+
 
 class SlowEngine:
     """Takes the container away when something is written into the pipe `told`: a word is what it complains about."""

@@ -29,6 +29,7 @@ signal.pause()
 """
 
 
+@pytest.mark.processes
 def test_what_a_killed_node_program_left_goes_with_the_next_start_of_any_run(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path), "one-r1-a1-0123"], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -54,6 +55,7 @@ def test_two_studies_that_hold_the_same_cell_leave_each_other_alone(tmp_path: Pa
     assert of_run(tmp_path, Path("/results/second/runs/one-r1"), 2) == []
 
 
+@pytest.mark.processes
 def test_what_a_killed_delivery_left_is_swept(tmp_path: Path) -> None:
     left = tmp_path / "one"
     left.mkdir()
@@ -100,6 +102,7 @@ def test_our_own_and_what_waits_for_storage_stay(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["two-r1-a1-4567"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("became", ["nothing", "a link", "a file"])
 def test_what_waits_is_kept_whatever_became_of_out(tmp_path: Path, became: str) -> None:
     waiting = WorkDirectory(tmp_path, "two-r1-a1-4567")

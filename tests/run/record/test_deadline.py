@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
+from base.chunks import chunks_name
 from base.errors import DigestMismatch, StagingError
-from workflow.run.record.continuation import checkpoint_of, joined, pushed_checkpoint, resumable, resumed_from
+from containers.spec import CHECKPOINT
+from tests.run.cells import document, made_site
+from workflow.run.record.continuation import OTHER_PROGRAM, checkpoint_of, joined, pushed_checkpoint, resumable, resumed_from
 from workflow.run.record.deadline import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
 from workflow.run.record.events import parse_events
-from workflow.run.record.outcome import Ending, RankEnd, verdict
+from workflow.run.record.first_cause import verdict
+from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.storage.checkpoint import fetch_checkpoint
+from workflow.study.cell import Cell, RunLimits
 
 HOUR = 3600.0
-CELL = {"cell_id": "c"}
+CELL = Cell.from_json(document().to_json())
 HASH = "0" * 64
 
 
@@ -34,8 +39,8 @@ def budget(walltime_s: float = 10 * HOUR, used_s: float = 0.0, margin_s: float =
 )
 def test_the_margin(site_margin: float, walltime: float, job: float | None, expected: float) -> None:
     assert margin_of(site_margin, walltime, job) == expected
-    site, limits = {"deadline_margin_s": site_margin, "walltime_s": job}, {"walltime_s": walltime}
-    assert budget_of(site, limits) == Budget(walltime_s=walltime, margin_s=expected)
+    site = made_site(deadline_margin_s=site_margin, walltime_s=job)
+    assert budget_of(site, RunLimits(walltime_s=walltime)) == Budget(walltime_s=walltime, margin_s=expected)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,7 @@ def record(attempt: int, step: int | None = 5, **changes: Any) -> dict[str, Any]
     files = [{"path": "checkpoint.safetensors", "bytes": 10, "blake3": HASH}] if step is not None else []
     return {
         "attempt": attempt,
-        "cell": CELL,
+        "cell": CELL.to_json(),
         "kind": "prevented",
         "status": "preempted",
         "checkpoint": None if step is None else {"step": step, "bytes": 10},
@@ -156,6 +161,7 @@ TIMEOUT = {"kind": "result", "status": "timeout"}
         ([record(2, None, status="killed"), record(1)], [1]),
         ([record(1, status="cancelled")], [1]),
         ([record(1, cell={"cell_id": "d"})], []),
+        ([record(1, cell={**CELL.to_json(), "seed": CELL.seed + 1})], []),
         ([record(1, files=[])], []),  # it was not pushed
         ([record(3), record(2, **RESULT), record(1)], [3]),  # a retry of a result begins anew
         ([record(2, **RESULT), record(1)], []),
@@ -177,6 +183,19 @@ def test_the_time_of_all_earlier_attempts_counts() -> None:
     assert offer.used_s == 150.5
     assert resumed_from(offer.to_json()) == {"attempt": 4, "step": 5, "used_s": 150.5}
     assert resumed_from(None) is None
+
+
+def test_a_checkpoint_is_passed_on_where_its_list_was_pushed_with_it() -> None:
+    listed = {"path": chunks_name(CHECKPOINT), "bytes": 1, "blake3": HASH}
+    records = [record(2, files=[*record(2)["files"], listed]), record(1)]
+    assert [offer.listed for offer in resumable(records, CELL, budget(1000.0, margin_s=100.0))] == [True, False]
+
+
+def test_it_is_known_whose_program_trained_before() -> None:
+    warned = {"provenance": {"program_digest": "b"}, "warnings": [f"attempt 1 {OTHER_PROGRAM}"]}
+    records = [record(4, **warned), record(3, provenance={"program_digest": "a"}, warnings=["x"]), record(2, provenance=None), record(1)]
+    offers = resumable(records, CELL, budget(1000.0, margin_s=100.0))
+    assert [(offer.program_digest, offer.several_programs) for offer in offers] == [("b", True), ("a", False), (None, False), (None, False)]
 
 
 def test_the_checkpoint_in_a_record_is_one_that_was_told_of_and_pushed() -> None:

@@ -9,7 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from base import errors
-from workflow.run.record.outcome import TABLE, Ending, Look, RankEnd, Status, hang, only_consequences, root_cause, verdict
+from workflow.run.record.first_cause import hang, only_consequences, root_cause, verdict
+from workflow.run.record.outcome import TABLE, Ending, RankEnd, RankState, Status
 
 
 def end(rank: int = 0, code: int | None = 0, time: float = 100.0, **fields: Any) -> RankEnd:
@@ -154,8 +155,8 @@ def test_echoes_alone_are_known_as_such() -> None:
     assert not only_consequences([end(1, 1, last_lines=RESET), end(0, 1)])
 
 
-def look(rank: int, **changes: Any) -> Look:
-    known = Look(rank=rank, host="n0", phase="train", step=7, silent_s=61.0, limit_s=60.0, state="S", last_lines="")
+def look(rank: int, **changes: Any) -> RankState:
+    known = RankState(rank=rank, host="n0", phase="train", step=7, silent_s=61.0, limit_s=60.0, state="S", last_lines="")
     return replace(known, **changes)
 
 
@@ -168,7 +169,7 @@ def look(rank: int, **changes: Any) -> Look:
         ([look(0), look(1, silent_s=62.0)], 1),
     ],
 )
-def test_the_rank_that_hangs_is_named(looks: list[Look], rank: int) -> None:
+def test_the_rank_that_hangs_is_named(looks: list[RankState], rank: int) -> None:
     ending = hang(looks)
     assert ending.status == "hang"
     assert ending.reason is not None

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ def _race(run_dir: str, start: Any, found: Any) -> None:
         found.put(None)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("taken", [True, False])
 def test_of_many_takers_of_a_dead_or_free_run_one_gets_it(tmp_path: Path, taken: bool) -> None:
     if taken:
@@ -170,6 +172,6 @@ def test_the_holder_of_a_lease_is_told_by_its_scheduler() -> None:
     from workflow.run.storage.prepare import describe_holder, holder_alive
 
     assert holder_alive(ME) is True
-    foreign = Holder.from_json({**ME.to_json(), "scheduler": "moab"})
+    foreign = replace(ME, scheduler="moab")
     assert holder_alive(foreign) is None
     assert "moab" in describe_holder(foreign)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cluster.schedulers import local
 from cluster.types import Allocation, Node
+from tests.run.cells import document, made_site
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.step_clock import Clock
@@ -13,17 +14,18 @@ from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.time_limit import TimeLimit
+from workflow.study.cell import Cell, RunLimits
 
 NODES = tuple(Node(name=f"n{index}", hostname="here", address=f"127.0.0.{index + 1}") for index in range(2))
 ALLOCATION = Allocation(scheduler="local", job_id="1", nodes=NODES, device="cpu", exclusive=True)
-EARLIER = EarlierAttempt(attempt=1, step=5, bytes=10, blake3="0" * 64, used_s=1.0, performance=None, training=None)
+EARLIER = EarlierAttempt(attempt=1, step=5, bytes=10, blake3="0" * 64, listed=False, used_s=1.0, performance=None, training=None)
 RUN = PreparedRun(
     study="study",
     run_id="cell-r1",
-    cell={"nodes": 2, "gpus_per_node": 1},
+    cell=Cell.from_json(document(nodes=2).to_json()),
     repeat=1,
-    site={"deadline_margin_s": 1.0, "setup": [], "cache": {"path": "/nowhere/cache"}},
-    limits={"walltime_s": 1000.0},
+    site=made_site(deadline_margin_s=1.0),
+    limits=RunLimits(walltime_s=1000.0),
     allocation=ALLOCATION,
     attempt=2,
     token="0123456789abcdef",

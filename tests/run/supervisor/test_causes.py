@@ -17,6 +17,8 @@ from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
 from workflow.run.supervisor.run_scope import RunEnded
 from workflow.run.supervisor.running_attempt import RunningAttempt
 
+pytestmark = pytest.mark.processes
+
 KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTERM")
 OOM = Ending(status="oom", reason="rank 0 ran out of memory")
 

@@ -71,6 +71,7 @@ def test_runs_side_by_side_hold_different_nodes(paths: list[Path]) -> None:
     assert all(free(path) for path in paths)
 
 
+@pytest.mark.processes
 def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[Path]) -> None:
     holders = take_apart(paths[1:])
     turn = NodeLocks(scope := new_scope(), paths, 3)
@@ -85,6 +86,7 @@ def test_a_run_waits_until_enough_nodes_are_free_and_takes_no_more(paths: list[P
     assert all(free(path) for path in paths)
 
 
+@pytest.mark.processes
 def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
     holders = take_apart(paths)
     wide, narrow = NodeLocks(scope := new_scope(), paths, 4), NodeLocks(new_scope(), paths, 1)
@@ -104,6 +106,7 @@ def test_who_waits_first_is_served_first(paths: list[Path]) -> None:
     narrow.give()
 
 
+@pytest.mark.processes
 def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) -> None:
     """Sets of nodes have queues of their own: a run that waits for the first set is not in the way of one of the second."""
     holders = take_apart(paths[:2])
@@ -122,6 +125,7 @@ def test_who_waits_for_some_nodes_keeps_nobody_from_others(paths: list[Path]) ->
     other.give()
 
 
+@pytest.mark.processes
 def test_a_lock_lasts_as_long_as_a_program_that_has_inherited_it(paths: list[Path]) -> None:
     turn = NodeLocks(new_scope(), paths, 1)
     assert turn.try_take()
@@ -160,6 +164,7 @@ def test_only_earlier_attempts_of_the_same_run_are_older(tag: str, other: str, o
     assert is_older(tag, other) is older
 
 
+@pytest.mark.processes
 def test_what_an_earlier_attempt_left_on_this_node_is_ended() -> None:
     where = f"{os.getpid():016x}"
     old = {"SLIPWAY_ATTEMPT": f"left-r1-a1-{where}00000000", "PATH": os.environ["PATH"]}

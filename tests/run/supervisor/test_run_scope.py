@@ -18,7 +18,7 @@ from tests.run.supervisor.made import ALLOCATION, RUN, running_attempt
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import Work
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.preflight import Preflight
 from workflow.run.supervisor.resuming import bring_checkpoint
@@ -60,7 +60,8 @@ WAITS: dict[str, Callable[[RunningAttempt, Path], object]] = {
     "node programs": lambda attempt, _: attempt.staging.wait_for_nodes(),
     "preflight": lambda attempt, _: Preflight(attempt.scope, attempt.nodes, ALLOCATION).run(),
     "staging": lambda attempt, _: attempt.staging.run(PLAN, lambda _node: "/cache", None),
-    "a checkpoint": lambda attempt, _: bring_checkpoint(attempt.scope, attempt.nodes, RUN, no_warning),
+    "a checkpoint": lambda attempt, _: bring_checkpoint(attempt.scope, attempt.nodes, attempt.staging, RUN, no_warning),
+    "the end of the staging": lambda attempt, _: attempt.staging.end(),
 }
 
 
@@ -68,6 +69,7 @@ def no_warning(text: str) -> None:
     raise AssertionError(text)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("what", WAITS)
 def test_each_wait_ends_by_the_first_cause(attempt: RunningAttempt, tmp_path: Path, what: str) -> None:
     def two_causes() -> None:
@@ -84,6 +86,22 @@ def test_each_wait_ends_by_the_first_cause(attempt: RunningAttempt, tmp_path: Pa
     assert caught.value.ending == LOST, "the step after it does not begin"
 
 
+@pytest.mark.processes
+def test_a_node_that_goes_with_its_job_while_a_checkpoint_comes_ends_nothing_before_the_scheduler_s_word(attempt: RunningAttempt) -> None:
+    loop, attempt.job.is_ending = attempt.scope.loop, True
+
+    def gone() -> None:
+        for node in attempt.nodes.all:
+            node.lost = True
+        loop.after(0.02, lambda: attempt.scope.end(LATER))
+
+    loop.after(0.02, gone)
+    with pytest.raises(RunEnded) as caught:
+        bring_checkpoint(attempt.scope, attempt.nodes, attempt.staging, RUN, no_warning)
+    assert caught.value.ending == LATER
+
+
+@pytest.mark.processes
 def test_who_waits_for_the_scheduler_s_word_ends_by_it(attempt: RunningAttempt) -> None:
     with pytest.raises(RunEnded) as caught:
         ask_the_scheduler(attempt)
@@ -91,9 +109,10 @@ def test_who_waits_for_the_scheduler_s_word_ends_by_it(attempt: RunningAttempt) 
 
 
 def test_what_storage_was_prepared_with_travels_whole() -> None:
-    assert PreparedRun.from_json(json.loads(json.dumps(RUN.to_json()))) == RUN
+    assert from_plain(json.loads(json.dumps(plain(RUN))), PreparedRun) == RUN
 
 
+@pytest.mark.processes
 def test_the_steps_of_an_attempt_end_by_the_first_cause(attempt: RunningAttempt) -> None:
     attempt.scope.loop.after(0.02, lambda: attempt.scope.end(LOST))
     work = cast(Work, None)  # nobody comes up to do it
@@ -130,6 +149,7 @@ def test_a_step_that_finds_the_cause_itself_ends_there(scope: RunScope) -> None:
     assert (caught.value.ending, scope.ending) == (LOST, LOST)
 
 
+@pytest.mark.processes
 def test_without_an_end_a_wait_tells_whether_it_came_and_a_call_its_result(scope: RunScope) -> None:
     assert not scope.wait(lambda: False, 0.01)
     assert scope.wait(lambda: True)
@@ -142,6 +162,7 @@ def no_space() -> None:
     raise NotEnoughSpace("there are 3 bytes")
 
 
+@pytest.mark.processes
 def test_the_child_of_a_call_that_an_end_interrupts_is_killed(scope: RunScope) -> None:
     reader, writer = os.pipe()
     scope.loop.watch(reader, lambda: scope.end(LOST))

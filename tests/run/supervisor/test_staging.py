@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
@@ -30,17 +29,16 @@ class Ended(Exception):
 class World:
     """`done(node, second)` is how many bytes a node says that it has, twice a second as it were; all have staged at `FOREVER`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, done: Callable[[int, float], int]) -> None:
+    def __init__(self, done: Callable[[int, float], int]) -> None:
         self.now, self.done = 0.0, done
         self.listens_at: dict[int, float] = {}
         self.also: Callable[[], None] = lambda: None
         """What else happens in every step."""
         self.met: list[tuple[float, orders.MeetPeers]] = []
         self.peers: list[tuple[int, tuple[int, ...], bool]] = []
-        monkeypatch.setattr("workflow.run.supervisor.staging.time", SimpleNamespace(monotonic=lambda: self.now))
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
         self.all[0].note(said.Reserved(address="127.0.0.1", port=1))
-        self.staging = Staging(cast(Any, self), cast(Any, self))
+        self.staging = Staging(cast(Any, self), cast(Any, self), lambda: self.now)
 
     def fail(self, ending: Ending) -> NoReturn:
         raise Ended(ending.reason)
@@ -78,8 +76,8 @@ class World:
         self.staging.run(structs.replace(PLAN, bytes_per_s=bytes_per_s), lambda _node: "/cache", None)
 
 
-def test_nodes_that_say_the_same_forever_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, lambda index, _now: 100 * index)
+def test_nodes_that_say_the_same_forever_have_stopped() -> None:
+    world = World(lambda index, _now: 100 * index)
     with pytest.raises(Ended, match="no progress for 300 s"):
         world.run()
     assert world.now < STAGING_STALL_S + 30
@@ -94,17 +92,17 @@ def test_nodes_that_say_the_same_forever_have_stopped(monkeypatch: pytest.Monkey
     ],
     ids=["all but one have all", "two share a stager", "somebody else's copy begins again"],
 )
-def test_as_long_as_one_gets_on_all_wait(monkeypatch: pytest.MonkeyPatch, done: Callable[[int, float], int]) -> None:
-    world = World(monkeypatch, done)
+def test_as_long_as_one_gets_on_all_wait(done: Callable[[int, float], int]) -> None:
+    world = World(done)
     world.run()
     assert world.now >= FOREVER
 
 
-def test_a_rate_that_the_site_has_limited_is_no_standstill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_that_the_site_has_limited_is_no_standstill() -> None:
     rate = 3 * LARGEST_CHUNK / 700  # the first chunk of each of three nodes comes after 700 s
-    World(monkeypatch, lambda _index, now: int(now / 700)).run(rate)
+    World(lambda _index, now: int(now / 700)).run(rate)
     with pytest.raises(Ended, match="no progress for 1000 s"):
-        World(monkeypatch, lambda _index, _now: 0).run(rate)
+        World(lambda _index, _now: 0).run(rate)
 
 
 def test_the_limit_is_for_those_that_read_at_once() -> None:
@@ -124,11 +122,9 @@ def test_the_limit_is_for_those_that_read_at_once() -> None:
     ],
     ids=["all in time", "one late", "nobody in time"],
 )
-def test_somebody_is_always_appointed_to_read(
-    monkeypatch: pytest.MonkeyPatch, listens_at: dict[int, float], told: list[tuple[int, tuple[int, ...], bool]]
-) -> None:
+def test_somebody_is_always_appointed_to_read(listens_at: dict[int, float], told: list[tuple[int, tuple[int, ...], bool]]) -> None:
     """Where nobody came in time all of them were readers once, each at the whole rate that the site allows."""
-    world = World(monkeypatch, lambda _index, now: int(now))
+    world = World(lambda _index, now: int(now))
     world.listens_at = listens_at
     world.run()
     assert world.peers == told
@@ -180,10 +176,8 @@ def test_who_says_nothing_is_waited_for_a_while_and_who_is_lost_is_not() -> None
 
 
 @pytest.mark.parametrize("limits", [{"bytes_per_s": 1e6}, {"readers": 2}, {}])
-def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(
-    monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]
-) -> None:
-    world = World(monkeypatch, lambda _index, now: int(now))
+def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(limits: dict[str, Any]) -> None:
+    world = World(lambda _index, now: int(now))
 
     def also() -> None:
         for index, at in ((0, 10), (1, 100)):
@@ -200,24 +194,24 @@ def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(
     )
 
 
-def test_what_a_node_says_before_anything_was_ordered_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, lambda _index, now: int(now))
+def test_what_a_node_says_before_anything_was_ordered_ends_nothing() -> None:
+    world = World(lambda _index, now: int(now))
     for early in (said.Waiting(what="image"), said.Loading(seconds=1.0), said.Progress(what="dataset", done=1, total=2)):
         world.say(world.all[0], early)
     world.run()
 
 
-def test_a_load_that_goes_on_for_long_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_goes_on_for_long_is_progress() -> None:
     """An engine may unpack a large image for longer than a copy may stand still."""
-    world = World(monkeypatch, lambda _index, _now: 1000)
+    world = World(lambda _index, _now: 1000)
     world.also = lambda: world.say(world.all[0], said.Loading(seconds=world.now))
     world.run()
     assert world.now >= FOREVER
 
 
-def test_a_load_that_waits_for_a_copy_which_stands_still_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_waits_for_a_copy_which_stands_still_is_no_progress() -> None:
     """Nodes that share an engine: one stages the archive, and the others wait for its load."""
-    world = World(monkeypatch, lambda _index, _now: 1000)
+    world = World(lambda _index, _now: 1000)
 
     def also() -> None:
         world.say(world.all[0], said.Progress(what="image", done=5, total=9))

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
-from workflow.run.supervisor.stderr_relay import Relay
-relay = Relay(sys.argv[1])
+from workflow.run.supervisor import stderr_relay
+relay = stderr_relay.Relay(sys.argv[1])
 print("before", file=sys.stderr)
-getattr(relay, sys.argv[2])()
+relay.go(getattr(stderr_relay, sys.argv[2]))
 print("after", file=sys.stderr)
 relay.close()
 """
@@ -24,9 +26,9 @@ relay.close()
 @pytest.mark.parametrize(
     ("what", "log", "beside"),
     [
-        ("begin", "before\nafter\n", None),
-        ("append", "of the holder\nbefore\nafter\n", None),
-        ("refuse", "of the holder\n", "before\nafter\n"),
+        ("ANEW", "before\nafter\n", None),
+        ("BEHIND", "of the holder\nbefore\nafter\n", None),
+        ("BESIDE", "of the holder\n", "before\nafter\n"),
     ],
 )
 def test_only_the_holder_begins_the_log_anew(tmp_path: Path, what: str, log: str, beside: str | None) -> None:
@@ -45,7 +47,7 @@ def test_what_is_no_file_in_the_place_of_the_other_log_is_not_written_to(tmp_pat
     precious.write_text("mine\n")
     other.symlink_to(precious) if kind == "link" else os.mkfifo(other)
     with path.open("ab") as stream:
-        subprocess.run([sys.executable, "-c", PROGRAM, str(path), "refuse"], stderr=stream, check=True, cwd=ROOT, timeout=60)
+        subprocess.run([sys.executable, "-c", PROGRAM, str(path), "BESIDE"], stderr=stream, check=True, cwd=ROOT, timeout=60)
     assert (path.read_text(), precious.read_text()) == ("before\nafter\n", "mine\n")
 
 
@@ -53,5 +55,5 @@ def test_a_refusal_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "a-r1.log"
     for _ in range(2):
         with path.open("ab") as stream:
-            subprocess.run([sys.executable, "-c", PROGRAM, str(path), "refuse"], stderr=stream, check=True, cwd=ROOT, timeout=60)
+            subprocess.run([sys.executable, "-c", PROGRAM, str(path), "BESIDE"], stderr=stream, check=True, cwd=ROOT, timeout=60)
     assert (tmp_path / "a-r1.refused.log").read_text() == "before\nafter\n"

@@ -6,22 +6,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
 from base.units import counted
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from workflow.commands.watching import show
-from workflow.commands.watching.looking import Looker
 from workflow.commands.watching.queue_view import AskedQueue, asked_queue
-from workflow.commands.watching.shown import Shown, shown
+from workflow.commands.watching.refresher import Refresher
+from workflow.commands.watching.shown import DRAW_S, Shown, shown
 from workflow.commands.watching.watch import Watch
 from workflow.study.next_command import command
 from workflow.study.paths import record_path
 from workflow.study.study import Study
 
 PATIENCE_S = 10.0
-DRAW_S: Final = 0.5
 
 
 def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str]) -> None:
@@ -41,12 +39,12 @@ def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str]) -> No
 
 def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Shown) -> QueuedJob | None:
     """What the scheduler said of the job last, when it is over; None if it has forgotten it."""
-    looker = Looker(watch.look)
+    refresher = Refresher(watch.look)
     asked: float | None = None
     info: QueuedJob | None = None
     while True:
         time.sleep(DRAW_S)
-        looker.draw(view)
+        refresher.draw(view)
         found = queue.view()
         if found.began is None or found.began == asked or any(one.job_id == job.job_id for one in found.jobs):
             continue
@@ -54,7 +52,7 @@ def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Sh
         known, info = _ask(jobs, job)
         if known and (info is None or info.stage == "over"):
             break
-    looker.stop(view)
+    refresher.stop(view)
     return info
 
 

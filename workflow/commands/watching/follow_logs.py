@@ -41,18 +41,27 @@ class _Followed:
         return line.decode(errors="replace").rstrip("\r\n")
 
 
-def follow(files: Callable[[], Sequence[Path]], runs: Callable[[], bool], last: int | None = None) -> None:
+def follow(
+    files: Callable[[], Sequence[Path]],
+    runs: Callable[[], bool],
+    last: int | None = None,
+    *,
+    every_s: float = EVERY_S,
+    look_s: float = LOOK_S,
+) -> None:
     """Print until `runs` says no, and all that was written by then. `last`: so many lines of what is there already."""
     with ExitStack() as opened:
-        _follow(files, runs, last, opened)
+        _follow(files, runs, last, opened, every_s, look_s)
 
 
-def _follow(files: Callable[[], Sequence[Path]], runs: Callable[[], bool], last: int | None, opened: ExitStack) -> None:
+def _follow(
+    files: Callable[[], Sequence[Path]], runs: Callable[[], bool], last: int | None, opened: ExitStack, every_s: float, look_s: float
+) -> None:
     followed: dict[str, _Followed] = {}
     shown: Path | None = None
-    looked, goes_on = -LOOK_S, True
+    looked, goes_on = -look_s, True
     while goes_on:
-        if time.monotonic() - looked >= LOOK_S:
+        if time.monotonic() - looked >= look_s:
             goes_on, looked = runs(), time.monotonic()
         for path in files():
             if path.name not in followed and (content := _opened(path)) is not None:
@@ -67,7 +76,7 @@ def _follow(files: Callable[[], Sequence[Path]], runs: Callable[[], bool], last:
         last = None
         sys.stdout.flush()
         if goes_on:
-            time.sleep(EVERY_S)
+            time.sleep(every_s)
 
 
 def _opened(path: Path) -> BinaryIO | None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Final, TextIO
 
 from base.logs import printable
@@ -21,14 +22,21 @@ Clock = Callable[[], float]
 
 @contextmanager
 def progress(
-    title: str, unit: str = "bytes", stream: TextIO | None = None, clock: Clock = time.monotonic, *, forks: bool = False
+    title: str,
+    unit: str = "bytes",
+    stream: TextIO | None = None,
+    clock: Clock = time.monotonic,
+    *,
+    forks: bool = False,
+    every_s: float = EVERY_S,
 ) -> Iterator[Callback]:
     """A callback `(done, total)` for the work called `title`; `unit` is `bytes`, or the plural of what is counted, such as `runs`.
+    Elsewhere than on a terminal a line every `every_s` seconds.
 
     `forks`: the work does, and no thread may run beside it (base/limited.py); then nothing is shown between two calls.
     """
     stream = stream or sys.stderr
-    shown = _bar if stream.isatty() else _lines
+    shown = _bar if stream.isatty() else partial(_lines, every_s=every_s)
     with shown(printable(title), unit, stream, clock, not forks) as callback:
         yield callback
 
@@ -61,7 +69,7 @@ def describe(done: int, total: int, seconds: float, unit: str) -> str:
 
 
 @contextmanager
-def _lines(title: str, unit: str, stream: TextIO, clock: Clock, between: bool) -> Iterator[Callback]:
+def _lines(title: str, unit: str, stream: TextIO, clock: Clock, between: bool, *, every_s: float) -> Iterator[Callback]:
     started = clock()
     last = started
     seen = (0, 0)
@@ -75,10 +83,10 @@ def _lines(title: str, unit: str, stream: TextIO, clock: Clock, between: bool) -
     def callback(done: int, total: int) -> None:
         nonlocal seen
         seen = (done, total)
-        if clock() - last >= EVERY_S:
+        if clock() - last >= every_s:
             say()
 
-    with _every(EVERY_S, lambda: say() if clock() - last >= EVERY_S else None) if between else nullcontext():
+    with _every(every_s, lambda: say() if clock() - last >= every_s else None) if between else nullcontext():
         yield callback
     seconds = clock() - started
     stream.write(f"{title}: {amount(seen[0], unit)} in {format_duration(seconds)}\n")

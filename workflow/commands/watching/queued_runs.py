@@ -15,8 +15,8 @@ from workflow.commands.watching.state import RunState, run_states
 from workflow.run.storage.asked import parse_asked
 from workflow.study.study import Study
 
-QUEUE_S: Final = 4.0
-HOLDERS_S: Final = 4.0
+ASKED_S: Final = 4.0
+"""For the queue, and as long for all holders: people wait for the command."""
 UNKNOWN: Final = "whether runs wait in its queue, and whether those that run still live, is not known"
 
 
@@ -36,7 +36,7 @@ def standing(study: Study) -> Standing:
     if offered is None:
         return Standing(states=run_states(study))
     try:
-        jobs = offered.our_jobs(0.0, QUEUE_S)
+        jobs = offered.our_jobs(0.0, ASKED_S)
     except SchedulerSilent:
         silence = f"{offered.SERVER} does not answer: {UNKNOWN} now"
         return Standing(states=run_states(study, _elsewhere(name)), silence=silence, silent=True)
@@ -77,7 +77,7 @@ class _Answers:
     def __init__(self, scheduler: Scheduler, jobs: Sequence[QueuedJob]) -> None:
         self._scheduler = scheduler
         self._living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
-        self._give_up = time.monotonic() + HOLDERS_S
+        self._give_up = time.monotonic() + ASKED_S
 
     def alive(self, holder: Holder) -> bool | None:
         if holder.scheduler != self._scheduler.NAME:

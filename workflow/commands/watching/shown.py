@@ -1,4 +1,4 @@
-"""A look at a study for people: a live table on a terminal, plain lines elsewhere, at least one every 10 s. On standard error."""
+"""Where a study stands, for people: a live table on a terminal, plain lines elsewhere, at least one every 10 s. On standard error."""
 
 from __future__ import annotations
 
@@ -9,32 +9,38 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from base.logs import printable
-from workflow.commands.watching.look import Look, activity, ended_line, folded, headline, plain_lines
+from workflow.commands.watching.study_state import StudyState, activity, ended_line, folded, headline, plain_lines
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 EVERY_S: Final = 8.0
-"""Less than 10 s, whatever a look and a slow machine add."""
+"""Less than 10 s, whatever reading storage and a slow machine add."""
+DRAW_S: Final = 0.5
+"""Between two drawings of a table."""
 LATE_S: Final = 20.0
 GAP: Final = "  "
 Clock = Callable[[], float]
 
 
 class Shown(Protocol):
-    """Shows looks, one after the other; `say` a sentence between them."""
+    """Shows where a study stands, again and again; `say` a sentence between them."""
 
-    def show(self, look: Look, age_s: float) -> None:
-        """`look` may be shown again; what ended in it is told once, by the caller's `ended`."""
+    def show(self, study: StudyState, age_s: float) -> None:
+        """`study` may be shown again; what ended in it is told once, by the caller's `ended`."""
 
-    def ended(self, look: Look) -> None:
-        """Tell what ended since the last look."""
+    def say(self, sentence: str, style: str = "") -> None:
+        """A line that stays, and in which the terminal breaks no path; `style`: its colour there."""
 
-    def say(self, sentence: str) -> None:
-        """A line that stays, and in which the terminal breaks no path."""
+    def ended(self, study: StudyState) -> None:
+        """Tell what ended since the last study."""
+        for sentence in study.told:
+            self.say(sentence, "yellow")
+        for one in study.ended:
+            self.say(ended_line(one), one.style)
 
     def clear(self) -> None:
-        """Nothing runs any more: what the last look saw is not true now."""
+        """Nothing runs any more: what was shown last is not true now."""
 
 
 @contextmanager
@@ -48,30 +54,23 @@ def shown(stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterat
         yield Lines(stream, clock)
 
 
-class Lines:
+class Lines(Shown):
     """Plain lines, each with the time of day. Nobody may be listening any more (`| head`, a full disk): the study goes on."""
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock
         self._last = clock()
 
-    def show(self, look: Look, age_s: float) -> None:
+    def show(self, study: StudyState, age_s: float) -> None:
         """Where it stands, if nothing was said for a while."""
         if self._clock() - self._last < EVERY_S:
             return
-        first, *others = plain_lines(look)
+        first, *others = plain_lines(study)
         self.say(first + _late(age_s))
         for line in others:
             self._write(f"{'':8} {line}")
 
-    def ended(self, look: Look) -> None:
-        """A line each."""
-        for sentence in look.told:
-            self.say(sentence)
-        for one in look.ended:
-            self.say(ended_line(one))
-
-    def say(self, sentence: str) -> None:
+    def say(self, sentence: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
         """Now, also into a pipe."""
         self._write(f"{time.strftime('%H:%M:%S')} {sentence}")
 
@@ -87,7 +86,7 @@ class Lines:
 
 @contextmanager
 def _table(stream: TextIO) -> Iterator[Shown]:
-    """Below the lines that stay, drawn anew at each look, as wide as the terminal is then."""
+    """Below the lines that stay, drawn anew each time, as wide as the terminal is then."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -95,22 +94,14 @@ def _table(stream: TextIO) -> Iterator[Shown]:
     console = Console(file=stream, highlight=False)
     with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False) as live:
 
-        class Table:
-            def show(self, look: Look, age_s: float) -> None:
+        class Table(Shown):
+            def show(self, study: StudyState, age_s: float) -> None:
                 with suppress(OSError):  # the terminal is gone: the study goes on, or ends by SIGHUP
-                    live.update(drawn(look, age_s, console.width, console.height), refresh=True)
+                    live.update(drawn(study, age_s, console.width, console.height), refresh=True)
 
-            def ended(self, look: Look) -> None:
-                for sentence in look.told:
-                    with suppress(OSError):
-                        console.print(Text(printable(sentence), style="yellow"), soft_wrap=True)
-                for one in look.ended:
-                    with suppress(OSError):
-                        console.print(Text(printable(ended_line(one)), style=one.style), soft_wrap=True)
-
-            def say(self, sentence: str) -> None:
+            def say(self, sentence: str, style: str = "") -> None:
                 with suppress(OSError):
-                    console.print(Text(printable(sentence)), soft_wrap=True)
+                    console.print(Text(printable(sentence), style=style), soft_wrap=True)
 
             def clear(self) -> None:
                 with suppress(OSError):
@@ -119,16 +110,16 @@ def _table(stream: TextIO) -> Iterator[Shown]:
         yield Table()
 
 
-def drawn(look: Look, age_s: float, width: int, height: int) -> Group:
+def drawn(study: StudyState, age_s: float, width: int, height: int) -> Group:
     """The table: a row per run that runs, of two lines where one has no room for it; cut where the terminal ends."""
     from rich.console import Group
     from rich.text import Text
 
-    found = activity(look)
+    found = activity(study)
     widest = max(len(what) for what, _ in found)
     two = any(widest + len(GAP) + len(step) > width for _, step in found)
-    style = "bold red" if look.failed or look.prevented else "bold"
-    lines = [Text(headline(look) + _late(age_s), style=style)]
+    style = "bold red" if study.failed or study.prevented else "bold"
+    lines = [Text(headline(study) + _late(age_s), style=style)]
     for what, step in folded(found, max(1, (height - 2) // (2 if two else 1))):
         if two:
             lines += [Text(printable(what), style="cyan"), Text(f"  {printable(step)}")] if step else [Text(what)]

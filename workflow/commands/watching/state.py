@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -10,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from base.errors import LeaseError, SlipwayError
-from base.jsonfile import read_content
+from base.errors import SlipwayError
 from cluster.schedulers import SCHEDULERS, holder_alive
 from cluster.types import Holder
 from workflow.run.record.attempts import Found, find_record
-from workflow.run.record.believing import record_of
 from workflow.run.record.busy import together
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.log_tail import messages
+from workflow.run.record.record_of_run import record_of
 from workflow.run.record.waiting import STATUS as WAITING
 from workflow.run.record.waiting import waiting_reason
 from workflow.run.storage.asked import parse_asked
@@ -29,7 +27,6 @@ from workflow.study.study import Study
 STATES: Final = ("done", "failed", "prevented", "running", "queued", "missing")
 Alive = Callable[[Holder], bool | None]
 MAX_REASON: Final = 2000
-MAX_LEASE: Final = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,14 +121,12 @@ def _holder(run_dir: Path, says: Alive) -> str | None:
     """Who runs it now, in words; None when nobody does. A holder of whom we cannot know counts as alive, as for a supervisor."""
     from workflow.run.storage.lease import read_lease
 
-    if _parsed(_content(run_dir / "lease.json")) is None:
-        return None  # none, or torn: its writer died in that moment
     try:
         lease = read_lease(run_dir)
-    except (LeaseError, SlipwayError):
+    except SlipwayError:
         return None
-    if lease is None:
-        return None
+    if lease is None or lease.is_torn:
+        return None  # torn: its writer died in that moment
     holder: Holder = lease.holder
     scheduler = SCHEDULERS.get(holder.scheduler)
     alive = says(holder)
@@ -166,21 +161,6 @@ def _short(reason: object) -> str | None:
         return None
     text = str(reason).splitlines()[0] if str(reason).splitlines() else ""
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 3] + "..."
-
-
-def _parsed(content: bytes | None) -> dict[str, Any] | None:
-    try:
-        value = json.loads(content or b"")
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return read_content(path, LeaseError, MAX_LEASE)
-    except LeaseError:
-        return None
 
 
 def _names(directory: Path) -> set[str]:

@@ -18,9 +18,9 @@ from typing import Final
 from base.units import counted
 from cluster.schedulers import holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, mark_of
-from workflow.commands.watching.look import Active, Ended, Look
 from workflow.commands.watching.queue_view import Queue, QueueView
 from workflow.commands.watching.state import RunState, run_states, state_of
+from workflow.commands.watching.study_state import Active, Ended, StudyState
 from workflow.dag.image_file import images_file
 from workflow.run.record.log_tail import SHORT_BYTES, messages
 from workflow.run.record.progress_line import seconds_left
@@ -84,7 +84,7 @@ class Watch:
         self._rest = Counter(state.state for run_id, state in states.items() if run_id not in wanted)
         self._width = 1
 
-    def look(self) -> Look:
+    def look(self) -> StudyState:
         """Now. Reads storage, which may hang: call it in a thread that nothing waits for."""
         now = self.clock()
         if self.queue is not None:
@@ -97,7 +97,7 @@ class Watch:
         active = tuple(one.active for one in seen.values() if one.active is not None)
         told, self._told = tuple(self._told), []
         self._width = max(self._width, sum(not run.waits for run in active))
-        return Look(
+        return StudyState(
             total=len(self.study.runs),
             done=self._rest["done"] + ends["done"],
             failed=self._rest["failed"] + ends["failed"],

@@ -6,71 +6,100 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 from base.errors import ConfigError, ContainerError, RecordError, StorageError
 from base.jsonfile import publish_json, read_json
-from base.typed import Like, PathText, read_as
+from base.typed import read_as
 from containers.engines import STORES
 from containers.images import apptainer, archiving, commands, pinning
-from containers.images.model import PinnedImage, pinned_image, read_manifest
+from containers.images.model import PinnedImage, StudyImage, read_manifest
 
 logger = logging.getLogger(__name__)
 
 
-class _Entry(TypedDict):
-    archive: PathText
-    image: Annotated[dict[str, Any], Like(PinnedImage)]
+@dataclass(frozen=True, kw_only=True)
+class PinnedImages:
+    """A file of workflow.run.images.pin: what the frameworks' images of a study were pinned to."""
 
-
-class _Pinned(TypedDict):
     engine: str
-    images: dict[str, Annotated[dict[str, Any], Like(_Entry)]]
+    images: Mapping[str, StudyImage]
+    """By framework."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file has it."""
+        return {"engine": self.engine, "images": {name: image.to_json() for name, image in self.images.items()}}
 
 
-def read_pinned(path: Path) -> dict[str, Any]:
-    """{"engine", "images"} of one file of workflow.run.images.pin. Raises RecordError."""
-    found = read_as(_Pinned, read_json(path), f"{path} does not say what images were pinned to", RecordError, "it was edited; undo that")
-    return {"engine": found["engine"], "images": found["images"]}
+@dataclass(frozen=True, kw_only=True)
+class Pinned:
+    """An image that was pinned before, and the file that says so."""
+
+    image: StudyImage
+    file: Path
 
 
-def pinned_before(results: Path, engine: str) -> dict[str, dict[str, Any]]:
+def read_pinned(path: Path) -> PinnedImages:
+    """Raises RecordError."""
+    return read_as(
+        PinnedImages, read_json(path), f"{path} does not say what images were pinned to", RecordError, "it was edited; undo that"
+    )
+
+
+def image_of(file: str, engine: str, framework: str) -> StudyImage:
+    """What FILE says of a framework's image. Raises ContainerError, RecordError."""
+    value = read_pinned(Path(file))
+    image = value.images.get(framework) if value.engine == engine else None
+    if image is None:
+        raise ContainerError(f"{file} names no image of {framework!r} for engine {engine}; remove it, and snakemake writes it again")
+    return image
+
+
+def pinned_before(results: Path, engine: str) -> dict[str, Pinned]:
     """Reference -> what earlier files of the study say of it. Raises RecordError."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Pinned] = {}
     for path in sorted(results.glob("images-*.json")):
         value = read_pinned(path)
-        if value["engine"] == engine:
-            found |= {entry["image"]["reference"]: {**entry, "said_in": str(path)} for entry in value["images"].values()}
+        if value.engine == engine:
+            found |= {image.image.reference: Pinned(image=image, file=path) for image in value.images.values()}
     return found
 
 
-def keep_archives(file: Path, storage: Path, credentials: Path | None = None) -> None:
+def keep_archives(file: str, storage: str, credentials: str | None = None) -> None:
     """Archive again what FILE names and storage has not any more; nothing where there is no FILE yet. Raises SlipwayError."""
-    if not file.exists():
+    path = Path(file)
+    if not path.exists():
         return
-    value = read_pinned(file)
-    kept = {name: kept_entry({**entry, "said_in": str(file)}, storage, credentials) for name, entry in value["images"].items()}
-    if kept != value["images"]:
-        publish_json(file, {**value, "images": kept})
+    value, own = read_pinned(path), None if credentials is None else Path(credentials)
+    kept = {name: kept_image(Pinned(image=image, file=path), Path(storage), own) for name, image in value.images.items()}
+    if kept != value.images:
+        publish_json(path, dataclasses.replace(value, images=kept).to_json())
 
 
-def kept_entry(entry: Mapping[str, Any], storage: Path, credentials: Path | None) -> dict[str, Any]:
-    """The entry, its archive on storage. Raises ContainerError where the same image cannot be had, and what `archive` raises."""
-    image = pinned_image(entry["image"])
-    for path in (Path(entry["archive"]), storage / archiving.DIRECTORY / image.file_name):
+def kept_image(pinned: Pinned, storage: Path, credentials: Path | None) -> StudyImage:
+    """The image, its archive on storage. Raises ContainerError where the same image cannot be had, and what `archive` raises."""
+    image, archive = pinned.image.image, pinned.image.archive
+    for path in (Path(archive), storage / archiving.DIRECTORY / image.file_name):
         if archiving.is_there(image, path):
             _list_chunks(path)
-            return _entry(image, path)
+            return archived_image(image, path)
     problem = _problem_of_the_same(image, credentials)
     if problem:
         raise ContainerError(
-            f"image {image.reference!r} of this study is pinned to {image.image_id}, its archive {entry['archive']} is not on storage any "
+            f"image {image.reference!r} of this study is pinned to {image.image_id}, its archive {archive} is not on storage any "
             f"more, and {problem}; put the archive and its .json back, or bring that image here{_how(image)}; to go on with another image, "
-            f"remove {entry['said_in']} and the results that are to be made again"
+            f"remove {pinned.file} and the results that are to be made again"
         )
     logger.warning("the archive of image %r has gone from storage: the same image, %s, is archived again", image.reference, image.short)
-    return _entry(image, archiving.archive(image, storage))
+    return archived_image(image, archiving.archive(image, storage))
+
+
+def archived_image(image: PinnedImage, path: Path) -> StudyImage:
+    """With what the study calls the image: whoever archived it first may call it otherwise. Raises RecordError."""
+    found = read_manifest(path)
+    return StudyImage(archive=str(path), image=image, file=found.file, sha256=found.sha256, bytes=found.bytes)
 
 
 def _list_chunks(archive: Path) -> None:
@@ -78,11 +107,6 @@ def _list_chunks(archive: Path) -> None:
         archiving.list_chunks(archive)
     except OSError as error:
         raise StorageError(f"the list of chunks of {archive} cannot be made: {error.strerror}: {error.filename or archive}") from error
-
-
-def _entry(image: PinnedImage, path: Path) -> dict[str, Any]:
-    """With what the study calls the image: whoever archived it first may call it otherwise."""
-    return {"archive": str(path), **dataclasses.replace(read_manifest(path), image=image).to_json()}
 
 
 def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:

@@ -9,36 +9,36 @@ tag may move then, the study does not, and what an earlier FILE of the study say
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import hashlib
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from base.errors import ContainerError, SlipwayError, StorageError
+from base.errors import SlipwayError, StorageError
 from base.jsonfile import canonical_json, publish_json
 from base.logs import configure, private_umask
 from base.units import format_size
 from containers.engines import in_container
-from containers.images import archiving, checking, model, pinning
-from workflow.run.images.kept import kept_entry, pinned_before, read_pinned
+from containers.images import archiving, checking, pinning
+from containers.images.model import StudyImage
+from workflow.run.images.kept import Pinned, PinnedImages, archived_image, kept_image, pinned_before
 from workflow.run.plan import at_site
+from workflow.study.cell import Cell
+from workflow.study.site import Site, device_of
 
 logger = logging.getLogger(__name__)
 
 
-def references(content: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Framework -> (reference, interpreter) of all cells of a study.json: the site's own image, or the one in framework.yaml."""
+def references(site: Site, cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
+    """Framework -> (reference, interpreter) of these cells: the site's own image, or the one in framework.yaml."""
     from workflow.run.framework import describe_framework
 
-    site, found = content["site"], {}
-    for cell in content["cells"]:
-        if cell["framework"] not in found:
-            device = site["device"] if cell["device"] == "site" else cell["device"]
-            framework = at_site(describe_framework(cell, device), site)
-            found[cell["framework"]] = (framework.image or "", framework.python or "python3")
+    found = {}
+    for cell in cells:
+        if cell.framework not in found:
+            framework = at_site(describe_framework(cell, device_of(cell.device, site)), site)
+            found[cell.framework] = (framework.image or "", framework.python or "python3")
     return found
 
 
@@ -47,23 +47,20 @@ def file_name(engine: str, wanted: Mapping[str, tuple[str, str]]) -> str:
     return f"images-{hashlib.sha256(canonical_json([engine, wanted])).hexdigest()[:12]}.json"
 
 
-def prepare(content: Mapping[str, Any], credentials: Path | None = None, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Pin, look into and archive what the study's cells need and `before` (`pinned_before`) does not say; nothing without containers.
-    Raises SlipwayError."""
-    site = content["site"]
-    engine, storage, images = site["engine"], Path(site["storage"]), {}
-    if in_container(engine):
-        for framework, (reference, python) in references(content).items():
+def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, before: Mapping[str, Pinned] | None = None) -> PinnedImages:
+    """Pin, look into and archive what the cells need and `before` (`pinned_before`) does not say; nothing without containers. Raises
+    SlipwayError."""
+    images: dict[str, StudyImage] = {}
+    if in_container(site.engine):
+        for framework, (reference, python) in references(site, cells).items():
             if before and reference in before:
-                images[framework] = kept_entry(before[reference], storage, credentials)
+                images[framework] = kept_image(before[reference], site.storage, credentials)
                 continue
-            image = pinning.pin(reference, engine, credentials=credentials)
+            image = pinning.pin(reference, site.engine, credentials=credentials)
             checking.check_contract(image, python)
-            path = archiving.archive(image, storage)
-            entry = dataclasses.replace(model.read_manifest(path), image=image)  # another study may have archived it, under its own name
-            logger.info("%s: %s is %s, %s on storage", framework, reference, image.image_id, format_size(entry.bytes))
-            images[framework] = {"archive": str(path), **entry.to_json()}
-    return {"engine": engine, "images": images}
+            found = images[framework] = archived_image(image, archiving.archive(image, site.storage))
+            logger.info("%s: %s is %s, %s on storage", framework, reference, image.image_id, format_size(found.bytes))
+    return PinnedImages(engine=site.engine, images=images)
 
 
 def load_argv(
@@ -77,30 +74,15 @@ def load_argv(
     return (*argv, "--may-pull", *(() if credentials is None else ("--credentials", credentials)))
 
 
-def read_entry(file: str, engine: str, framework: str) -> dict[str, Any]:
-    """What FILE says of a framework's image. Raises ContainerError, RecordError."""
-    value = read_pinned(Path(file))
-    entry: dict[str, Any] | None = value["images"].get(framework) if value["engine"] == engine else None
-    if entry is None:
-        raise ContainerError(f"{file} names no image of {framework!r} for engine {engine}; remove it, and snakemake writes it again")
-    return entry
-
-
-def check_nodes(entry: Mapping[str, Any], loaded: Mapping[str, str]) -> None:
-    """Pure: before training starts, every node (name -> id) has what FILE says for its framework. Raises ContainerError."""
-    model.check_same(model.pinned_image(entry["image"]), loaded)
-
-
 def pin_study(results: Path, output: Path, credentials: Path | None = None) -> None:
     """Write FILE. `credentials`: by default those of the site. Raises SlipwayError."""
     from workflow.study.resolved import read_resolved
 
-    content = read_resolved(results)
-    private_umask(content["site"]["shared"] == "group")
-    own = credentials or content["site"].get("registry_credentials")
-    before = pinned_before(results, content["site"]["engine"])
+    study = read_resolved(results)
+    private_umask(study.site.shared == "group")
+    before = pinned_before(results, study.site.engine)
     try:
-        publish_json(output, prepare(content, Path(own) if own else None, before))
+        publish_json(output, prepare(study.site, study.cells, credentials or study.site.registry_credentials, before).to_json())
     except OSError as error:
         raise StorageError(f"pin the images of the study: {error.strerror or error}: {error.filename or output}") from error
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from base.limited import LimitedCall
 from cluster.processes import die_with_parent, prepare_prctl
@@ -24,8 +24,7 @@ def apart(descriptors: Sequence[int], parent: int, function: Callable[..., Any],
 
 
 class Call:
-    """`function(*arguments)` in a child that dies with us; `then(call)` is called in the loop when it has ended or its time is over.
-    `renewed`: see LimitedCall."""
+    """`function(*arguments)` in a child that dies with us. `renewed`: see LimitedCall."""
 
     def __init__(
         self,
@@ -42,10 +41,15 @@ class Call:
         self._call = LimitedCall(what, apart, private, os.getpid(), function, *arguments, timeout_s=timeout_s, renewed=renewed)
         self._loop = loop
         self._timer = loop.after(timeout_s, self._overdue)
-        self.then: Callable[[Call], None] | None = None
+        self._then: Callable[[Call], None] = lambda _call: None
         self.finished = False
         self._late = False
         loop.watch(self._call, self._readable)
+
+    def then(self, function: Callable[[Call], None]) -> Self:
+        """Call `function(call)` in the loop when it has ended or its time is over."""
+        self._then = function
+        return self
 
     def _readable(self) -> None:
         fileno = self._call.fileno()
@@ -66,8 +70,7 @@ class Call:
     def _finish(self) -> None:
         self._timer.cancel()
         self.finished = True
-        if self.then is not None:
-            self.then(self)
+        self._then(self)
 
     def abandon(self) -> None:
         """Forget it: the child is killed, and not waited for."""

@@ -24,7 +24,7 @@ Rate = Annotated[float, Meta(gt=0)]
 Word = Annotated[str, Meta(min_length=1)]
 PathText = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-What = Literal["dataset", "image"]
+What = Literal["dataset", "image", "checkpoint"]
 """Which files are staged."""
 GpuName = Annotated[str, Meta(min_length=1, max_length=200)]
 

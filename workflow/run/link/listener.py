@@ -28,7 +28,7 @@ class Listener:
     """Listens on `address` while anybody is expected. `expects(index)` says whether that node, below `most`, may come in now;
     `admit(index, link)` gets its link."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last one is for tests
         self,
         loop: Loop,
         address: str,
@@ -36,8 +36,10 @@ class Listener:
         expects: Callable[[int], bool],
         admit: Callable[[int, Link], None],
         most: int,
+        handshake_s: float = HANDSHAKE_S,
     ) -> None:
         self._loop, self._token, self._expects, self._admit, self._most = loop, token, expects, admit, most
+        self._handshake_s = handshake_s
         self._strangers: Strangers[_Stranger] = Strangers()
         self._refusals = Refusals(logger)
         self._open, self._looks = True, False
@@ -107,12 +109,12 @@ class Listener:
         """As long as there are strangers."""
         if self._strangers and not self._looks:
             self._looks = True
-            self._loop.after(HANDSHAKE_S / 4, self._look)
+            self._loop.after(self._handshake_s / 4, self._look)
 
     def _look(self) -> None:
         """Dismiss who takes too long."""
         self._looks = False
-        for stranger in self._strangers.overdue(HANDSHAKE_S):
+        for stranger in self._strangers.overdue(self._handshake_s):
             self._dismiss(stranger, "it took too long")
         self._look_later()
 

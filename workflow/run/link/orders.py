@@ -164,7 +164,7 @@ class MeetPeers(Message, frozen=True, kw_only=True):
 
 
 class AllStaged(Message, frozen=True, kw_only=True):
-    """Every node has the dataset and the image: chunks are no longer passed on."""
+    """Every node has all that the ranks need: chunks are no longer passed on, and what only brought it there is removed."""
 
 
 class Reserve(Message, frozen=True, kw_only=True):
@@ -178,6 +178,8 @@ class Fetch(Message, frozen=True, kw_only=True):
     bytes: Count
     blake3: Digest
     limit_s: SomeSeconds
+    listed: bool
+    """Whether the list of its chunks lies beside it: then nodes pass it on to each other."""
 
 
 class Forget(Message, frozen=True, kw_only=True):
@@ -200,7 +202,7 @@ class Checkpoint(Message, frozen=True, kw_only=True):
     """To the head, shortly before the deadline: have rank 0 write a checkpoint and end."""
 
 
-class Look(Message, frozen=True, kw_only=True):
+class ReportRanks(Message, frozen=True, kw_only=True):
     """After a first failure, or where a rank is overdue: say how the ranks are."""
 
 
@@ -236,4 +238,4 @@ class End(Message, frozen=True, kw_only=True):
 
 OfPreparation = Stage | MeetPeers | AllStaged | Fetch | Forget
 """What is done by node/preparation.py, which is there from the plan on."""
-Order = Alive | Preflight | Plan | OfPreparation | Reserve | Start | Checkpoint | Look | Stop | Collect | Push | Release | End
+Order = Alive | Preflight | Plan | OfPreparation | Reserve | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End

@@ -15,7 +15,7 @@ from cluster.interconnect import MOST as MOST_INTERFACES
 from cluster.interconnect import Interface
 from cluster.types import ForeignUse, Grant
 from workflow.run.link.fields import Count, GpuName, PathText, Pid, Port, Seconds, Value, What, Word, tag_of
-from workflow.run.record.outcome import Look, RankEnd
+from workflow.run.record.outcome import RankEnd, RankState
 
 
 class Message(Value, tag_field="say", tag=tag_of, frozen=True, kw_only=True):
@@ -222,6 +222,14 @@ class Fetched(Message, frozen=True, kw_only=True):
     """The checkpoint of an earlier attempt is here, or is not what its record says."""
 
     problem: str | None
+    storage_bytes: Count
+    """Of it, read from storage."""
+    peer_bytes: Count
+    """Of it, sent by other nodes."""
+
+
+class StagingEnded(Message, frozen=True, kw_only=True):
+    """After the order `all_staged`: nothing of the staging goes on here that could disturb the ranks."""
 
 
 # -- while the ranks run
@@ -240,13 +248,13 @@ class GpusSeen(Message, frozen=True, kw_only=True):
 class Overdue(Message, frozen=True, kw_only=True):
     """A rank of this node has been silent for longer than it may be."""
 
-    looks: Annotated[tuple[Look, ...], Meta(min_length=1)]
+    ranks: Annotated[tuple[RankState, ...], Meta(min_length=1)]
 
 
-class Looks(Message, frozen=True, kw_only=True):
+class RankReport(Message, frozen=True, kw_only=True):
     """How the ranks of this node are, because somebody asked."""
 
-    looks: tuple[Look, ...]
+    ranks: tuple[RankState, ...]
 
 
 class Saving(Message, frozen=True, kw_only=True):
@@ -299,6 +307,20 @@ OfTraining = Alive | Exited | Overdue | Saving
 """What the supervisor acts on while the ranks run."""
 OfStaging = Progress | Listening | Waiting | Loading | DatasetIsHere
 """What it acts on while the nodes are prepared."""
-Awaited = Ready | PreflightAnswered | Staged | Reserved | Fetched | Started | GpusSeen | Looks | Stopped | Collected | Pushed | Released
+Awaited = (
+    Ready
+    | PreflightAnswered
+    | Staged
+    | Reserved
+    | Fetched
+    | StagingEnded
+    | Started
+    | GpusSeen
+    | RankReport
+    | Stopped
+    | Collected
+    | Pushed
+    | Released
+)
 """What is only noted: where it is needed, it is waited for."""
 Said = OfTraining | OfStaging | Awaited | Signalled | Failed

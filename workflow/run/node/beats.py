@@ -8,7 +8,7 @@ from collections import deque
 from pathlib import Path
 
 from base.untrusted import open_file
-from workflow.run.node.told_time import ToldTime
+from workflow.run.node.rank_clock import RankClock
 from workflow.run.record.events import MAX_LINE, Event, checked_event, parse_line
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Beats:
         self._rest = b""
         self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
         self._newest: tuple[int, int | None] | None = None
-        self.told_time = ToldTime(now)
+        self.clock = RankClock(now)
         self.last = now
         self.phase: str | None = None
         self.step: int | None = None
@@ -45,7 +45,7 @@ class Beats:
         data = self._read()
         self._newest = None
         self._take_all(data, now)
-        self.told_time.look(now, len(data) < READ_BYTES, self._newest)
+        self.clock.look(now, len(data) < READ_BYTES, self._newest)
 
     def _take_all(self, data: bytes, now: float) -> None:
         if not data:

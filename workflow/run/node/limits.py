@@ -18,8 +18,8 @@ IMAGE_LOAD_S: Final = 5400.0
 end: with these two another's load of the same image, and our own. How long the archive may take is the supervisor's to say."""
 IMAGE_PROGRESS_EVERY_S: Final = 5.0
 """How often the load of an image is looked at and told of."""
-ARCHIVE_REMOVAL_S: Final = 60.0
-"""How long the removal of an image's archive from the cache may take."""
+COPIES_REMOVAL_S: Final = 60.0
+"""How long the removal of an image's archive and of checkpoints from the cache may take; the ranks start after it."""
 
 RANK_LOOK_EVERY_S: Final = 1.0
 """How often what the ranks have written is looked at."""

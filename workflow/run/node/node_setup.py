@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from base.errors import StagingError
 from cluster.types import Allocation
 from containers.engines import STORES, in_container
 from containers.spec import ContainerSpec
 from workflow.run.link.orders import Plan
 from workflow.run.node.leftovers import is_older
 from workflow.run.node.workdir import WorkDirectory
+from workflow.run.plan import Framework
 
 LOCAL: Final = "local"
 
@@ -25,16 +27,24 @@ def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
 
 
 def prepare_node(
-    engine: str, directory: tuple[str, str], folder: str, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
+    engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
 ) -> dict[str, Any]:
-    """In a child: what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler and id;
-    `granted`: GPUs for the container; `gpus`: those to look at. {"removed": lines, "parent": (cgroup or None, why), "cdi": (whether, why),
-    "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer: before the ranks are waited for."""
+    """In a child: the program and what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler
+    and id; `granted`: GPUs for the container; `gpus`: those to look at. {"removed": lines, "parent": (cgroup or None, why), "cdi":
+    (whether, why), "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer, before the ranks are waited for, and
+    what `bring_program` does."""
     removed: list[str] = []
     parent: tuple[str | None, str] = (None, "no container")
     cdi: tuple[bool, str] = (False, "no container")
+    missing = [source for source, _, _ in framework.mounts if not Path(source).exists()]
+    if missing:
+        raise StagingError(f"{missing[0]}, a mount of the program {framework.name!r}, is not on this node; all nodes must have it")
+    here = WorkDirectory(Path(directory[0]), directory[1])
+    if framework.own or in_container(engine):
+        here.bring_program(framework.folder, framework.digest, own=framework.own)
     if in_container(engine):
-        removed = prepare_container(engine, *directory, folder)
+        here.bring_library()
+        removed = remove_leftovers(engine, directory[1])
         from containers.engines.cdi import find_cdi
         from containers.engines.parent_cgroup import find_parent
 
@@ -43,17 +53,16 @@ def prepare_node(
         cdi = find_cdi(engine, granted)
     foreign: list[tuple[str, str]] = []
     if gpus:
-        from cluster.gpus import look
+        from cluster.gpus.foreign import look
 
         foreign = [(use.uuid, use.text) for use in look(gpus)]
     return {"removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign}
 
 
-def prepare_container(engine: str, cache: str, tag: str, folder: str) -> list[str]:
-    """Copy the programs here, and take away containers whose job is gone; what was done about those, in lines. Raises ContainerError."""
+def remove_leftovers(engine: str, tag: str) -> list[str]:
+    """Take away containers whose job is gone; what was done about them, in lines. Raises ContainerError."""
     from containers.reaping import reap_here
 
-    WorkDirectory(Path(cache), tag).bring_programs(Path(folder))
     if engine not in STORES:
         return []
     return [

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, assert_never
 
@@ -21,16 +22,17 @@ from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.fields import What
+from workflow.run.node.child import Problem, Worker
 from workflow.run.node.image_child import ImageChild, Loaded
-from workflow.run.node.limits import ARCHIVE_REMOVAL_S, NODE_PREPARATION_S
+from workflow.run.node.limits import COPIES_REMOVAL_S, NODE_PREPARATION_S
 from workflow.run.node.node_setup import gpus_to_look_at, image_argv, prepare_node
-from workflow.run.node.stage_child import PeerGroup, StageChild, check_argv, group_argv, stage_argv
+from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, stage_argv, stage_child
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.storage.checkpoint import fetch_checkpoint
 
 logger = logging.getLogger(__name__)
 
-StageEnd = Callable[[said.StagedFiles | None, tuple[str, str] | None], None]
+StageEnd = Callable[[said.StagedFiles | None, Problem | None], None]
 Say = Callable[[said.Said], None]
 """Tells the supervisor something."""
 
@@ -64,11 +66,11 @@ class Preparation:
         """Of the leases of what is staged, from the moment in which a stager may write one."""
         self._archive: said.StagedFiles | None = None
         """The image's archive in the cache, where the engine did not have the image."""
-        self._staging: dict[What, StageChild] = {}
-        self._preparing: Call | None = None
+        self._passing: list[str] = []
+        """What lies in the cache only until all nodes have it: the archive, and checkpoints."""
+        self._staging: dict[What, Worker[said.StagedFiles]] = {}
         self._loading: ImageChild | None = None
-        self._fetching: Call | None = None
-        self._dropping: Call | None = None
+        self._calls: list[Call] = []
 
     def stage(self) -> None:
         """Bring the dataset here, under a lease that names this process."""
@@ -82,14 +84,14 @@ class Preparation:
     def _begin(self, what: What, source: str, then: StageEnd, *words: str) -> None:
         """Have it brought into the cache, together with the other nodes where there are some."""
         plan, nodes = self.plan, len(self.allocation.nodes)
-        max_bytes = plan.cache_max_bytes if what == "dataset" else None  # an archive is given back when all nodes have loaded it
+        max_bytes = plan.cache_max_bytes if what == "dataset" else None  # all else is given back when all nodes have it
         argv = stage_argv(sys.executable, source, plan.cache, self._holder, max_bytes, plan.bytes_per_s)
         argv += group_argv(plan.group) + check_argv(plan.cache_check_s) + words
         peer_group = None
         if nodes > 1:
             address = self.allocation.nodes[self.index].address
             peer_group = PeerGroup(index=self.index, nodes=nodes, address=address, token=derived(self.token, "chunks"))
-        self._staging[what] = StageChild(self.loop, what, argv, self.say, then, peer_group)
+        self._staging[what] = stage_child(self.loop, what, argv, self.say, then, peer_group)
 
     def obey(self, order: orders.OfPreparation) -> None:
         """One of the supervisor's orders. Raises SlipwayError or OSError when it cannot be done."""
@@ -113,24 +115,25 @@ class Preparation:
             self._staging[order.what].tell(peers=msgspec.to_builtins(order.others))
 
     def staged_all(self) -> None:
-        """Nobody needs our chunks any more, and the image's archive is of no use: the engine has what was in it."""
+        """Nobody needs our chunks any more, and copies of which the ranks use nothing go, before the ranks are measured."""
         for child in self._staging.values():
             child.tell(staged_all=True)
-        if self._archive is not None and self._holder is not None:
-            from data_prep.cache import remove_unused
+        if not self._passing or self._holder is None:
+            self.say(said.StagingEnded())
+            return
+        from data_prep.cache.entries import remove_unused
 
-            arguments = (Path(self.plan.cache), Path(self._archive.root).name, self._holder, self.plan.group)
-            self._dropping = Call(self.loop, "remove the image's archive", remove_unused, *arguments, timeout_s=ARCHIVE_REMOVAL_S)
-            self._dropping.then = self._dropped
+        arguments = (Path(self.plan.cache), self._passing, self._holder, self.plan.group)
+        self._call("remove what was passed on", remove_unused, *arguments, timeout_s=COPIES_REMOVAL_S, then=self._dropped)
 
     def _dropped(self, call: Call) -> None:
-        self._dropping = None
         try:
             call.result()
         except SlipwayError as error:
-            logger.warning("the image's archive stays in the cache until its room is needed: %s", error)
+            logger.warning("%s: it stays in the cache until its room is needed: %s", ", ".join(self._passing), error)
+        self.say(said.StagingEnded())
 
-    def stage_ended(self, result: said.StagedFiles | None, error: tuple[str, str] | None) -> None:
+    def stage_ended(self, result: said.StagedFiles | None, error: Problem | None) -> None:
         """The dataset is here, or will not be."""
         if result is None:
             assert error is not None
@@ -148,17 +151,16 @@ class Preparation:
     def _prepare_node(self) -> None:
         """What a container needs here, and a look at the GPUs; then all is here."""
         gpus = gpus_to_look_at(self.allocation, self.index)
-        if self.plan.ranks is None or not (gpus or in_container(self.plan.ranks.engine)):
+        ranks = self.plan.ranks
+        if ranks is None or not (gpus or ranks.framework.own or in_container(ranks.engine)):
             self._say_staged()
             return
         granted = self.allocation.nodes[self.index].gpus
         directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
-        arguments = (self.plan.ranks.engine, directory, self.plan.ranks.framework.folder, job, granted, gpus)
-        self._preparing = Call(self.loop, "prepare the node", prepare_node, *arguments, timeout_s=NODE_PREPARATION_S)
-        self._preparing.then = self._prepared
+        arguments = (ranks.engine, directory, ranks.framework, job, granted, gpus)
+        self._call("prepare the node", prepare_node, *arguments, timeout_s=NODE_PREPARATION_S, then=self._prepared)
 
     def _prepared(self, call: Call) -> None:
-        self._preparing = None
         try:
             found = call.result()
         except SlipwayError as error:
@@ -190,11 +192,13 @@ class Preparation:
         except OSError as problem:
             self._archive_ended(None, ("StagingError", f"{sys.executable} cannot be started: {problem.strerror}"))
 
-    def _archive_ended(self, result: said.StagedFiles | None, error: tuple[str, str] | None) -> None:
+    def _archive_ended(self, result: said.StagedFiles | None, error: Problem | None) -> None:
         """The archive is here, or will not be."""
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
         self._archive = result
+        if result is not None:
+            self._passing.append(Path(result.root).name)
         if self._loading is None:
             return
         if result is None:
@@ -204,7 +208,7 @@ class Preparation:
             return
         self._loading.bring(str(Path(result.root, Path(self.plan.ranks.image.archive).name)))
 
-    def _loaded(self, loaded: Loaded | None, error: tuple[str, str] | None) -> None:
+    def _loaded(self, loaded: Loaded | None, error: Problem | None) -> None:
         self._loading = None
         if error is not None:
             self.fail("load the image", *error)
@@ -221,35 +225,75 @@ class Preparation:
         self.say(said.Staged(dataset=self.staged, image=image, foreign=self.foreign))
 
     def fetch(self, order: orders.Fetch) -> None:
-        """Bring the checkpoint of an earlier attempt here."""
-        arguments = (order.source, str(self.directory.resume / CHECKPOINT), order.bytes, order.blake3)
-        self._fetching = Call(self.loop, "checkpoint", fetch_checkpoint, *arguments, timeout_s=order.limit_s)
-        self._fetching.then = self._fetched
+        """Bring the checkpoint of an earlier attempt here, together with the other nodes where there are some, and it has its list."""
+        if order.listed and len(self.allocation.nodes) > 1:
+            self._begin("checkpoint", order.source, partial(self._checkpoint_ended, order), "--single", "--bytes", str(order.bytes))
+        else:
+            self._copy_checkpoint(order, None)
 
-    def _fetched(self, call: Call) -> None:
-        self._fetching = None
+    def _checkpoint_ended(self, order: orders.Fetch, result: said.StagedFiles | None, error: Problem | None) -> None:
+        """It is in the cache; where it cannot be, this node reads it from storage, which tells what is wrong with it."""
+        if result is None:
+            assert error is not None
+            logger.warning("this node reads the checkpoint for itself: %s", error[1])
+        else:
+            self._passing.append(Path(result.root).name)
+        self._copy_checkpoint(order, result)
+
+    def _copy_checkpoint(self, order: orders.Fetch, brought: said.StagedFiles | None) -> None:
+        source = order.source if brought is None else str(Path(brought.root, Path(order.source).name))
+        arguments = (source, str(self.directory.resume / CHECKPOINT), order.bytes, order.blake3)
+        then = partial(self._fetched, order, brought)
+        self._call("checkpoint", fetch_checkpoint, *arguments, timeout_s=order.limit_s, then=then)
+
+    def _fetched(self, order: orders.Fetch, brought: said.StagedFiles | None, call: Call) -> None:
+        read, sent = (order.bytes, 0) if brought is None else (brought.storage_bytes, brought.peer_bytes)
+        problem = None
         try:
             call.result()
         except DigestMismatch as error:
-            self.say(said.Fetched(problem=str(error)))
+            problem = str(error)
         except SlipwayError as error:
-            self.fail("fetch", type(error).__name__, str(error))
-        else:
-            self.resumed = True
-            self.say(said.Fetched(problem=None))
+            if brought is None:
+                self.fail("fetch", type(error).__name__, str(error))
+            else:
+                self._copy_alone(order, Path(brought.root).name, error)
+            return
+        self.resumed = problem is None
+        self.say(said.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
+
+    def _copy_alone(self, order: orders.Fetch, name: str, error: SlipwayError) -> None:
+        """Without the copy in the cache, which may have taken the room: then this node reads storage. Others find our chunks elsewhere."""
+        from data_prep.cache.entries import remove_unused
+
+        logger.warning("this node reads the checkpoint for itself: %s", error)
+        self._staging.pop("checkpoint").kill()
+        self._passing.remove(name)
+        arguments = (Path(self.plan.cache), [name], self._holder, self.plan.group)
+        then = partial(self._removed_copy, order)
+        self._call("remove the checkpoint's copy", remove_unused, *arguments, timeout_s=COPIES_REMOVAL_S, then=then)
+
+    def _removed_copy(self, order: orders.Fetch, call: Call) -> None:
+        try:
+            call.result()
+        except SlipwayError as error:
+            logger.warning("the checkpoint's copy stays in the cache until its room is needed: %s", error)
+        self._copy_checkpoint(order, None)
 
     def forget(self) -> None:
         """The checkpoint is not whole on another node: none is used."""
         self.resumed = False
+        child = self._staging.pop("checkpoint", None)
+        if child is not None:
+            child.kill()
         (self.directory.resume / CHECKPOINT).unlink(missing_ok=True)
 
     def release(self) -> None:
-        """The dataset may go from here on, as far as we are concerned; leases of the dead go with ours."""
+        """What was staged may go from here on, as far as we are concerned, also what a stager did not tell of before it was killed."""
         if self._holder is not None:
             from data_prep.cache.lease import release_all
 
-            for path in (self.plan.source, *([] if self._archive is None else [self._archive.root])):
-                release_all(Path(self.plan.cache), Path(path).name, self._holder)
+            release_all(Path(self.plan.cache), self._holder)
             self._holder = self.staged = None
 
     def stop(self) -> None:
@@ -258,8 +302,11 @@ class Preparation:
             child.kill()
         if self._loading is not None:
             self._loading.kill()
-        for call in (self._preparing, self._fetching, self._dropping):
-            if call is not None:
-                call.abandon()
+            self._loading = None
+        for call in self._calls:
+            call.abandon()
         self._staging = {}
-        self._loading, self._preparing, self._fetching, self._dropping = None, None, None, None
+
+    def _call(self, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float, then: Callable[[Call], None]) -> None:
+        """In a child, which goes on until `stop`."""
+        self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s).then(then))

@@ -31,7 +31,7 @@ from workflow.run.link.messages import decode_order, encode, name_of
 from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
 from workflow.run.node.leftovers import end_older_attempts
 from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S
-from workflow.run.node.obeying import NodeWork
+from workflow.run.node.node_work import NodeWork
 from workflow.run.plan import TAG
 
 logger = logging.getLogger(__name__)
@@ -112,8 +112,8 @@ class NodeProgram:
                 work.do_start(order)
             case orders.Checkpoint():
                 work.do_checkpoint()
-            case orders.Look():
-                work.do_look()
+            case orders.ReportRanks():
+                work.do_report_ranks()
             case orders.Stop():
                 work.do_stop()
             case orders.Collect():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -11,6 +12,8 @@ from typing import IO
 from base.command import last_lines
 from base.logs import masked, printable
 
+_EPILOGUE = re.compile(r"^[EWI][0-9]{4} [0-9:.]+ [^\n]*torch/distributed/elastic/", re.MULTILINE)
+"""What torchrun adds once a rank has failed hides what the rank said of it."""
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 64 << 20
@@ -81,7 +84,8 @@ class RankLog:
 
     def last_lines(self) -> str:
         """The last lines, safe to show, secrets masked."""
-        text = printable(masked(self._recent.decode(errors="replace")))
+        said = self._recent.decode(errors="replace")
+        text = printable(masked(_EPILOGUE.split(said)[0] or said))
         return last_lines(text, LAST_LINES)[-LAST_BYTES:]
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.node.beats import Beats
 from workflow.run.node.limits import CONTAINER_REMOVAL_S
 from workflow.run.node.rank_log import RankLog
-from workflow.run.record.outcome import Look, RankEnd
+from workflow.run.record.outcome import RankEnd, RankState
 
 
 class Watched:
@@ -62,7 +62,7 @@ class Watched:
         failed = next((rank for rank, beats in self.beats.items() if beats.error), None)
         error = self.beats[failed].error if failed is not None else None
         code = self.process.exit_code()
-        odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.told_time.problem()) is not None}
+        odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.clock.problem()) is not None}
         return RankEnd(
             ranks=self.process.plan.ranks,
             host=self.host,
@@ -78,11 +78,11 @@ class Watched:
             wrong_clock=next(iter(odd.values()), None),
         )
 
-    def look(self, now: float, beat_s: float, init_s: float) -> list[Look]:
+    def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
         """Per rank: how long it has been silent, what the limit is, and whether its process is stopped."""
         state = processes.state_of(self.process.pid) if self.process.pid else None
         return [
-            Look(
+            RankState(
                 rank=rank,
                 host=self.host,
                 phase=beats.phase,
@@ -158,9 +158,9 @@ class Ranks:
         """Those that have not ended."""
         return [watched for watched in self.watched if not watched.ended]
 
-    def looks(self, now: float, beat_s: float, init_s: float) -> list[Look]:
-        """See Watched.look, for all that run."""
-        return [look for watched in self.running() for look in watched.look(now, beat_s, init_s)]
+    def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
+        """See Watched.states, for all that run."""
+        return [state for watched in self.running() for state in watched.states(now, beat_s, init_s)]
 
     def least_step(self) -> int | None:
         """The step that all ranks here have reached."""
@@ -189,7 +189,9 @@ class Ranks:
         self._engine.close(self.plan)
         self.watched = []
 
-    def remove(self) -> Call | None:
-        """Take away what the engine made, in a child, since its daemon may be slow; None where this engine makes nothing."""
-        made = self.plan.container is not None and self.plan.container.find
-        return Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=CONTAINER_REMOVAL_S) if made else None
+    def remove(self, then: Callable[[Call], None]) -> bool:
+        """Take away what the engine made, in a child, since its daemon may be slow; False where this engine makes nothing."""
+        made = self.plan.container is not None and bool(self.plan.container.find)
+        if made:
+            Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=CONTAINER_REMOVAL_S).then(then)
+        return made

@@ -55,11 +55,8 @@ class Shutdown:
         for timer in self._timers:
             timer.cancel()
         closed = self._ranks is None or self._close(self._ranks)
-        removal = None if self._ranks is None else self._ranks.remove()
-        if removal is None:
+        if self._ranks is None or not self._ranks.remove(partial(self._removed, closed)):
             self._end_descendants(closed)
-        else:
-            removal.then = partial(self._removed, closed)
 
     def _removed(self, closed: bool, removal: Call) -> None:
         """The engine's clients are our descendants, and had to end before those are killed."""

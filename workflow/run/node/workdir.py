@@ -1,12 +1,14 @@
 """The work directory of one attempt on one node, in the node-local cache: `out` and `own` are pushed, the rest goes away with them.
 
-<cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  lib/slipway_reader  beat  cell.json
+<cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  beat  cell.json
+                                      lib/ (slipway_reader, slipway_events.py)
                                       own/ (what only we write: logs/, cell.json, a record that could not be pushed)
                                       resume/ (stop, and the checkpoint this attempt resumes from)
                                       room/ (blocks of the disk for the notes of a result that waits for storage)
                                       run.json (whose this is: the run's directory on storage, the attempt)
 Only `out` can be written to in a container, and `own` is not in it at all: nothing of ours is written where a link may lie.
 for a container: program/ (the framework's folder), lib/ with copies, control/ (of engine and watchdog)
+for a program of the study: program/ (a copy of its folder)
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ from base.seal import sealed_text
 from base.trusted import trusted_directory
 from base.untrusted import directory, entries
 from base.userpath import expanded_path
+from containers.program_folder import copy
 from containers.spec import Paths
 from workflow.run.link.orders import Pending, Plan
 from workflow.run.node.work_locks import PENDING, hold, sweep
 from workflow.run.plan import CellDocument
-from workflow.run.record.machine_load import file_name
+from workflow.run.record.watcher_file import file_name
 from workflow.run.storage.results import ENDED, RECORD
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ NODE_BYTES: Final = 16 << 10
 PENDING_BYTES: Final = 64 << 10
 """Of a note with long paths and many ranks."""
 READER: Final = ROOMS / "data_prep" / "reader"
+HELPER: Final = ROOMS / "containers" / "lib" / "slipway_events.py"
 WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"
 
 
@@ -122,6 +126,7 @@ class WorkDirectory:
         library = self.path / "lib"
         library.mkdir()
         (library / "slipway_reader").symlink_to(READER)
+        (library / HELPER.name).symlink_to(HELPER)
         self.beat.touch()
         self.resume.mkdir()
         self.room.mkdir()
@@ -143,14 +148,23 @@ class WorkDirectory:
             control=str(self.path / "control"),
         )
 
-    def bring_programs(self, folder: Path) -> None:
-        """For a container: copies of what it runs, here. The checkout may lie where root, which mounts, may not look. Reads from wherever
-        the checkout and `folder` are, so it is to be called in a child with a time limit."""
+    def bring_library(self) -> None:
+        """For a container: copies of what it runs of ours, here. The checkout may lie where root, which mounts, may not look. Reads from
+        wherever the checkout is, so it is to be called in a child with a time limit."""
         library = self.path / "lib"
-        (library / "slipway_reader").unlink()
+        for name in ("slipway_reader", HELPER.name):
+            (library / name).unlink()
         shutil.copytree(READER, library / "slipway_reader", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copyfile(HELPER, library / HELPER.name)
         shutil.copyfile(WATCHDOG, library / WATCHDOG.name)
-        shutil.copytree(folder, self.program, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def bring_program(self, folder: str, digest: str | None, *, own: bool) -> None:
+        """A copy of the framework's folder; of a program of the study (`own`) the one that has this digest, and an empty directory where it
+        has no folder. To be called in a child with a time limit, like `bring_library`. Raises ConfigError, StagingError, StorageError."""
+        if own:
+            copy(Path(folder) if folder else None, digest, self.program)
+        else:
+            shutil.copytree(folder, self.program, ignore=shutil.ignore_patterns("__pycache__"))
 
     def say_alive(self) -> None:
         """The beat file: whoever watches it ends the container when it gets old."""

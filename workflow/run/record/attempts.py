@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from workflow.run.record.kinds import NotBelieved
@@ -74,6 +75,11 @@ def names(directory: str) -> list[str]:
         return os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def attempt_directories(attempts: Path) -> list[int]:
+    """The numbers of the attempts in that directory of a run, ascending: those that have one to themselves."""
+    return sorted(int(name) for name in names(str(attempts)) if name.isascii() and name.isdecimal())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

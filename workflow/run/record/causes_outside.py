@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-if TYPE_CHECKING:
-    from workflow.run.record.outcome import RankEnd
+from workflow.run.record.outcome import RankEnd
 
 STORAGE_EXIT: Final = 44
 KILLED_EXIT: Final = 45

@@ -10,6 +10,7 @@ from typing import Final
 from cluster.types import DEVICES
 from workflow.run.record.kinds import EIGHT, FLAG, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
 from workflow.run.record.outcome import TABLE
+from workflow.run.record.step_clock import STEPS
 from workflow.study.cell import SIZES, WORDS
 
 SCHEMA_NAME: Final = "slipway.run/1"
@@ -19,7 +20,7 @@ UNREADABLE: Final = "unreadable"
 MISSING: Final = "missing"
 UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
 
-SEVEN_STEPS: Final = ("login", "assign", "stage", "train", "result", "push", "release")
+SEVEN_STEPS: Final = STEPS
 SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # nobody measures login: a study is checked and planned once, before it has runs
 BESIDE: Final = "assign"  # told by the scheduler: it stands beside the sum of the others, which is run_s
 
@@ -114,6 +115,7 @@ PROVENANCE: Final = (
     "driver_version",
     "image",
     "image_digest",
+    "program_digest",
     "tf32",
     "cudnn_benchmark",
     "cudnn_deterministic",

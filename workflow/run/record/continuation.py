@@ -6,15 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
+from base.chunks import chunks_name
 from base.errors import RecordError
 from base.typed import Count, Digest, FromOne, Like, Seconds, read_as
 from containers.spec import CHECKPOINT
 from workflow.run.record.deadline import Budget
 from workflow.run.record.events import RankEvents
 from workflow.run.record.performance import thinned
+from workflow.study.cell import Cell
 
 RESUMABLE_RESULT: Final = "timeout"
 """The one result that is resumed when it is retried: nothing was wrong with the training, it had too little time."""
+
+
+OTHER_PROGRAM: Final = "trained with other files in the folder of the program than a later one"
+"""In the warning of a run whose attempts had different programs: a record has the digest of the last one's."""
 
 
 class _File(TypedDict):
@@ -45,11 +51,13 @@ class _Attempt(TypedDict):
     """What must stand in a record from which another attempt goes on."""
 
     attempt: FromOne
-    cell: dict[str, Any]
+    cell: Cell
     files: list[_File]
     checkpoint: NotRequired[_Checkpoint | None]
     steps_s: _Steps
     resumed_from: NotRequired[_Before | None]
+    provenance: NotRequired[dict[str, Any] | None]
+    warnings: NotRequired[list[str]]
     performance: dict[str, Any] | None
     training: Annotated[dict[str, Any], Like(_Training)] | None
 
@@ -64,6 +72,12 @@ class EarlierAttempt:
     """Of the checkpoint."""
     blake3: str
     """Of the checkpoint."""
+    listed: bool
+    """Whether the list of its chunks is beside it: not so of a version before."""
+    program_digest: str | None = None
+    """Of the files in the folder of the program that trained, where it was one of the study."""
+    several_programs: bool = False
+    """Whether that attempt was resumed from one of another program."""
     used_s: float
     """What was trained of the run's walltime up to here."""
     performance: dict[str, Any] | None
@@ -74,7 +88,7 @@ class EarlierAttempt:
         return asdict(self)
 
 
-def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], budget: Budget) -> list[EarlierAttempt]:
+def resumable(records: Iterable[Mapping[str, Any]], cell: Cell, budget: Budget) -> list[EarlierAttempt]:
     """The attempts to resume from, the best first. `records`: of the run's attempts, the newest first; `budget`: used_s does not count.
 
     Only attempts since the last result; that one too if it ran into its walltime, and there is more of it now. The retry of any other
@@ -91,7 +105,7 @@ def resumable(records: Iterable[Mapping[str, Any]], cell: Mapping[str, Any], bud
     return found
 
 
-def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> EarlierAttempt | None:
+def _offer(record: Mapping[str, Any], cell: Cell) -> EarlierAttempt | None:
     """What the attempt offers, None: it has no checkpoint that was pushed, or it is not a record."""
     try:
         found = read_as(_Attempt, record, "a record")
@@ -106,6 +120,9 @@ def _offer(record: Mapping[str, Any], cell: Mapping[str, Any]) -> EarlierAttempt
         step=checkpoint["step"],
         bytes=file["bytes"],
         blake3=file["blake3"],
+        listed=any(other["path"] == chunks_name(CHECKPOINT) for other in found["files"]),
+        program_digest=(found.get("provenance") or {}).get("program_digest"),
+        several_programs=any(OTHER_PROGRAM in warning for warning in found.get("warnings", ())),
         used_s=round((before["used_s"] if before else 0.0) + (found["steps_s"]["train"] or 0.0), 6),
         performance=found["performance"],
         training=found["training"],

@@ -7,12 +7,13 @@ whichever comes first. The margin is for the checkpoint and the push.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from base.units import format_duration
 from workflow.run.record.outcome import Ending, Status
+from workflow.study.cell import RunLimits
+from workflow.study.site import Site
 
 MARGIN_SHARE: Final = 0.2
 LEAST_MARGINS: Final = 2.0
@@ -49,11 +50,9 @@ class Budget:
         return job_s is not None and self.left_s - job_s >= self.least_s
 
 
-def budget_of(site: Mapping[str, Any], limits: Mapping[str, Any]) -> Budget:
-    """Of site and limits as study.json has them."""
-    walltime_s = float(limits["walltime_s"])
-    margin_s = margin_of(float(site["deadline_margin_s"]), walltime_s, limits.get("job_s") or site.get("walltime_s"))
-    return Budget(walltime_s=walltime_s, margin_s=margin_s)
+def budget_of(site: Site, limits: RunLimits) -> Budget:
+    """Of a run at its first attempt."""
+    return Budget(walltime_s=limits.walltime_s, margin_s=margin_of(site.deadline_margin_s, limits.walltime_s, site.walltime_s))
 
 
 @dataclass(frozen=True, kw_only=True)

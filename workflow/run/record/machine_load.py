@@ -1,4 +1,4 @@
-"""What the watchers wrote of the nodes, cut to the measured window: before it and during it.
+"""The `load` of a node in the record: what its watchers saw, cut to the measured window: before it and during it.
 
 The window is that of the node's ranks, by the clock of their events; watcher and ranks of a node read the same monotonic clock, so a window
 that lies outside of the watcher's own time was told by another clock, and nothing is said of it. It is widened to the lines around it: what
@@ -7,86 +7,19 @@ happened in it is never missed, and what happened just beside it may be in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 from base.foreign import text
-from base.typed import Check, Mismatch, reader_of
-from base.untrusted import Unusable, open_file
-from workflow.run.record.events import RankEvents, bounded_lines, parse_line
+from workflow.run.record.events import RankEvents
 from workflow.run.record.rate import measured_steps, moments, windows_of
+from workflow.run.record.watcher_file import Watched, file_name, read_watched
 
-MAX_LINES: Final = 100_000
 MOST_NAMED: Final = 3
 MAX_NAME: Final = 100
-OWN_FELL_S: Final = 0.1
-"""Processes whose parent is none of ours take their time along when they end, as a container does: from then on ours is not known."""
 
-MOST: Final = 1e15
-Amount = Annotated[float, Check("a number from 0 to 1e15", lambda value: 0 <= value <= MOST)]
 Span = tuple[float, float]
-
-
-class Gpu(TypedDict):
-    """One GPU at that moment. `reasons`: bits of why its clock is not higher; `others`: processes on it that are not ours."""
-
-    uuid: str
-    mhz: Amount | None
-    max_mhz: Amount | None
-    reasons: Annotated[int, Check("bits", lambda value: 0 <= value < 1 << 63)] | None
-    celsius: Amount | None
-    watts: Amount | None
-    busy_ratio: Amount | None
-    ecc_errors: Amount | None
-    others: Amount | None
-
-
-class Line(TypedDict):
-    """What the watcher saw at the moment `t`; counters and seconds are since boot, or since it began."""
-
-    t: Amount
-    idle: NotRequired[Amount]
-    steal: NotRequired[Amount]
-    interrupts: NotRequired[Amount]
-    own: NotRequired[Amount]
-    faults: NotRequired[Amount]
-    kernel: NotRequired[Amount]
-    busiest: NotRequired[list[tuple[str, Amount]]]
-    switches: NotRequired[tuple[Amount, Amount]]
-    available: NotRequired[Amount]
-    swapped_in: NotRequired[Amount]
-    swapped_out: NotRequired[Amount]
-    cpu_some: NotRequired[Amount]
-    memory_some: NotRequired[Amount]
-    memory_full: NotRequired[Amount]
-    io_some: NotRequired[Amount]
-    io_full: NotRequired[Amount]
-    mhz: NotRequired[tuple[Amount, Amount]]
-    throttled: NotRequired[Amount]
-    gpus: NotRequired[list[Gpu]]
-
-
-class _Head(TypedDict):
-    schema: Literal["slipway.load/1"]
-    cores: Annotated[int, Check("a number of cores", lambda value: 0 < value < 1 << 20)]
-    kernel_seen: NotRequired[bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """Of one node: how many cores the run had, the lines in order of their times, and whether the kernel's threads could be seen: where
-    they cannot, nobody knows what of the rest was theirs and what was of others."""
-
-    cores: int
-    lines: tuple[Mapping[str, Any], ...]
-    kernel_seen: bool = True
-
-
-def file_name(index: int) -> str:
-    """Of the node of that position, in an attempt's directory."""
-    return f"load-{index}.jsonl"
 
 
 def loads(
@@ -115,81 +48,6 @@ def together(spans: Sequence[Span | None]) -> Span | None:
     if not known or len(known) < len(spans):
         return None
     return min(begin for begin, _ in known), max(end for _, end in known)
-
-
-# -- reading
-
-
-def read_watched(path: Path) -> Watched | None:
-    """The file of a watcher; lines that are none of its are passed over. None where there is no such file."""
-    try:
-        descriptor = open_file(path)
-    except (FileNotFoundError, NotADirectoryError, Unusable):
-        return None
-    with open(descriptor, "rb") as file:
-        return parse_watched(bounded_lines(file))
-
-
-def parse_watched(lines: Iterable[bytes]) -> Watched | None:
-    """The lines of such a file. Two watchers write to it, one of them of GPUs only, each in order of its own times."""
-    head: Any = None
-    found: list[Any] = []
-    latest: dict[bool, float] = {}
-    most_own = 0.0
-    for number, line in enumerate(lines):
-        if number > MAX_LINES or not line.endswith(b"\n"):  # the last one may be torn
-            break
-        value = parse_line(line)
-        if head is None and (head := _read(_Head, value)) is not None:
-            continue
-        sample = read_line(value)
-        if sample is None or sample["t"] < latest.get(kind := "gpus" in sample, 0.0):
-            continue
-        latest[kind] = sample["t"]
-        if sample.get("own", most_own) < most_own - OWN_FELL_S:
-            sample = {key: seen for key, seen in sample.items() if key != "own"}
-        most_own = max(most_own, sample.get("own", 0.0))
-        found.append(sample)
-    if head is None:
-        return None
-    found.sort(key=lambda sample: sample["t"])
-    return Watched(cores=head["cores"], lines=tuple(found), kernel_seen=head.get("kernel_seen", True))
-
-
-def _read(kind: Any, value: Any) -> Any:
-    try:
-        return reader_of(kind)(value)
-    except Mismatch:
-        return None
-
-
-def _unwrapped(hint: Any) -> Any:
-    return get_args(hint)[0] if get_origin(hint) is NotRequired else hint
-
-
-_KINDS: Final = {name: _unwrapped(hint) for name, hint in get_type_hints(Line, include_extras=True).items()}
-_AMOUNTS: Final = frozenset(name for name, kind in _KINDS.items() if kind == Amount)
-_READERS: Final = {name: reader_of(kind) for name, kind in _KINDS.items() if kind != Amount}
-
-
-def read_line(value: Any) -> dict[str, Any] | None:
-    """`value` where it is a Line, without what no Line has. Amounts, most of what a day has, are looked at here: the reader of the whole
-    type takes several times as long, in seconds that a push may not have."""
-    if type(value) is not dict or "t" not in value:
-        return None
-    try:
-        for name, seen in value.items():
-            if name in _AMOUNTS:
-                if type(seen) not in (int, float) or not 0 <= seen <= MOST:
-                    return None
-            elif name in _READERS:
-                _READERS[name](seen)
-    except Mismatch:
-        return None
-    return value if value.keys() <= _KINDS.keys() else {name: seen for name, seen in value.items() if name in _KINDS}
-
-
-# -- cutting
 
 
 def load_of(watched: Watched, window: Span | None) -> dict[str, Any]:

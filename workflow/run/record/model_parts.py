@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_o
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
+from base.typed import Check
 from workflow.study import cell
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -30,7 +31,8 @@ def _for_pydantic(kind: Any) -> Any:
     inner = get_args(kind)
     match get_origin(kind):
         case origin if origin is Annotated:
-            return Annotated[(inner[0], *(Field(ge=check.least, le=check.most) for check in inner[1:]))]
+            bounds = [Field(ge=check.least, le=check.most) for check in inner[1:] if isinstance(check, Check)]
+            return Annotated[(_for_pydantic(inner[0]), *bounds)] if bounds else _for_pydantic(inner[0])
         case types.UnionType | typing.Union:
             return typing.Union[tuple(map(_for_pydantic, inner))]  # noqa: UP007 - the members are known at run time only
         case collections.abc.Mapping:

@@ -1,18 +1,15 @@
-"""How a run ended: the one table from endings to rows and exit codes, and the one place that decides which failure was first.
+"""How a run ended, as values: the one table from endings to rows and exit codes, how a process of ranks ended, how a rank is.
 
 A *result* is a row of the tables and exit code 0; a *prevented* attempt exits with the code of its class, and may be tried again.
 """
 
 from __future__ import annotations
 
-import re
 import signal
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
-from workflow.run.record.causes_outside import prevented_by
 
 RESULT: Final = "result"
 PREVENTED: Final = "prevented"
@@ -33,17 +30,6 @@ TABLE: Final[dict[Status, type[SlipwayError] | None]] = {
 }
 """Status -> the error class whose exit code ends the command; None: a result."""
 
-OOM_EXIT: Final = 41
-NAN_EXIT: Final = 42
-CHECKPOINT_EXIT: Final = 43
-FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-SECONDARY: Final = re.compile(
-    r"connection (was )?(reset|closed|refused|aborted|lost)|broken pipe|closed by peer|socket closed|remote process exited"
-    r"|peer (has )?(gone|left|disconnected)|no longer reachable|ncclRemoteError|ncclSystemError|EOF occurred"
-    r"|Application timeout caused pair closure",
-    re.IGNORECASE,
-)
-OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
 FROZEN: Final = ("T", "t")
 
 
@@ -75,7 +61,7 @@ class RankEnd(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class RankState:
     """How one rank is, as its node sees it. `state`: of its process, as in /proc; `?` where that is not known."""
 
     rank: int
@@ -146,90 +132,9 @@ class Ending:
         }
 
 
-class Verdict(NamedTuple):
-    """What one ended process means. The lower `weight`, the more it is a cause and the less a consequence."""
-
-    status: Status
-    weight: int
-    what: str
-
-
-def verdict(end: RankEnd) -> Verdict | None:
-    """None if the process ended as it should."""
-    if end.exit_code == CHECKPOINT_EXIT and end.checkpoint is not None:
-        return None
-    if end.error_kind == "oom" or end.exit_code == OOM_EXIT:
-        return Verdict("oom", 0, f"ran out of memory{_message(end)}")
-    if end.error_kind == "nan" or end.exit_code == NAN_EXIT:
-        return Verdict("nan", 0, f"met a loss that is not a number{_message(end)}")
-    prevented = prevented_by(end)
-    if prevented is not None:
-        return Verdict(prevented[0], 0, prevented[1])
-    if end.exit_code is not None and end.exit_code < 0:
-        return _signal_verdict(end, -end.exit_code)
-    if end.exit_code:
-        weight = 2 if SECONDARY.search(end.error_message or end.last_lines) else 1
-        if end.oom_kill and _may_be_of_memory(end):
-            what = f"ended with exit code {end.exit_code}, after the kernel had killed a process beside it for want of memory"
-            return Verdict("oom", weight, f"{what}{_message(end)}")
-        return Verdict("error", weight, f"ended with exit code {end.exit_code}{_message(end)}")
-    if not end.run_stop:
-        return Verdict("error", 1, "ended with exit code 0, but its events stop before run_stop: the record would be incomplete")
-    return Verdict("error", 1, end.wrong_clock) if end.wrong_clock is not None else None
-
-
-def _may_be_of_memory(end: RankEnd) -> bool:
-    """Whether a process may have failed because one that it had started was killed: torchrun by its rank, a rank by a loader's worker. Not
-    where it tells of an error of its own."""
-    return end.error_message is None or any(pattern.search(end.error_message) for pattern in (SECONDARY, OF_A_CHILD))
-
-
-def _signal_verdict(end: RankEnd, number: int) -> Verdict:
-    name = signal_name(number)
-    if number == signal.SIGKILL and end.oom_kill:
-        return Verdict("oom", 0, f"was killed by the kernel ({name}), whose count of processes killed for want of memory went up meanwhile")
-    if number in FROM_OUTSIDE:
-        return Verdict("killed", 0, f"was killed from outside by {name}, without a sign of missing memory")
-    secondary = number == signal.SIGABRT and SECONDARY.search(end.last_lines)
-    return Verdict("error", 2 if secondary else 0, f"died of {name}{_message(end)}")
-
-
-def root_cause(ends: Iterable[RankEnd]) -> Ending | None:
-    """The first failure by time, causes before consequences; None if all ended well."""
-    found = [(said.weight, end.time, end.rank, end, said) for end in ends if (said := verdict(end)) is not None]
-    if not found:
-        return None
-    *_, end, said = min(found, key=lambda entry: entry[:3])
-    return Ending(status=said.status, reason=f"rank {end.rank} on {end.host} {said.what}", rank_end=end)
-
-
-def hang(looks: Iterable[Look]) -> Ending:
-    """The rank that hangs, from what the nodes saw of all: one that is stopped, else the one furthest behind, else the longest silent.
-
-    `looks`: at least one.
-    """
-    found = min(looks, key=lambda look: (not look.is_frozen, -1 if look.step is None else look.step, -look.silent_s))
-    state = f"; its process is stopped (state {found.state})" if found.is_frozen else ""
-    phase = f"in phase {found.phase}" if found.phase else "and has written no event"
-    silence = f"has said nothing for {found.silent_s:.0f} s {phase}, limit {found.limit_s:.0f} s{state}"
-    reason = f"rank {found.rank} on {found.host} {silence}"
-    end = RankEnd(ranks=(found.rank,), host=found.host, exit_code=None, time=0.0, last_lines=found.last_lines)
-    return Ending(status="hang", reason=reason, rank_end=end)
-
-
-def only_consequences(ends: Iterable[RankEnd]) -> bool:
-    """Whether all failures among `ends` look like the echo of another one that has not been seen."""
-    verdicts = [said for end in ends if (said := verdict(end)) is not None]
-    return all(said.weight >= 2 for said in verdicts)
-
-
 def signal_name(number: int) -> str:
     """Such as SIGKILL."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _message(end: RankEnd) -> str:
-    return f": {end.error_message}" if end.error_message else ""

@@ -122,9 +122,9 @@ def mean_losses(events: Mapping[int, RankEvents], world_size: int) -> list[tuple
     return found
 
 
-def thinned(losses: Sequence[tuple[int, float]], most: int = MAX_LOSSES) -> list[list[float]]:
-    """At most `most` of them, evenly spread, the first and the last among them."""
-    if len(losses) <= most:
+def thinned(losses: Sequence[tuple[int, float]]) -> list[list[float]]:
+    """At most MAX_LOSSES of them, evenly spread, the first and the last among them."""
+    if len(losses) <= MAX_LOSSES:
         return [list(entry) for entry in losses]
-    places = sorted({round(index * (len(losses) - 1) / (most - 1)) for index in range(most)})
+    places = sorted({round(index * (len(losses) - 1) / (MAX_LOSSES - 1)) for index in range(MAX_LOSSES)})
     return [list(losses[place]) for place in places]

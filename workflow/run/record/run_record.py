@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from base.foreign import text, whole
 from workflow.run.record.busy import busy, others_seen
-from workflow.run.record.columns import PROVENANCE_KINDS
+from workflow.run.record.columns import PROVENANCE_KINDS, SCHEMA_NAME
 from workflow.run.record.continuation import checkpoint_of, joined, pushed_checkpoint, resumed_from
 from workflow.run.record.events import RankEvents
 from workflow.run.record.kinds import TOLD, Kind, NotBelieved, taker
@@ -18,16 +18,17 @@ from workflow.run.record.model_check import unchecked_model
 from workflow.run.record.ok_check import contradiction
 from workflow.run.record.outcome import Ending
 from workflow.run.record.performance import performance, training
+from workflow.run.record.plausibility import clock_warnings, evaluation_warnings
 from workflow.run.record.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, tells_wall, windows_of
 from workflow.run.record.steps_asked import StepsAsked
-from workflow.run.record.told_check import clock_warnings, evaluation_warnings
 
-SCHEMA: Final = "slipway.run/1"
 MAX_WARNINGS: Final = 20
 MAX_SAID: Final = 200
 MAX_TOLD: Final = 1000
 """Characters: as bytes less than a column takes."""
-OURS: Final = frozenset({"slipway_version", "git_sha", "git_dirty", "kernel", "os", "driver_version", "image", "image_digest", "image_id"})
+OURS: Final = frozenset(
+    {"slipway_version", "git_sha", "git_dirty", "kernel", "os", "driver_version", "image", "image_digest", "image_id", "program_digest"}
+)
 """Provenance that we know, and a program cannot."""
 OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
 """Provenance that may differ between ranks."""
@@ -148,6 +149,11 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
     silent = [rank for rank, window in windows.items() if window and not tells_wall(events[rank].steps, window, events[rank].stop)]
     if silent and not back:
         warnings.append(f"the wall time of the window is not known on {_ranks(silent)}: time between its steps is in no number")
+    untimed = [
+        rank for rank, window in windows.items() if rank not in silent and any(events[rank].steps[step].end_ns is None for step in window)
+    ]
+    if untimed:
+        warnings.append(f"the steps of {_ranks(untimed)} tell no monotonic_ns: nobody has compared their seconds with Slipway's clock")
     said: dict[str, list[int]] = {}
     for rank, window in windows.items():
         said.setdefault(f"{len(window)} ({window[0]} to {window[-1]})" if window else "none", []).append(rank)
@@ -205,7 +211,7 @@ def build_record(
     nodes = [{**node, "load": loads.get(index)} for index, node in enumerate(run["nodes"])]
     own, found = found, joined(found, earlier)
     return {
-        "schema": SCHEMA,
+        "schema": SCHEMA_NAME,
         "run_id": run["run_id"],
         "study": run["study"],
         "cell": run["cell"],

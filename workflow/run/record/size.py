@@ -10,6 +10,7 @@ from workflow.run.record.attempts import MAX_BYTES
 
 SEAL_BYTES: Final = 1 << 10
 """Left for what is added when it is written."""
+MOST_BYTES: Final = MAX_BYTES - SEAL_BYTES
 MOST_SAID: Final = 2000
 
 
@@ -26,15 +27,15 @@ def was_shortened(warning: str) -> bool:
     return warning.startswith("this record would have more than ") and SHORTENED in warning
 
 
-def fitting(record: Mapping[str, Any], max_bytes: int = MAX_BYTES - SEAL_BYTES) -> Mapping[str, Any]:
-    """The record as it is, where it has at most `max_bytes`. Else without long values of its provenance, and with as many of its files as
+def fitting(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record as it is, where it has at most `MOST_BYTES`. Else without long values of its provenance, and with as many of its files as
     have room; a warning says so. What a run left is never a reason to have no readable result of it."""
-    if len(json_text(record)) <= max_bytes:
+    if len(json_text(record)) <= MOST_BYTES:
         return record
     short = {key: value for key, value in record["provenance"].items() if not is_long(value)}
-    warning = f"this record would have more than {max_bytes} bytes: {SHORTENED}"
+    warning = f"this record would have more than {MOST_BYTES} bytes: {SHORTENED}"
     record = {**record, "provenance": short, "warnings": [warning, *record["warnings"]]}
-    left = max_bytes - len(json_text({**record, "files": []})) - SEAL_BYTES
+    left = MOST_BYTES - len(json_text({**record, "files": []})) - SEAL_BYTES
     kept = []
     for file in record["files"]:
         left -= len(json_text([[file]]))

@@ -19,6 +19,7 @@ from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.storage.results import RECORD
+from workflow.study.cell import Cell
 
 
 def make_part(run_dir: str, attempt: int) -> str:
@@ -30,19 +31,18 @@ def make_part(run_dir: str, attempt: int) -> str:
     return str(part)
 
 
-def read_measured(
-    directory: str, cell: Mapping[str, Any], parameters: int, steps: StepsAsked | None, device: str, status: str
-) -> dict[str, Any]:
-    """What the pushed files say: see record.measured, and machine_load.loads under `loads`. `parameters`: of the cell's model; `steps`:
-    what was asked of each rank; `device`: of the allocation; `status`: how the attempt ended. Only of one that ended well there is a rate
-    that a busy machine can have moved, and a preempted one has no time to read what was seen on many nodes in a day."""
-    world_size = cell["nodes"] * cell["gpus_per_node"]
-    events = read_events(Path(directory), world_size)
-    found = measured(events, world_size, cell["global_batch_size"], cell["mode"], (cell["model"], parameters), steps)
+def read_measured(directory: str, cell: Cell, parameters: int | None, steps: StepsAsked | None, device: str, status: str) -> dict[str, Any]:
+    """What the pushed files say: see record.measured, and machine_load.loads under `loads`. `parameters`: of the cell's model, None where
+    it is none of ours; `steps`: what was asked of each rank; `device`: of the allocation; `status`: how the attempt ended. Only of one that
+    ended well there is a rate that a busy machine can have moved, and a preempted one has no time to read what was seen on many nodes in
+    a day."""
+    events = read_events(Path(directory), cell.world_size)
+    model = None if parameters is None else (cell.model, parameters)
+    found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, steps)
     return {
         **found,
         "contradiction": found["contradiction"] or other_device(events, device),
-        "loads": [[index, load] for index, load in loads(Path(directory), events, cell).items()] if status == "ok" else [],
+        "loads": [[index, load] for index, load in loads(Path(directory), events, cell.to_json()).items()] if status == "ok" else [],
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from base.errors import DigestMismatch, StagingError, StorageError
 from base.units import format_size
-from base.untrusted import open_file
+from base.untrusted import Unusable, open_file
 
 READ_BYTES = 4 << 20
 
@@ -21,6 +21,8 @@ def fetch_checkpoint(source: str, target: str, num_bytes: int, digest: str) -> N
         found = _copy(source, target, num_bytes)
     except FileNotFoundError as error:
         raise DigestMismatch(f"the checkpoint {source} is not there any more") from error
+    except Unusable as error:
+        raise DigestMismatch(f"the checkpoint {source} is no file any more: {error.strerror}") from error
     except OSError as error:
         with contextlib.suppress(OSError):
             Path(target).unlink()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
 from base.errors import UnsupportedRequest
 from base.jsonfile import canonical_json
-from containers.models import Model, build
-from workflow.run.framework import describe_framework
+from containers.images.model import StudyImage
+from containers.models import MODELS, Model, build
+from workflow.run.framework import describe_framework, taken_along
 from workflow.run.plan import Framework, check_framework
+from workflow.run.storage.prepared import plain
+from workflow.study.cell import Cell
+from workflow.study.paths import datasets_dir
+from workflow.study.site import Site
 
 if TYPE_CHECKING:
     from data_prep.manifest import Manifest
@@ -37,48 +40,45 @@ class Work(Struct, frozen=True, kw_only=True):
     framework: Framework
     dataset: PublishedDataset
     train_samples: int
-    model: Model
-    image: dict[str, Any] | None
-    """As workflow/run/images/pin.py has it; None where runs are no containers."""
+    model: Model | None
+    """None where only the cell's own program knows its network."""
+    image: StudyImage | None
+    """None where runs are no containers."""
 
 
-def describe_work(site: Mapping[str, Any], cell: Mapping[str, Any], device: str, images: str | None) -> dict[str, Any]:
-    """The Work of a cell, as JSON can carry it: `read_work` is the inverse. `images`: the file of workflow.run.images.pin. Raises
-    ConfigError, UnsupportedRequest, DatasetError, ContainerError."""
-    from workflow.run.images.pin import read_entry
+def describe_work(site: Site, cell: Cell, device: str, images: str | None) -> dict[str, Any]:
+    """The Work of a cell, as JSON can carry it. `images`: the file of workflow.run.images.pin. Raises
+    ConfigError, UnsupportedRequest, DatasetError, ContainerError, StorageError."""
+    from workflow.run.images.kept import image_of
 
-    framework = describe_framework(cell, device)
-    check_framework(framework, cell["nodes"] * cell["gpus_per_node"])
-    dataset, manifest = describe_dataset(site["storage"], cell)
+    framework = taken_along(describe_framework(cell, device))
+    check_framework(framework, cell.world_size)
+    dataset, manifest = describe_dataset(site.storage, cell)
     work = Work(
         framework=framework,
         dataset=dataset,
         train_samples=manifest.splits["train"].samples if "train" in manifest.splits else 0,
-        model=describe_model(cell["model"], manifest.name, manifest.size, manifest.channels, len(manifest.classes)),
-        image=None if images is None else read_entry(images, site["engine"], cell["framework"]),
+        model=None
+        if cell.model not in MODELS
+        else describe_model(cell.model, manifest.name, manifest.size, manifest.channels, len(manifest.classes)),
+        image=None if images is None else image_of(images, site.engine, cell.framework),
     )
-    plain: dict[str, Any] = msgspec.to_builtins(work)
-    return plain
+    return plain(work)
 
 
-def read_work(said: dict[str, Any]) -> Work:
-    """What `describe_work` has said, in its child."""
-    return msgspec.convert(said, Work)
-
-
-def build_name(cell: Mapping[str, Any]) -> str:
+def build_name(cell: Cell) -> str:
     """`<name>-<spec12>`: where the cell's dataset is built. The digest of data_prep.spec, without its models: they cost start-up time."""
     from blake3 import blake3
 
-    return f"{cell['dataset']}-{blake3(canonical_json(cell['dataset_spec'])).hexdigest()[:12]}"
+    return f"{cell.dataset}-{blake3(canonical_json(cell.dataset_spec)).hexdigest()[:12]}"
 
 
-def describe_dataset(storage: str, cell: Mapping[str, Any]) -> tuple[PublishedDataset, Manifest]:
+def describe_dataset(storage: Path, cell: Cell) -> tuple[PublishedDataset, Manifest]:
     """The published dataset and its manifest. Raises DatasetError."""
     from data_prep.build.dataset_file import read_dataset_file
     from data_prep.manifest import read_manifest
 
-    datasets = Path(storage, "datasets")
+    datasets = datasets_dir(storage)
     built = read_dataset_file(datasets / ".build" / build_name(cell))
     path = datasets / built.path
     manifest = read_manifest(path)

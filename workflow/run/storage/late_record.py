@@ -25,6 +25,7 @@ from workflow.run.record.size import fitting
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.storage.attempt import read_measured
 from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, refuse_failing_storage, results_of
+from workflow.study.cell import Cell
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +72,14 @@ class _Note(TypedDict):
     facts: Annotated[dict[str, Any], Like(_Facts)]
     times: dict[str, Any]
     nodes: Annotated[list[Count], Check("the nodes that deliver", bool)]
-    parameters: Count
+    parameters: Count | None
     steps: NotRequired[tuple[Count, Count]]
     """Of StepsAsked; a note of an earlier version has none."""
     ending: _Said
 
 
 def ended_note(
-    facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any], nodes: Sequence[int], parameters: int, steps: StepsAsked
+    facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any], nodes: Sequence[int], parameters: int | None, steps: StepsAsked
 ) -> dict[str, Any]:
     """Pure: what record.build_record needs besides the files. `nodes`: positions of those whose files make the result; `parameters`: of
     the cell's model; `steps`: what was asked of each rank."""
@@ -115,11 +116,11 @@ def _completed(run_dir: Path, directory: Path) -> str:
     """A note that is not one of ours makes no result: the attempt stays what its record says. Why it is no result."""
     try:
         note = read_as(_Note, read_json(directory / ENDED, max_bytes=MAX_BYTES), directory / ENDED)
-        run = _run_of(run_dir, note["nodes"])
+        cell, run = _run_of(run_dir, note["nodes"])
         delivered, files = _gather(directory, note["nodes"])
         is_result = Ending(status=note["ending"]["status"]).kind == RESULT
         missing = sorted(set(note["nodes"]) - delivered) if is_result else []
-        record = _record(directory, note, run, not missing, files)
+        record = _record(directory, note, cell, run, not missing, files)
     except (RecordError, PushError, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         logger.warning("%s: no record can be made of what was delivered (%s): the attempt stays prevented", directory, error)
         return f"it makes no result: {error}"
@@ -154,20 +155,22 @@ def _gather(directory: Path, nodes: Sequence[int]) -> tuple[set[int], list[dict[
     return delivered, [file for file in files if file["path"] != RECORD]
 
 
-def _run_of(run_dir: Path, nodes: Sequence[int]) -> dict[str, Any]:
-    """{study, run_id, cell, repeat, result_number} of the run, as the study says. Raises RecordError where `nodes` are not of it."""
+def _run_of(run_dir: Path, nodes: Sequence[int]) -> tuple[Cell, dict[str, Any]]:
+    """The cell, and what the record has of the run, as the study says. Raises RecordError where `nodes` are not of it."""
     from workflow.study.resolved import find_run, read_resolved
 
-    content = read_resolved(run_dir.parents[1])
-    run = find_run(content, run_dir.name)
-    cell = run.cell.to_json()
-    if list(nodes) != sorted(set(nodes)) or nodes[0] != 0 or nodes[-1] >= cell["nodes"]:
-        raise RecordError(f"its note names the nodes {list(nodes)[:MOST_SHOWN]}, and the run has {cell['nodes']}, from 0 on")
+    study = read_resolved(run_dir.parents[1])
+    run = find_run(study, run_dir.name)
+    if list(nodes) != sorted(set(nodes)) or nodes[0] != 0 or nodes[-1] >= run.cell.nodes:
+        raise RecordError(f"its note names the nodes {list(nodes)[:MOST_SHOWN]}, and the run has {run.cell.nodes}, from 0 on")
     number = max((result.number for result in results_of(run_dir)), default=0) + 1
-    return {"study": content["study"], "run_id": run_dir.name, "cell": cell, "repeat": run.repeat, "result_number": number}
+    own = {"study": study.study, "run_id": run_dir.name, "repeat": run.repeat, "result_number": number}
+    return run.cell, {**own, "cell": run.cell.to_json()}
 
 
-def _record(directory: Path, note: _Note, run: Mapping[str, Any], whole: bool, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _record(
+    directory: Path, note: _Note, cell: Cell, run: Mapping[str, Any], whole: bool, files: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """What the attempt is now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
     from workflow.run.record.model import validate_record
     from workflow.run.record.reading import read_fields
@@ -175,7 +178,7 @@ def _record(directory: Path, note: _Note, run: Mapping[str, Any], whole: bool, f
     facts = {**note["facts"], **run, "attempt": int(directory.name), "warnings": [*note["facts"]["warnings"], LATE]}
     steps = StepsAsked(*note["steps"]) if "steps" in note else None
     device, status = note["facts"]["allocation"]["device"], note["ending"]["status"]
-    found = read_measured(str(directory), run["cell"], note["parameters"], steps, device, status)
+    found = read_measured(str(directory), cell, note["parameters"], steps, device, status)
     record = dict(
         fitting(build_record(facts, _ending(directory, note["ending"], whole, found["contradiction"]), note["times"], found, files))
     )

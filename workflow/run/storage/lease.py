@@ -9,7 +9,6 @@ All functions touch network storage: call them in a child with a time limit.
 
 from __future__ import annotations
 
-import errno
 import re
 import secrets
 import time
@@ -21,6 +20,7 @@ from typing import Annotated, Any, Final
 from base.errors import LeaseError, StorageError
 from base.jsonfile import canonical_json, read_json
 from base.publish import create_exclusive, publish
+from base.refusals import DISK_FULL
 from base.storage_clock import now_at
 from base.typed import Check, Count, Moment, read_as
 from cluster.types import Holder
@@ -44,6 +44,11 @@ class Lease:
     attempt: Count
     since: Moment
     holder: Holder
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether it stands for a file that its writer left without its content: nobody holds the run by it."""
+        return self.token.startswith(TORN)
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""
@@ -81,7 +86,7 @@ def acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive
     try:
         return _acquire(run_dir, wanted, alive, describe)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in DISK_FULL
         what = "free room or quota there" if full else "look after the storage"
         raise StorageError(
             f"{run_dir.name} cannot be started: its lease cannot be written: {error.strerror}: {error.filename or run_dir}; {what}, "
@@ -98,7 +103,7 @@ def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Aliv
             if create_exclusive(run_dir / NAME, _content(lease)):
                 return lease, None
             continue
-        lives = False if found.token.startswith(TORN) else alive(found.holder)
+        lives = False if found.is_torn else alive(found.holder)
         if lives is not False:
             raise LeaseError(_refusal(run_dir, found, lives, describe))
         lease = wanted(found)

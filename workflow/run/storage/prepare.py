@@ -19,8 +19,10 @@ from workflow.run.record.continuation import resumable
 from workflow.run.record.deadline import budget_of
 from workflow.run.storage import lease as leases
 from workflow.run.storage.late_record import complete_delivered
-from workflow.run.storage.prepared import Done, PreparedRun
+from workflow.run.storage.prepared import Done, PreparedRun, plain
 from workflow.run.storage.results import attempt_numbers, publish_newest, records, results_of
+from workflow.study.resolved import ResolvedStudy, find_run, read_resolved
+from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.spread import SETS, node_sets
 
 
@@ -32,19 +34,13 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     the lease is given back, and nothing is to be trained. Whoever comes too late, or twice, or after Snakemake has lost the record, ends
     here.
     """
-    from workflow.study.resolved import find_run, read_resolved
-
-    content = read_resolved(Path(results))
-    run = find_run(content, run_id)
-    cell, site = run.cell.to_json(), content["site"]
-    private_umask(site["shared"] == "group")
-    scheduler = get_scheduler(site["scheduler"])
+    study = read_resolved(Path(results))
+    run, site, limits = find_run(study, run_id), study.site, study.limits
+    private_umask(site.shared == "group")
+    scheduler = get_scheduler(site.scheduler)
     if not scheduler.detect(environ):
-        from workflow.study.site import Site, refuse_foreign_scheduler
-
-        refuse_foreign_scheduler(Site.from_json(site), environ)
-    limits = content["limits"]
-    request = allocation_request(cell, content["cells"], site, limits["walltime_s"], _node_set(content, run_id, environ))
+        refuse_foreign_scheduler(site, environ)
+    request = allocation_request(run.cell, study.cells, site, _node_set(study, run_id, environ))
     allocation = scheduler.allocate(request, environ, supervisor)
     run_dir = Path(results, "runs", run_id)
     holder = holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
@@ -57,10 +53,10 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     done = found[0] if found and found[0].number > after else None
     if done is not None:
         leases.release(run_dir, mine.token)
-    return PreparedRun(
-        study=content["study"],
+    prepared = PreparedRun(
+        study=study.study,
         run_id=run_id,
-        cell=cell,
+        cell=run.cell,
         repeat=run.repeat,
         site=site,
         limits=limits,
@@ -70,18 +66,19 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
         tag=attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
         result_number=max((result.number for result in found), default=0) + 1,
         run_dir=str(run_dir),
-        resumable=tuple(resumable(records(run_dir, attempt_numbers(run_dir)), cell, budget_of(site, limits))),
+        resumable=tuple(resumable(records(run_dir, attempt_numbers(run_dir)), run.cell, budget_of(site, limits))),
         done=None if done is None else Done(attempt=done.attempt, status=done.status),
-    ).to_json()
+    )
+    return plain(prepared)
 
 
-def _node_set(content: Mapping[str, Any], run_id: str, environ: Mapping[str, str]) -> tuple[int, int] | None:
+def _node_set(study: ResolvedStudy, run_id: str, environ: Mapping[str, str]) -> tuple[int, int] | None:
     """Where the job's nodes are divided into sets, so that repeats are on different ones: this run's, and how many there are."""
     sets = environ.get(SETS, "")
     if not sets.isdecimal() or int(sets) < 2:
         return None
-    taken = node_sets((entry["cell_id"] for entry in content["runs"]), int(sets))
-    return next(index for entry, index in zip(content["runs"], taken, strict=True) if entry["run_id"] == run_id), int(sets)
+    taken = node_sets((entry.cell_id for entry in study.runs), int(sets))
+    return next(index for entry, index in zip(study.runs, taken, strict=True) if entry.run_id == run_id), int(sets)
 
 
 def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> leases.Lease:

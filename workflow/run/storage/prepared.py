@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from cluster.types import Allocation
 from workflow.run.record.continuation import EarlierAttempt
+from workflow.study.cell import Cell, RunLimits
+from workflow.study.site import Site
+
+S = TypeVar("S", bound=Struct)
 
 
 class Done(Struct, frozen=True, kw_only=True):
@@ -23,11 +29,10 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
     study: str
     run_id: str
-    cell: dict[str, Any]
+    cell: Cell
     repeat: int
-    site: dict[str, Any]
-    """As study.json has it, like `cell` and `limits`."""
-    limits: dict[str, Any]
+    site: Site
+    limits: RunLimits
     allocation: Allocation
     """What the scheduler granted; of a job that runs share, all its nodes."""
     attempt: int
@@ -47,12 +52,13 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
         """Which attempt of what it is."""
         return {"run_id": self.run_id, "repeat": self.repeat, "attempt": self.attempt}
 
-    def to_json(self) -> dict[str, Any]:
-        """A dict that JSON can carry."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
 
-    @classmethod
-    def from_json(cls, value: Any) -> PreparedRun:
-        """The inverse of `to_json`."""
-        return msgspec.convert(value, cls)
+def plain(value: Struct) -> dict[str, Any]:
+    """As JSON can carry it, out of the child that found it."""
+    found: dict[str, Any] = msgspec.to_builtins(value, enc_hook=os.fspath)
+    return found
+
+
+def from_plain(found: dict[str, Any], kind: type[S]) -> S:
+    """The inverse of `plain`."""
+    return msgspec.convert(found, kind, dec_hook=lambda _, path: Path(path))

@@ -3,24 +3,22 @@ for the holder of the run's lease and touch network storage: call them in a chil
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from base.errors import RecordError, StorageError
 from base.jsonfile import read_content
+from base.refusals import STORAGE_FAILS
 from base.seal import publish_checked, read_sealed
 from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.believing import record_of
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.outcome import RESULT
+from workflow.run.record.record_of_run import record_of
 
 RECORD: Final = "record.json"
 ENDED: Final = "ended.json"
 """Of a result that storage did not take when it was made: see late_record.py."""
-FAILS: Final = (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV)
-"""Storage fails, and so does not say what it holds."""
 
 
 class Result(NamedTuple):
@@ -42,7 +40,7 @@ def attempt_numbers(run_dir: Path) -> list[int]:
 
 def refuse_failing_storage(error: RecordError) -> None:
     """Raise StorageError where a file is not read since storage fails: a result is there perhaps, and must not be made again."""
-    if isinstance(error.__cause__, OSError) and error.__cause__.errno in FAILS:
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in STORAGE_FAILS:
         raise StorageError(f"{error}; it is not known whether there is a result: try again, or see to the storage") from error
 
 

@@ -6,7 +6,6 @@ The ranks have ended by then, so others may measure on this machine as soon as s
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from base.errors import LeaseError, PushError, SlipwayError, StorageFull
+from base.refusals import DISK_FULL
 from base.units import format_duration
 from workflow.run.link.calls import Call
 from workflow.run.link.limits import CANCELLED_PUSH_S
@@ -22,7 +22,7 @@ from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
-_FULL_WORDS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
+_FULL_WORDS: Final = tuple(os.strerror(number) for number in DISK_FULL)
 
 
 def is_full(error: SlipwayError) -> bool:

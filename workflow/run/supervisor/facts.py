@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from workflow.run.record.step_clock import Clock
 from workflow.run.storage.description import Work
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.study.cell import Cell
+from workflow.study.site import Site
 
 STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checked_bytes", "hit", "seconds")
 
@@ -39,13 +39,13 @@ def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
     return {
         **run.names(),
         "study": run.study,
-        "cell": run.cell,
+        "cell": run.cell.to_json(),
         "result_number": run.result_number,
         "allocation": allocation.to_json(),
-        "site": run.site["name"],
-        "engine": run.site["engine"],
+        "site": run.site.name,
+        "engine": run.site.engine,
         "nodes": [_node_record(node) for node in nodes],
-        "threads_per_rank": threads_per_rank(Cell.from_json(run.cell), allocation.head),
+        "threads_per_rank": threads_per_rank(run.cell, allocation.head),
         "preflight": attempt.preflight and attempt.preflight.record,
         "earlier": None if attempt.resumed is None else attempt.resumed.to_json(),
         "exclusive": allocation.exclusive,
@@ -57,6 +57,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
             **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
             "driver_version": _driver(nodes) if allocation.device == "cuda" else None,
             **_image_provenance(run.site, work),
+            **({"program_digest": work.framework.digest} if work.framework.own else {}),
         },
     }
 
@@ -73,13 +74,14 @@ def _driver(nodes: Sequence[NodeHandle]) -> str | None:
     return " + ".join(sorted(version for version in found if version)) or None
 
 
-def _image_provenance(site: Mapping[str, Any], work: Work) -> dict[str, Any]:
+def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
     """What the containers were started from: as it was named, and what that was pinned to, where it was."""
-    if not in_container(site["engine"]):
+    if not in_container(site.engine):
         return {}
-    pinned = (work.image or {}).get("image", {})
-    reference = pinned.get("reference") or at_site(work.framework, site).image
-    return {"image": reference, "image_digest": pinned.get("digest"), "image_id": pinned.get("image_id")}
+    if work.image is None:
+        return {"image": at_site(work.framework, site).image, "image_digest": None, "image_id": None}
+    pinned = work.image.image
+    return {"image": pinned.reference, "image_digest": pinned.digest, "image_id": pinned.image_id}
 
 
 def _node_record(node: NodeHandle) -> dict[str, Any]:
@@ -91,11 +93,7 @@ def _node_record(node: NodeHandle) -> dict[str, Any]:
         "cores": list(node.node.cores),
         "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
         "gpus_seen": None if seen is None else list(seen.seen),
-        "cpu_model": facts.get("cpu_model"),
-        "machine_cores": facts.get("machine_cores"),
-        "memory_bytes": facts.get("memory_bytes"),
-        "network": facts.get("network"),
-        "driver_version": facts.get("driver_version"),
+        **{key: facts.get(key) for key in ("cpu_model", "machine_cores", "memory_bytes", "network", "driver_version")},
         "image_s": None if staged is None or staged.image is None else staged.image.seconds,
         "stage": None if staged is None else {key: getattr(staged.dataset, key) for key in STAGED},
     }

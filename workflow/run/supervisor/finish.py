@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
 from workflow.run.storage.late_record import ended_note
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.prepared import PreparedRun, from_plain
 from workflow.run.supervisor.again import Again
 from workflow.run.supervisor.facts import run_facts, times_of
 from workflow.run.supervisor.limits import (
@@ -42,9 +42,8 @@ from workflow.run.supervisor.limits import (
     RELEASE_S,
     REQUEUE_S,
     STORAGE_CLEAN_UP_S,
-    STORAGE_FULL_S,
 )
-from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import RunningAttempt
 
 logger = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
     if ending.reason:
         logger.info("%s: %s", ending.status, ending.reason)
     if attempt is not None:
-        _dismiss_nodes(attempt.nodes, pending=None)
+        attempt.nodes.end(NODES_LEAVE_S)
     if run is not None:
         _try(loop, "release of the run", attempts.give_up, run)
     return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
@@ -68,23 +67,13 @@ def late_lease(loop: Loop, preparing: Call) -> PreparedRun | None:
     """Cancelled while the lease was being taken: wait for it, to give it back."""
     loop.until(lambda: preparing.finished, STORAGE_CLEAN_UP_S)
     with contextlib.suppress(SlipwayError):
-        return PreparedRun.from_json(preparing.result()) if preparing.finished else None
+        return from_plain(preparing.result(), PreparedRun) if preparing.finished else None
     return None
 
 
 def finish(attempt: RunningAttempt, work: Work, ending: Ending) -> int:
     """The attempt is pushed and its record published. The exit code."""
     return _Finish(attempt, work, ending).main()
-
-
-def _dismiss_nodes(nodes: Nodes, pending: Callable[[NodeHandle], orders.Pending] | None) -> None:
-    """The node programs leave; `pending(node)` is what a node is to keep."""
-    nodes.leave()
-    for node in nodes.all:
-        nodes.dismiss(node, pending=None if pending is None else pending(node))
-    if not nodes.wait_for_end(NODES_LEAVE_S):
-        logger.warning("a node program had to be killed")
-    nodes.close()
 
 
 def _try(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
@@ -167,7 +156,7 @@ class _Finish:
         again = Again(
             self.attempt.scope,
             time.monotonic() + self._push_limit_s(),
-            float(self.run.limits.get("full_s", STORAGE_FULL_S)),
+            self.attempt.scope.limits.storage_full_s,
             self._let_others,
         )
         pending: SlipwayError | None = None
@@ -185,22 +174,22 @@ class _Finish:
             pending = error
             self._keep(error)
         if pending is None:
-            _dismiss_nodes(self.nodes, pending=None)
+            self.nodes.end(NODES_LEAVE_S)
 
     def _in_a_hurry(self) -> bool:
         """The scheduler kills what is left some 30 s after it has told us to end."""
         return self.ending.status in ("cancelled", "preempted") and not self.ending.planned
 
     def _stop_limit_s(self) -> float:
-        if not in_container(self.run.site["engine"]) or self._in_a_hurry():
+        if not in_container(self.run.site.engine) or self._in_a_hurry():
             return NODES_STOP_S
         return max(NODES_STOP_S, min(CONTAINERS_STOP_S, self.limit.deadline - time.monotonic()))
 
     def _push_limit_s(self) -> float:
         if self._in_a_hurry():
             return CANCELLED_PUSH_S
-        limit = self.run.limits.get("push_s")
-        return float(limit) if limit is not None else max(LEAST_PUSH_S, self.limit.deadline - time.monotonic())
+        limit_s = self.attempt.scope.limits.push_s
+        return max(LEAST_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
 
     def _let_others(self) -> None:
         """Give this machine's turn back, where nothing that we started is left. Not the nodes of a job: what runs there next would have
@@ -232,7 +221,7 @@ class _Finish:
                 problems.append(_push_error(node))
         if problems:
             raise problems[0]
-        arguments = (self.part_directory, self.run.cell, self.work.model.parameters, self.attempt.steps_asked(self.work))
+        arguments = (self.part_directory, self.run.cell, _parameters(self.work), self.attempt.steps_asked(self.work))
         device, status = self.attempt.job.allocation.device, self.ending.status
         self.found = again.call("push", attempts.read_measured, *arguments, device, status, left_s=left_s)
         if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
@@ -290,14 +279,14 @@ class _Finish:
             notes = (record, ended) if node.index == 0 else (None, None)
             return orders.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
 
-        _dismiss_nodes(self.nodes, pending)
+        self.nodes.end(NODES_LEAVE_S, pending)
 
     def _ended(self, was: Ending) -> dict[str, Any]:
         """What it will be when it is delivered from all nodes that have files of it: `was`; prevented, where those are not enough."""
         present = [node.index for node in self.nodes.present()]
         enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
         ending = was if enough else self.ending
-        facts, parameters = run_facts(self.attempt, self.work), self.work.model.parameters
+        facts, parameters = run_facts(self.attempt, self.work), _parameters(self.work)
         return ended_note(facts, ending, times_of(self.clock), present, parameters, self.attempt.steps_asked(self.work))
 
 
@@ -316,3 +305,8 @@ def _push_error(node: NodeHandle) -> SlipwayError:
     if failed is None:
         return PushError(f"{node.node.name} did not end its push in time")
     return error_named(failed.error, PushError)(failed.message)
+
+
+def _parameters(work: Work) -> int | None:
+    """Of the network, where it is one of ours."""
+    return None if work.model is None else work.model.parameters

@@ -8,6 +8,7 @@ import logging
 import os
 import pwd
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from base.errors import AllocationError, SlipwayError
@@ -57,8 +58,8 @@ class Job:
         self._scope, self._clock, self._time = scope, clock, time
         self.scheduler = scheduler
         self.allocation = allocation
-        self._facts: Call | None = None
-        self._why: Call | None = None
+        self.is_ending = False
+        """Whether somebody was told to end, and we ask why: all that happens meanwhile is a consequence."""
 
     # -- what the nodes say
 
@@ -66,7 +67,7 @@ class Job:
         """All node programs have come up: fill in what they were granted; warnings. Ends the run where that is not what was asked."""
         told = [node.answer(Ready).grant for node in nodes.all]
         try:
-            self.allocation, warnings = grants.complete(self.allocation, told, int(run.cell["gpus_per_node"]), _foreign_rule(run))
+            self.allocation, warnings = grants.complete(self.allocation, told, run.cell.gpus_per_node, run.site.foreign_gpu)
         except AllocationError as error:
             self._scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError))
         nodes.know(self.allocation.nodes)
@@ -76,16 +77,11 @@ class Job:
         """Just before the ranks start, what nodes say of others on their GPUs, where `complete` has not heard it; warnings."""
         said = [(node.node.name, use) for node in nodes.present() for use in node.answer(Staged).foreign]
         try:
-            return grants.foreign_warnings(f"run {run.run_id}", said, _foreign_rule(run))
+            return grants.foreign_warnings(f"run {run.run_id}", said, run.site.foreign_gpu)
         except AllocationError as error:
             self._scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError))
 
     # -- what the scheduler says
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether somebody was told to end, and we ask why: all that happens meanwhile is a consequence."""
-        return self._why is not None
 
     def wait_if_ending(self) -> None:
         """Go no further then: the scheduler's word, or its silence, ends the run."""
@@ -95,8 +91,8 @@ class Job:
     def ask(self) -> None:
         """For its end, and how long it waited; not where that is known and the job is not ours alone."""
         if self.allocation.own_job or self.allocation.deadline is None:
-            self._facts = Call(self._scope.loop, "the scheduler", self.scheduler.job_facts, self.allocation, timeout_s=JOB_FACTS_S)
-            self._facts.then = self._answered
+            call = Call(self._scope.loop, "the scheduler", self.scheduler.job_facts, self.allocation, timeout_s=JOB_FACTS_S)
+            call.then(self._answered)
 
     def _answered(self, call: Call) -> None:
         try:
@@ -113,18 +109,15 @@ class Job:
 
     def ended(self, told: str) -> None:
         """Somebody was told to end, `told` says who: ask the scheduler why, then end the run by that."""
-        if self._why is None and self._scope.ending is None:
-            self._why = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=JOB_END_CAUSE_S)
-            self._why.then = lambda call: self._told_why(call, told)
+        if not self.is_ending and self._scope.ending is None:
+            self.is_ending = True
+            call = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=JOB_END_CAUSE_S)
+            call.then(partial(self._told_why, told))
 
-    def _told_why(self, call: Call, told: str) -> None:
+    def _told_why(self, told: str, call: Call) -> None:
         try:
             word = call.result()
         except SlipwayError as error:
             logger.warning("%s, and the scheduler does not say why: %s", told, error)
             word = None
         self._scope.end(self._time.ended_by(word, told))
-
-
-def _foreign_rule(run: PreparedRun) -> str:
-    return str(run.site.get("foreign_gpu", "record"))

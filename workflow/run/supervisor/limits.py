@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
+
+from workflow.run.link.limits import HANDSHAKE_S
 
 NODE_LOCKS_WAIT_S: Final = 30 * 86400.0
 """How long a run waits for its machine or its nodes: other runs may take as long as they need."""
 NODE_SILENCE_S: Final = 30.0
-"""After how long without a message a node is lost; `limits.silence_s` of the run may set it."""
+"""After how long without a message a node is lost."""
 SUPERVISOR_ALIVE_EVERY_S: Final = 5.0
 """How often the supervisor says that it lives: node programs end themselves when they hear nothing of it."""
 HUNG_UP_S: Final = 0.1
@@ -46,6 +49,8 @@ PEERS_MEET_S: Final = 20.0
 STAGING_STALL_S: Final = 300.0
 """How long staging may go on without progress on any node. Where the site limits the rate of storage, the time that its largest chunk
 takes is added."""
+SHOW_EVERY_S: Final = 5.0
+"""How often, at most, people are told how far staging is."""
 CHECKPOINT_LEAST_S: Final = 120.0
 """How long even a small checkpoint may take to come to the nodes."""
 CHECKPOINT_ANSWER_S: Final = 5.0
@@ -79,3 +84,21 @@ LOG_REST_S: Final = 2.0
 """How long the copier of the log may take to write the rest of it."""
 LOG_UNDECIDED_S: Final = 20.0
 """How long log lines are kept back until the lease is held; then they are written behind what is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptLimits:
+    """Those limits of an attempt that a test would wait for too long: it starts the supervisor with shorter ones."""
+
+    handshake_s: float = HANDSHAKE_S
+    node_silence_s: float = NODE_SILENCE_S
+    rank_silence_s: float = RANK_SILENCE_S
+    storage_full_s: float = STORAGE_FULL_S
+    other_failures_s: float = OTHER_FAILURES_S
+    cause_search_s: float = CAUSE_SEARCH_S
+    push_s: float | None = None
+    """For the push; None: until the deadline of the attempt, LEAST_PUSH_S at least."""
+
+
+USUAL: Final = AttemptLimits()
+"""Outside of tests."""

@@ -79,8 +79,11 @@ class NodeLocks:
         return True
 
     def _let_go(self) -> None:
-        for lock in (*self._locks, *([self._queue] if self._queue is not None else [])):
+        for lock in self._all():
             lock.leave()
+
+    def _all(self) -> list[LockFile]:
+        return self._locks if self._queue is None else [*self._locks, self._queue]
 
     def _wait(self, locks: Sequence[LockFile], count: int) -> None:
         """Until `count` of `locks` have become ours: a lock belongs to the open file, so a child can wait for it in our name."""
@@ -102,7 +105,7 @@ class NodeLocks:
         """The next may have them: now, or when a program that has `inherited` them has ended too. Nothing if it was done before."""
         if not inherited:
             self._let_go()
-        for lock in (*self._locks, *([self._queue] if self._queue is not None else [])):
+        for lock in self._all():
             self._scope.loop.private.remove(lock.descriptor)
             lock.close()
         self._locks, self._queue = [], None

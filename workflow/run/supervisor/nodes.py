@@ -27,8 +27,9 @@ from workflow.run.supervisor.limits import (
     LAUNCH_PAUSE_S,
     LAUNCH_RETRY_S,
     LAUNCH_TERM_S,
-    NODE_SILENCE_S,
     SUPERVISOR_ALIVE_EVERY_S,
+    USUAL,
+    AttemptLimits,
 )
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,12 @@ class NodeHandle:
         for kind in kinds:
             self._said.pop(kind, None)
 
+    def hang_up(self) -> None:
+        """Nothing more is said to it, or heard of it."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+
     @property
     def is_heard(self) -> bool:
         """Whether it has said anything."""
@@ -86,7 +93,7 @@ def how_it_ended(code: int, words: str) -> str:
 
 class Nodes:
     """All node programs of an allocation, which come in at `address`, one of ours. `on_message(node, message)` and `on_lost(node, why)` are
-    called in the loop; a node that says nothing for `silence_s` is lost."""
+    called in the loop; a node that says nothing for `limits.node_silence_s` is lost."""
 
     def __init__(
         self,
@@ -95,18 +102,18 @@ class Nodes:
         address: str,
         on_message: Callable[[NodeHandle, said.Said], None],
         on_lost: Callable[[NodeHandle, str], None],
-        silence_s: float = NODE_SILENCE_S,
+        limits: AttemptLimits = USUAL,
     ) -> None:
-        self._loop, self._on_message, self._on_lost, self._silence_s = loop, on_message, on_lost, silence_s
+        self._loop, self._on_message, self._on_lost, self._silence_s = loop, on_message, on_lost, limits.node_silence_s
         self._token = new_token()
         self._launched: list[Launched] = []
         self._leaving = False
         self.launched = time.monotonic()
         """When the last launch was started, or will be: node programs are waited for from then on."""
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
-        self._listener = Listener(loop, address, self._token, self._expects, self._admit, len(self.all))
+        self._listener = Listener(loop, address, self._token, self._expects, self._admit, len(self.all), limits.handshake_s)
         self.address = self._listener.address
-        loop.every(min(SUPERVISOR_ALIVE_EVERY_S, silence_s / 4), self._say_alive)
+        loop.every(min(SUPERVISOR_ALIVE_EVERY_S, limits.node_silence_s / 4), self._say_alive)
 
     # -- coming up
 
@@ -221,9 +228,7 @@ class Nodes:
         if node.lost:
             return
         node.lost = True
-        if node.channel is not None:
-            node.channel.close()
-            node.channel = None
+        node.hang_up()
         self._end_silent_launches()
         if not self._leaving:
             self._on_lost(node, why)
@@ -242,6 +247,15 @@ class Nodes:
             launched.signal(signal.SIGCONT)
 
     # -- ending
+
+    def end(self, limit_s: float, pending: Callable[[NodeHandle], orders.Pending] | None = None) -> None:
+        """All node programs leave, within `limit_s`, and nobody comes in any more; `pending(node)` is what a node is to keep."""
+        self.leave()
+        for node in self.all:
+            self.dismiss(node, None if pending is None else pending(node))
+        if not self.wait_for_end(limit_s):
+            logger.warning("a node program had to be killed")
+        self.close()
 
     def leave(self) -> None:
         """From now on node programs may go: that is no loss. Those that have not come up yet have started nothing, and are ended."""
@@ -271,7 +285,5 @@ class Nodes:
     def close(self) -> None:
         """No more connections."""
         self._listener.close()
-        for node in self.present():
-            if node.channel is not None:
-                node.channel.close()
-                node.channel = None
+        for node in self.all:
+            node.hang_up()

@@ -13,10 +13,11 @@ from typing import Any, NoReturn, TypeVar
 
 from msgspec.structs import asdict
 
+from cluster.limits import REACH_S
 from cluster.preflight.judgement import all_reduced, unreachable, verdict
 from cluster.preflight.rates import best_of, summary
 from cluster.preflight.results import Finding, Place, Reach, Sample
-from cluster.preflight.schedule import REACH_S, exchange_bytes, exchange_s, measure_s
+from cluster.preflight.schedule import exchange_bytes, exchange_s, measure_s
 from cluster.types import Allocation
 from workflow.run.link import orders
 from workflow.run.link.said import Measured, PreflightAnswered, ProbesListen, Reached

@@ -15,9 +15,10 @@ from workflow.run.link.said import Fetched
 from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import PreparedRun
-from workflow.run.supervisor.limits import CHECKPOINT_ANSWER_S, CHECKPOINT_LEAST_S
+from workflow.run.supervisor.limits import CHECKPOINT_LEAST_S
 from workflow.run.supervisor.nodes import Nodes
 from workflow.run.supervisor.run_scope import RunScope
+from workflow.run.supervisor.staging import Staging
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +26,13 @@ LEAST_RATE: Final = 5 << 20
 """Bytes per second that the slowest storage gives."""
 
 
-def bring_checkpoint(scope: RunScope, nodes: Nodes, run: PreparedRun, warn: Callable[[str], None]) -> EarlierAttempt | None:
+def bring_checkpoint(
+    scope: RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
+) -> EarlierAttempt | None:
     """The earlier attempt whose checkpoint every node now has, None: the run begins at the start. A damaged one is passed over, with a
     warning."""
     for offer in run.resumable:
-        problem = _bring(scope, nodes, run, offer)
+        problem = _bring(scope, nodes, staging, run, offer)
         if problem is None:
             before = format_duration(offer.used_s)
             logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
@@ -39,13 +42,11 @@ def bring_checkpoint(scope: RunScope, nodes: Nodes, run: PreparedRun, warn: Call
     return None
 
 
-def _bring(scope: RunScope, nodes: Nodes, run: PreparedRun, offer: EarlierAttempt) -> str | None:
+def _bring(scope: RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, offer: EarlierAttempt) -> str | None:
     """To all nodes; what is wrong with it, None: nothing. Ends the run where storage does not give it."""
     source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
     limit_s = max(CHECKPOINT_LEAST_S, offer.bytes / LEAST_RATE)
-    nodes.forget(Fetched)
-    nodes.tell(Fetch(source=source, bytes=offer.bytes, blake3=offer.blake3, limit_s=limit_s))
-    if not scope.wait(lambda: all(node.has_said(Fetched) for node in nodes.all), limit_s + CHECKPOINT_ANSWER_S):
+    if not staging.bring_checkpoint(Fetch(source=source, bytes=offer.bytes, blake3=offer.blake3, limit_s=limit_s, listed=offer.listed)):
         silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
         reason = f"the checkpoint {source} did not reach {silent} within {limit_s:.0f} s"
         scope.fail(Ending(status="storage", reason=reason, error=StorageError))

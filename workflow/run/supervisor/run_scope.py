@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.limits import STORAGE_CALL_S
+from workflow.run.supervisor.limits import STORAGE_CALL_S, USUAL, AttemptLimits
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ class RunEnded(Exception):
 class RunScope:
     """The steps of one run: `ending` is the first cause that ends them, or None while they go on."""
 
-    def __init__(self, loop: Loop) -> None:
-        self.loop = loop
+    def __init__(self, loop: Loop, limits: AttemptLimits = USUAL) -> None:
+        self.loop, self.limits = loop, limits
         self.ending: Ending | None = None
         self.cancels = 0
         """How often somebody has told this run to end, also after its end."""
@@ -41,11 +41,6 @@ class RunScope:
 
     # -- for the steps, not for callbacks
 
-    def check(self) -> None:
-        """Raises RunEnded if the run has ended."""
-        if self.ending is not None:
-            raise RunEnded(self.ending)
-
     def fail(self, ending: Ending) -> NoReturn:
         """The step itself has found why the run ends. Raises RunEnded."""
         self.end(ending)
@@ -54,7 +49,8 @@ class RunScope:
     def wait(self, done: Callable[[], bool], limit_s: float | None = None) -> bool:
         """Run the loop until `done()`; False if that did not happen within `limit_s`. Raises RunEnded as soon as the run has ended."""
         happened = self.loop.until(lambda: self.ending is not None or done(), limit_s)
-        self.check()
+        if self.ending is not None:
+            raise RunEnded(self.ending)
         return happened
 
     def call(

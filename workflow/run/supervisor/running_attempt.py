@@ -6,26 +6,26 @@ import logging
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Final, assert_never
 
 from base import errors
 from base.errors import SlipwayError, error_named
 from base.units import counted
 from cluster.addresses import listening_address
+from containers.images.model import check_same
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.node.watch_child import SUPERVISOR, who_i_am
 from workflow.run.plan import TAG, node_argv
-from workflow.run.record.continuation import EarlierAttempt
+from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt
 from workflow.run.record.outcome import Ending, signal_name
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.record.step_clock import Clock
 from workflow.run.record.steps_asked import StepsAsked, steps_asked
 from workflow.run.storage import description
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.prepared import PreparedRun, from_plain
 from workflow.run.supervisor.job import Job
-from workflow.run.supervisor.limits import NODE_SILENCE_S, STORAGE_CALL_S
+from workflow.run.supervisor.limits import STORAGE_CALL_S
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.plan_order import node_plan
@@ -36,6 +36,7 @@ from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging
 from workflow.run.supervisor.time_limit import TimeLimit
 from workflow.run.supervisor.training import Training
+from workflow.study.site import storage_limit
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +63,11 @@ class RunningAttempt:
         self._training: Training | None = None
         """Once the ranks are started."""
         site, allocation, scheduler = run.site, job.allocation, job.scheduler
-        interface = site.get("network_interface")
+        interface = site.network_interface
         listen = listening_address((node.address for node in allocation.nodes), interface)
-        self.nodes = Nodes(scope.loop, allocation, listen, self._heard, self._lost, float(run.limits.get("silence_s", NODE_SILENCE_S)))
+        self.nodes = Nodes(scope.loop, allocation, listen, self._heard, self._lost, scope.limits)
         self.staging = Staging(scope, self.nodes)
-        argv = node_argv(sys.executable, self.nodes.address, site["setup"], allocation.device, interface)
+        argv = node_argv(sys.executable, self.nodes.address, site.setup, allocation.device, interface)
         self._launches = scheduler.launches(allocation, argv)
         self.provenance = Call(scope.loop, "provenance", slipway_provenance, timeout_s=STORAGE_CALL_S)
 
@@ -76,7 +77,8 @@ class RunningAttempt:
         run, device = self.run, self.job.allocation.device
         environ = {**self.job.scheduler.launch_environ(os.environ), TAG: run.tag, SUPERVISOR: who_i_am()}
         self.nodes.launch(self._launches, environ, () if self.job.allocation.own_job else self.locks.descriptors)
-        return description.read_work(self.scope.call("prepare", description.describe_work, run.site, run.cell, device, images))
+        found = self.scope.call("prepare", description.describe_work, run.site, run.cell, device, images)
+        return from_plain(found, description.Work)
 
     def run_steps(self, work: description.Work) -> Ending:
         """Until every rank has ended well, or something ends the run."""
@@ -94,7 +96,7 @@ class RunningAttempt:
 
     def steps_asked(self, work: description.Work) -> StepsAsked:
         """Of each rank of this attempt."""
-        return steps_asked(self.run.cell, work.train_samples, 0 if self.resumed is None else self.resumed.step)
+        return steps_asked(self.run.cell.to_json(), work.train_samples, 0 if self.resumed is None else self.resumed.step)
 
     def _warn(self, text: str) -> None:
         logger.warning("%s", text)
@@ -104,20 +106,24 @@ class RunningAttempt:
 
     def _stage(self, work: description.Work) -> None:
         run, scheduler = self.run, self.job.scheduler
-        cache = Path(run.site["cache"]["path"])
+        cache = run.site.cache.path
         self.staging.wait_for_nodes()
         self.job.wait_if_ending()  # a node program that was told to end before it was up says nothing of itself
         for warning in self.job.complete(self.nodes, run):
             self._warn(warning)
         self._test_network()
-        readers = (run.site.get("storage_limit") or {}).get("readers")
-        plan = node_plan(run, self.job.allocation, work)
+        readers = storage_limit(run.site).readers
+        plan = node_plan(run, self.job.allocation, work, self.scope.limits.rank_silence_s)
         self.staging.run(plan, lambda node: str(scheduler.node_cache(cache, node)), readers)
         self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that
         self._check_images(work)
         for warning in self.job.foreign_warnings(self.nodes, run):
             self._warn(warning)
-        self.resumed = bring_checkpoint(self.scope, self.nodes, run, self._warn)
+        self.resumed = before = bring_checkpoint(self.scope, self.nodes, self.staging, run, self._warn)
+        if before is not None and (before.several_programs or before.program_digest != work.framework.digest):
+            self._warn(f"attempt {before.attempt}, from which this one goes on, or one before it {OTHER_PROGRAM}")
+        self.staging.end()
+        self.job.wait_if_ending()
         self.limit.goes_on(self.resumed)
 
     def _test_network(self) -> None:
@@ -130,21 +136,18 @@ class RunningAttempt:
         """Before any rank starts: every node has what the study's image was pinned to."""
         if work.image is None:
             return
-        from workflow.run.images.pin import check_nodes
-
         try:
-            check_nodes(work.image, {node.node.name: _image_id(node) for node in self.nodes.present()})
+            check_same(work.image.image, {node.node.name: _image_id(node) for node in self.nodes.present()})
         except errors.ContainerError as error:
             self.scope.fail(Ending(status="node_lost", reason=str(error), error=errors.ContainerError))
 
     def _train(self, work: description.Work) -> None:
         self.clock.enter("train")
         cell = self.run.cell
-        world_size = cell["nodes"] * cell["gpus_per_node"]
-        progress = ProgressLine(cell["global_batch_size"], steps_asked(cell, work.train_samples).total, time.monotonic())
-        training = self._training = Training(self.scope.loop, self.nodes, world_size, progress, work.framework, self._training_failed)
+        progress = ProgressLine(cell.global_batch_size, steps_asked(cell.to_json(), work.train_samples).total, time.monotonic())
+        training = self._training = Training(self.scope, self.nodes, cell.world_size, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
-        logger.info("train: %s %s", counted(world_size, "rank"), "starts" if world_size == 1 else "start")
+        logger.info("train: %s %s", counted(cell.world_size, "rank"), "starts" if cell.world_size == 1 else "start")
         place = self.nodes.all[0].answer(said.Reserved)
         self.nodes.tell(orders.Start(master=(place.address, place.port), left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)

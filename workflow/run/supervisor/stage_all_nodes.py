@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 
 import msgspec
+from msgspec import Struct
 
 from base.challenge import new_token
 from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
@@ -35,42 +36,45 @@ from workflow.run.link import orders, said
 from workflow.run.link.event_loop import Loop
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
-from workflow.run.storage.description import build_name, describe_dataset
+from workflow.run.storage.description import PublishedDataset, build_name, describe_dataset
+from workflow.run.storage.prepared import from_plain, plain
 from workflow.run.supervisor.caller import watch_parent
 from workflow.run.supervisor.limits import NODES_STOP_S
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.plan_order import staging_plan
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging
+from workflow.study.resolved import read_resolved
+from workflow.study.site import Site, storage_limit
 
 logger = logging.getLogger(__name__)
 
 SAID: Final = ("bytes", "storage_bytes", "peer_bytes", "seconds", "hit")
 
 
-def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
-    """In a child: the site, the published dataset, and the whole allocation, no GPU of which is needed. Raises SlipwayError."""
-    from workflow.study.resolved import read_resolved
+class PreparedStaging(Struct, frozen=True, kw_only=True):
+    """What is staged where: the whole allocation, no GPU of which is needed."""
 
-    content = read_resolved(Path(results))
-    site, cells = content["site"], content["cells"]
-    private_umask(site["shared"] == "group")
-    found = [cell for cell in cells if dataset in (cell["dataset"], build_name(cell))]
+    site: Site
+    allocation: Allocation
+    dataset: PublishedDataset
+
+
+def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
+    """In a child: a PreparedStaging as JSON has it. Raises SlipwayError."""
+    study = read_resolved(Path(results))
+    site, cells = study.site, study.cells
+    private_umask(site.shared == "group")
+    found = [cell for cell in cells if dataset in (cell.dataset, build_name(cell))]
     if not found:
-        known = ", ".join(sorted({cell["dataset"] for cell in cells}))
-        raise ConfigError(f"--dataset {dataset!r}: the study {content['study']!r} has no such dataset; it has {known}")
-    scheduler = get_scheduler(site["scheduler"])
-    largest = max(cell["nodes"] for cell in cells)
-    request = allocation_request(found[0], cells, site, content["limits"]["walltime_s"])
-    request = dataclasses.replace(
-        request, nodes=largest if site["scheduler"] == "local" else 1, gpus_per_node=1, device="cpu", gres=0, cpus_per_node=None
-    )
-    allocation = scheduler.allocate(request, environ, pid)
-    return {
-        "site": site,
-        "allocation": dataclasses.replace(allocation, own_job=False).to_json(),
-        "dataset": msgspec.to_builtins(describe_dataset(site["storage"], found[0])[0]),
-    }
+        known = ", ".join(sorted({cell.dataset for cell in cells}))
+        raise ConfigError(f"--dataset {dataset!r}: the study {study.study!r} has no such dataset; it has {known}")
+    request = allocation_request(found[0], cells, site)
+    nodes = request.largest_nodes if site.scheduler == "local" else 1
+    request = dataclasses.replace(request, nodes=nodes, gpus_per_node=1, device="cpu", gres=0, cpus_per_node=None)
+    allocation = dataclasses.replace(get_scheduler(site.scheduler).allocate(request, environ, pid), own_job=False)
+    return plain(PreparedStaging(site=site, allocation=allocation, dataset=describe_dataset(site.storage, found[0])[0]))
 
 
 class StageAllNodes:
@@ -100,12 +104,14 @@ class StageAllNodes:
 
     def _work(self) -> dict[str, Any]:
         try:
-            work = self.scope.call("prepare", prepare, *self.arguments)
-            allocation = Allocation.from_json(work["allocation"])
-            self._stage(work, allocation)
-            return self._found(work, allocation)
+            work = from_plain(self.scope.call("prepare", prepare, *self.arguments), PreparedStaging)
+            self._stage(work)
+            return self._found(work)
         finally:
-            self._part()
+            if self.nodes is not None:
+                self.nodes.tell(orders.Stop())
+                self.nodes.tell(orders.Release())
+                self.nodes.end(NODES_STOP_S)
             processes.kill_descendants(2.0)
             if self.node_locks is not None:
                 self.node_locks.give()
@@ -114,16 +120,17 @@ class StageAllNodes:
         reason = f"staging {self.arguments[1]} on all nodes: {why}; unfinished copies are kept"
         self.scope.end(Ending(status="cancelled", reason=reason, error=Cancelled))
 
-    def _stage(self, work: Mapping[str, Any], allocation: Allocation) -> None:
-        site, scheduler = work["site"], get_scheduler(allocation.scheduler)
+    def _stage(self, work: PreparedStaging) -> None:
+        site, allocation = work.site, work.allocation
+        scheduler = get_scheduler(allocation.scheduler)
         locks, count = scheduler.run_locks(allocation, len(allocation.nodes))
         if locks:
             self.node_locks = NodeLocks(self.scope, locks, count)
             self.node_locks.take()
             self.node_locks.sign(f"{self.tag} (process {os.getpid()})")
-        listen = listening_address((node.address for node in allocation.nodes), site.get("network_interface"))
+        listen = listening_address((node.address for node in allocation.nodes), site.network_interface)
         self.nodes = Nodes(self.loop, allocation, listen, self._heard, self._lost)
-        argv = node_argv(sys.executable, self.nodes.address, site["setup"], allocation.device, site.get("network_interface"))
+        argv = node_argv(sys.executable, self.nodes.address, site.setup, allocation.device, site.network_interface)
         environ = {**scheduler.launch_environ(os.environ), TAG: self.tag}
         self.nodes.launch(scheduler.launches(allocation, argv), environ, () if self.node_locks is None else self.node_locks.descriptors)
         self.staging = Staging(self.scope, self.nodes)
@@ -133,22 +140,10 @@ class StageAllNodes:
         if len(found) == len(ready):
             allocation = grants.complete(allocation, found, 1)[0]
             self.nodes.know(allocation.nodes)
-        limit = site.get("storage_limit") or {}
-        cache = Path(site["cache"]["path"])
-        plan = orders.Plan(
-            allocation=allocation,
-            tag=self.tag,
-            run_id=self.tag,
-            run_dir=str(Path(self.arguments[0], "staged", self.tag)),  # no run's: it tells whose the work directory is
-            group=site["shared"] == "group",
-            source=work["dataset"]["path"],
-            cache=str(cache),
-            cache_max_bytes=site["cache"]["max_bytes"],
-            cache_check_s=site["cache"].get("check_s"),
-            bytes_per_s=limit.get("bytes_per_s"),
-            ranks=None,  # nothing is to run: the dataset alone
-        )
-        self.staging.run(plan, lambda node: str(scheduler.node_cache(cache, node)), limit.get("readers"))
+        run_dir = str(Path(self.arguments[0], "staged", self.tag))  # no run's: it tells whose the work directory is
+        plan = staging_plan(site, allocation, self.tag, run_dir, work.dataset.path)
+        self.staging.run(plan, lambda node: str(scheduler.node_cache(site.cache.path, node)), storage_limit(site).readers)
+        self.staging.end()
 
     def _heard(self, node: NodeHandle, message: said.Said) -> None:
         if isinstance(message, said.OfStaging):
@@ -166,7 +161,7 @@ class StageAllNodes:
         if not node.has_said(said.Failed):
             node.note(said.Failed(during="stage", error="NodeLost", message=why))
 
-    def _found(self, work: Mapping[str, Any], allocation: Allocation) -> dict[str, Any]:
+    def _found(self, work: PreparedStaging) -> dict[str, Any]:
         """Per node what was done. Raises what stopped the first node, if no node has the dataset."""
         assert self.nodes is not None
         rows: list[dict[str, Any]] = []
@@ -176,22 +171,9 @@ class StageAllNodes:
             rows.append({"name": node.node.name, **row})
         if all("error" in row for row in rows):
             error = error_named(self.nodes.all[0].answer(said.Failed).error)
-            raise error(f"staging {work['dataset']['name']} on {rows[0]['name']}: {rows[0]['error']}")
+            raise error(f"staging {work.dataset.name} on {rows[0]['name']}: {rows[0]['error']}")
         seconds = time.monotonic() - self.began
-        return {"dataset": work["dataset"], "job_id": allocation.job_id, "seconds": seconds, "nodes": rows}
-
-    def _part(self) -> None:
-        """The node programs leave; the dataset stays."""
-        if self.nodes is None:
-            return
-        self.nodes.leave()
-        self.nodes.tell(orders.Stop())
-        self.nodes.tell(orders.Release())
-        for node in self.nodes.all:
-            self.nodes.dismiss(node, pending=None)
-        if not self.nodes.wait_for_end(NODES_STOP_S):
-            logger.warning("a node program had to be killed")
-        self.nodes.close()
+        return {"dataset": msgspec.to_builtins(work.dataset), "job_id": work.allocation.job_id, "seconds": seconds, "nodes": rows}
 
 
 def write(path: str, content: dict[str, Any]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Final, assert_never
+from collections.abc import Callable, Sequence
+from typing import Final, assert_never, get_args
 
 from msgspec.structs import replace
 
@@ -18,7 +18,9 @@ from workflow.run.link.limits import NODE_CONNECT_S
 from workflow.run.link.said import (
     DatasetIsHere,
     Failed,
+    Fetched,
     Listening,
+    LoadedImage,
     Loading,
     Message,
     OfStaging,
@@ -26,10 +28,11 @@ from workflow.run.link.said import (
     Ready,
     Reserved,
     Staged,
+    StagingEnded,
     Waiting,
 )
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.limits import STAGING_STALL_S
+from workflow.run.supervisor.limits import CHECKPOINT_ANSWER_S, SHOW_EVERY_S, STAGING_STALL_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.transfer import Transfer
@@ -40,22 +43,21 @@ logger = logging.getLogger(__name__)
 LARGEST_CHUNK: Final = 64 << 20
 """data_prep.staging.copy.MAX_CHUNK_BYTES: a chunk shows as progress when all of it has come."""
 
-SHOW_EVERY_S: Final = 5.0
-
 
 class Staging:
     """Ends the run where a node does not come up or nothing moves."""
 
-    def __init__(self, scope: RunScope, nodes: Nodes) -> None:
-        self._scope, self._nodes = scope, nodes
-        self._heard = self._shown = time.monotonic()
+    def __init__(self, scope: RunScope, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
+        self._scope, self._nodes, self._clock = scope, nodes, clock
+        self._heard = self._shown = self._clock()
         self._transfers: dict[What, Transfer] = {}
+        self._readers: int | None = None
         self._is_limited = False
 
     def wait_for_nodes(self) -> None:
         """Until every node program has come up."""
-        while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - time.monotonic())):
-            if time.monotonic() < self._nodes.launched + NODE_CONNECT_S:
+        while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - self._clock())):
+            if self._clock() < self._nodes.launched + NODE_CONNECT_S:
                 continue
             missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(Ready))
             self._scope.fail(Ending(status="node_lost", reason=f"no node program came up on {missing} within {NODE_CONNECT_S:.0f} s"))
@@ -63,29 +65,47 @@ class Staging:
     def run(self, plan: orders.Plan, cache_of: Callable[[Node], str], readers: int | None) -> None:
         """Until every node has dataset and image, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all
         may. `cache_of`: each node's own, in the place of the plan's."""
-        self._is_limited = plan.bytes_per_s is not None or readers is not None
-        self._transfers = {"dataset": Transfer("dataset", self._nodes, readers), "image": Transfer("image", self._nodes, readers)}
+        self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
+        self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(What)}
         for node in self._nodes.all:
             self._nodes.send(node, replace(plan, cache=cache_of(node.node)))
             self._nodes.send(node, orders.Stage())
         head = self._nodes.all[0]
         self._nodes.send(head, orders.Reserve())
-        self._heard = time.monotonic()
+        self._heard = self._clock()
         self._transfers["dataset"].begin(self._heard)
         limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
         while not self._scope.wait(lambda: self._is_over() and (head.lost or head.has_said(Reserved)), 1.0):
-            if time.monotonic() - self._heard > limit_s:
+            if self._clock() - self._heard > limit_s:
                 self._scope.fail(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
+        show_origin("image", [said.image for node in self._nodes.all if (said := node.last(Staged)) is not None and said.image is not None])
+
+    def bring_checkpoint(self, order: orders.Fetch) -> bool:
+        """Until every node has answered; False where no node has got on for as long as one may take to copy it."""
+        transfer = self._transfers["checkpoint"] = Transfer("checkpoint", self._nodes, self._readers)
+        self._heard = self._clock()
+        self._nodes.forget(Fetched)
+        self._nodes.tell(order)
+
+        def is_over() -> bool:
+            transfer.introduce(self._clock(), _has_answered)
+            return all(map(_has_answered, self._nodes.all))  # one that goes while its job is ended is lost, and is no end of ours
+
+        while not self._scope.wait(is_over, 1.0):
+            if self._clock() - self._heard > order.limit_s + CHECKPOINT_ANSWER_S:
+                return False
+        show_origin("checkpoint", [node.answer(Fetched) for node in self._nodes.all])
+        return True
+
+    def end(self) -> None:
+        """Until nothing of it goes on on any node: what is measured comes next."""
         self._nodes.tell(orders.AllStaged())
-        images = [said.image for node in self._nodes.all if (said := node.last(Staged)) is not None and said.image is not None]
-        if any(image.storage_bytes or image.peer_bytes for image in images):
-            read, sent = sum(image.storage_bytes for image in images), sum(image.peer_bytes for image in images)
-            logger.info("image: %s of its archive were read from storage, %s sent by other nodes", format_size(read), format_size(sent))
+        self._scope.wait(lambda: self._everybody(StagingEnded, Failed))
 
     def _is_over(self) -> bool:
         """Whether every node has all; those that stage the same are introduced before. Where the site limits how storage is read, the image
         is read when no node lacks the dataset."""
-        now = time.monotonic()
+        now = self._clock()
         self._transfers["dataset"].introduce(now, _has_dataset)
         if not self._is_limited or all(node.lost or _has_dataset(node) for node in self._nodes.all):
             self._transfers["image"].introduce(now, _has_image)
@@ -95,7 +115,7 @@ class Staging:
         """What a node says while it is prepared."""
         if not self._transfers:
             return  # nothing was ordered yet
-        now = time.monotonic()
+        now = self._clock()
         match message:
             case Listening():
                 self._heard = now
@@ -139,6 +159,17 @@ class Staging:
             return False
         self._shown = now
         return True
+
+
+def show_origin(what: What, brought: Sequence[LoadedImage | Fetched]) -> None:
+    """For people: what the nodes have read from storage, and what they have sent each other."""
+    read, sent = sum(one.storage_bytes for one in brought), sum(one.peer_bytes for one in brought)
+    if read or sent:
+        logger.info("%s: %s were read from storage, %s sent by other nodes", what, format_size(read), format_size(sent))
+
+
+def _has_answered(node: NodeHandle) -> bool:
+    return node.has_said(Fetched)
 
 
 def _has_dataset(node: NodeHandle) -> bool:

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from base.untrusted import directory, open_regular
 from workflow.run.supervisor.limits import LOG_REST_S, LOG_UNDECIDED_S
@@ -23,7 +23,12 @@ from workflow.study.paths import REFUSED
 
 PIPE_BYTES = 1 << 20
 MOST_KEPT = 1 << 20
-ANEW, BEHIND, BESIDE = b"n", b"a", b"r"
+ANEW: Final = b"n"
+"""The run is ours: its log begins anew."""
+BEHIND: Final = b"a"
+"""There is nothing to do: that is said behind what is there."""
+BESIDE: Final = b"r"
+"""Another one has the run, and its log: what we say is kept beside it."""
 
 
 class _Dropping(io.TextIOBase):
@@ -69,19 +74,8 @@ class Relay:
         os.close(writer)
         sys.stderr = _Dropping(2)
 
-    def begin(self) -> None:
-        """The run is ours: its log begins anew."""
-        self._order(ANEW)
-
-    def append(self) -> None:
-        """There is nothing to do: that is said behind what is there."""
-        self._order(BEHIND)
-
-    def refuse(self) -> None:
-        """Another one has the run, and its log."""
-        self._order(BESIDE)
-
-    def _order(self, order: bytes) -> None:
+    def go(self, order: bytes) -> None:
+        """It is known now where our log goes: ANEW, BEHIND or BESIDE."""
         with contextlib.suppress(OSError):
             os.write(self._orders, order)
 

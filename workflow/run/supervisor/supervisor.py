@@ -24,15 +24,15 @@ from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.asked import parse_asked
 from workflow.run.storage.prepare import prepare
-from workflow.run.storage.prepared import Done, PreparedRun
+from workflow.run.storage.prepared import Done, PreparedRun, from_plain
 from workflow.run.supervisor.caller import watch_parent
 from workflow.run.supervisor.finish import finish, give_up, late_lease
 from workflow.run.supervisor.job import Job, take_nodes
-from workflow.run.supervisor.limits import STORAGE_CALL_S
+from workflow.run.supervisor.limits import STORAGE_CALL_S, USUAL, AttemptLimits
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.stderr_relay import Relay
+from workflow.run.supervisor.stderr_relay import ANEW, BEHIND, BESIDE, Relay
 from workflow.run.supervisor.time_limit import TimeLimit
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 class Supervisor:
     """The program of one run, from its start to its exit code."""
 
-    def __init__(self, results: str, asked: str, relay: Relay, images: str | None = None) -> None:
+    def __init__(self, results: str, asked: str, relay: Relay, images: str | None, limits: AttemptLimits) -> None:
         self._results = results
         self._images = images
         """The file of the rule `image`, where runs are containers."""
@@ -50,7 +50,7 @@ class Supervisor:
         self._relay = relay
         """The process that writes our log, which outlives everything else we started."""
         self._clock = Clock(processes.age_s(os.getpid()))
-        self._scope = RunScope(Loop())
+        self._scope = RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
         self._begun: RunningAttempt | None = None
@@ -76,11 +76,11 @@ class Supervisor:
         preparing = Call(loop, "prepare", prepare, *arguments, timeout_s=STORAGE_CALL_S, renewed=True)
         try:
             self._scope.wait(lambda: preparing.finished)
-            run = PreparedRun.from_json(preparing.result())
-            private_umask(run.site["shared"] == "group")
+            run = from_plain(preparing.result(), PreparedRun)
+            private_umask(run.site.shared == "group")
             if run.done is not None:
                 return self._already_done(run.done)
-            self._relay.begin()
+            self._relay.go(ANEW)
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
         except RunEnded as ended:
@@ -91,7 +91,7 @@ class Supervisor:
         return finish(attempt, work, attempt.run_steps(work))
 
     def _already_done(self, done: Done) -> int:
-        self._relay.append()
+        self._relay.go(BEHIND)
         logger.info(
             "%s has the result that was asked for: attempt %d, status %s; nothing is trained", self._run_id, done.attempt, done.status
         )
@@ -103,7 +103,7 @@ class Supervisor:
         limit = TimeLimit(self._scope, run)
         scheduler = get_scheduler(run.allocation.scheduler)
         self._clock.enter("assign")
-        locks = NodeLocks(self._scope, *scheduler.run_locks(run.allocation, run.cell["nodes"]))
+        locks = NodeLocks(self._scope, *scheduler.run_locks(run.allocation, run.cell.nodes))
         self._held.callback(locks.give, inherited=not run.allocation.own_job)
         allocation = take_nodes(run, locks)
         logger.info("%s: attempt %d on %s", run.run_id, run.attempt, ", ".join(node.name for node in allocation.nodes))
@@ -115,9 +115,9 @@ class Supervisor:
     def _refused(self, error: SlipwayError) -> Ending:
         """What was asked cannot be done, and nothing has begun."""
         if isinstance(error, LeaseError):
-            self._relay.refuse()
+            self._relay.go(BESIDE)
         else:
-            self._relay.append()
+            self._relay.go(BEHIND)
         logger.error("%s", error)
         ending = Ending(status="cancelled", reason=str(error), error=type(error))
         self._scope.end(ending)
@@ -136,7 +136,7 @@ class Supervisor:
         self._scope.end(Ending(status="cancelled", reason="the process that started the supervisor has ended"))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, limits: AttemptLimits = USUAL) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.supervisor", description="One run inside its allocation.")
     parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")
@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure("run")
     try:
         results = os.path.abspath(arguments.results)
-        return Supervisor(results, arguments.run, relay, arguments.images).main()
+        return Supervisor(results, arguments.run, relay, arguments.images, limits).main()
     except Exception:
         logger.exception("a bug in Slipway; the run is ended")
         return 1

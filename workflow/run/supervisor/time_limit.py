@@ -29,7 +29,6 @@ class TimeLimit:
 
     def __init__(self, scope: RunScope, run: PreparedRun) -> None:
         self._scope = scope
-        self._limits = run.limits
         self._budget = budget_of(run.site, run.limits)
         self._begun: float | None = None
         self._save: Save = lambda _on_saved: "the training had not begun"
@@ -38,8 +37,6 @@ class TimeLimit:
         self._saving = False
         self._resumed_step: int | None = None
         self.job_ends(run.allocation.deadline)
-        if run.limits.get("queued_job_s"):
-            self.job_ends(time.time() + float(run.limits["queued_job_s"]))
         self.goes_on(next(iter(run.resumable), None))
 
     @property
@@ -57,8 +54,6 @@ class TimeLimit:
     def begin(self) -> None:
         """The attempt may begin: it has its nodes. Ends the run where the job has too little time left."""
         self._begun = time.monotonic()
-        if self._limits.get("job_s"):
-            self._job_end = self._begun + float(self._limits["job_s"])
         left = None if self._job_end is None else self._job_end - self._begun
         if left is not None and left < min(self._budget.least_s, self._budget.left_s):
             self._scope.fail(too_late(self._budget, left))

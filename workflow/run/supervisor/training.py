@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
-from workflow.run.link.event_loop import Loop
-from workflow.run.link.orders import Checkpoint, Look
-from workflow.run.link.said import Alive, Exited, Looks, Overdue
+from workflow.run.link.orders import Checkpoint, ReportRanks
+from workflow.run.link.said import Alive, Exited, Overdue, RankReport
 from workflow.run.plan import Framework
-from workflow.run.record.outcome import CHECKPOINT_EXIT, Ending, RankEnd, hang, only_consequences, root_cause, verdict
+from workflow.run.record.first_cause import CHECKPOINT_EXIT, hang, only_consequences, root_cause, verdict
+from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
-from workflow.run.supervisor.limits import CAUSE_SEARCH_S, OTHER_FAILURES_S, RANK_LOOKS_S
+from workflow.run.supervisor.limits import RANK_LOOKS_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +25,15 @@ class Training:
 
     def __init__(
         self,
-        loop: Loop,
+        scope: RunScope,
         nodes: Nodes,
         world_size: int,
         progress: ProgressLine,
         framework: Framework,
         on_end: Callable[[Ending], None],
     ) -> None:
-        self._loop, self._nodes, self._progress, self._framework, self._on_end = loop, nodes, progress, framework, on_end
+        self._loop, self._limits = scope.loop, scope.limits
+        self._nodes, self._progress, self._framework, self._on_end = nodes, progress, framework, on_end
         self._left = set(range(world_size))
         self._ends: list[RankEnd] = []
         self._first_failure: float | None = None
@@ -86,9 +88,9 @@ class Training:
             self._on_saved(None, failure.reason if failure is not None else None)
             return
         self._first_failure = time.monotonic()
-        self._nodes.forget(Looks)
-        self._nodes.tell(Look())
-        self._loop.after(OTHER_FAILURES_S, self._judge)
+        self._nodes.forget(RankReport)
+        self._nodes.tell(ReportRanks())
+        self._loop.after(self._limits.other_failures_s, self._judge)
 
     def _stopped_at_checkpoint(self, end: RankEnd) -> None:
         if self._on_saved is not None:
@@ -101,13 +103,13 @@ class Training:
         """After the grace: name the cause. While all failures look like echoes, wait for a node that may have gone silently."""
         assert self._first_failure is not None
         waited = time.monotonic() - self._first_failure
-        silent = [node for node in self._nodes.present() if not node.has_said(Looks)]
-        if only_consequences(self._ends) and waited < CAUSE_SEARCH_S and (silent or self._left):
-            self._loop.after(OTHER_FAILURES_S, self._judge)
+        silent = [node for node in self._nodes.present() if not node.has_said(RankReport)]
+        if only_consequences(self._ends) and waited < self._limits.cause_search_s and (silent or self._left):
+            self._loop.after(self._limits.other_failures_s, self._judge)
             return
         if only_consequences(self._ends) and silent:
             names = ", ".join(node.node.name for node in silent)
-            reason = f"{names} did not answer within {CAUSE_SEARCH_S:.0f} s after other ranks lost their connections"
+            reason = f"{names} did not answer within {self._limits.cause_search_s:.0f} s after other ranks lost their connections"
             self._fail(Ending(status="node_lost", reason=reason))
             return
         ending = root_cause(self._ends)
@@ -119,16 +121,16 @@ class Training:
         if self._overdue or self._on_saved is not None:
             return
         self._overdue = True
-        self._nodes.forget(Looks)
-        self._nodes.tell(Look())
+        self._nodes.forget(RankReport)
+        self._nodes.tell(ReportRanks())
         self._loop.after(RANK_LOOKS_S, self._name_hanging)
 
     def _name_hanging(self) -> None:
         if self._first_failure is not None or self._on_saved is not None:
             return
-        told = [message for node in self._nodes.all for message in (node.last(Overdue), node.last(Looks)) if message is not None]
-        looks = [look for message in told for look in message.looks]
-        self._on_end(hang([look for look in looks if look.is_overdue or look.is_frozen] or looks))
+        told = [message for node in self._nodes.all for message in (node.last(Overdue), node.last(RankReport)) if message is not None]
+        ranks = [rank for message in told for rank in message.ranks]
+        self._on_end(hang([rank for rank in ranks if rank.is_overdue or rank.is_frozen] or ranks))
 
     def show(self, node: NodeHandle) -> None:
         """A line for people now and then: the step that all ranks have reached, and the rate."""

@@ -25,26 +25,23 @@ from cluster.schedulers.slurm.doctor.controller import (
     judge_ping,
     parse_associations,
 )
-from cluster.schedulers.slurm.doctor.partitions import SHOW, SINFO, judge_partitions, parse_nodes, parse_partitions
+from cluster.schedulers.slurm.doctor.partitions import judge_partitions
 from cluster.schedulers.slurm.doctor.polling import profile_polling
 from cluster.schedulers.slurm.doctor.proposals import from_partitions
 from cluster.schedulers.slurm.environ import NODE_LIST, job_environ
 from cluster.schedulers.slurm.hostlist import expand
+from cluster.schedulers.slurm.limits import DOCTOR_PATIENCE_S, QUICK_ANSWER_S, SHORT_ANSWER_S
+from cluster.schedulers.slurm.limits import STEP_S as STEP_S
+from cluster.schedulers.slurm.partitions import SHOW, SINFO, parse_nodes, parse_partitions
 from cluster.schedulers.slurm.query import ask, slurm_environment, slurm_version
 
-STEP_S = launcher.TIMEOUT_S
 SUBJECT: Final = "scheduler"
-PATIENCE_S: Final = 5.0
-QUICK_S: Final = 5.0
-PING_S: Final = 5.0
-TIMEOUT_S: Final = 12.0
-"""Slurm's own commands give up after MessageTimeout, 10 s where the site has not changed it."""
 CONFIG: Final = ("scontrol", "show", "config")
 
 
 def question(*argv: str) -> str:
     """One question to the controller, with little patience. Raises SchedulerSilent, SchedulerOutputError."""
-    return ask(argv, patience_s=PATIENCE_S, timeout_s=TIMEOUT_S)
+    return ask(argv, patience_s=DOCTOR_PATIENCE_S, timeout_s=SHORT_ANSWER_S)
 
 
 def check_slurm(asked: Asked) -> tuple[Finding, ...]:
@@ -62,11 +59,11 @@ def check_controller() -> tuple[Finding, ...]:
     """One ping; it says DOWN with exit code 1, after some seconds of its own (MessageTimeout), for which nobody waits."""
     start = time.monotonic()
     try:
-        result = run(("scontrol", "ping"), timeout_s=PING_S, env=slurm_environment(os.environ))
+        result = run(("scontrol", "ping"), timeout_s=QUICK_ANSWER_S, env=slurm_environment(os.environ))
     except SlipwayError as error:
         if not isinstance(error.__cause__, subprocess.TimeoutExpired):
             raise
-        return tuple(judge_ping(f"no word within {PING_S:g} s", PING_S))
+        return tuple(judge_ping(f"no word within {QUICK_ANSWER_S:g} s", QUICK_ANSWER_S))
     said = result.stdout if "Slurmctld" in result.stdout else result.stderr
     return tuple(judge_ping(said, time.monotonic() - start))
 
@@ -117,7 +114,7 @@ def nodes_of_job(environ: Mapping[str, str]) -> tuple[str, ...]:
 def private_tmp() -> bool:
     """Whether jobs get a /tmp of their own. False where the controller does not say."""
     try:
-        return has_private_tmp(parse_config(ask(CONFIG, patience_s=0, timeout_s=QUICK_S)))
+        return has_private_tmp(parse_config(ask(CONFIG, patience_s=0, timeout_s=QUICK_ANSWER_S)))
     except SchedulerOutputError:
         return False
 
@@ -126,7 +123,7 @@ def node_names(queue: str | None, most: int) -> tuple[str, ...]:
     """Names of nodes of a partition (all partitions: None), at most so many; none where the controller does not say."""
     argv = ("sinfo", "--noheader", "--Node", "--format=%N", *((f"--partition={queue}",) if queue else ()))
     try:
-        return tuple(dict.fromkeys(ask(argv, patience_s=0, timeout_s=QUICK_S).split()))[:most]
+        return tuple(dict.fromkeys(ask(argv, patience_s=0, timeout_s=QUICK_ANSWER_S).split()))[:most]
     except SchedulerOutputError:
         return ()
 

@@ -10,12 +10,9 @@ from base.finding import Finding, Level
 from cluster.doctor.asked import Asked
 from cluster.schedulers.slurm.doctor.polling import Polling
 from cluster.schedulers.slurm.doctor.versions import judge_version, parse_version
+from cluster.schedulers.slurm.limits import NODE_STOP_S, PLUGIN_LONGEST_PAUSE_S
 
 SUBJECT: Final = "scheduler"
-STOP_S: Final = 10.0
-"""A node program needs at most this long to stop all that it started."""
-LONGEST_POLL_S: Final = 180.0
-"""The executor plugin asks after growing pauses, at most this long."""
 UNSET: Final = ("", "(null)", "none", "n/a")
 
 Config = Mapping[str, str]
@@ -84,11 +81,12 @@ def _polling(config: Config, polling: Polling) -> Iterator[Finding]:
     age = seconds(config.get("MinJobAge"))
     if age is None or polling.command == "sacct":
         return
-    said = f"MinJobAge {age:g} s: so long squeue shows a finished job; the profile asks every {polling.every_s:g} to {LONGEST_POLL_S:g} s"
+    asked = f"the profile asks every {polling.every_s:g} to {PLUGIN_LONGEST_PAUSE_S:g} s"
+    said = f"MinJobAge {age:g} s: so long squeue shows a finished job; {asked}"
     if age < 3 * polling.every_s:
         advice = f"slurm-init-seconds-before-status-checks below {max(1, int(age / 3))} in profiles/slurm, or ask for MinJobAge=300"
         yield Finding(SUBJECT, "warning", f"{said}; below {3 * polling.every_s:g} s the plugin turns to sacct", advice)
-    elif age <= LONGEST_POLL_S:
+    elif age <= PLUGIN_LONGEST_PAUSE_S:
         yield Finding(SUBJECT, "warning", f"{said}: a job may vanish between two questions", "ask for MinJobAge=300")
     else:
         yield Finding(SUBJECT, "ok", said)
@@ -96,8 +94,8 @@ def _polling(config: Config, polling: Polling) -> Iterator[Finding]:
 
 def _end_of_jobs(config: Config) -> Iterator[Finding]:
     wait = seconds(config.get("KillWait"))
-    if wait is not None and wait < STOP_S:
-        text = f"KillWait {wait:g} s: SIGKILL follows SIGTERM sooner than the stop of what ignores SIGTERM, up to {STOP_S:g} s"
+    if wait is not None and wait < NODE_STOP_S:
+        text = f"KillWait {wait:g} s: SIGKILL follows SIGTERM sooner than the stop of what ignores SIGTERM, up to {NODE_STOP_S:g} s"
         yield Finding(SUBJECT, "note", text, "nothing: a container that is left then is ended by its watchdog within 30 s")
     elif wait is not None:
         yield Finding(SUBJECT, "ok", f"KillWait {wait:g} s is enough to stop a run in order")

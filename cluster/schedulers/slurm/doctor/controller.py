@@ -9,10 +9,10 @@ from typing import Final
 
 from base.finding import Finding
 from cluster.doctor.asked import Asked
+from cluster.schedulers.slurm.limits import SLOW_CONTROLLER_S
 
 SUBJECT: Final = "scheduler"
 SILENT: Final = "the controller does not answer"
-SLOW_S: Final = 2.0
 BUSY_THREADS: Final = 100
 """Of 256 that the controller has by default."""
 LONG_QUEUE: Final = 1000
@@ -79,7 +79,7 @@ def judge_ping(text: str, taken_s: float) -> Iterator[Finding]:
         yield Finding(SUBJECT, "error", text, advice)
     elif re.search(r"\bDOWN\b", said):
         yield Finding(SUBJECT, "note", f"one of the controllers is down: {said}")
-    elif taken_s > SLOW_S:
+    elif taken_s > SLOW_CONTROLLER_S:
         text = f"the controller took {taken_s:.1f} s to answer: it is busy"
         yield Finding(SUBJECT, "warning", text, "`slipway submit` asks it least: one job for the whole study")
     else:

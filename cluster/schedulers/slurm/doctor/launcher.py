@@ -13,14 +13,13 @@ from base.errors import SlipwayError
 from base.finding import Finding
 from base.units import format_duration
 from cluster.schedulers.slurm.doctor.versions import parse_version
+from cluster.schedulers.slurm.limits import SLOW_STEP_S, STEP_S
 from cluster.schedulers.slurm.query import slurm_environment
+from cluster.schedulers.slurm.steps import srun_environment
 
 SUBJECT: Final = "launcher"
-TIMEOUT_S: Final = 40.0
-SLOW_S: Final = 10.0
 MOST_ALONE: Final = 8
 """So many nodes are tried one by one when the step on all of them has failed."""
-STRIPPED: Final = ("SLURM_", "SRUN_", "SBATCH_", "SLURMD_")
 SAY: Final = ("/bin/sh", "-c", 'echo "@ $SLURMD_NODENAME ${CUDA_VISIBLE_DEVICES-unset}"')
 
 
@@ -34,18 +33,11 @@ def step_argv(job_id: str, nodes: Sequence[str], argv: Sequence[str]) -> tuple[s
     )
 
 
-def step_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure enough: what the step we may be in has set would bend the new one, so only Slurm's configuration stays."""
-    kept = {name: value for name, value in environ.items() if not name.startswith(STRIPPED)}
-    configuration = slurm_environment(environ).get("SLURM_CONF")
-    return {**kept, "SLURM_CONF": configuration} if configuration else kept
-
-
 def run_step(
     job_id: str, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, more: Mapping[str, str] = MappingProxyType({})
 ) -> CommandResult:
-    """Run it, with `more` in its environment. Raises SlipwayError when it cannot be started or does not end."""
-    env = {**step_environment(os.environ), **more}
+    """Run it, in the environment of a run's own steps with `more`. Raises SlipwayError when it cannot be started or does not end."""
+    env = {**srun_environment(os.environ, slurm_environment(os.environ)), **more}
     return run(step_argv(job_id, nodes, argv), timeout_s=timeout_s, env=env)
 
 
@@ -63,7 +55,7 @@ def judge_step(said: Mapping[str, str], nodes: Sequence[str], taken_s: float) ->
         yield Finding(SUBJECT, "error", text, f"`scontrol show node {missing[0]}`, and the log of its slurmd")
     if not said:
         return
-    slow = taken_s > SLOW_S
+    slow = taken_s > SLOW_STEP_S
     where = f"{len(said)} {'node' if len(said) == 1 else 'nodes'}"
     text = f"srun started one task on each of {where} in {format_duration(taken_s)}"
     yield Finding(SUBJECT, "note" if slow else "ok", text, "each run waits so long before it begins" if slow else "")
@@ -104,9 +96,9 @@ def try_step(job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tu
     """One real step on all nodes; where it fails, one on each, so that the bad one has a name. Findings, and the nodes that answered."""
     start = time.monotonic()
     try:
-        result = run_step(job_id, nodes, SAY, TIMEOUT_S)
+        result = run_step(job_id, nodes, SAY, STEP_S)
     except SlipwayError:
-        reason = f"does not end within {TIMEOUT_S:g} s"
+        reason = f"does not end within {STEP_S:g} s"
     else:
         if result.returncode == 0:
             said = parse_step(result.stdout)
@@ -128,7 +120,7 @@ def try_step(job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tu
 
 def _alone(job_id: str, name: str) -> str:
     """What went wrong; empty where nothing did."""
-    limit = TIMEOUT_S / MOST_ALONE
+    limit = STEP_S / MOST_ALONE
     try:
         result = run_step(job_id, (name,), SAY, limit)
     except SlipwayError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cluster.schedulers.doctor import Value, mib
-from cluster.schedulers.slurm.doctor.partitions import Nodes, Partition, default_partition, parse_time
+from cluster.schedulers.slurm.partitions import Nodes, Partition, default_partition, longest_s
 
 
 def choose_partition(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]) -> str | None:
@@ -39,7 +39,7 @@ def from_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes])
         if gpus:
             models = ", ".join(sorted({group.gpu_model for group in gpus if group.gpu_model})) or "gres"
             found["gpus_per_node"] = Value(value=min(group.gpus for group in gpus), why=f"as sinfo says of {name}: {models}")
-    longest = parse_time(partitions[name].get("MaxTime", ""))
+    longest = longest_s(partitions[name])
     if longest is not None:
         found["walltime"] = Value(value=duration(longest), why=f"MaxTime of {name}")
     return found

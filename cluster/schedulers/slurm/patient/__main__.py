@@ -17,6 +17,7 @@ from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, Slipwa
 from base.publish import publish
 from base.storage_clock import now_at
 from cluster.schedulers.jobs import QueuedJob
+from cluster.schedulers.slurm.limits import CONFIG_ANSWER_S, CONFIG_COPY_AGE_S, PLUGIN_PATIENCE_S, PLUGIN_SUBMIT_PATIENCE_S, SHORT_ANSWER_S
 from cluster.schedulers.slurm.patient import ACCOUNT, MAIN_PID, STATE, STUDY, job_environ, plain_path
 from cluster.schedulers.slurm.patient.answers import is_status_query, last_job_for, option, with_ended, with_long_memory, with_names
 from cluster.schedulers.slurm.patient.told import tell_log
@@ -25,12 +26,6 @@ from cluster.schedulers.slurm.queue import our_jobs, rule_and_wildcards, stage_o
 from cluster.schedulers.slurm.submit import Call, find_by_comment, submit_once
 
 COPY: Final = "scontrol-config.txt"
-COPY_AGE_S: Final = 600.0
-QUESTION_S: Final = 30.0
-TRY_S: Final = 12.0
-"""The plugin gives squeue 60 s, scancel 60 s and `scontrol show config` 5 s; a question may begin a last try just before its end."""
-SUBMIT_S: Final = 3600.0
-CONFIG_TIMEOUT_S: Final = 4.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,7 +53,7 @@ def _squeue(argv: Sequence[str]) -> int:
         return _pass_on(argv)
     name = option(argv, "--name") or ""
     try:
-        text = ask(with_names(argv, _lines(f"{name}.names")), QUESTION_S, TRY_S)
+        text = ask(with_names(argv, _lines(f"{name}.names")), PLUGIN_PATIENCE_S, SHORT_ANSWER_S)
     except SchedulerSilent:
         _say("slurmctld does not answer; the jobs are waited for")
         return 0
@@ -90,7 +85,7 @@ def _submit(argv: Sequence[str], name: str, comment: str, environ: dict[str, str
     mark = " ".join(filter(None, [comment, os.environ.get(STUDY), f"slipway-{secrets.token_hex(6)}"]))
     place = list(argv).index("--comment") + 1
     call = Call(argv=(*argv[:place], mark, *argv[place + 1 :]), env=environ)
-    return submit_once(call, lambda patience: find_by_comment(name, mark, patience), SUBMIT_S, _say)
+    return submit_once(call, lambda patience: find_by_comment(name, mark, patience), PLUGIN_SUBMIT_PATIENCE_S, _say)
 
 
 def earlier_job(name: str, comment: str, submitted: Sequence[str]) -> str | None:
@@ -125,7 +120,7 @@ def _queued_before(name: str) -> list[QueuedJob]:
     if path.exists():
         return [QueuedJob(**job) for job in json.loads(path.read_text())]
     try:
-        found = [job for job in our_jobs(QUESTION_S, TRY_S) if job.mark == mark]
+        found = [job for job in our_jobs(PLUGIN_PATIENCE_S, SHORT_ANSWER_S) if job.mark == mark]
     except SchedulerOutputError:  # sbatch will say it
         return []
     publish(path, json.dumps([asdict(job) for job in found]).encode())
@@ -135,7 +130,7 @@ def _queued_before(name: str) -> list[QueuedJob]:
 def _state_of(job_id: str) -> str | None:
     """Of a job that may be over; None where nobody knows it any more, or says it."""
     try:
-        return ask(("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T"), 0.0, TRY_S).strip() or None
+        return ask(("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T"), 0.0, SHORT_ANSWER_S).strip() or None
     except SchedulerOutputError:
         return None
 
@@ -146,8 +141,8 @@ def _scontrol(argv: Sequence[str]) -> int:
         return _pass_on(argv)
     copy, fresh = _state() / COPY, None
     try:
-        if not copy.exists() or now_at(copy.parent) - copy.stat().st_mtime > COPY_AGE_S:
-            fresh = ask(argv, 0.0, CONFIG_TIMEOUT_S)
+        if not copy.exists() or now_at(copy.parent) - copy.stat().st_mtime > CONFIG_COPY_AGE_S:
+            fresh = ask(argv, 0.0, CONFIG_ANSWER_S)
             publish(copy, fresh.encode())
     except (SchedulerOutputError, OSError) as error:  # a full quota too: what is known is told nevertheless
         if fresh is None and not copy.exists():
@@ -159,7 +154,7 @@ def _scontrol(argv: Sequence[str]) -> int:
 
 def _patiently(argv: Sequence[str]) -> int:
     try:
-        sys.stdout.write(ask(argv, QUESTION_S, TRY_S))
+        sys.stdout.write(ask(argv, PLUGIN_PATIENCE_S, SHORT_ANSWER_S))
     except SchedulerOutputError as error:
         sys.stderr.write(f"{error}\n")
         return 1

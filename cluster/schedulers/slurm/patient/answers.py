@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-KNOWN_AFTER_S: Final = 60.0
-"""So long after its submission a job that squeue does not show has ended, and was forgotten by the controller (MinJobAge)."""
+from cluster.schedulers.slurm.limits import KNOWN_AFTER_S
+
 MEMORY_S: Final = 300
+"""The MinJobAge that the plugin is told, at least."""
 
 
 def is_status_query(argv: Sequence[str]) -> bool:

@@ -21,9 +21,20 @@ from cluster.schedulers.slurm.queue import queued_job
 from cluster.types import Holder
 from tests.commands.conftest import House
 from tests.commands.test_status_logs import hold
-from workflow.commands.watching.look import STYLES, TABLES, Active, Ended, Look, activity, ended_line, folded, headline, plain_lines
 from workflow.commands.watching.queue_view import AskedQueue, QueueView, cancelled_words
 from workflow.commands.watching.shown import Lines, drawn, shown
+from workflow.commands.watching.study_state import (
+    STYLES,
+    TABLES,
+    Active,
+    Ended,
+    StudyState,
+    activity,
+    ended_line,
+    folded,
+    headline,
+    plain_lines,
+)
 from workflow.commands.watching.watch import Watch, step_of
 from workflow.report.collect import collect
 from workflow.run.record.progress_line import seconds_left
@@ -43,7 +54,9 @@ class Clock:
 
 
 RUNNING = Active(words="lenet, batch 32, 2 nodes, repeat 1", step="train: step 120 of 200, 1,480 samples/s, 5.1 s left", seconds=12.3)
-LOOK = Look(total=12, done=3, failed=1, prevented=0, active=(RUNNING,), queue="one run at a time measures on this machine", left_s=130.0)
+LOOK = StudyState(
+    total=12, done=3, failed=1, prevented=0, active=(RUNNING,), queue="one run at a time measures on this machine", left_s=130.0
+)
 
 
 def test_a_look_in_plain_lines() -> None:
@@ -55,10 +68,10 @@ def test_a_look_in_plain_lines() -> None:
 
 
 def test_what_is_made_first_and_what_is_made_last() -> None:
-    first = Look(total=2, done=0, failed=0, prevented=0, before=("dataset digits: 3 of 8 shards built",))
+    first = StudyState(total=2, done=0, failed=0, prevented=0, before=("dataset digits: 3 of 8 shards built",))
     assert activity(first) == [("dataset digits", "3 of 8 shards built")]
-    assert activity(Look(total=2, done=0, failed=0, prevented=0)) == [("snakemake", "starts the next run")]
-    last = Look(total=2, done=2, failed=0, prevented=0, left_s=0.0)
+    assert activity(StudyState(total=2, done=0, failed=0, prevented=0)) == [("snakemake", "starts the next run")]
+    last = StudyState(total=2, done=2, failed=0, prevented=0, left_s=0.0)
     assert headline(last) == "2 runs: 2 done, 0 failed, 0 prevented, 0 running, 0 waiting"
     assert activity(last) == [("snakemake", TABLES)]
 
@@ -83,7 +96,7 @@ def test_what_slurm_refused_is_red_and_does_not_run_again_unchanged() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 24), (20, 6)])
 def test_the_table_is_never_wider_or_higher_than_the_terminal(width: int, height: int) -> None:
-    many = Look(total=90, done=0, failed=1, prevented=0, active=(RUNNING,) * 40)
+    many = StudyState(total=90, done=0, failed=1, prevented=0, active=(RUNNING,) * 40)
     stream = io.StringIO()
     Console(file=stream, width=width, height=height).print(drawn(many, 0.0, width, height))
     lines = stream.getvalue().splitlines()
@@ -220,6 +233,7 @@ KEPT = (
 )
 
 
+@pytest.mark.processes
 def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: House) -> None:
     study, clock = house.load(), Clock()
     name = study.runs[0].run_id
@@ -253,6 +267,7 @@ def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: Ho
     assert (row["status"], row["status_reason"]) == ("storage", KEPT)
 
 
+@pytest.mark.processes
 def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> None:
     study, clock = house.load(), Clock()
     name = study.runs[0].run_id
@@ -283,6 +298,7 @@ def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:
     assert ended.reason == "it ended without a record, after: train: step 5 of 60"
 
 
+@pytest.mark.processes
 def test_status_says_why_a_run_was_refused(house: House) -> None:
     study = house.load()
     refused, cut_off = (run.run_id for run in study.runs[:2])
@@ -413,9 +429,9 @@ def test_a_silent_controller_is_told_apart_from_storage(house: House) -> None:
 
 
 def test_an_end_that_was_asked_for_starts_nothing() -> None:
-    ending = Look(total=2, done=0, failed=0, prevented=0, ending=True)
+    ending = StudyState(total=2, done=0, failed=0, prevented=0, ending=True)
     assert activity(ending) == [("snakemake", "ends what it has started")]
-    assert activity(Look(total=2, done=2, failed=0, prevented=0, ending=True)) == [("snakemake", "ends what it has started")]
+    assert activity(StudyState(total=2, done=2, failed=0, prevented=0, ending=True)) == [("snakemake", "ends what it has started")]
 
 
 def test_jobs_that_were_cancelled_are_counted_and_those_left_are_named(house: House) -> None:

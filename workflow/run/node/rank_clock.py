@@ -6,10 +6,10 @@ the next. So a time between two lines that no clock in order can go below is kno
 
 from __future__ import annotations
 
-from workflow.run.record.told_check import SLACK_RATIO, SLACK_S
+from workflow.run.record.plausibility import SLACK_RATIO, SLACK_S
 
 
-class ToldTime:
+class RankClock:
     """Of one rank. Times `now` are those of our monotonic clock before a look, in seconds; `end_ns` is the rank's, when it wrote a step."""
 
     def __init__(self, now: float) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workflow.run.node.beats import Beats
-from workflow.run.node.told_time import ToldTime
+from workflow.run.node.rank_clock import RankClock
 
 EVERY_S = 0.5
 
@@ -30,7 +30,7 @@ def watched(path: Path, rate: float, step_s: float = 0.1, late: int = 1, steps: 
                 file.writelines(f"{line}\n" for line in lines)
             lines.clear()
     beats.poll(look * EVERY_S)
-    return beats.told_time.problem()
+    return beats.clock.problem()
 
 
 @pytest.mark.parametrize(("rate", "wrong"), [(1.0, False), (0.99, False), (1.5, False), (0.8, True), (0.5, True)])
@@ -54,7 +54,7 @@ def test_of_a_short_run_and_of_steps_without_a_time_nothing_is_said(tmp_path: Pa
 
 
 def test_a_look_that_comes_late_or_ends_early_says_nothing_of_the_rank() -> None:
-    ours = ToldTime(0.0)
+    ours = RankClock(0.0)
     ours.look(10.0, True, (0, 10**9))
     ours.look(300.0, True, None)  # we were stopped meanwhile
     ours.look(600.0, False, (9, 2 * 10**9))

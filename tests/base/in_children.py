@@ -1,8 +1,9 @@
-"""For children of base.limited: what they share with who started them."""
+"""What tests of base/apart.py let other interpreters call."""
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -23,3 +24,18 @@ def look(path: str) -> int:
 def environment(name: str) -> str | None:
     """Of this process."""
     return os.environ.get(name)
+
+
+def process() -> int:
+    """Its number."""
+    return os.getpid()
+
+
+def read(pipe: str) -> str:
+    """Hangs until somebody writes to it."""
+    return Path(pipe).read_text()
+
+
+def die() -> None:
+    """Without an answer."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Does on its node what the supervisor orders; the orders that come before the ranks start are given on to preparation.py."""
+"""Carry out on this node what the supervisor orders; orders that come before the ranks start are given on to preparation.py."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,14 +18,15 @@ from base.logs import private_umask
 from cluster.holding import holder_of
 from containers.engines import get_engine
 from containers.labels import Owner
-from containers.spec import CHECKPOINT, PARAMETERS, STOP
+from containers.spec import STOP
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.fields import Value
 from workflow.run.link.limits import CANCELLED_PUSH_S
+from workflow.run.node.child import Child
 from workflow.run.node.limits import RANK_LOOK_EVERY_S
 from workflow.run.node.node_setup import for_this_node
-from workflow.run.node.preflight_child import Answer, PreflightChild, ProbesFailed
 from workflow.run.node.preparation import Preparation, Say
 from workflow.run.node.ranks import Ranks
 from workflow.run.node.rendezvous import Reservation
@@ -34,7 +34,8 @@ from workflow.run.node.shutdown import Shutdown
 from workflow.run.node.watch_child import SUPERVISOR, Watcher, pid_here, watching_argv
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
 from workflow.run.plan import TAG, Workload, container_spec, node_ranks
-from workflow.run.record.outcome import Look, RankEnd
+from workflow.run.record.outcome import RankEnd, RankState
+from workflow.run.storage.node_files import names_on_storage, push_node_files
 
 if TYPE_CHECKING:
     from data_prep.push import Naming
@@ -42,15 +43,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_STRANGERS: Final = 20
-LEAST_FILES: Final = 100
+PROBES: Final = (sys.executable, "-P", "-m", "cluster.preflight")
+
+
+class ProbesFailed(Value, tag_field="say", tag="failed", frozen=True, kw_only=True):
+    """They cannot listen."""
+
+    problem: str
+
+
+ProbesSay = said.ProbesListen | said.Reached | said.Measured | ProbesFailed
 
 
 class NodeWork:
-    """The state of one node. Methods named `do_...` obey an order, and raise SlipwayError or OSError when it cannot be done."""
+    """The state of one node. Methods named `do_...` carry out an order, and raise SlipwayError or OSError when it cannot be done."""
 
-    def __init__(self, loop: Loop, index: int, token: bytes, say: Say, log_text: Callable[[], str]) -> None:
+    def __init__(
+        self, loop: Loop, index: int, token: bytes, say: Say, log_text: Callable[[], str], cancelled_push_s: float = CANCELLED_PUSH_S
+    ) -> None:
         self.loop, self.index, self.token, self.say, self.log_text = loop, index, token, say, log_text
-        self.preflight: PreflightChild | None = None
+        self._cancelled_push_s = cancelled_push_s
+        self.preflight: Child[ProbesSay] | None = None
         self.preparation: Preparation | None = None
         """From the plan on, which it has, with the work directory."""
         self.reservation: Reservation | None = None
@@ -68,24 +81,31 @@ class NodeWork:
     # -- before the ranks
 
     def do_preflight(self, order: orders.Listen | orders.Reach | orders.Measure | None) -> None:
-        """Have a child obey an order of the preflight; None: it is over."""
+        """Have a child carry out an order of the preflight; None: it is over."""
         if order is None:
             self._end_preflight()
             return
         if self.preflight is None:
-            self.preflight = PreflightChild(self.loop, self._probed, lambda why: self.fail("preflight", "NodeLost", why))
-        self.preflight.send(order, derived(self.token, "preflight"))
+            self.preflight = Child(self.loop, PROBES, ProbesSay, self._probed, self._probes_ended)
+        secret = {"token": derived(self.token, "preflight").hex()} if isinstance(order, orders.Listen) else {}
+        self.preflight.tell(**msgspec.to_builtins(order), **secret)
 
-    def _probed(self, answer: Answer) -> None:
+    def _probed(self, answer: ProbesSay) -> None:
+        if self.preflight is None:
+            return  # it is over
         if isinstance(answer, ProbesFailed):
             self._end_preflight()
             self.fail("preflight", "NodeLost", answer.problem)
         else:
             self.say(said.PreflightAnswered(answer=answer))
 
+    def _probes_ended(self, _well: bool, how: str) -> None:
+        if self.preflight is not None:
+            self.fail("preflight", "NodeLost", f"the probes of this node {how}; the run's log has their last words")
+
     def _end_preflight(self) -> None:
         if self.preflight is not None:
-            self.preflight.close()
+            self.preflight.hang_up()
             self.preflight = None
 
     def do_plan(self, order: orders.Plan) -> None:
@@ -127,7 +147,7 @@ class NodeWork:
         if needs is None or started is None or needs.staged is None:
             raise ContainerError("the order to start the ranks has come before the dataset is here")
         framework, cell, engine = started.framework, started.cell, get_engine(started.engine)
-        program = str(needs.directory.program) if engine.CONTAINERS else framework.folder
+        program = str(needs.directory.program) if engine.CONTAINERS or framework.own else framework.folder
         paths = needs.directory.paths(needs.staged.root, program)
         allocation, deadline = needs.allocation, time.time() + order.left_s
         holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
@@ -186,10 +206,10 @@ class NodeWork:
             self.reservation = None
         if self._said_overdue or self.shutdown is not None:
             return
-        looks = self._looks()
-        if any(look.is_overdue for look in looks):
+        ranks = self._rank_states()
+        if any(rank.is_overdue for rank in ranks):
             self._said_overdue = True
-            self.say(said.Overdue(looks=looks))
+            self.say(said.Overdue(ranks=ranks))
 
     def _beat(self, directory: WorkDirectory) -> None:
         """Said once where it cannot be any more: a container's watchdog then ends it, and what ranks write is lost."""
@@ -200,11 +220,11 @@ class NodeWork:
                 self._said_failed = True
                 self.fail("work directory", "StagingError", cache_failed(error, directory.path))
 
-    def _looks(self) -> tuple[Look, ...]:
+    def _rank_states(self) -> tuple[RankState, ...]:
         asked = None if self.preparation is None else self.preparation.plan.ranks
         if self.ranks is None or asked is None:
             return ()
-        return tuple(self.ranks.looks(time.monotonic(), asked.beat_s, asked.init_s))
+        return tuple(self.ranks.states(time.monotonic(), asked.beat_s, asked.init_s))
 
     def do_checkpoint(self) -> None:
         """Ask rank 0 for a checkpoint, unless it has not done a step."""
@@ -213,9 +233,9 @@ class NodeWork:
             (self.preparation.directory.resume / STOP).touch()
         self.say(said.Saving(step=step))
 
-    def do_look(self) -> None:
+    def do_report_ranks(self) -> None:
         """Tell how the ranks are."""
-        self.say(said.Looks(looks=self._looks()))
+        self.say(said.RankReport(ranks=self._rank_states()))
 
     def least_step(self) -> int | None:
         """The step that all ranks here have reached."""
@@ -228,13 +248,14 @@ class NodeWork:
         if self.pushing is None:
             self.stop(lambda _clean: None)
         else:
-            self.loop.after(CANCELLED_PUSH_S, partial(self._give_push_up, self.pushing))
+            self.loop.after(self._cancelled_push_s, partial(self._give_push_up, self.pushing))
 
     def _give_push_up(self, pushing: Call) -> None:
         if self.pushing is pushing:
             pushing.abandon()
             self.pushing = None
-            self.fail("push", "PushError", f"this node was told to end, and its push was not done within another {CANCELLED_PUSH_S:g} s")
+            limit = f"{self._cancelled_push_s:g} s"
+            self.fail("push", "PushError", f"this node was told to end, and its push was not done within another {limit}")
 
     def do_stop(self) -> None:
         """End all that runs here."""
@@ -290,11 +311,11 @@ class NodeWork:
             self.say(said.Pushed(files=()))
             return
         places, names = (str(needs.directory.out), str(needs.directory.own), order.part), self._naming(needs.plan.ranks)
-        self.pushing = Call(self.loop, "push", push, places, names, len(needs.allocation.nodes), timeout_s=order.limit_s)
-        self.pushing.then = self._pushed
+        self.pushing = Call(self.loop, "push", push_node_files, places, names, len(needs.allocation.nodes), timeout_s=order.limit_s)
+        self.pushing.then(self._pushed)
 
     def _naming(self, ranks: orders.RanksPlan) -> Naming:
-        return naming(node_ranks(ranks.cell, self.index), self.index)
+        return names_on_storage(node_ranks(ranks.cell, self.index), self.index)
 
     def _pushed(self, call: Call) -> None:
         self.pushing = None
@@ -322,21 +343,3 @@ class NodeWork:
             needs.directory.keep(pending, self._naming(needs.plan.ranks))
         else:
             needs.directory.remove()
-
-
-def naming(ranks: Sequence[int], index: int) -> Naming:
-    """Pure: `ranks`: of the node, whose events we read. Rank 0 writes what else we know."""
-    from data_prep.push import Naming
-
-    events = tuple(f"events-{rank}.jsonl" for rank in ranks)
-    return Naming((*events, PARAMETERS, CHECKPOINT), None) if index == 0 else Naming(events, f"of-node-{index}")
-
-
-def push(places: tuple[str, str, str], names: Naming, nodes: int) -> list[dict[str, Any]]:
-    """In a child: copy what the program wrote, and what we wrote, to storage; path, bytes, hash of every file. `places`: both, and the
-    target; `nodes`: how many share the number of files that a record takes."""
-    from data_prep.push import MOST_FILES, push_files
-
-    out, own, part = map(Path, places)
-    most = max(LEAST_FILES, MOST_FILES // nodes)
-    return list(push_files(out, part, own_dir=own, naming=names, most=most))

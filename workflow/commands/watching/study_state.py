@@ -60,9 +60,9 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """One look at a study. `before`: what runs wait for that is still being made; `queued`: (run, what its job in the queue does);
-    `queue`: why the others wait; `silent_s`: for how long the scheduler's `server` has not answered; `ending`: we were told to end."""
+class StudyState:
+    """Where a study stands at one moment. `before`: what runs wait for that is still being made; `queued`: (run, what its job in the queue
+    does); `queue`: why the others wait; `silent_s`: for how long the `server` of the scheduler is silent; `ending`: we were told to end."""
 
     total: int
     done: int
@@ -86,30 +86,36 @@ class Look:
         return self.total - self.done - self.failed - self.prevented - len(self.active)
 
 
-def headline(look: Look) -> str:
+def headline(study: StudyState) -> str:
     """`12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left`."""
-    parts = {"done": look.done, "failed": look.failed, "prevented": look.prevented, "running": len(look.active), "waiting": look.waiting}
-    left = "" if look.left_s is None or look.left_s < 1 else f"; about {whole_duration(look.left_s)} left"
-    return f"{counted(look.total, 'run')}: {', '.join(f'{count} {name}' for name, count in parts.items())}{left}"
+    parts = {
+        "done": study.done,
+        "failed": study.failed,
+        "prevented": study.prevented,
+        "running": len(study.active),
+        "waiting": study.waiting,
+    }
+    left = "" if study.left_s is None or study.left_s < 1 else f"; about {whole_duration(study.left_s)} left"
+    return f"{counted(study.total, 'run')}: {', '.join(f'{count} {name}' for name, count in parts.items())}{left}"
 
 
-def activity(look: Look) -> list[tuple[str, str]]:
+def activity(study: StudyState) -> list[tuple[str, str]]:
     """Who does what now: (what, step); what is made first, then the runs, then why others wait, and what nobody can say."""
-    rows = [(what, step) for what, _, step in (text.partition(": ") for text in look.before)]
-    rows += [(run.words, f"{run.step} ({whole_duration(run.seconds)} so far)" if run.seconds >= 1 else run.step) for run in look.active]
-    shown = look.queued if len(look.queued) <= MOST_QUEUED else look.queued[: MOST_QUEUED - 1]
+    rows = [(what, step) for what, _, step in (text.partition(": ") for text in study.before)]
+    rows += [(run.words, f"{run.step} ({whole_duration(run.seconds)} so far)" if run.seconds >= 1 else run.step) for run in study.active]
+    shown = study.queued if len(study.queued) <= MOST_QUEUED else study.queued[: MOST_QUEUED - 1]
     rows += shown
-    if len(shown) < len(look.queued):
-        rows.append((and_more(len(look.queued), len(shown), "runs"), "jobs of theirs are in the queue too"))
-    left = look.waiting - len(look.queued)
-    if left > 0 and (look.active or shown) and look.queue and not look.ending:
-        rows.append((f"{counted(left, 'run')} wait{'s' if left == 1 else ''}", look.queue))
-    if look.ending and not rows:
+    if len(shown) < len(study.queued):
+        rows.append((and_more(len(study.queued), len(shown), "runs"), "jobs of theirs are in the queue too"))
+    left = study.waiting - len(study.queued)
+    if left > 0 and (study.active or shown) and study.queue and not study.ending:
+        rows.append((f"{counted(left, 'run')} wait{'s' if left == 1 else ''}", study.queue))
+    if study.ending and not rows:
         rows.append(("snakemake", ENDS))
-    if look.silent_s is not None and look.silent_s >= SILENT_S:
-        rows.append((look.server, f"does not answer, for {whole_duration(look.silent_s)}; jobs go on"))
+    if study.silent_s is not None and study.silent_s >= SILENT_S:
+        rows.append((study.server, f"does not answer, for {whole_duration(study.silent_s)}; jobs go on"))
     if not rows:
-        rows.append(("snakemake", "starts the next run" if look.waiting else TABLES))
+        rows.append(("snakemake", "starts the next run" if study.waiting else TABLES))
     return rows
 
 
@@ -122,9 +128,9 @@ def ended_line(ended: Ended) -> str:
     return f"{ended.state}: {ended.words}: {reason}{advice}; log: {ended.log}"
 
 
-def plain_lines(look: Look) -> list[str]:
+def plain_lines(study: StudyState) -> list[str]:
     """Where it stands, for a file or a pipe."""
-    return [headline(look), *(f"  {what}{': ' if step else ''}{step}" for what, step in activity(look))]
+    return [headline(study), *(f"  {what}{': ' if step else ''}{step}" for what, step in activity(study))]
 
 
 def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:

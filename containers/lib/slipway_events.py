@@ -1,0 +1,414 @@
+"""Tell Slipway how a training goes. One file without dependencies, for Python 3.6 and later, which is on the path of every run. To start a
+script by hand, put it where your Python finds it; beside the script it would take the place of that of later versions of Slipway.
+
+    import slipway_events
+
+    run = slipway_events.start()
+    for batch in run.steps(loader, samples=len):
+        loss = train_one_step(batch)
+        run.loss(loss)
+
+By hand, without Slipway around it, the loop above is the plain loop over the loader, and nothing is written. In a run the loader is
+repeated until the steps that the study asks for are done, and each step is one line of `events-<rank>.jsonl`, as
+docs/framework-contract.md describes it.
+
+The device is waited for at the ends of the measured window only. On a GPU of PyTorch, steps are timed by CUDA events; with other
+frameworks on a GPU the loss of a step is read when the next one has been handed to the device, which waits for nobody that matters.
+"""
+
+import atexit
+import json
+import math
+import os
+import resource
+import sys
+import time
+import traceback
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, TextIO, Tuple, Union
+
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+FRAMEWORKS = ("torch", "tensorflow", "jax", "paddle", "mxnet", "chainer")
+OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
+OUT_OF_MEMORY_WORDS = ("can't allocate memory", "CUDA out of memory", "RESOURCE_EXHAUSTED")
+STARTED: "List[Run]" = []
+"""The run of this process, from its start on."""
+Finished = Tuple[int, float, float, int, Optional[float]]
+"""Number, seconds, seconds that it waited for its batch, samples, loss."""
+
+
+class LossNotFinite(ArithmeticError):
+    """The loss of this rank is not a number, or infinite: what follows would be no training."""
+
+
+class HostClock:
+    """A step has ended when its loss can be read, and without one when the loop comes around."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def begin(self) -> None:
+        """The next step begins now."""
+        self.last = time.perf_counter()
+
+    def end(self, number: int, input_s: float, samples: int, loss: Any) -> List[Finished]:
+        """The steps that have ended since the last call."""
+        value = None if loss is None else plain_number(loss)
+        now = time.perf_counter()
+        seconds, self.last = now - self.last, now
+        return [(number, seconds, input_s, samples, value)]
+
+    def drain(self) -> List[Finished]:
+        """Wait for all; the steps that were not returned yet."""
+        return []
+
+
+class LateClock(HostClock):
+    """For a device that computes while the program goes on: the loss of a step is read when the next step has been handed over."""
+
+    def __init__(self) -> None:
+        HostClock.__init__(self)
+        self.waiting: Optional[Tuple[int, float, int, Any]] = None
+
+    def end(self, number: int, input_s: float, samples: int, loss: Any) -> List[Finished]:
+        finished = self.drain()
+        self.waiting = (number, input_s, samples, loss)
+        return finished
+
+    def drain(self) -> List[Finished]:
+        waiting, self.waiting = self.waiting, None
+        return [] if waiting is None else HostClock.end(self, *waiting)
+
+
+class CudaClock:
+    """PyTorch on a GPU: an event marks each step's end on the stream, and the loss stays on the device until it is there. Nobody waits."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.pending: Deque[Tuple[int, float, int, Any, Any]] = deque()
+        self.last: Any = None
+
+    def begin(self) -> None:
+        """The next step begins when all before it has been computed."""
+        self.torch.cuda.synchronize()
+        self.last = self.mark()
+
+    def mark(self) -> Any:
+        """An event of the stream, now."""
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def end(self, number: int, input_s: float, samples: int, loss: Any) -> List[Finished]:
+        """The steps that have ended since the last call."""
+        if hasattr(loss, "detach"):
+            loss = loss.detach()
+            if loss.is_cuda:
+                pinned = self.torch.empty((), dtype=loss.dtype, pin_memory=True)
+                loss = pinned.copy_(loss.reshape(()), non_blocking=True)
+        self.pending.append((number, input_s, samples, loss, self.mark()))
+        return self.pick_up()
+
+    def drain(self) -> List[Finished]:
+        """Wait for all; the steps that were not returned yet."""
+        if self.pending:
+            self.pending[-1][4].synchronize()
+        return self.pick_up()
+
+    def pick_up(self) -> List[Finished]:
+        """Those whose event has come."""
+        finished = []
+        while self.pending and self.pending[0][4].query():
+            number, input_s, samples, loss, event = self.pending.popleft()
+            seconds = self.last.elapsed_time(event) / 1000.0
+            self.last = event
+            finished.append((number, seconds, input_s, samples, None if loss is None else plain_number(loss)))
+        return finished
+
+
+class Run:
+    """One rank of a run; `active` is False where Slipway is not around."""
+
+    def __init__(self, cell: Optional[Dict[str, Any]], out: str, facts: Dict[str, Any]) -> None:
+        self.active = cell is not None
+        self.cell = cell or {}
+        self.out = out
+        self.facts = facts
+        self.rank = int(first_of(RANK_VARIABLES) or 0)
+        self.world_size = int(first_of(WORLD_VARIABLES) or 1)
+        self.step = 0
+        self.current: Any = None
+        self.failed = False
+        self.stopped = False
+        self.told = False
+        self.clock: Any = None
+        self.begun = 0.0
+        self.train_s = 0.0
+        self.window = [0.0, 0.0]
+        self.measured_s = 0.0
+        self.inside_epochs = False
+        self.plan: Optional[Tuple[int, int, int]] = None
+        self.file = open_events(out, self.rank) if self.active else None
+        self.phase("init")
+
+    @property
+    def args(self) -> Dict[str, Any]:
+        """The `args` of the study for this cell; empty by hand."""
+        return dict(self.cell.get("args") or {})
+
+    @property
+    def data(self) -> Optional[str]:
+        """The directory of the staged dataset; None by hand."""
+        return os.environ.get("SLIPWAY_DATA") if self.active else None
+
+    @property
+    def resume_from(self) -> Optional[str]:
+        """The checkpoint to resume from, or None. Whoever loads it gives its step to `resume`."""
+        return (os.environ.get("SLIPWAY_CHECKPOINT") or None) if self.active else None
+
+    @property
+    def checkpoint_wanted(self) -> bool:
+        """Whether the time of the run is nearly over. Rank 0 alone is asked; the others go on into their next exchange."""
+        return self.active and self.rank == 0 and os.path.exists(os.environ.get("SLIPWAY_STOP", ""))
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """One line of the events file."""
+        if self.file is not None:
+            line = dict(event=event, time=time.time(), monotonic_ns=int(time.monotonic() * 1e9), **fields)
+            self.file.write(json.dumps(line, allow_nan=False) + "\n")
+
+    def phase(self, phase: str) -> None:
+        """init, warmup, train, eval or checkpoint begins: until a step ends, Slipway waits for this rank as long as the phase may take."""
+        self.emit("phase", phase=phase)
+
+    def warning(self, message: str) -> None:
+        """A sentence that shall stand in the record of the run."""
+        self.emit("warning", message=message)
+
+    def evaluation(self, split: str, loss: float, samples: int, accuracy: Optional[float] = None) -> None:
+        """What was found on a whole split; `accuracy` is from 0 to 1."""
+        self.emit("eval", split=split, loss=float(loss), samples=samples, **({} if accuracy is None else {"accuracy": float(accuracy)}))
+
+    def resume(self, step: int) -> None:
+        """Before the first step: `step` is the first one that is not in the checkpoint."""
+        if self.plan is not None:
+            raise RuntimeError("resume() must be called before the first step")
+        self.step = step
+
+    def loss(self, value: Any) -> None:
+        """The loss of the step that is under way: a number, or a tensor of one element, which is read when that costs nothing."""
+        self.current = value
+
+    def epochs(self, count: int, first: int = 0) -> Iterator[int]:
+        """The numbers of the epochs, from `first` on: range(first, count) by hand, in a run as many as the steps of the study need."""
+        number = first
+        self.inside_epochs = True
+        while number < count if not self.active else not self.all_done():
+            before = self.step
+            yield number
+            if self.active and self.step == before:
+                raise RuntimeError("an epoch went by without a step: go through the loader by run.steps(loader)")
+            number += 1
+        self.inside_epochs = False
+
+    def steps(self, loader: Iterable[Any], samples: Union[Callable[[Any], int], int, None] = None) -> Iterator[Any]:
+        """The batches of `loader`, each of them one step. `samples`: how many a batch has, or a function of the
+        batch that tells it.
+
+        By hand, and inside of `epochs`, the loader is gone through once; else it is repeated until the run has its steps.
+        """
+        if not self.active:
+            for batch in loader:
+                yield batch
+            return
+        if self.plan is None:
+            self.begin()
+        while not self.all_done():
+            before = self.step
+            batches = iter(loader)
+            while not self.all_done():
+                self.at_mark()
+                asked = time.perf_counter()
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    break
+                input_s = time.perf_counter() - asked
+                self.current = None
+                yield batch
+                count = int(samples(batch)) if callable(samples) else int(samples or self.cell.get("batch_size") or 1)
+                loss, self.current = self.current, None
+                number, self.step = self.step, self.step + 1
+                self.report(self.clock.end(number, input_s, count, loss))
+            if self.all_done():
+                self.end()
+            if self.step == before:
+                raise RuntimeError("the loader gave no batch, and %d of %d steps are done" % (self.step, self.totals()[0]))
+            if self.inside_epochs:
+                return
+
+    def totals(self) -> Tuple[int, int, int]:
+        """Steps in all, the first one that is measured, and the one after the last that is."""
+        return self.plan or (0, 0, 0)
+
+    def all_done(self) -> bool:
+        """Whether all steps of the run are done."""
+        return self.plan is not None and self.step >= self.plan[0]
+
+    def begin(self) -> None:
+        """Before the first step: what is to be done, and on what."""
+        self.plan = plan_steps(self.cell, self.step)
+        self.clock = make_clock(self.cell.get("device"))
+        self.tell_start()
+        self.begun = time.perf_counter()
+        if self.step < self.plan[1]:
+            self.phase("warmup")
+        self.clock.begin()
+
+    def tell_start(self) -> None:
+        """The event run_start, once."""
+        if not self.told:
+            self.told = True
+            found = dict(detect_framework(), **self.facts)
+            self.emit("run_start", rank=self.rank, world_size=self.world_size, hostname=os.uname().nodename, **found)
+
+    def at_mark(self) -> None:
+        """Where the measured window begins or ends, the device has computed all before; all ranks begin it together."""
+        _, first, end = self.totals()
+        if self.step in (first, end) and self.window[0 if self.step == first else 1] == 0.0:
+            self.report(self.clock.drain())
+            if self.step == first:
+                barrier()
+                self.phase("train")
+            self.clock.begin()
+            self.window[0 if self.step == first else 1] = time.perf_counter()
+
+    def report(self, finished: List[Finished]) -> None:
+        """A line per step that has ended."""
+        _, first, end = self.totals()
+        for number, seconds, input_s, samples, loss in finished:
+            fields: Dict[str, Any] = {}
+            if loss is not None:
+                if not math.isfinite(loss):
+                    raise LossNotFinite("the loss of step %d is %r" % (number, loss))
+                fields = {"loss": loss, "loss_scope": "local"}
+            measured = first <= number < end
+            self.measured_s += seconds if measured else 0.0
+            self.emit("step", step=number, measured=measured, seconds=seconds, input_s=min(input_s, seconds), samples=samples, **fields)
+
+    def end(self) -> None:
+        """After the last step."""
+        self.report(self.clock.drain())
+        now = time.perf_counter()
+        if self.window[1] == 0.0:
+            self.window[1] = now
+        self.train_s = now - self.begun
+
+    def checkpoint(self, file: str, step: int, resumable: bool = True) -> None:
+        """A checkpoint lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
+        self.emit("checkpoint", file=os.path.basename(file), bytes=os.path.getsize(file), step=step, resumable=resumable)
+
+    def finish(self, **fields: Any) -> None:
+        """The end of the run, said once; without a call when the interpreter ends well. `fields`: what is known of the trained network,
+        such as norm=1.5."""
+        if self.active and not self.stopped and not self.failed and self.all_done():
+            self.stopped = True
+            wall_s = max(0.0, self.window[1] - self.window[0]) if self.window[0] else 0.0
+            memory, source = peak_memory()
+            times = {"train_s": self.train_s, "window_wall_s": wall_s, "window_steps_s": self.measured_s}
+            self.emit("run_stop", steps=self.step, max_memory_allocated_bytes=memory, memory_source=source, **dict(times, **fields))
+
+    def fail(self, error: BaseException) -> None:
+        """The event `error`, once."""
+        if self.active and not self.failed:
+            self.failed = True
+            self.emit("error", kind=kind_of(error), message=("%s: %s" % (type(error).__name__, error))[:2000])
+
+
+def start(**facts: Any) -> Run:
+    """This rank's run, the same one for every call. `facts` stand in the event run_start: framework, framework_version, device, parameters
+    (their count), provenance."""
+    if STARTED:
+        return STARTED[0]
+    out = os.environ.get("SLIPWAY_OUT")
+    cell = None
+    if out and os.environ.get("SLIPWAY_CELL"):
+        with open(os.environ["SLIPWAY_CELL"]) as file:
+            cell = json.load(file)
+    run = Run(cell, out or ".", facts)
+    STARTED.append(run)
+    if run.active:
+        before = sys.excepthook
+
+        def hook(kind: Any, value: Any, trace: Any) -> None:
+            run.fail(value)
+            before(kind, value, trace)
+
+        sys.excepthook = hook
+        atexit.register(run.finish)
+    return run
+
+
+def open_events(out: str, rank: int) -> TextIO:
+    """The events file of this rank, which is written line by line."""
+    return open(os.path.join(out, "events-%d.jsonl" % rank), "w", buffering=1)
+
+
+def plan_steps(cell: Dict[str, Any], first: int) -> Tuple[int, int, int]:
+    """Steps in all, the first one that is measured, and the one after the last measured one, when step `first` is the first to be done. The
+    warm-up comes again after a resume."""
+    warmup, measured = cell["steps"]["warmup"], cell["steps"]["measured"]
+    total = cell["steps"].get("total") or warmup + measured
+    return total, min(first + warmup, total), min(first + warmup + measured, total)
+
+
+def make_clock(device: Optional[str]) -> Any:
+    """The clock for what the program computes on."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        return CudaClock(torch)
+    return LateClock() if device == "cuda" and torch is None else HostClock()
+
+
+def plain_number(loss: Any) -> float:
+    """Of a number, or a tensor of one element, whose gradients are of no interest here."""
+    return float(loss.detach() if hasattr(loss, "detach") else loss)
+
+
+def barrier() -> None:
+    """All ranks, where the framework's own way to wait for them is known."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+
+
+def detect_framework() -> Dict[str, Any]:
+    """What of the frameworks is imported: its name and version."""
+    for name in FRAMEWORKS:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            return {"framework": name, "framework_version": str(version)}
+    return {}
+
+
+def peak_memory() -> Tuple[int, str]:
+    """Bytes, and whose count they are."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        return int(torch.cuda.max_memory_allocated()), "cuda_allocator"
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "resident_set"
+
+
+def kind_of(error: BaseException) -> str:
+    """The kind of the event `error`."""
+    if isinstance(error, LossNotFinite):
+        return "nan"
+    names = {kind.__name__ for kind in type(error).__mro__}
+    text = "".join(traceback.format_exception_only(type(error), error))
+    return "oom" if names & set(OUT_OF_MEMORY) or any(words in text for words in OUT_OF_MEMORY_WORDS) else "error"
+
+
+def first_of(names: Iterable[str]) -> Optional[str]:
+    """The first of these environment variables that is set."""
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)

@@ -1,0 +1,24 @@
+"""Placeholders in the words of a command: `{python}`, `{data}`, `{args.width}`. Each word is gone through once, so that a value which holds
+braces itself is not filled in again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+PLACES: Final = ("python", "folder", "data", "out", "cell")
+"""What the engine knows: the interpreter, the program's folder, the staged dataset, the directory to write to, cell.json."""
+CELL_PLACES: Final = ("model", "dataset", "mode", "precision", "batch_size", "global_batch_size", "nodes", "gpus_per_node", "seed")
+"""Keys of a cell that a command can name."""
+_NAME: Final = re.compile(r"\{([a-z_]+(?:\.[a-z0-9_]+)?)\}")
+
+
+def names_in(word: str) -> list[str]:
+    """The names of the placeholders in `word`; other braces, as those of JSON, are text."""
+    return _NAME.findall(word)
+
+
+def fill(word: str, values: Mapping[str, str]) -> str:
+    """`word` with the placeholders that `values` knows filled in; others stay."""
+    return _NAME.sub(lambda match: values.get(match[1], match[0]), word)

@@ -1,0 +1,138 @@
+"""slipway_events.py: by hand the plain loop, in a run a line for each step, in Python 3.6 and later."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.rooms import ROOMS
+from workflow.run.record.events import RankEvents, read_events
+
+pytestmark = pytest.mark.processes
+HELPER = ROOMS / "containers" / "lib" / "slipway_events.py"
+LOOP = """
+import slipway_events
+run = slipway_events.start({facts})
+for batch in run.steps([[1, 2], [3, 4], [5]], samples=len):
+    run.loss({loss})
+print("batches", run.step)
+"""
+EPOCHS = """
+import slipway_events
+run = slipway_events.start()
+for epoch in run.epochs(2):
+    for batch in run.steps([1, 2, 3]):
+        print(epoch, batch)
+"""
+
+
+def start(tmp_path: Path, text: str, cell: dict[str, Any] | None = None, **env: str) -> tuple[int, str]:
+    """Exit code and output of a script with these lines; `cell`: in a run of it."""
+    (tmp_path / "script.py").write_text(text)
+    if cell is not None:
+        (tmp_path / "cell.json").write_text(json.dumps(cell))
+        env |= {"SLIPWAY_OUT": str(tmp_path), "SLIPWAY_CELL": str(tmp_path / "cell.json")}
+    env |= {"PYTHONPATH": str(HELPER.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, str(tmp_path / "script.py")], env=env, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def events(tmp_path: Path) -> RankEvents:
+    return read_events(tmp_path, 1)[0]
+
+
+CELL = {"steps": {"warmup": 2, "measured": 5}, "epochs": None, "batch_size": 2, "device": "cpu", "args": {"width": 8}}
+
+
+def test_by_hand_the_loop_is_the_plain_loop(tmp_path: Path) -> None:
+    text = LOOP.format(facts="", loss="1.0").replace("run.step)", "list(run.steps('ab')), run.args, run.checkpoint_wanted)")
+    assert start(tmp_path, text) == (0, "batches ['a', 'b'] {} False\n")
+    assert list(tmp_path.glob("events*")) == []
+    assert start(tmp_path, EPOCHS) == (0, "0 1\n0 2\n0 3\n1 1\n1 2\n1 3\n")
+
+
+def test_in_a_run_each_step_is_a_line(tmp_path: Path) -> None:
+    code, said = start(tmp_path, LOOP.format(facts="framework='mine', parameters=7", loss="1 / (run.step + 1)"), CELL)
+    assert (code, said) == (0, "batches 7\n")
+    found = events(tmp_path)
+    assert found.broken_lines == 0
+    assert sorted(found.steps) == list(range(7))
+    assert [step.measured for step in found.steps.values()] == [False] * 2 + [True] * 5
+    assert [step.samples for step in found.steps.values()] == [2, 2, 1, 2, 2, 1, 2]
+    assert found.steps[1].loss == 0.5
+    assert found.start is not None
+    assert (found.start["framework"], found.start["parameters"], found.start["world_size"]) == ("mine", 7, 1)
+    assert found.stop is not None
+    measured_s = sum(step.seconds for step in found.steps.values() if step.measured)
+    assert found.stop["window_steps_s"] == pytest.approx(measured_s)
+    assert found.stop["window_wall_s"] >= measured_s
+
+
+def test_it_is_python_3_6_and_imports_nothing_else() -> None:
+    tree = ast.parse(HELPER.read_text(), feature_version=(3, 6))
+    imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= sys.stdlib_module_names
+
+
+def test_epochs_go_on_until_the_steps_are_done(tmp_path: Path) -> None:
+    code, said = start(tmp_path, EPOCHS, CELL)
+    assert (code, said.split()) == (0, ["0", "1", "0", "2", "0", "3", "1", "1", "1", "2", "1", "3", "2", "1"])
+    assert len(events(tmp_path).steps) == 7
+
+
+def test_a_second_start_is_the_same_run(tmp_path: Path) -> None:
+    text = LOOP.format(facts="", loss="0.5").replace("run.loss", "slipway_events.start().loss").replace("samples=len", "samples=2")
+    assert start(tmp_path, text, CELL)[0] == 0
+    assert len(events(tmp_path).steps) == 7
+
+
+def test_epochs_without_steps_are_no_endless_loop(tmp_path: Path) -> None:
+    code, said = start(tmp_path, "import slipway_events\nfor _ in slipway_events.start().epochs(3): pass\n", CELL)
+    assert code == 1
+    assert "an epoch went by without a step: go through the loader by run.steps(loader)" in said
+
+
+def test_after_a_resume_the_warm_up_comes_again(tmp_path: Path) -> None:
+    text = "import slipway_events\nrun = slipway_events.start()\nrun.resume(4)\nfor _ in run.steps('ab'): pass\n"
+    assert start(tmp_path, text, {**CELL, "steps": {"warmup": 1, "measured": 3, "total": 9}})[0] == 0
+    assert {number: step.measured for number, step in events(tmp_path).steps.items()} == {
+        4: False, 5: True, 6: True, 7: True, 8: False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"), [("float('nan')", "nan"), ("[][1]", "error"), ("(_ for _ in ()).throw(MemoryError('all of it'))", "oom")]
+)
+def test_what_ends_it_is_an_event(tmp_path: Path, loss: str, kind: str) -> None:
+    code, said = start(tmp_path, LOOP.format(facts="", loss=loss), CELL)
+    assert code == 1
+    assert "Traceback" in said
+    found = events(tmp_path)
+    assert [error["kind"] for error in found.errors] == [kind]
+    assert found.stop is None
+
+
+def test_a_script_that_stops_early_tells_of_no_end(tmp_path: Path) -> None:
+    text = LOOP.format(facts="", loss="0.5").replace("print(", "    break\nprint(")
+    assert start(tmp_path, text, CELL)[0] == 0
+    assert events(tmp_path).stop is None
+
+
+def test_a_loader_without_batches_is_no_endless_loop(tmp_path: Path) -> None:
+    code, said = start(tmp_path, "import slipway_events\nfor _ in slipway_events.start().steps([]): pass\n", CELL)
+    assert code == 1
+    assert "the loader gave no batch, and 0 of 7 steps are done" in said
+
+
+def test_a_checkpoint_is_wanted_of_rank_0_alone(tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    text = "import slipway_events\nprint(slipway_events.start().checkpoint_wanted)\n"
+    for rank, wanted in (("0", "True"), ("1", "False")):
+        assert start(tmp_path, text, CELL, SLIPWAY_STOP=str(tmp_path / "stop"), RANK=rank)[1] == f"{wanted}\n"

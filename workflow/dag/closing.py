@@ -1,0 +1,76 @@
+"""The end of a study: tables of what there is, how its runs stand in words, and what to type to go on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from typing import Final
+
+from base.apart import call_apart
+from base.command import describe, run
+from base.errors import RecordError, SlipwayError
+from base.rooms import rooms_environ
+from base.units import counted
+from workflow.dag.graph import Graph
+from workflow.run.storage.undelivered import waiting_runs
+from workflow.study.next_command import command, retry_command
+
+REPORT_TIMEOUT_S: Final = 1800.0
+
+
+def after_failure(graph: Graph) -> str:
+    """Tables from whatever records exist, as far as storage lets us: after a failure they are worth most. What was in the way, in words."""
+    try:
+        graph.publish_study()
+        argv = [sys.executable, "-P", "-m", "workflow.report", "all", "--results", graph.results_dir]
+        done = run(argv, timeout_s=REPORT_TIMEOUT_S, env=os.environ | rooms_environ(os.environ))
+        if done.returncode:
+            raise RecordError(f"the tables could not be made: {describe(done)}")
+    except SlipwayError as error:
+        return str(error)
+    return ""
+
+
+def closing_lines(graph: Graph) -> list[str]:
+    """How many runs are done, how many of them are failed rows, and how to go on."""
+    name, total = graph.study.name, len(graph.study.runs)
+    try:
+        ends, left = graph.counts()
+        advice = _advice(graph, ends, left)
+    except SlipwayError as error:
+        return _unknown(graph, error)
+    line = f"{name}: {total - left} of {counted(total, 'run has', 'runs have')} a result"
+    failed = {status: count for status, count in sorted(ends.items()) if status != "ok"}
+    if failed:
+        reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
+        line += f", {sum(failed.values())} of them failed ({reasons})"
+    return [line, f"report: {graph.results_dir}/report.html", *advice]
+
+
+def advice_lines(graph: Graph) -> list[str]:
+    """What to type to go on, whole, one line each."""
+    try:
+        return _advice(graph, *graph.counts())
+    except SlipwayError as error:
+        return _unknown(graph, error)
+
+
+def _unknown(graph: Graph, error: SlipwayError) -> list[str]:
+    return [f"{graph.study.name}: how its runs stand is not known: {error}"]
+
+
+def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
+    study, verb = graph.study, "submit" if graph.mode.way == "allocation" else "run"
+    failed = sum(count for status, count in ends.items() if status != "ok")
+    found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(study, verb)}"]
+    more = [f"{counted(left, 'run has', 'runs have')} no result; go on: {command(study, verb)}"]
+    return _delivery(graph, left) + found * bool(failed) + more * bool(left)
+
+
+def _delivery(graph: Graph, left: int) -> list[str]:
+    """What comes before that where nodes may have results which storage did not take: a run that goes on would be measured again."""
+    what, study = f"the logs of {graph.study.name}", graph.study
+    waiting = call_apart(what, waiting_runs, graph.results_dir, graph.without_result(), timeout_s=graph.storage_s) if left else ()
+    deliver = f"first deliver what nodes have of {counted(len(waiting), 'run')}, there: {study.command('reap', '--push')}"
+    return [deliver] if waiting else []

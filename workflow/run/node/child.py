@@ -1,0 +1,189 @@
+"""A program of ours as a child of the node program: it says lines of JSON, is told lines, and nothing here waits for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from base.foreign import text
+from cluster.processes import bury, die_with_parent, prepare_prctl
+from workflow.run.link.event_loop import Loop
+from workflow.run.link.fields import Count, Value, What
+from workflow.run.link.said import Progress, Waiting
+from workflow.run.record.events import parse_line
+
+READ_BYTES: Final = 1 << 18
+T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Problem = tuple[str, str]
+"""The name of a class of base/errors.py, and a message."""
+
+
+class Child(Generic[T]):
+    """A running child, in a session of its own. In the loop: `heard(line)` for each line, made a `kind` by msgspec, and `ended(well, how)`
+    once, `how` being the end of a sentence about it. One that says an object which is no `kind` is ended for that; lines that are no
+    objects are passed over, since libraries talk too. Raises OSError where it cannot be started."""
+
+    def __init__(self, loop: Loop, argv: Sequence[str], kind: Any, heard: Callable[[T], None], ended: Callable[[bool, str], None]) -> None:
+        self.loop, self._kind, self._heard, self._ended = loop, kind, heard, ended
+        self._rest, self._unwritten = b"", bytearray()
+        parent = os.getpid()
+        prepare_prctl()
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # with a client that it feeds, it is ended as one
+            preexec_fn=lambda: die_with_parent(parent),
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        os.set_blocking(self._input.fileno(), False)
+        os.set_blocking(self._output.fileno(), False)
+        loop.watch(self._output, self._readable)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything may still be heard of it."""
+        return not self._output.closed
+
+    def tell(self, **words: Any) -> None:
+        """Say a JSON object to it."""
+        self.feed(json.dumps(words, separators=(",", ":")).encode())
+
+    def feed(self, line: bytes) -> None:
+        """Say a line to it; what does not fit into the pipe is written later. One that reads no more is left alone: its end tells why."""
+        if not self._input.closed:
+            self._unwritten += line + b"\n"
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._unwritten:
+                del self._unwritten[: os.write(self._input.fileno(), self._unwritten)]
+        except BlockingIOError:
+            self.loop.watch(self._input, self._flush, self._flush)
+            return
+        except OSError:
+            self._unwritten.clear()
+        self.loop.unwatch(self._input)
+
+    def hang_up(self) -> None:
+        """No more lines: it ends by itself."""
+        if not self._input.closed:
+            self.loop.unwatch(self._input)
+            self._input.close()
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._output.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            value = parse_line(line)
+            if self.is_open and isinstance(value, dict):
+                self._take(value)
+        if not data and self.is_open:
+            self._close()
+            code = self._process.wait()
+            self._ended(code == 0, f"ended with {code} and without an answer")
+
+    def _take(self, value: dict[str, Any]) -> None:
+        try:
+            line = msgspec.convert(value, self._kind)
+        except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
+            self.kill()
+            self._ended(False, f"said {text(value, 200)}, which is none of its lines ({text(str(error), 200)}), and was ended")
+        else:
+            self._heard(line)
+
+    def _close(self) -> None:
+        self.loop.unwatch(self._output)
+        self._output.close()
+        self.hang_up()
+
+    def kill(self) -> None:
+        """End it now, with what it has started; nothing is called any more."""
+        if self.is_open:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._close()
+            bury(self._process)
+
+
+class WorkLine(Value, frozen=True, kw_only=True):
+    """What a child that has one thing to do says on a line; its kinds say besides what it came to."""
+
+    progress: tuple[Count, Count] | None = None
+    """Bytes done, and in all."""
+    waiting: bool = False
+    """For somebody else on this machine who does the same."""
+
+
+def say_how_far(say: Callable[[Progress | Waiting], None], what: What, line: WorkLine) -> None:
+    """Tell the supervisor how far the work on `what` is, where the line tells it."""
+    if line.progress is not None:
+        say(Progress(what=what, done=line.progress[0], total=line.progress[1]))
+    if line.waiting:
+        say(Waiting(what=what))
+
+
+class Answer(Protocol[R_co]):
+    """A kind of WorkLine. `failure`: what an end without an answer is, and whose end it is."""
+
+    failure: ClassVar[Problem]
+
+    def answer(self) -> tuple[R_co | None, Problem | None]:
+        """The result, or the problem, where this line tells one."""
+
+
+class Worker(Child[Answer[R]]):
+    """A child that has one thing to do: `told(line)` for each line, `then(result, problem)` once, one of them None; not after `kill`. The
+    result counts when the child has ended well, or `at_once` where it goes on to be of use to others."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        argv: Sequence[str],
+        kind: type[Answer[R]],
+        told: Callable[[Any], None],
+        then: Callable[[R | None, Problem | None], None],
+        at_once: bool = False,
+    ) -> None:
+        self._told, self._then, self._failure, self._at_once = told, then, kind.failure, at_once
+        self._result: R | None = None
+        self._problem: Problem | None = None
+        self._is_over = False
+        super().__init__(loop, argv, kind, self._note, self._finish)
+
+    def _note(self, line: Answer[R]) -> None:
+        self._told(line)
+        result, problem = line.answer()
+        self._result, self._problem = result or self._result, problem or self._problem
+        if self._at_once and result is not None:
+            self._answer(result, None)
+
+    def _finish(self, well: bool, how: str) -> None:
+        name, whose = self._failure
+        if well and self._result is not None:
+            self._answer(self._result, None)
+        else:
+            self._answer(None, self._problem or (name, f"{whose} {how}; its words are in the run's log"))
+
+    def _answer(self, result: R | None, problem: Problem | None) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._then(result, problem)
+
+    def give_up(self, problem: Problem) -> None:
+        """End it now; that is its answer."""
+        self.kill()
+        self._answer(None, problem)

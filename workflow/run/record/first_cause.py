@@ -1,0 +1,118 @@
+"""Which failure of a run was first, and what it means: causes before consequences, by what the nodes saw of all ranks. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from workflow.run.record.causes_outside import prevented_by
+from workflow.run.record.outcome import Ending, RankEnd, RankState, Status, signal_name
+
+OOM_EXIT: Final = 41
+NAN_EXIT: Final = 42
+CHECKPOINT_EXIT: Final = 43
+FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+SECONDARY: Final = re.compile(
+    r"connection (was )?(reset|closed|refused|aborted|lost)|broken pipe|closed by peer|socket closed|remote process exited"
+    r"|peer (has )?(gone|left|disconnected)|no longer reachable|ncclRemoteError|ncclSystemError|EOF occurred"
+    r"|Application timeout caused pair closure",
+    re.IGNORECASE,
+)
+OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
+
+
+_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|NotFound)\b")
+"""The last line of a traceback."""
+MAX_WORDS: Final = 300
+
+
+class Verdict(NamedTuple):
+    """What one ended process means. The lower `weight`, the more it is a cause and the less a consequence."""
+
+    status: Status
+    weight: int
+    what: str
+
+
+def verdict(end: RankEnd) -> Verdict | None:
+    """None if the process ended as it should."""
+    if end.exit_code == CHECKPOINT_EXIT and end.checkpoint is not None:
+        return None
+    if end.error_kind == "oom" or end.exit_code == OOM_EXIT:
+        return Verdict("oom", 0, f"ran out of memory{_message(end)}")
+    if end.error_kind == "nan" or end.exit_code == NAN_EXIT:
+        return Verdict("nan", 0, f"met a loss that is not a number{_message(end)}")
+    prevented = prevented_by(end)
+    if prevented is not None:
+        return Verdict(prevented[0], 0, prevented[1])
+    if end.exit_code is not None and end.exit_code < 0:
+        return _signal_verdict(end, -end.exit_code)
+    if end.exit_code:
+        weight = 2 if SECONDARY.search(end.error_message or end.last_lines) else 1
+        if end.oom_kill and _may_be_of_memory(end):
+            what = f"ended with exit code {end.exit_code}, after the kernel had killed a process beside it for want of memory"
+            return Verdict("oom", weight, f"{what}{_message(end)}")
+        return Verdict("error", weight, f"ended with exit code {end.exit_code}{_message(end) or _last_words(end)}")
+    if not end.run_stop:
+        why = "it left its steps early, or writes no events (slipway_events does)"
+        return Verdict("error", 1, f"ended with exit code 0, but its events stop before run_stop: {why}")
+    return Verdict("error", 1, end.wrong_clock) if end.wrong_clock is not None else None
+
+
+def _last_words(end: RankEnd) -> str:
+    """Of a process that told of no error by an event: the exception that it printed, or its last line."""
+    lines = end.last_lines.splitlines()
+    raised = [line for line in lines if _EXCEPTION.match(line)] if any(line.startswith("Traceback (most") for line in lines) else []
+    words = (raised or lines)[-1:]
+    return f": {words[0][:MAX_WORDS]}" if words else ""
+
+
+def _may_be_of_memory(end: RankEnd) -> bool:
+    """Whether a process may have failed because one that it had started was killed: torchrun by its rank, a rank by a loader's worker. Not
+    where it tells of an error of its own."""
+    return end.error_message is None or any(pattern.search(end.error_message) for pattern in (SECONDARY, OF_A_CHILD))
+
+
+def _signal_verdict(end: RankEnd, number: int) -> Verdict:
+    name = signal_name(number)
+    if number == signal.SIGKILL and end.oom_kill:
+        return Verdict("oom", 0, f"was killed by the kernel ({name}), whose count of processes killed for want of memory went up meanwhile")
+    if number in FROM_OUTSIDE:
+        return Verdict("killed", 0, f"was killed from outside by {name}, without a sign of missing memory")
+    secondary = number == signal.SIGABRT and SECONDARY.search(end.last_lines)
+    return Verdict("error", 2 if secondary else 0, f"died of {name}{_message(end)}")
+
+
+def root_cause(ends: Iterable[RankEnd]) -> Ending | None:
+    """The first failure by time, causes before consequences; None if all ended well."""
+    found = [(said.weight, end.time, end.rank, end, said) for end in ends if (said := verdict(end)) is not None]
+    if not found:
+        return None
+    *_, end, said = min(found, key=lambda entry: entry[:3])
+    return Ending(status=said.status, reason=f"rank {end.rank} on {end.host} {said.what}", rank_end=end)
+
+
+def hang(states: Iterable[RankState]) -> Ending:
+    """The rank that hangs, from what the nodes saw of all: one that is stopped, else the one furthest behind, else the longest silent.
+
+    `states`: at least one.
+    """
+    found = min(states, key=lambda rank: (not rank.is_frozen, -1 if rank.step is None else rank.step, -rank.silent_s))
+    state = f"; its process is stopped (state {found.state})" if found.is_frozen else ""
+    phase = f"in phase {found.phase}" if found.phase else "and has written no event"
+    silence = f"has said nothing for {found.silent_s:.0f} s {phase}, limit {found.limit_s:.0f} s{state}"
+    reason = f"rank {found.rank} on {found.host} {silence}"
+    end = RankEnd(ranks=(found.rank,), host=found.host, exit_code=None, time=0.0, last_lines=found.last_lines)
+    return Ending(status="hang", reason=reason, rank_end=end)
+
+
+def only_consequences(ends: Iterable[RankEnd]) -> bool:
+    """Whether all failures among `ends` look like the echo of another one that has not been seen."""
+    verdicts = [said for end in ends if (said := verdict(end)) is not None]
+    return all(said.weight >= 2 for said in verdicts)
+
+
+def _message(end: RankEnd) -> str:
+    return f": {end.error_message}" if end.error_message else ""

@@ -1,0 +1,195 @@
+"""`programs` of a study file: the user's own training programs, and the arguments (`args`) that cells give them.
+
+What is compared when a result is looked for (`identity`) is how a program is started, not the bytes of its folder: who changes those in a
+way that makes other numbers raises `version`. The record has the digest of the folder, and tables mark results of different ones.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from base.errors import SlipwayError
+from base.names import choices
+from base.userpath import absolute_path
+from containers.frameworks import FRAMEWORKS
+from containers.placeholders import CELL_PLACES, PLACES, names_in
+from containers.program_folder import check
+from workflow.study.cell import PROGRAM_PLACES
+from workflow.study.explain import Fault
+from workflow.study.keys import ABSENT, Count, Flag, Part, Several, TextLine, wrong
+from workflow.study.places import Place
+
+ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+ARGUMENT_RULE: Final = "lower-case letters, digits and '_', first a letter, at most 40"
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+OURS: Final = re.compile(
+    r"SLIPWAY_.*|(LOCAL_|NODE_|)RANK|(LOCAL_|)WORLD_SIZE|MASTER_(ADDR|PORT)|PYTHON(PATH|FAULTHANDLER)|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER)"
+    r"|(OMP|MKL|OPENBLAS)_NUM_THREADS|(GLOO|NCCL)_SOCKET_IFNAME|NVIDIA_VISIBLE_DEVICES"
+)
+"""Variables that say where a process is and what it was granted: nobody else sets them."""
+TARGET: Final = re.compile(r"/[^/,\"\x00-\x1f\x7f][^,\"\x00-\x1f\x7f]*")
+"""With one slash before all: `os.path.normpath` keeps two, and `//etc` is /etc nevertheless."""
+TAKEN: Final = re.compile(r"/(slipway|proc|sys|dev|etc|tmp)(/|$)")
+"""Places in a container that are its own, or ours."""
+MAX_TEXT: Final = 1000
+
+
+def _argument_name(value: object) -> object:
+    if not isinstance(value, str) or not ARGUMENT.fullmatch(value):
+        raise wrong(value, f"the name of an argument: {ARGUMENT_RULE}")
+    return value
+
+
+def _argument(value: object) -> object:
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, str) and len(value) <= MAX_TEXT and value.isprintable():
+        return value
+    raise wrong(value, f"a word or line of at most {MAX_TEXT} characters, a finite number, or true or false")
+
+
+def _variable(value: object) -> object:
+    if not isinstance(value, str) or not VARIABLE.fullmatch(value) or OURS.fullmatch(value):
+        raise wrong(value, "the name of an environment variable, and none that Slipway sets itself")
+    return value
+
+
+def _word(value: object) -> object:
+    if not isinstance(value, str) or not value or len(value) > MAX_TEXT or not value.isprintable():
+        raise wrong(value, f"a word of the command: text of at most {MAX_TEXT} characters; quote what looks like a number")
+    return value
+
+
+def _text(value: object) -> object:
+    return value if value == "" else _word(value)
+
+
+def _target(value: object) -> object:
+    if not isinstance(value, str) or not TARGET.fullmatch(value) or os.path.normpath(value) != value or TAKEN.match(value):
+        raise wrong(value, "an absolute path such as /tokenizer, without comma or quote, that is none of the system's or of Slipway's")
+    return value
+
+
+def _source(value: object) -> object:
+    if not isinstance(value, str) or not value or not value.isprintable() or any(sign in value for sign in ',"'):
+        raise wrong(value, "a path without comma or quote, which an engine takes as the end of it")
+    return value
+
+
+_SCALAR: Final = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}
+Argument = Annotated[Any, BeforeValidator(_argument), WithJsonSchema(_SCALAR)]
+ArgumentName = Annotated[str, BeforeValidator(_argument_name)]
+Arguments = dict[ArgumentName, Argument]
+Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": "string", "minLength": 1})]
+Variable = Annotated[str, BeforeValidator(_variable)]
+Source = Annotated[str, BeforeValidator(_source), WithJsonSchema({"type": "string", "minLength": 1})]
+Target = Annotated[str, BeforeValidator(_target), WithJsonSchema({"type": "string", "pattern": "^/"})]
+
+
+class Mount(Part):
+    """What a program finds beside its dataset, such as a tokenizer; it is where it is, and is not staged."""
+
+    source: Source = Field(description="a file or directory that all nodes have, relative to the study file")
+    target: Target = Field(description="where a container finds it; with engine bare the same as source")
+    writable: Flag = Field(default=False, description="whether the program may write to it")
+
+
+class Program(Part):
+    """A training program of the user's own: a folder with its files, or a command that the image or the node has."""
+
+    folder: TextLine = Field(default=ABSENT, description="where its files lie, relative to the study file; each run takes a copy along")
+    command: Several[Word] = Field(
+        description="one process, word by word; {python}, {folder}, {data}, {out}, {args.NAME} and keys such as {batch_size} are filled in"
+    )
+    launcher: Literal["torchrun", "ranks", "single"] = Field(
+        default="torchrun", description="one torchrun per node; one process per GPU with RANK and the like; one process in all"
+    )
+    image: TextLine = Field(default=ABSENT, description="container image, where the site's engine is none of bare")
+    python: Word = Field(default="python3", description="the interpreter: in the image, or with engine bare an absolute path on the nodes")
+    mounts: tuple[Mount, ...] = Field(default=(), description="what else it finds, where containers are used")
+    env: dict[Variable, Annotated[str, BeforeValidator(_text)]] = Field(default={}, description="environment variables of its processes")
+    version: Count = Field(default=1, description="part of the cell: raise it, and its runs are new")
+    checkpoint: Flag = Field(default=False, description="it writes a checkpoint when asked, and resumes from one")
+
+    def resolved(self, name: str, folder: Path) -> dict[str, Any]:
+        """What a cell carries: plain values, the folder as an absolute path; relative ones are relative to `folder`, the study's."""
+        plain = self.model_dump(exclude_none=True)
+        if self.folder is not None:
+            plain["folder"] = str(absolute_path(self.folder, folder))
+        mounts = sorted(self.mounts, key=lambda mount: mount.target)
+        plain["mounts"] = [{**mount.model_dump(), "source": str(absolute_path(mount.source, folder))} for mount in mounts]
+        return {"name": name, **plain}
+
+
+DEFAULTS: Final = {key: field.default for key, field in Program.model_fields.items()}
+
+
+def identity(program: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a resolved program identifies a cell: what differs from the defaults, which a new key with a default does not change."""
+    return {key: value for key, value in program.items() if key not in PROGRAM_PLACES and (key not in DEFAULTS or value != DEFAULTS[key])}
+
+
+def program_faults(programs: Mapping[str, Program], arguments: Mapping[str, frozenset[str]], folder: Path) -> Iterator[Fault]:
+    """What is wrong with programs beyond their keys; where nothing is, `Program.resolved` raises nothing. `arguments`: program -> the names
+    of the arguments that all its cells have; `folder`: the study's."""
+    for name, program in programs.items():
+        place = ("programs", name)
+        if name in FRAMEWORKS:
+            yield Fault(place=place, message=f"found {name!r}, which is a framework of Slipway's; valid: another name")
+        if program.folder is None and any("{folder}" in word for word in program.command):
+            yield Fault(place=(*place, "command"), message="found {folder}, and the program has no folder; valid: folder: PATH beside it")
+        if program.folder is not None and (wrong_path := _folder_fault(program.folder, folder, program.command)):
+            yield Fault(place=(*place, "folder"), message=f"found {program.folder!r}, {wrong_path}; valid: a directory")
+        yield from _mount_faults((*place, "mounts"), program.mounts, folder)
+        for number, word in enumerate(program.command):
+            yield from _placeholder_faults((*place, "command", number), word, arguments.get(name))
+
+
+def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | None) -> Iterator[Fault]:
+    for found in names_in(word):
+        known = (*PLACES, *CELL_PLACES, *(f"args.{name}" for name in sorted(arguments or ())))
+        if found.startswith("args.") and arguments is None:
+            continue
+        if found not in known:
+            reason = "which some cells of this program have no argument for" if found.startswith("args.") else "which is not known"
+            yield Fault(place=place, message=f"found {{{found}}}, {reason}; {choices(found, known)}")
+
+
+def _mount_faults(place: Place, mounts: tuple[Mount, ...], folder: Path) -> Iterator[Fault]:
+    targets = [mount.target for mount in mounts]
+    for number, mount in enumerate(mounts):
+        if mount.target in targets[:number]:
+            yield Fault(place=(*place, number, "target"), message=f"found {mount.target!r} a second time; valid: each target once")
+        try:
+            absolute_path(mount.source, folder)
+        except ValueError as error:
+            yield Fault(place=(*place, number, "source"), message=f"found {mount.source!r}: {error}; valid: a path")
+
+
+def _files_fault(path: Path, command: Sequence[str]) -> str | None:
+    try:
+        check(path)
+    except SlipwayError as error:
+        return f"which cannot be taken along: {error}"
+    scripts = [word.removeprefix("{folder}/") for word in command if word.startswith("{folder}/")]
+    gone = [script for script in scripts if not names_in(script) and not (path / script).exists()]
+    return f"in which the command's {gone[0]} is not there" if gone else None
+
+
+def _folder_fault(text: str, folder: Path, command: Sequence[str]) -> str | None:
+    try:
+        path = absolute_path(text, folder)
+    except ValueError as error:
+        return str(error)
+    if path.is_dir():
+        return _files_fault(path, command)
+    return f"which is no directory ({path})" if path.exists() else f"which is not there ({path})"
