@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 STEPS = ("login", "assign", "stage", "train", "result", "push", "release")
@@ -40,10 +40,11 @@ class Clock:
         self.enter(self._step)
         return {step: round(self._spent[step], 6) if step in self._spent else None for step in STEPS}
 
-    def run_s(self) -> float:
-        """Seconds since the process began, without those that stand beside the sum."""
-        return round(sum(seconds or 0.0 for step, seconds in self.steps_s().items() if step not in BESIDE), 6)
-
     def end(self) -> datetime:
         """The wall clock's time now, by the monotonic clock from the start: never before it."""
         return self.start + timedelta(seconds=self._now() - self._begun)
+
+
+def run_s(steps: Mapping[str, float | None]) -> float:
+    """Seconds of a run whose `steps_s` these are: their sum without those beside it. Of one reading, so they close."""
+    return round(sum(seconds or 0.0 for step, seconds in steps.items() if step not in BESIDE), 6)

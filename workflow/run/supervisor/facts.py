@@ -12,7 +12,7 @@ from containers.engines import in_container
 from workflow.run.link.calls import Call
 from workflow.run.link.said import GpusSeen, Ready, Staged
 from workflow.run.plan import at_site, threads_per_rank
-from workflow.run.record.step_clock import Clock
+from workflow.run.record.step_clock import Clock, run_s
 from workflow.run.storage.description import Work
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import RunningAttempt
@@ -27,7 +27,7 @@ def times_of(clock: Clock) -> dict[str, Any]:
     return {
         "start": clock.start.isoformat(timespec="milliseconds"),
         "end": clock.end().isoformat(timespec="milliseconds"),
-        "run_s": clock.run_s(),
+        "run_s": run_s(steps),
         "steps_s": steps,
     }
 

@@ -25,6 +25,7 @@ from workflow.run.link.limits import CANCELLED_PUSH_S
 from workflow.run.link.messages import name_of
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import build_record
+from workflow.run.record.step_clock import run_s
 from workflow.run.record.summary import measured_words
 from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import attempt as attempts
@@ -108,7 +109,7 @@ class _Finish:
         if self.ending.requeue:
             self._requeue()
         if self.ending.status == "ok":
-            logger.info("%s: ok in %s%s", self.run.run_id, format_duration(self.clock.run_s()), measured_words(self.found))
+            logger.info("%s: ok in %s%s", self.run.run_id, format_duration(run_s(self.clock.steps_s())), measured_words(self.found))
         return self.ending.exit_code
 
     def _ask(self, order: orders.Stop | orders.Collect | orders.Release, answer: type[said.Message], limit_s: float) -> None:
