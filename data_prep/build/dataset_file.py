@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from base.errors import DatasetError
-from base.jsonfile import publish_json, read_json
+from base.jsonfile import read_json
 from base.typed import Check, Count, Digest, Name, read_as
+from data_prep.build.locks import publish_json_of
 
 DATASET_FILE: Final = "dataset.json"
 _DIRECTORY: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}-[0-9a-f]{12}")
@@ -36,4 +37,4 @@ def read_dataset_file(build_dir: Path) -> BuiltDataset:
 
 def write_dataset_file(build_dir: Path, built: BuiltDataset) -> None:
     """Publish it, last of all."""
-    publish_json(build_dir / DATASET_FILE, vars(built))
+    publish_json_of(build_dir / DATASET_FILE, vars(built))

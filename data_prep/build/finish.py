@@ -5,27 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError, SlipwayError
 from base.publish import publish_directory, remove_tree
 from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file
-from data_prep.build.locks import held, own_part, remove_dead_parts
+from data_prep.build.locks import held, own_part, remove_all_dead_parts, remove_dead_parts
 from data_prep.build.plan_file import Plan, read_plan
 from data_prep.build.receipt import Receipt, not_older, shard_path
 from data_prep.build.rejections import Rejections
 from data_prep.build.shard import build_shard, differing_sizes
 from data_prep.build.statistics import mean_and_std
 from data_prep.hashing import hash_file
-from data_prep.manifest import DATA_NAME, FILE_NAME, Manifest, Shard, Split, digest_of, manifest_digest, to_bytes
+from data_prep.manifest import DATA_NAME, FILE_NAME, Manifest, Progress, Shard, Split, digest_of, manifest_digest, to_bytes
 from data_prep.space import is_full, not_enough_space
 from data_prep.spec import TRAIN
 
 _PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
-
-Progress = Callable[[int, int], None]
 
 
 def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
@@ -36,6 +34,7 @@ def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | Non
     with held(build_dir / "locks" / "finish"):
         built = _finished(build_dir, datasets_dir)
         if built is not None:
+            remove_all_dead_parts(build_dir)
             return built
         plan = read_plan(build_dir)
         receipts = []
@@ -184,5 +183,4 @@ def _clear(build_dir: Path, shards: int) -> None:
     for index in range(shards):
         remove_tree(shard_path(build_dir, index))
     remove_tree(build_dir / "spool")
-    for part in build_dir.glob(".*.part-*"):
-        remove_dead_parts(build_dir / part.name[1:].rpartition(".part-")[0])
+    remove_all_dead_parts(build_dir)

@@ -14,19 +14,20 @@ import platform
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from base.jsonfile import publish_json
 from base.lock import LockFile, try_lock
-from base.publish import remove_tree
+from base.machine_files import machine_text
+from base.publish import publish_file, remove_tree
 from base.storage_clock import now_at
+from data_prep.limits import BUILDER_DEAD_S, BUILDER_WAIT_S
 
 logger = logging.getLogger(__name__)
 
-WAIT_S = 600.0
-_STRANGER_S = 3600.0  # by storage's own clock, a part of another host is left alone until nobody has touched it for so long
-
 
 @contextlib.contextmanager
-def held(path: Path, wait_s: float = WAIT_S) -> Iterator[bool]:
+def held(path: Path, wait_s: float = BUILDER_WAIT_S) -> Iterator[bool]:
     """Hold the lock file `path`; False when it could not be had, and the caller goes on without it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with LockFile(path) as lock:
@@ -47,11 +48,8 @@ def _take(lock: LockFile, wait_s: float) -> bool:
 
 
 def _host() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-    except OSError:
-        boot = ""
-    return hashlib.sha256(f"{platform.node()} {boot}".encode()).hexdigest()[:8]
+    boot = machine_text("/proc/sys/kernel/random/boot_id")
+    return hashlib.sha256(f"{platform.node()} {boot}\n".encode()).hexdigest()[:8]
 
 
 @contextlib.contextmanager
@@ -70,6 +68,19 @@ def own_part(target: Path) -> Iterator[Path]:
             remove_tree(part)
 
 
+def publish_json_of(target: Path, value: Any) -> None:
+    """publish_json() out of a part that others know to be dead as soon as this process is."""
+    with own_part(target) as part:
+        publish_json(part / target.name, value)
+        publish_file(part / target.name, target)
+
+
+def remove_all_dead_parts(build_dir: Path) -> None:
+    """`remove_dead_parts` of everything that is made in `build_dir`."""
+    for part in build_dir.glob(".*.part-*"):
+        remove_dead_parts(build_dir / part.name[1:].rpartition(".part-")[0])
+
+
 def remove_dead_parts(target: Path) -> None:
     """Remove what killed builders of `target` left: parts of this host that nobody holds, parts of others that are long untouched."""
     for part in target.parent.glob(f".{target.name}.part-*"):
@@ -85,7 +96,7 @@ def remove_dead_parts(target: Path) -> None:
 def _is_dead(part: Path) -> bool:
     inside = part.iterdir() if part.is_dir() else ()
     newest: float = max(path.stat().st_mtime for path in (part, *inside))
-    untouched = now_at(part.parent) - newest > _STRANGER_S
+    untouched = now_at(part.parent) - newest > BUILDER_DEAD_S
     if f".part-{_host()}-" not in part.name or not part.is_dir():
         return untouched
     descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from base.errors import DatasetError
-from base.jsonfile import publish_json, read_json
+from base.jsonfile import read_json
 from base.typed import Count, FromOne, read_as
+from data_prep.build.locks import publish_json_of
 from data_prep.build.statistics import PixelSums
 from data_prep.hashing import FileHashes
 
@@ -52,7 +53,7 @@ def not_older(path: Path, than: Path) -> None:
 
 def write_receipt(build_dir: Path, index: int, receipt: Receipt) -> None:
     """Publish it."""
-    publish_json(receipt_path(build_dir, index), {"schema": SCHEMA, "index": index, **asdict(receipt)})
+    publish_json_of(receipt_path(build_dir, index), {"schema": SCHEMA, "index": index, **asdict(receipt)})
 
 
 def read_receipt(build_dir: Path, index: int, key: str) -> Receipt | None:
