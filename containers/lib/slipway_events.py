@@ -34,8 +34,12 @@ OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 OUT_OF_MEMORY_WORDS = ("can't allocate memory", "CUDA out of memory", "RESOURCE_EXHAUSTED")
 STARTED: "List[Run]" = []
 """The run of this process, from its start on."""
-Finished = Tuple[int, float, float, int, Optional[float]]
-"""Number, seconds, seconds that it waited for its batch, samples, loss."""
+Counts = Dict[str, int]
+"""`samples`, and `tokens` where they are told."""
+Finished = Tuple[int, float, float, Counts, Optional[float]]
+"""Number, seconds, seconds that it waited for its batch, what it had of samples and tokens, loss."""
+
+Amount = Union[Callable[[Any], int], int, None]
 
 
 class LossNotFinite(ArithmeticError):
@@ -52,12 +56,12 @@ class HostClock:
         """The next step begins now."""
         self.last = time.perf_counter()
 
-    def end(self, number: int, input_s: float, samples: int, loss: Any) -> List[Finished]:
+    def end(self, number: int, input_s: float, counts: Counts, loss: Any) -> List[Finished]:
         """The steps that have ended since the last call."""
         value = None if loss is None else plain_number(loss)
         now = time.perf_counter()
         seconds, self.last = now - self.last, now
-        return [(number, seconds, input_s, samples, value)]
+        return [(number, seconds, input_s, counts, value)]
 
     def drain(self) -> List[Finished]:
         """Wait for all; the steps that were not returned yet."""
@@ -69,11 +73,11 @@ class LateClock(HostClock):
 
     def __init__(self) -> None:
         HostClock.__init__(self)
-        self.waiting: Optional[Tuple[int, float, int, Any]] = None
+        self.waiting: Optional[Tuple[int, float, Counts, Any]] = None
 
-    def end(self, number: int, input_s: float, samples: int, loss: Any) -> List[Finished]:
+    def end(self, number: int, input_s: float, counts: Counts, loss: Any) -> List[Finished]:
         finished = self.drain()
-        self.waiting = (number, input_s, samples, loss)
+        self.waiting = (number, input_s, counts, loss)
         return finished
 
     def drain(self) -> List[Finished]:
@@ -86,7 +90,7 @@ class CudaClock:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.pending: Deque[Tuple[int, float, int, Any, Any]] = deque()
+        self.pending: Deque[Tuple[int, float, Counts, Any, Any]] = deque()
         self.last: Any = None
 
     def begin(self) -> None:
@@ -100,14 +104,14 @@ class CudaClock:
         event.record()
         return event
 
-    def end(self, number: int, input_s: float, samples: int, loss: Any) -> List[Finished]:
+    def end(self, number: int, input_s: float, counts: Counts, loss: Any) -> List[Finished]:
         """The steps that have ended since the last call."""
         if hasattr(loss, "detach"):
             loss = loss.detach()
             if loss.is_cuda:
                 pinned = self.torch.empty((), dtype=loss.dtype, pin_memory=True)
                 loss = pinned.copy_(loss.reshape(()), non_blocking=True)
-        self.pending.append((number, input_s, samples, loss, self.mark()))
+        self.pending.append((number, input_s, counts, loss, self.mark()))
         return self.pick_up()
 
     def drain(self) -> List[Finished]:
@@ -120,10 +124,10 @@ class CudaClock:
         """Those whose event has come."""
         finished = []
         while self.pending and self.pending[0][4].query():
-            number, input_s, samples, loss, event = self.pending.popleft()
+            number, input_s, counts, loss, event = self.pending.popleft()
             seconds = self.last.elapsed_time(event) / 1000.0
             self.last = event
-            finished.append((number, seconds, input_s, samples, None if loss is None else plain_number(loss)))
+            finished.append((number, seconds, input_s, counts, None if loss is None else plain_number(loss)))
         return finished
 
 
@@ -212,9 +216,9 @@ class Run:
             number += 1
         self.inside_epochs = False
 
-    def steps(self, loader: Iterable[Any], samples: Union[Callable[[Any], int], int, None] = None) -> Iterator[Any]:
-        """The batches of `loader`, each of them one step. `samples`: how many a batch has, or a function of the
-        batch that tells it.
+    def steps(self, loader: Iterable[Any], samples: Amount = None, tokens: Amount = None) -> Iterator[Any]:
+        """The batches of `loader`, each of them one step. `samples`, `tokens`: how many a batch has, or a function of the
+        batch that tells it; the tokens are those that the loss is made of.
 
         By hand, and inside of `epochs`, the loader is gone through once; else it is repeated until the run has its steps.
         """
@@ -237,16 +241,21 @@ class Run:
                 input_s = time.perf_counter() - asked
                 self.current = None
                 yield batch
-                count = int(samples(batch)) if callable(samples) else int(samples or self.cell.get("batch_size") or 1)
+                counts = self.counts(batch, samples, tokens)
                 loss, self.current = self.current, None
                 number, self.step = self.step, self.step + 1
-                self.report(self.clock.end(number, input_s, count, loss))
+                self.report(self.clock.end(number, input_s, counts, loss))
             if self.all_done():
                 self.end()
             if self.step == before:
                 raise RuntimeError("the loader gave no batch, and %d of %d steps are done" % (self.step, self.totals()[0]))
             if self.inside_epochs:
                 return
+
+    def counts(self, batch: Any, samples: Amount, tokens: Amount) -> Counts:
+        """What a batch has; where nothing tells of samples, as many as the study asks for."""
+        found = {"samples": int(amount(samples, batch) or self.cell.get("batch_size") or 1)}
+        return found if tokens is None else dict(found, tokens=int(amount(tokens, batch) or 0))
 
     def totals(self) -> Tuple[int, int, int]:
         """Steps in all, the first one that is measured, and the one after the last that is."""
@@ -287,15 +296,15 @@ class Run:
     def report(self, finished: List[Finished]) -> None:
         """A line per step that has ended."""
         _, first, end = self.totals()
-        for number, seconds, input_s, samples, loss in finished:
-            fields: Dict[str, Any] = {}
+        for number, seconds, input_s, counts, loss in finished:
+            fields: Dict[str, Any] = dict(counts)
             if loss is not None:
                 if not math.isfinite(loss):
                     raise LossNotFinite("the loss of step %d is %r" % (number, loss))
-                fields = {"loss": loss, "loss_scope": "local"}
+                fields.update(loss=loss, loss_scope="local")
             measured = first <= number < end
             self.measured_s += seconds if measured else 0.0
-            self.emit("step", step=number, measured=measured, seconds=seconds, input_s=min(input_s, seconds), samples=samples, **fields)
+            self.emit("step", step=number, measured=measured, seconds=seconds, input_s=min(input_s, seconds), **fields)
 
     def end(self) -> None:
         """After the last step."""
@@ -369,6 +378,11 @@ def make_clock(device: Optional[str]) -> Any:
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         return CudaClock(torch)
     return LateClock() if device == "cuda" and torch is None else HostClock()
+
+
+def amount(told: Amount, batch: Any) -> Optional[int]:
+    """Of a batch, as a number or a function of it tells."""
+    return told(batch) if callable(told) else told
 
 
 def plain_number(loss: Any) -> float:

@@ -74,6 +74,12 @@ def test_in_a_run_each_step_is_a_line(tmp_path: Path) -> None:
     assert found.stop["window_wall_s"] >= measured_s
 
 
+def test_tokens_stand_beside_the_samples(tmp_path: Path) -> None:
+    text = LOOP.format(facts="", loss="0.5").replace("samples=len", "tokens=lambda batch: 10 * len(batch)")
+    assert start(tmp_path, text, CELL) == (0, "batches 7\n")
+    assert [(step.samples, step.tokens) for step in events(tmp_path).steps.values()] == [(2, 20), (2, 20), (2, 10)] * 2 + [(2, 20)]
+
+
 def test_it_is_python_3_6_and_imports_nothing_else() -> None:
     tree = ast.parse(HELPER.read_text(), feature_version=(3, 6))
     imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -56,6 +56,20 @@ def test_a_script_of_one_s_own(world: World, launcher: str, nodes: int, each: in
     assert str(world.cache) in log
 
 
+def test_a_program_that_counts_tokens(world: World) -> None:
+    text = LOOP.format(step="pass").replace("samples=len", "tokens=lambda batch: 100 + run.rank")
+    run_id = program(world, text, nodes=2, unit="tokens")
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    assert record["cell"]["program"]["unit"] == "tokens"
+    found = record["performance"]
+    assert (found["samples"], found["tokens"]) == (6 * 2 * 2, 6 * (100 + 101))
+    assert found["tokens_per_s"] == pytest.approx(found["tokens"] / found["window_s"])
+    assert "tokens/s over 6 steps" in log
+    assert "samples/s" not in log
+
+
 def test_the_name_of_a_network_of_ours_is_a_promise(world: World) -> None:
     run_id = program(world, LOOP.format(step="pass"))
     world.cells[-1]["model"] = "lenet"

@@ -85,6 +85,8 @@ def test_expressions_and_the_baseline_name_arguments(tmp_path: Path) -> None:
         ({"image": "registry/name:tag"}, True),
         ({"python": "/opt/python"}, True),
         ({"mounts": [{"source": "/tokens", "target": "/tokens"}]}, True),
+        ({"unit": "samples"}, True),
+        ({"unit": "tokens"}, False),
         ({"version": 2}, False),
         ({"env": {"A": "1"}}, False),
         ({"launcher": "ranks"}, False),
@@ -125,6 +127,7 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({"mounts": [{"source": "a", "target": "/a"}, {"source": "b", "target": "/a"}]}, {}, "mounts[1].target: found '/a' a second time"),
         ({"mounts": [{"source": "a", "target": "/a"}]}, {}, "which can put nothing elsewhere; valid: a target that is the source"),
         ({"launcher": "mpi"}, {}, "programs.gpt.launcher: found the text 'mpi'"),
+        ({"unit": "words"}, {}, "programs.gpt.unit: found the text 'words'"),
         ({}, {"base": {"program": "gtp"}}, "base.program: found 'gtp', which is not under programs; valid: gpt; did you mean 'gpt'?"),
         ({}, {"base": {"program": "gpt", "framework": "pytorch"}}, "framework and program are both given"),
         ({}, {"base": {"program": "gpt", "epochs": 3}}, "base.epochs: found epochs, and how many steps are an epoch is up to the program"),
@@ -181,3 +184,17 @@ def test_a_program_may_not_be_called_as_a_framework(tmp_path: Path) -> None:
 
 def test_a_program_that_no_cell_uses_is_noted(tmp_path: Path) -> None:
     assert load(tmp_path, changed(programs={"gpt": {"command": ["x"]}})).notes == ("no cell uses the program gpt",)
+
+
+def test_samples_of_one_program_are_not_compared_with_tokens_of_another(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    programs = {
+        name: {"folder": "train", "command": ["{python}", "-c", "pass"], "unit": unit}
+        for name, unit in (("gpt", "tokens"), ("other", "tokens"), ("net", "samples"))
+    }
+    axes = {"model": None, "batch_size": None, "nodes": None, "program": ["net", "gpt", "other"]}
+    base = {"framework": None, "batch_size": 4}
+    study = load(tmp_path, changed(programs=programs, base=base, axes=axes, baseline={"program": "gpt"}))
+    found = {series.cells[0].framework: (series.has_baseline, series.obstacle) for series in series_of(study.cells, study.baseline)}
+    assert found["other"] == found["gpt"] == (True, "")
+    assert found["net"] == (False, "the nearest one differs in unit (tokens there, samples here)")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from workflow.study.cell import PROGRAM_PLACES, SIZES
+from workflow.study.cell import PROGRAM_PLACES, SIZES, unit_of
 
 NOT_SERIES: Final = ("cell_id", *SIZES)
 GOES_ALONG: Final = ("optimizer", "steps", "epochs")
@@ -72,7 +72,8 @@ def comparable(keys: Keys, baseline: Keys) -> dict[str, Any]:
     named = {*flat(baseline)}
     if "program" in named:
         named |= {PROGRAM_STARTED, "framework", *(["model"] if keys["model"] == value_at(keys, "program") else [])}
-    return {key: value for key, value in flat(keys).items() if key not in NOT_SERIES and key not in named}
+    found = {key: value for key, value in flat(keys).items() if key not in NOT_SERIES and key not in named}
+    return {**found, "unit": unit_of(keys)} if "program" in named else found  # samples/s of one are never compared with tokens/s of another
 
 
 def baselines(members: Sequence[T], baseline: Keys, keys: Callable[[T], Keys]) -> tuple[T, ...]:

@@ -41,6 +41,7 @@ class ProgramWords(TypedDict):
     checkpoint: bool
     folder: NotRequired[PathText]
     image: NotRequired[str]
+    unit: NotRequired[Literal["samples", "tokens"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,11 @@ class Cell:
     def from_json(cls, value: Mapping[str, Any]) -> Cell:
         """The cell in `value`; keys of others beside it are left alone. Raises RecordError for a missing or a wrong key."""
         return read_as(cls, dict(value), "a cell", advice="it was written by another version of Slipway, or edited")
+
+
+def unit_of(keys: Mapping[str, Any]) -> str:
+    """What the rate of a cell with these keys counts: `samples` or `tokens`."""
+    return str((keys.get("program") or {}).get("unit", "samples"))
 
 
 ARGS: Final = "args."

@@ -116,6 +116,9 @@ class Program(Part):
     image: TextLine = Field(default=ABSENT, description="container image, where the site's engine is none of bare")
     python: Word = Field(default="python3", description="the interpreter: in the image, or with engine bare an absolute path on the nodes")
     mounts: tuple[Mount, ...] = Field(default=(), description="what else it finds, where containers are used")
+    unit: Literal["samples", "tokens"] = Field(
+        default="samples", description="what the rate of its runs counts; tokens are told by the program"
+    )
     env: dict[Variable, Annotated[str, BeforeValidator(_text)]] = Field(default={}, description="environment variables of its processes")
     version: Count = Field(default=1, description="part of the cell: raise it, and its runs are new")
     checkpoint: Flag = Field(default=False, description="it writes a checkpoint when asked, and resumes from one")
@@ -123,6 +126,8 @@ class Program(Part):
     def resolved(self, name: str, folder: Path) -> dict[str, Any]:
         """What a cell carries: plain values, the folder as an absolute path; relative ones are relative to `folder`, the study's."""
         plain = self.model_dump(exclude_none=True)
+        if self.unit == DEFAULTS["unit"]:
+            del plain["unit"]  # as in studies of before the key: in all of these cells it is not there
         if self.folder is not None:
             plain["folder"] = str(absolute_path(self.folder, folder))
         mounts = sorted(self.mounts, key=lambda mount: mount.target)

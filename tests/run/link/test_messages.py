@@ -50,6 +50,7 @@ SAID: Final[tuple[said.Said, ...]] = (
     said.Ready(facts=FACTS, grant=GRANT, pid=7),
     said.Ready(facts=structs.replace(FACTS, network=None, machine_cores=None), grant=None, pid=7),
     said.Alive(step=None),
+    said.Alive(step=7, tokens=4096),
     said.Signalled(number=15),
     said.Failed(during="stage", error="StagingError", message="it broke"),
     said.PreflightAnswered(answer=said.ProbesListen(address="127.0.0.1", port=4000)),

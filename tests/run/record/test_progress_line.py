@@ -30,3 +30,10 @@ def test_a_step_that_lasts_is_told_once() -> None:
     assert progress.due(93, 1.0) == "train: step 94 of 110"
     assert progress.due(93, 4.0) is None
     assert progress.due(94, 5.0) == "train: step 95 of 110, 0 samples/s, 1m00s left"
+
+
+def test_tokens_of_a_step_are_what_the_ranks_tell() -> None:
+    progress = ProgressLine(None, 200, 0.0)
+    assert progress.due(0, 1.0) == "train: step 1 of 200"
+    assert progress.due(100, 6.0, 4096) == "train: step 101 of 200, 81,920 tokens/s, 5.0 s left"
+    assert progress.due(149, 10.0) == "train: step 150 of 200, 3.0 s left"

@@ -15,8 +15,9 @@ from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.run.world import ROOT, World
 from workflow.run.record.events import RankEvents, Step, parse_events
+from workflow.run.record.outcome import Ending
 from workflow.run.record.performance import performance
-from workflow.run.record.run_record import measured
+from workflow.run.record.run_record import UNTOLD, measured, window_warnings
 from workflow.run.record.stragglers import straggler
 
 SECOND_NS = 10**9
@@ -170,6 +171,24 @@ def test_a_miscount_of_samples_never_makes_a_run_faster_and_is_told() -> None:
     (warning,) = measured({0: rank([0.1] * 10, samples=16)}, 1, 2)["warnings"]
     assert warning == "the ranks tell of 160 samples in 10 measured steps, and the cell asks for 20"
     assert measured({0: rank([0.1] * 10)}, 1, 2)["warnings"] == []
+
+
+def test_tokens_count_as_they_are_told() -> None:
+    """Three and five tokens a step, 100 steps of 0.1 s; one silent step, and nobody knows how many they were."""
+    events = {0: rank([0.1] * 100, tokens=3), 1: rank([0.1] * 100, tokens=5)}
+    found = rate(events)
+    assert (found["tokens"], found["tokens_per_s"], found["tokens_per_s_per_gpu"]) == (800, pytest.approx(80), pytest.approx(40))
+    assert found["samples_per_s"] == pytest.approx(40)
+    slow = {0: rank([0.1] * 100, tokens=3), 1: rank([0.2] * 100, tokens=5)}
+    assert rate(slow)["tokens_per_s"] == pytest.approx(40)
+    assert rate(slow, "infer")["tokens_per_s"] == pytest.approx(30 + 25)
+    events[1].steps[7] = events[1].steps[7]._replace(tokens=None)
+    found = rate(events)
+    assert (found["tokens"], found["tokens_per_s"], found["tokens_per_s_per_gpu"]) == (None, None, None)
+    cell = {"steps": {"warmup": 0, "measured": 100}, "program": {"unit": "tokens"}}
+    assert window_warnings(Ending(status="ok"), cell, measured(events, 2, 4), None) == [UNTOLD]
+    assert window_warnings(Ending(status="ok"), cell, measured(slow, 2, 4), None) == []
+    assert window_warnings(Ending(status="ok"), {**cell, "program": {}}, measured(events, 2, 4), None) == []
 
 
 def test_inference_is_as_fast_as_its_ranks_together() -> None:

@@ -24,3 +24,7 @@ TRAINING = {"first_loss": 2.3026, "final_loss": 0.2134, "eval": {"split": "test"
 )
 def test_what_was_measured_is_told(found: dict[str, Any], words: str) -> None:
     assert measured_words(found) == words
+
+
+def test_a_rate_has_the_unit_of_its_program() -> None:
+    assert measured_words({"performance": {**PERFORMANCE, "tokens_per_s": 95.2e3}}, "tokens") == ": 95,200 tokens/s over 200 steps"

@@ -138,6 +138,8 @@ class Alive(Message, frozen=True, kw_only=True):
 
     step: Count | None
     """The step that all ranks of the node have reached."""
+    tokens: Count | None = None
+    """Of the last step, all ranks of the node together; null where one of them tells none."""
 
 
 class Signalled(Message, frozen=True, kw_only=True):

@@ -32,6 +32,8 @@ class Beats:
         self.last = now
         self.phase: str | None = None
         self.step: int | None = None
+        self.tokens: int | None = None
+        """Of the last step."""
         self.error: Event | None = None
         self.checkpoint: int | None = None
         """The step of the last checkpoint that a run can resume from."""
@@ -84,6 +86,7 @@ class Beats:
         if kind == "step":
             self._seconds.append(event["seconds"])
             self.step = event["step"]
+            self.tokens = event.get("tokens")
             self._newest = (event["step"], event.get("monotonic_ns"))
         elif kind == "phase":
             self.phase = event["phase"]

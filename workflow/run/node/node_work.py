@@ -241,6 +241,10 @@ class NodeWork:
         """The step that all ranks here have reached."""
         return self.ranks.least_step() if self.ranks else None
 
+    def tokens(self) -> int | None:
+        """Of the last step, all ranks here together."""
+        return self.ranks.tokens() if self.ranks else None
+
     # -- the end
 
     def told_to_end(self) -> None:

@@ -133,7 +133,7 @@ class NodeProgram:
         self.work.end(pending)
 
     def _say_alive(self) -> None:
-        self.say(said.Alive(step=self.work.least_step()))
+        self.say(said.Alive(step=self.work.least_step(), tokens=self.work.tokens()))
         if time.monotonic() - self._heard > SUPERVISOR_SILENCE_S:
             self.channel.close()
             self._lost(f"nothing heard from it for {SUPERVISOR_SILENCE_S:g} s")

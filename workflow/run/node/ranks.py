@@ -167,6 +167,12 @@ class Ranks:
         steps = [beats.step for watched in self.watched for beats in watched.beats.values()]
         return min((step for step in steps if step is not None), default=None)
 
+    def tokens(self) -> int | None:
+        """Of the last step, all ranks here together; None where one of them tells none."""
+        told = [beats.tokens for watched in self.watched for beats in watched.beats.values()]
+        known = [tokens for tokens in told if tokens is not None]
+        return sum(known) if known and len(known) == len(told) else None
+
     def gpus_seen(self) -> tuple[str, ...] | None:
         """UUIDs that the container itself lists; None where nobody has asked in it."""
         return next((watched.process.gpus_seen for watched in self.watched if watched.process.gpus_seen is not None), None)

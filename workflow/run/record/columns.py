@@ -65,6 +65,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "num_measured_steps": ("performance.num_measured_steps", FROM_ONE),
     "num_warmup_steps": ("performance.num_warmup_steps", WHOLE),
     "samples": ("performance.samples", WHOLE),
+    "tokens": ("performance.tokens", WHOLE),
     "step_n": ("performance.step_s.n", FROM_ONE),
     **{
         f"step_{name}_s": (f"performance.step_s.{name}", REAL)
@@ -75,6 +76,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "window_s": ("performance.window_s", REAL),
     "window_steps_ratio": ("performance.window_steps_ratio", REAL),
     "told_samples_per_s": ("performance.samples_per_s", REAL),
+    "told_tokens_per_s": ("performance.tokens_per_s", REAL),
     "rate_to_median_ratio": ("performance.rate_to_median_ratio", REAL),
     "uneven_cause": ("performance.uneven_cause", one_of("input", "stalls", "stragglers", "gaps")),
     "rank_skew_p95_ratio": ("performance.rank_skew_p95_ratio", REAL),

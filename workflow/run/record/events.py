@@ -47,6 +47,7 @@ class Step(NamedTuple):
     loss: float | None
     end_ns: int | None
     exchange_s: float | None = None
+    tokens: int | None = None
 
 
 def _word(value: object) -> str | None:
@@ -92,6 +93,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "exchange_s": _seconds,
         "measured": _flag,
         "samples": whole,
+        "tokens": whole,
         "loss": number,
         "monotonic_ns": _nanoseconds,
     },
@@ -176,6 +178,7 @@ class RankEvents:
             loss=event.get("loss"),
             end_ns=event.get("monotonic_ns"),
             exchange_s=exchange_s if exchange_s is not None and exchange_s <= event["seconds"] else None,
+            tokens=event.get("tokens"),
         )
         return True
 

@@ -264,6 +264,9 @@ class Performance(Part):
     window_steps_ratio: Seconds | None
     samples_per_s: Seconds | None
     samples_per_s_per_gpu: Seconds | None
+    tokens: Count | None = None
+    tokens_per_s: Seconds | None = None
+    tokens_per_s_per_gpu: Seconds | None = None
     rate_to_median_ratio: Seconds | None = None
     uneven_cause: Literal["input", "stalls", "stragglers", "gaps"] | None = None
     rank_skew_p95_ratio: Seconds | None

@@ -1,7 +1,7 @@
 """From events to numbers. Pure: the rules of the tables, in closed form, so that each can be checked by hand.
 
-The rate is samples of the measured window over its wall time (rate.py). The time of a step is the slowest rank's; its median stands
-beside the rate, and is none. A number that cannot be had is None.
+The rate is samples, or tokens, of the measured window over its wall time (rate.py). The time of a step is the slowest rank's; its median
+stands beside the rate, and is none. A number that cannot be had is None.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def performance(events: Mapping[int, RankEvents], world_size: int, global_batch:
     walls_s = [own_window(steps, window, stop) for steps, window, stop in zip(ranks, windows, stops, strict=True)]
     work = [own_work(ranks, step, mode) for step in measured]
     found = pace(ranks, measured, walls_s, global_batch, mode)
-    rate = _possible(found.samples_per_s)
+    rate, tokens_per_s = _possible(found.samples_per_s), _possible(found.tokens_per_s)
     inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
     return {
         "num_measured_steps": len(measured),
@@ -47,6 +47,9 @@ def performance(events: Mapping[int, RankEvents], world_size: int, global_batch:
         "window_steps_ratio": _possible(_window_steps(stops)),
         "samples_per_s": rate,
         "samples_per_s_per_gpu": None if rate is None else rate / world_size,
+        "tokens": found.tokens,
+        "tokens_per_s": tokens_per_s,
+        "tokens_per_s_per_gpu": None if tokens_per_s is None else tokens_per_s / world_size,
         "rate_to_median_ratio": _possible(found.ratio),
         "uneven_cause": found.cause,
         "rank_skew_p95_ratio": _possible(skew(work)),

@@ -25,25 +25,28 @@ def seconds_left(line: str) -> float | None:
 
 
 class ProgressLine:
-    """The line that is due, from the step that all ranks have done. Times are those of the monotonic clock, given by the caller."""
+    """The line that is due, from the step that all ranks have done. `batch`: samples of a step; None where tokens are counted, which ranks
+    alone know. Times are those of the monotonic clock, given by the caller."""
 
-    def __init__(self, batch: int, steps: int | None, now: float) -> None:
+    def __init__(self, batch: int | None, steps: int | None, now: float) -> None:
         self._batch, self._steps = batch, steps
         self._begun = now
         self._due = now
         self._first: tuple[float, int] | None = None
         self._last: tuple[float, int] | None = None
 
-    def due(self, step: int, now: float) -> str | None:
+    def due(self, step: int, now: float, tokens: int | None = None) -> str | None:
         """The line of the step with the number `step`, counted from 0; None while none is due. The rate is since the line before, the time
-        left by the rate since the first: nothing else of what is to come is known."""
+        left by the rate since the first: nothing else of what is to come is known. `tokens`: of one step, as all ranks tell."""
         if now < self._due or (self._last is not None and step + 1 == self._last[1]):
             return None
         self._due = now + (OFTEN_S if now - self._begun < BEGINNING_S else SELDOM_S)
         done = step + 1
         told = f"train: step {done:,}" + ("" if self._steps is None else f" of {self._steps:,}")
         if self._last is not None and self._first is not None and done > self._last[1]:
-            told += f", {self._batch * (done - self._last[1]) / (now - self._last[0]):,.0f} samples/s"
+            each, unit = (tokens, "tokens") if self._batch is None else (self._batch, "samples")
+            if each is not None:
+                told += f", {each * (done - self._last[1]) / (now - self._last[0]):,.0f} {unit}/s"
             if self._steps is not None and done < self._steps:
                 told += f", {format_duration((self._steps - done) * (now - self._first[0]) / (done - self._first[1]))} left"
         self._first = self._first or (now, done)

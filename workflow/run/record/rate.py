@@ -1,4 +1,4 @@
-"""How fast a run was: the samples of the measured window over its wall time. Pure.
+"""How fast a run was: the samples, or tokens, of the measured window over its wall time. Pure.
 
 `train`: ranks go on together, since each waits for all in the exchange of every step. The wall time is the longest of the ranks' own
 windows, each from the begin of its first to the end of its last measured step, by its own clock: clocks of different nodes need not
@@ -36,11 +36,14 @@ Windows = Sequence[Sequence[int]]
 @dataclass(frozen=True, kw_only=True)
 class Pace:
     """Of a window. `ratio`: the rate over the one that the median step alone would give; None where that is not a number. `cause`:
-    `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN."""
+    `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN. `tokens`: None unless every rank
+    tells them of each of its steps."""
 
     samples: int
     window_s: float
     samples_per_s: float | None
+    tokens: int | None
+    tokens_per_s: float | None
     ratio: float | None
     cause: str | None
 
@@ -61,7 +64,26 @@ def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked:
         alone_s = scale * _together(samples, [_sum_s(steps, window) for steps, window in zip(ranks, windows, strict=True)], mode)
         parts = {**_parts(ranks, measured, alone_s, mode), "gaps": scale * wall_s - alone_s}
         cause = max(parts, key=lambda name: parts[name] if ratio < 1 else -parts[name])
-    return Pace(samples=total, window_s=max(walls_s), samples_per_s=rate, ratio=ratio, cause=cause)
+    tokens, tokens_per_s = _tokens(ranks, windows, walls_s, mode)
+    return Pace(
+        samples=total,
+        window_s=max(walls_s),
+        samples_per_s=rate,
+        tokens=tokens,
+        tokens_per_s=tokens_per_s,
+        ratio=ratio,
+        cause=cause,
+    )
+
+
+def _tokens(ranks: Ranks, windows: Windows, walls_s: Sequence[float], mode: str) -> tuple[int | None, float | None]:
+    """Tokens of all ranks in their windows, and per second. How many a sample has is not known here: they count as they are told."""
+    told = [[steps[step].tokens for step in window] for steps, window in zip(ranks, windows, strict=True)]
+    counts = [sum(tokens for tokens in rank if tokens is not None) for rank in told]
+    if any(tokens is None for rank in told for tokens in rank):
+        return None, None
+    wall_s = _together(counts, walls_s, mode)
+    return sum(counts), sum(counts) / wall_s if wall_s else None
 
 
 def measured_steps(ranks: Ranks) -> list[int]:

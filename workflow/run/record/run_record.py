@@ -21,9 +21,14 @@ from workflow.run.record.performance import performance, training
 from workflow.run.record.plausibility import clock_warnings, evaluation_warnings
 from workflow.run.record.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, tells_wall, windows_of
 from workflow.run.record.steps_asked import StepsAsked
+from workflow.study.cell import unit_of
 
 MAX_WARNINGS: Final = 20
 MAX_SAID: Final = 200
+UNTOLD: Final = (
+    "unit is tokens, and not every rank tells the tokens of each measured step: the run has no rate; "
+    "run.steps(loader, tokens=...) tells them"
+)
 MAX_TOLD: Final = 1000
 """Characters: as bytes less than a column takes."""
 OURS: Final = frozenset(
@@ -173,6 +178,8 @@ def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str,
     if not count:
         cells = "" if asked is None else f", and the cell asks for {asked}"
         return [f"no step was told as measured by every rank{cells}: the run has no rate", *found.get("windows", [])]
+    if unit_of(cell) == "tokens" and performance is not None and performance.get("tokens_per_s") is None:
+        return [UNTOLD, *found.get("windows", [])]
     if since is None and asked not in (None, count):
         return [f"the window has {count} measured steps, and the cell asks for {asked}", *found.get("windows", [])]
     return [*_misplaced(found.get("window"), count, steps, since or 0), *found.get("windows", [])]

@@ -46,6 +46,7 @@ from workflow.run.supervisor.limits import (
 )
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import RunningAttempt
+from workflow.study.cell import unit_of
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,12 @@ class _Finish:
         if self.ending.requeue:
             self._requeue()
         if self.ending.status == "ok":
-            logger.info("%s: ok in %s%s", self.run.run_id, format_duration(run_s(self.clock.steps_s())), measured_words(self.found))
+            logger.info(
+                "%s: ok in %s%s",
+                self.run.run_id,
+                format_duration(run_s(self.clock.steps_s())),
+                measured_words(self.found, unit_of(self.run.cell.to_json())),
+            )
         return self.ending.exit_code
 
     def _ask(self, order: orders.Stop | orders.Collect | orders.Release, answer: type[said.Message], limit_s: float) -> None:

@@ -36,6 +36,7 @@ from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging
 from workflow.run.supervisor.time_limit import TimeLimit
 from workflow.run.supervisor.training import Training
+from workflow.study.cell import unit_of
 from workflow.study.site import storage_limit
 
 logger = logging.getLogger(__name__)
@@ -144,7 +145,9 @@ class RunningAttempt:
     def _train(self, work: description.Work) -> None:
         self.clock.enter("train")
         cell = self.run.cell
-        progress = ProgressLine(cell.global_batch_size, steps_asked(cell.to_json(), work.train_samples).total, time.monotonic())
+        keys = cell.to_json()
+        batch = cell.global_batch_size if unit_of(keys) == "samples" else None
+        progress = ProgressLine(batch, steps_asked(keys, work.train_samples).total, time.monotonic())
         training = self._training = Training(self.scope, self.nodes, cell.world_size, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
         logger.info("train: %s %s", counted(cell.world_size, "rank"), "starts" if cell.world_size == 1 else "start")

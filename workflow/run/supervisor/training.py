@@ -136,6 +136,8 @@ class Training:
         """A line for people now and then: the step that all ranks have reached, and the rate."""
         alive = [message for other in self._nodes.all if (message := other.last(Alive)) is not None]
         steps = [message.step for message in alive if message.step is not None]
-        line = self._progress.due(min(steps), time.monotonic()) if steps and node.index == 0 else None
+        tokens = [message.tokens for message in alive if message.tokens is not None]
+        all_tokens = sum(tokens) if len(tokens) == len(self._nodes.all) else None
+        line = self._progress.due(min(steps), time.monotonic(), all_tokens) if steps and node.index == 0 else None
         if line is not None:
             logger.info("%s", line)
