@@ -35,6 +35,8 @@ SUB_ROOMS = (
     "run.link",
     "run.record",
     "run.framework",
+    "run.container",
+    "run.ports",
     "run.plan",
     "study",
 )

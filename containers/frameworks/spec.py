@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from base.errors import ConfigError
 from base.jsonfile import read_content
 from base.typed import Check, Closed, Name, read_as
+from containers.renderings import Rendering
 from containers.yamltext import parse_yaml
 
 Mode = Literal["train", "infer"]
@@ -81,7 +82,7 @@ class FrameworkSpec(Closed):
     image: Text
     python: Text
     launcher: Literal["single", "torchrun", "ranks", "mpirun"]
-    env: Annotated[tuple[Literal["tf_config", "paddle", "dmlc", "horovod"], ...], SHORT]
+    env: Annotated[tuple[Rendering, ...], SHORT]
     sidecars: Annotated[tuple[Sidecar, ...], SHORT]
     command: Words
     events: Text

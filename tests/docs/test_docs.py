@@ -236,14 +236,15 @@ def test_every_variable_of_a_program_is_documented() -> None:
     from containers.labels import Owner
     from containers.spec import Paths
     from tests.run.cells import DOCUMENT
-    from workflow.run.plan import Framework, Workload, container_spec
+    from workflow.run.container import container_spec
+    from workflow.run.plan import Framework, Workload
 
     paths = Paths(**dict.fromkeys(("cell", "data", "lib", "beat", "out", "resume", "program"), "p"))
     node = Node(name="n", hostname="h", address="a", interface="lo", cores=(0,))
     allocation = Allocation(scheduler="local", job_id="1", nodes=(node,), device="cpu", exclusive=True)
     framework = Framework(name="f", folder="/f", launcher="ranks", command=("{python}",))
     workload = Workload(owner=Owner(run_id="one-r1", attempt=1, tag="t"), framework=framework, cell=DOCUMENT)
-    plan = bare.plan(container_spec(workload, allocation, 0, paths, ("a", 1)), {})
+    plan = bare.plan(container_spec(workload, allocation, 0, paths, ((1,),)), {})
     missing = {name for name, _ in plan.processes[0].env} - words("docs/framework-contract.md")
     assert missing <= {"SLIPWAY_ATTEMPT", "PYTHONFAULTHANDLER"}
 

@@ -215,16 +215,16 @@ def test_beats_of_very_many_steps_miss_nothing_that_matters(tmp_path: Path) -> N
 
 def test_the_port_is_ours_before_anybody_hears_of_it_and_a_server_can_have_it() -> None:
     first, second = Reservation("127.0.0.1", "run-a1"), Reservation("127.0.0.1", "run-a1")
-    assert FIRST_PORT <= first.port <= LAST_PORT
-    assert first.port != second.port
+    assert FIRST_PORT <= first.ports[0] <= LAST_PORT
+    assert first.ports[0] != second.ports[0]
     with socket.socket() as stranger:
         with pytest.raises(OSError, match="in use") as caught:
-            stranger.bind(("127.0.0.1", first.port))
+            stranger.bind(("127.0.0.1", first.ports[0]))
         assert caught.value.errno == errno.EADDRINUSE
-    with socket.create_server(("127.0.0.1", first.port)) as server:
+    with socket.create_server(("127.0.0.1", first.ports[0])) as server:
         third = Reservation("127.0.0.1", "run-a1")
-        assert third.port not in (first.port, second.port)
-        with socket.create_connection(("127.0.0.1", first.port)):
+        assert third.ports[0] not in (first.ports[0], second.ports[0])
+        with socket.create_connection(("127.0.0.1", first.ports[0])):
             server.accept()[0].close()
         third.release()
     first.release()
@@ -244,13 +244,24 @@ def test_the_range_begins_above_this_machine_s_own_outgoing_ports(ephemeral: int
 
 def test_many_runs_with_one_head_never_share_a_port() -> None:
     held = [Reservation("127.0.0.1", f"run-a{number % 7}") for number in range(100)]
-    assert len({reservation.port for reservation in held}) == 100
+    assert len({reservation.ports[0] for reservation in held}) == 100
     for reservation in held:
         reservation.release()
 
 
+def test_a_node_holds_all_its_ports_and_lets_go_of_all() -> None:
+    held = Reservation("127.0.0.1", "run-a1", 5)
+    assert len(set(held.ports)) == 5
+    with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+        stranger.bind(("127.0.0.1", held.ports[4]))
+    held.release()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", held.ports[4]))
+    assert Reservation("a name is asked of nobody", "run-a1", 0).ports == ()
+
+
 def test_a_name_is_no_address_for_a_rendezvous() -> None:
-    with pytest.raises(NodeLost, match="needs an IP address of the head node, found 'localhost'"):
+    with pytest.raises(NodeLost, match="needs an IP address of the node, found 'localhost'"):
         Reservation("localhost", "run-a1")
     with pytest.raises(NodeLost, match=r"no free port between 61001 and 65500 on 192\.0\.2\.7"):
         Reservation("192.0.2.7", "run-a1")

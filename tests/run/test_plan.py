@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,8 +20,10 @@ from containers.spec import Paths
 from data_prep.spec import parse_spec, spec12
 from tests.run.cells import document, made_site
 from workflow.run import plan
+from workflow.run.container import container_spec
 from workflow.run.framework import describe_framework
 from workflow.run.node.stage_child import check_argv, stage_argv
+from workflow.run.ports import port_names
 from workflow.run.storage.description import build_name, describe_model
 from workflow.study.cell import Cell, Run
 
@@ -29,6 +32,8 @@ PATHS = Paths(cell="/w/cell.json", data="/w/data", lib="/w/lib", beat="/w/beat",
 FRAMEWORK = plan.Framework(
     name="f", folder="/f", launcher="ranks", command=("{python}", "{folder}/program.py"), image="i", python="python3"
 )
+
+PORTS = ((61001,),)
 
 
 def allocation(nodes: int = 2, **changes: Any) -> Allocation:
@@ -46,7 +51,7 @@ def work(launcher: str = "ranks", each: int = 2, threads: Any = "auto") -> plan.
 
 
 def test_ranks_are_numbered_over_the_nodes() -> None:
-    spec = plan.container_spec(work(), allocation(), 1, PATHS, ("10.0.0.0", 61001))
+    spec = container_spec(work(), allocation(), 1, PATHS, ((61001,), ()))
     assert [process.ranks for process in spec.processes] == [(2,), (3,)]
     assert dict(spec.processes[1].env) == {
         "RANK": "3",
@@ -61,12 +66,12 @@ def test_ranks_are_numbered_over_the_nodes() -> None:
     assert env["OMP_NUM_THREADS"] == env["MKL_NUM_THREADS"] == "2"
     assert (env["SLIPWAY_NODE_RANK"], env["SLIPWAY_NUM_NODES"], env["SLIPWAY_GPUS_PER_NODE"]) == ("1", "2", "2")
     assert env["SLIPWAY_ATTEMPT"] == "run-a1-0011"
-    assert spec == plan.container_spec(work(), allocation(), 1, PATHS, ("10.0.0.0", 61001))
+    assert spec == container_spec(work(), allocation(), 1, PATHS, ((61001,), ()))
     hash(spec)
 
 
 def test_torchrun_is_one_process_per_node() -> None:
-    spec = plan.container_spec(work("torchrun"), allocation(), 1, PATHS, ("10.0.0.0", 61001))
+    spec = container_spec(work("torchrun"), allocation(), 1, PATHS, ((61001,), ()))
     (process,) = spec.processes
     assert process.ranks == (2, 3)
     words = (
@@ -79,25 +84,35 @@ def test_torchrun_is_one_process_per_node() -> None:
 def test_the_interpreter_of_an_image_is_none_of_the_node_but_that_of_a_program_may_be() -> None:
     for own, path, expected in ((False, "/opt/conda/bin/python", None), (True, "/mine/python", "/mine/python"), (True, "python3", None)):
         asked = replace(work(), framework=replace(FRAMEWORK, own=own, python=path))
-        assert plan.container_spec(asked, allocation(), 0, PATHS, ("a", 1)).bare_python == expected
+        assert container_spec(asked, allocation(), 0, PATHS, PORTS).bare_python == expected
 
 
 def test_an_argument_with_braces_reaches_the_program_as_it_stands() -> None:
     own = replace(FRAMEWORK, own=True, command=("{python}", "{folder}/t.py", "{args.template}", "{args.fast}-{batch_size}"))
     asked = replace(work(each=1), framework=own, cell=document(gpus_per_node=1, args={"template": "{data}/{out}", "fast": True}))
-    planned = bare.plan(plan.container_spec(asked, allocation(1), 0, PATHS, ("a", 1)), {})
+    planned = bare.plan(container_spec(asked, allocation(1), 0, PATHS, PORTS), {})
     assert planned.processes[0].argv == (sys.executable, "/f/t.py", "{data}/{out}", f"true-{asked.cell.batch_size}")
 
 
+def test_an_allocation_is_told_in_the_words_of_a_framework() -> None:
+    asked = replace(work(), framework=replace(FRAMEWORK, env=("tf_config", "paddle")))
+    assert [port_names(asked.framework, asked.cell, index) for index in (0, 1)] == [("master", "rank-0", "rank-1"), ("rank-2", "rank-3")]
+    env = dict(container_spec(asked, allocation(), 1, PATHS, ((61001, 61002, 61003), (62001, 62002))).processes[1].env)
+    endpoints = ["10.0.0.0:61002", "10.0.0.0:61003", "10.0.0.1:62001", "10.0.0.1:62002"]
+    assert json.loads(env["TF_CONFIG"]) == {"cluster": {"worker": endpoints}, "task": {"type": "worker", "index": 3}}
+    assert env["PADDLE_TRAINER_ENDPOINTS"].split(",") == endpoints
+    assert (env["PADDLE_CURRENT_ENDPOINT"], env["PADDLE_MASTER"], env["MASTER_PORT"]) == (endpoints[3], "10.0.0.0:61001", "61001")
+
+
 def test_single_runs_on_the_head_only() -> None:
-    assert [process.ranks for process in plan.container_spec(work("single", 1), allocation(1), 0, PATHS, ("a", 1)).processes] == [(0,)]
-    assert plan.container_spec(work("single", 1), allocation(2), 1, PATHS, ("a", 1)).processes == ()
+    assert [process.ranks for process in container_spec(work("single", 1), allocation(1), 0, PATHS, PORTS).processes] == [(0,)]
+    assert container_spec(work("single", 1), allocation(2), 1, PATHS, PORTS).processes == ()
 
 
 def test_the_interface_is_told_where_it_is_known() -> None:
-    env = dict(plan.container_spec(work(), allocation(interface="ib0"), 0, PATHS, ("a", 1)).env)
+    env = dict(container_spec(work(), allocation(interface="ib0"), 0, PATHS, PORTS).env)
     assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("ib0", "=ib0")
-    assert "GLOO_SOCKET_IFNAME" not in dict(plan.container_spec(work(), allocation(), 0, PATHS, ("a", 1)).env)
+    assert "GLOO_SOCKET_IFNAME" not in dict(container_spec(work(), allocation(), 0, PATHS, PORTS).env)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +128,7 @@ def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each
     [
         ({"launcher": "mpirun"}, 2, "mpirun"),
         ({"launcher": "single"}, 2, "one process"),
-        ({"env": ("tf_config",)}, 2, "tf_config"),
+        ({"launcher": "torchrun", "env": ("tf_config",)}, 2, "asks for tf_config, and torchrun sets the variables of its ranks itself"),
         ({"sidecars": (("x",),)}, 2, "sidecars"),
         ({"events": "log:x"}, 2, "log:x"),
     ],

@@ -70,6 +70,36 @@ def test_a_program_that_counts_tokens(world: World) -> None:
     assert "samples/s" not in log
 
 
+ENDPOINTS = """
+import json, os, socket, time
+import slipway_events
+config = json.loads(os.environ["TF_CONFIG"])
+places = [worker.rsplit(":", 1) for worker in config["cluster"]["worker"]]
+index = config["task"]["index"]
+assert index == int(os.environ["RANK"])
+server = socket.create_server((places[index][0], int(places[index][1])))
+for host, port in places:
+    for _ in range(1000):
+        try:
+            socket.create_connection((host, int(port))).close()
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    server.accept()
+run = slipway_events.start(framework="mine", parameters=3)
+for batch in run.steps([[1, 2]], samples=len):
+    run.loss(1.0)
+"""
+
+
+def test_each_rank_listens_where_all_were_told_that_it_does(world: World) -> None:
+    run_id = program(world, ENDPOINTS, nodes=2, each=2, env_from=["tf_config"])
+    world.cells[-1]["steps"] = {"warmup": 0, "measured": 1}
+    world.write()
+    record = ended(world, run_id)
+    assert (record["status"], record["status_reason"]) == ("ok", None)
+
+
 def test_the_name_of_a_network_of_ours_is_a_promise(world: World) -> None:
     run_id = program(world, LOOP.format(step="pass"))
     world.cells[-1]["model"] = "lenet"

@@ -22,6 +22,7 @@ from workflow.commands.watching import show
 from workflow.dag.execution import jobs_at
 from workflow.dag.image_file import images_file
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, model_of
+from workflow.run.container import container_spec
 from workflow.run.framework import describe_framework
 from workflow.run.node.node_setup import for_this_node
 from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, peer_group_argv, stage_argv
@@ -33,10 +34,10 @@ from workflow.run.plan import (
     attempt_tag,
     cell_document,
     check_framework,
-    container_spec,
     node_argv,
     supervisor_argv,
 )
+from workflow.run.ports import port_names
 from workflow.run.storage.results import attempt_numbers
 from workflow.study import paths
 from workflow.study.cell import Cell, Run
@@ -115,10 +116,10 @@ def _node(study: Study, allocation: Allocation, index: int, workload: Workload, 
     )
     stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s)
     directory = WorkDirectory(cache, workload.owner.tag)
-    master = (allocation.head.address, UNKNOWN_PORT)
     framework = workload.framework
+    ports = [[UNKNOWN_PORT for _ in port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]
     folder = str(directory.program) if in_container(site.engine) or framework.own else framework.folder
-    spec = container_spec(workload, allocation, index, directory.paths(str(cache / "datasets" / name), folder), master)
+    spec = container_spec(workload, allocation, index, directory.paths(str(cache / "datasets" / name), folder), ports)
     return {
         "name": node.name,
         "cores": list(node.cores),

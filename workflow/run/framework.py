@@ -45,6 +45,7 @@ def of_program(program: Mapping[str, Any]) -> Framework:
         python=program["python"],
         launcher=program["launcher"],
         command=tuple(program["command"]),
+        env=tuple(program.get("env_from", ())),
         variables=tuple(sorted(program["env"].items())),
         mounts=tuple((mount["source"], mount["target"], mount["writable"]) for mount in program["mounts"]),
         checkpoint=program["checkpoint"],

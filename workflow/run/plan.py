@@ -1,4 +1,4 @@
-"""What a run will start, as values: argv, environments, cell.json, the container of each node. Pure: `slipway plan --cell` prints it."""
+"""What a run will start, as values: framework, cell.json, argv of supervisor and node programs. Pure: `slipway plan --cell` prints it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
-from containers.labels import Owner, labels_of
-from containers.placeholders import CELL_PLACES
-from containers.spec import ContainerSpec, Paths, ProcessSpec
-from workflow.study.cell import Cell, Run, plain_text
+from containers.labels import Owner
+from workflow.study.cell import Cell, Run
 from workflow.study.site import Site, device_of
 
 if TYPE_CHECKING:
@@ -21,8 +19,9 @@ TAG: Final = "SLIPWAY_ATTEMPT"
 """Environment variable of every process of an attempt: its value, the attempt's tag, finds what a killed node program left."""
 
 LAUNCHERS: Final = ("single", "torchrun", "ranks")
+RENDERED: Final = ("ranks", "single")
+"""Launchers whose ranks we start ourselves, with variables of our choice."""
 CELL_SCHEMA: Final = "slipway.cell/1"
-THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,123 +157,18 @@ def check_framework(framework: Framework, world_size: int) -> None:
         raise UnsupportedRequest(f"framework {name!r} wants launcher {launcher!r}, which is not here yet; valid: {', '.join(LAUNCHERS)}")
     if launcher == "single" and world_size > 1:
         raise UnsupportedRequest(f"framework {name!r} is one process (launcher: single), and the cell asks for {world_size}")
-    for key, asked in (("env", framework.env), ("sidecars", framework.sidecars)):
-        if asked:
-            raise UnsupportedRequest(f"framework {name!r} asks for {key}: {list(asked)!r}, which is not here yet")
+    if framework.env and launcher not in RENDERED:
+        asked, valid = ", ".join(framework.env), ", ".join(RENDERED)
+        raise UnsupportedRequest(
+            f"framework {name!r} asks for {asked}, and {launcher} sets the variables of its ranks itself; valid: {valid}"
+        )
+    if framework.sidecars:
+        raise UnsupportedRequest(f"framework {name!r} asks for sidecars: {list(framework.sidecars)!r}, which is not here yet")
     if framework.events != "program":
         raise UnsupportedRequest(f"framework {name!r} writes no events of its own (events: {framework.events!r}), which is not here yet")
-
-
-def container_spec(asked: Workload, allocation: Allocation, index: int, paths: Paths, master: tuple[str, int]) -> ContainerSpec:
-    """All that runs on node `index`."""
-    node = allocation.nodes[index]
-    cell, framework = asked.cell, asked.framework
-    processes = _PROCESSES[framework.launcher](asked, allocation, index, master)
-    env = {
-        TAG: asked.owner.tag,
-        "SLIPWAY_NODE_RANK": str(index),
-        "SLIPWAY_NUM_NODES": str(len(allocation.nodes)),
-        "SLIPWAY_GPUS_PER_NODE": str(cell.gpus_per_node),
-        "SLIPWAY_MASTER_ADDR": master[0],
-        "SLIPWAY_MASTER_PORT": str(master[1]),
-        **{name: str(threads_per_rank(cell, node)) for name in THREAD_VARIABLES},
-        **_interface(node),
-        **_own_variables(asked),
-    }
-    if allocation.device == "cuda":
-        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    return ContainerSpec(
-        name=f"{asked.owner.tag}-n{index}",
-        image=framework.image,
-        python=framework.python or "python3",
-        bare_python=framework.python if framework.own and (framework.python or "").startswith("/") else None,
-        mounts=framework.mounts,
-        words=_words_of(cell) if framework.own else (),
-        processes=processes,
-        paths=paths,
-        device=allocation.device,
-        gpus=node.gpus,
-        cores=node.cores,
-        env=tuple(sorted(env.items())),
-        labels=labels_of(allocation, node.name, asked.owner),
-        image_id=asked.image_id,
-        resumed=asked.resumed,
-        deadline=asked.ends_at,
-    )
-
-
-def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
-    """What placeholders in the command of a program stand for, as the cell says it."""
-    args = {f"args.{name}": plain_text(value) for name, value in (cell.args or {}).items()}
-    return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **args}.items())
-
-
-def _own_variables(asked: Workload) -> dict[str, str]:
-    """What a program of the study gets: its own variables, and SLIPWAY_ARG_<NAME> for each argument."""
-    args = {f"SLIPWAY_ARG_{name.upper()}": plain_text(value) for name, value in (asked.cell.args or {}).items()}
-    return {**dict(asked.framework.variables), **args}
 
 
 def node_ranks(cell: Cell, index: int) -> tuple[int, ...]:
     """The ranks of node `index`: as many as its processes, in order of the nodes."""
     each = cell.gpus_per_node
     return tuple(range(index * each, (index + 1) * each))
-
-
-def _interface(node: Node) -> dict[str, str]:
-    """Without `=`, NCCL would take eth0 for the beginning of a name: eth01 too."""
-    if node.interface is None:
-        return {}
-    return {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": f"={node.interface}"}
-
-
-def _rank_env(cell: Cell, allocation: Allocation, index: int, rank: int, master: tuple[str, int]) -> tuple[tuple[str, str], ...]:
-    each = cell.gpus_per_node
-    return (
-        ("RANK", str(rank)),
-        ("LOCAL_RANK", str(rank - index * each)),
-        ("WORLD_SIZE", str(each * len(allocation.nodes))),
-        ("LOCAL_WORLD_SIZE", str(each)),
-        ("NODE_RANK", str(index)),
-        ("MASTER_ADDR", master[0]),
-        ("MASTER_PORT", str(master[1])),
-    )
-
-
-def _single(asked: Workload, allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
-    return _ranks(asked, allocation, index, master) if index == 0 else ()
-
-
-def _ranks(asked: Workload, allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
-    return tuple(
-        ProcessSpec(
-            name=f"rank-{rank}",
-            ranks=(rank,),
-            command=asked.framework.command,
-            env=_rank_env(asked.cell, allocation, index, rank, master),
-        )
-        for rank in node_ranks(asked.cell, index)
-    )
-
-
-def _torchrun(asked: Workload, allocation: Allocation, index: int, master: tuple[str, int]) -> tuple[ProcessSpec, ...]:
-    """One torchrun per node, found by number, without a vote: the address is known. The id keeps workers of an earlier start out; the local
-    address is given because torchrun asks the resolver otherwise, which may not know it."""
-    command = asked.framework.command
-    is_script = command[0] == "{python}" and len(command) > 1 and not command[1].startswith("-")
-    program = command[1:] if is_script else ("--no-python", *command)
-    ranks = node_ranks(asked.cell, index)
-    options = (
-        f"--nnodes={len(allocation.nodes)}",
-        f"--node-rank={index}",
-        f"--nproc-per-node={len(ranks)}",
-        f"--rdzv-id={asked.owner.tag}-{allocation.restart_count}",
-        f"--master-addr={master[0]}",
-        f"--master-port={master[1]}",
-        f"--local-addr={allocation.nodes[index].address}",
-    )
-    name = f"rank-{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else f"rank-{ranks[0]}"
-    return (ProcessSpec(name=name, ranks=ranks, command=("{python}", "-m", "torch.distributed.run", *options, *program), env=()),)
-
-
-_PROCESSES: Final = {"single": _single, "ranks": _ranks, "torchrun": _torchrun}

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 from base.jsonfile import canonical_json
 from base.names import slug
 from base.typed import Check, Count, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
+from containers.renderings import Rendering
 
 ID_DIGITS: Final = 10
 Device = Literal["site", "cpu", "cuda"]
@@ -42,6 +43,7 @@ class ProgramWords(TypedDict):
     folder: NotRequired[PathText]
     image: NotRequired[str]
     unit: NotRequired[Literal["samples", "tokens"]]
+    env_from: NotRequired[tuple[Rendering, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from base.userpath import absolute_path
 from containers.frameworks import FRAMEWORKS
 from containers.placeholders import CELL_PLACES, PLACES, names_in
 from containers.program_folder import check
+from containers.renderings import VARIABLES, Rendering
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault
 from workflow.study.keys import ABSENT, Count, Flag, Part, Several, TextLine, wrong
@@ -120,6 +121,9 @@ class Program(Part):
         default="samples", description="what the rate of its runs counts; tokens are told by the program"
     )
     env: dict[Variable, Annotated[str, BeforeValidator(_text)]] = Field(default={}, description="environment variables of its processes")
+    env_from: tuple[Rendering, ...] = Field(
+        default=(), description="the allocation in the words of a framework, as variables of each rank; launchers ranks and single"
+    )
     version: Count = Field(default=1, description="part of the cell: raise it, and its runs are new")
     checkpoint: Flag = Field(default=False, description="it writes a checkpoint when asked, and resumes from one")
 
@@ -154,9 +158,19 @@ def program_faults(programs: Mapping[str, Program], arguments: Mapping[str, froz
             yield Fault(place=(*place, "command"), message="found {folder}, and the program has no folder; valid: folder: PATH beside it")
         if program.folder is not None and (wrong_path := _folder_fault(program.folder, folder, program.command)):
             yield Fault(place=(*place, "folder"), message=f"found {program.folder!r}, {wrong_path}; valid: a directory")
+        yield from _rendering_faults((*place, "env_from"), program)
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
         for number, word in enumerate(program.command):
             yield from _placeholder_faults((*place, "command", number), word, arguments.get(name))
+
+
+def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:
+    if program.env_from and program.launcher == "torchrun":
+        found = f"found {', '.join(program.env_from)} with launcher torchrun, which sets the variables of its ranks itself"
+        yield Fault(place=place, message=f"{found}; valid: launcher: ranks, or single")
+    for name in program.env_from:
+        for variable in sorted(VARIABLES[name] & program.env.keys()):
+            yield Fault(place=place, message=f"found {name}, which sets {variable}, and env sets it too; valid: one of the two")
 
 
 def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | None) -> Iterator[Fault]:

@@ -56,7 +56,7 @@ class Nodes:
         elif isinstance(order, orders.OfPreparation):
             self.preparations[node.index].obey(order)
         elif isinstance(order, orders.Reserve):
-            node.note(said.Reserved(address="127.0.0.1", port=1))
+            node.note(said.Reserved(ports=()))
 
     def tell(self, order: orders.Order) -> None:
         for node in self.all:

@@ -37,7 +37,8 @@ class World:
         self.met: list[tuple[float, orders.MeetPeers]] = []
         self.peers: list[tuple[int, tuple[int, ...], bool]] = []
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
-        self.all[0].note(said.Reserved(address="127.0.0.1", port=1))
+        for node in self.all:
+            node.note(said.Reserved(ports=()))
         self.staging = Staging(cast(Any, self), cast(Any, self), lambda: self.now)
 
     def fail(self, ending: Ending) -> NoReturn:

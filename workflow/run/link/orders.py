@@ -168,7 +168,7 @@ class AllStaged(Message, frozen=True, kw_only=True):
 
 
 class Reserve(Message, frozen=True, kw_only=True):
-    """To the head: bind a port at which the ranks will meet."""
+    """To every node: bind the ports at which its processes will be found."""
 
 
 class Fetch(Message, frozen=True, kw_only=True):
@@ -192,8 +192,8 @@ class Forget(Message, frozen=True, kw_only=True):
 class Start(Message, frozen=True, kw_only=True):
     """Everything is there: start the ranks of this node."""
 
-    master: tuple[str, Port]
-    """Where they meet."""
+    ports: tuple[tuple[Port, ...], ...]
+    """Of each node, as it has said."""
     left_s: SecondsLeft
     """Until the deadline of the attempt."""
 

@@ -214,10 +214,10 @@ class Staged(Message, frozen=True, kw_only=True):
 
 
 class Reserved(Message, frozen=True, kw_only=True):
-    """The head has bound the port at which the ranks will meet."""
+    """The node has bound the ports at which its processes will be found."""
 
-    address: str
-    port: Port
+    ports: tuple[Port, ...]
+    """In the order of workflow/run/ports.py; MASTER_PORT is the first of the head."""
 
 
 class Fetched(Message, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from cluster.holding import holder_of
 from containers.engines import get_engine
 from containers.labels import Owner
 from containers.spec import STOP
+from workflow.run.container import container_spec
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
@@ -33,7 +34,8 @@ from workflow.run.node.rendezvous import Reservation
 from workflow.run.node.shutdown import Shutdown
 from workflow.run.node.watch_child import SUPERVISOR, Watcher, pid_here, watching_argv
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
-from workflow.run.plan import TAG, Workload, container_spec, node_ranks
+from workflow.run.plan import TAG, Workload, node_ranks
+from workflow.run.ports import port_names
 from workflow.run.record.outcome import RankEnd, RankState
 from workflow.run.storage.node_files import names_on_storage, push_node_files
 
@@ -131,12 +133,13 @@ class NodeWork:
         self.watcher = Watcher(commands)
 
     def do_reserve(self) -> None:
-        """On the head: bind the rendezvous port before anybody is told of it."""
+        """Bind the ports of this node before anybody is told of them."""
         if self.preparation is None:
-            raise NodeLost("the order to reserve a port has come before the plan")
-        address = self.preparation.node.address
-        self.reservation = Reservation(address, self.preparation.plan.tag)
-        self.say(said.Reserved(address=address, port=self.reservation.port))
+            raise NodeLost("the order to reserve ports has come before the plan")
+        plan = self.preparation.plan
+        count = 0 if plan.ranks is None else len(port_names(plan.ranks.framework, plan.ranks.cell, self.index))
+        self.reservation = Reservation(self.preparation.node.address, plan.tag, count)
+        self.say(said.Reserved(ports=self.reservation.ports))
 
     # -- the ranks
 
@@ -160,7 +163,7 @@ class NodeWork:
             ends_at=time.monotonic() + order.left_s,
             resumed=needs.resumed,
         )
-        spec = container_spec(asked, allocation, self.index, paths, order.master)
+        spec = container_spec(asked, allocation, self.index, paths, order.ports)
         spec = for_this_node(engine.NAME, spec, allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)

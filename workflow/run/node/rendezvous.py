@@ -1,10 +1,11 @@
-"""The address at which the ranks find each other: a port that the head node has bound before anybody is told of it.
+"""The addresses at which the processes of a run find each other: ports that their node has bound before anybody is told of them.
+MASTER_PORT is on the head node, the port of a rank on its own.
 
 The range lies above the kernel's ephemeral ports, this machine's own range included, so no outgoing connection takes one. The port is
 bound without SO_REUSEADDR, which keeps everybody else from binding it, and gets the option afterwards: then a server that sets it too, as
 torch's store does, may listen there while we still hold it.
 
-Each attempt has a port of its own, held until the first step, and starts to look for it at a place drawn from its name, its random token
+Each attempt has ports of its own, held until the first step, and starts to look for them at a place drawn from its name, its random token
 included: a worker that an earlier attempt left behind knocks at another port. torchrun gets the attempt and the restart count as the
 rendezvous id besides; launcher `ranks` has no such thing, since a rank only connects to MASTER_ADDR and MASTER_PORT.
 """
@@ -26,15 +27,23 @@ EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Reservation:
-    """A bound port for the attempt of that name. `release()` once the ranks use it."""
+    """So many bound ports for the attempt of that name. `release()` once the ranks use them. Raises NodeLost."""
 
-    def __init__(self, address: str, attempt: str) -> None:
-        self._socket = _bind(address, ports(zlib.crc32(attempt.encode()), first_port(ephemeral_end())))
-        self.port: int = self._socket.getsockname()[1]
+    def __init__(self, address: str, attempt: str, count: int = 1) -> None:
+        candidates = ports(zlib.crc32(attempt.encode()), first_port(ephemeral_end()))
+        self._sockets: list[socket.socket] = []
+        try:
+            for _ in range(count):
+                self._sockets.append(_bind(address, candidates))
+        except NodeLost:
+            self.release()
+            raise
+        self.ports: tuple[int, ...] = tuple(holder.getsockname()[1] for holder in self._sockets)
 
     def release(self) -> None:
-        """Let go; a listener of the run has it by now."""
-        self._socket.close()
+        """Let go; listeners of the run have them by now."""
+        for holder in self._sockets:
+            holder.close()
 
 
 def ephemeral_end() -> int | None:
@@ -63,7 +72,7 @@ def _bind(address: str, candidates: Sequence[int]) -> socket.socket:
         family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
     except ValueError:
         found = f"found {address!r}: a name may mean another machine elsewhere"
-        raise NodeLost(f"the rendezvous needs an IP address of the head node, {found}") from None
+        raise NodeLost(f"the rendezvous needs an IP address of the node, {found}") from None
     for port in candidates:
         holder = socket.socket(family, socket.SOCK_STREAM)
         try:

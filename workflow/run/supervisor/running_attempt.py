@@ -151,8 +151,8 @@ class RunningAttempt:
         training = self._training = Training(self.scope, self.nodes, cell.world_size, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
         logger.info("train: %s %s", counted(cell.world_size, "rank"), "starts" if cell.world_size == 1 else "start")
-        place = self.nodes.all[0].answer(said.Reserved)
-        self.nodes.tell(orders.Start(master=(place.address, place.port), left_s=self.limit.deadline - time.monotonic()))
+        ports = tuple(node.answer(said.Reserved).ports for node in self.nodes.all)
+        self.nodes.tell(orders.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)
 
     # -- causes of an end

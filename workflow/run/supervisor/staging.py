@@ -63,19 +63,18 @@ class Staging:
             self._scope.fail(Ending(status="node_lost", reason=f"no node program came up on {missing} within {NODE_CONNECT_S:.0f} s"))
 
     def run(self, plan: orders.Plan, cache_of: Callable[[Node], str], readers: int | None) -> None:
-        """Until every node has dataset and image, and the head a port for the rendezvous. At most `readers` nodes read storage; None: all
+        """Until every node has dataset and image, and the ports of its processes. At most `readers` nodes read storage; None: all
         may. `cache_of`: each node's own, in the place of the plan's."""
         self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
         self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(What)}
         for node in self._nodes.all:
             self._nodes.send(node, replace(plan, cache=cache_of(node.node)))
             self._nodes.send(node, orders.Stage())
-        head = self._nodes.all[0]
-        self._nodes.send(head, orders.Reserve())
+        self._nodes.tell(orders.Reserve())
         self._heard = self._clock()
         self._transfers["dataset"].begin(self._heard)
         limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
-        while not self._scope.wait(lambda: self._is_over() and (head.lost or head.has_said(Reserved)), 1.0):
+        while not self._scope.wait(lambda: self._is_over() and self._everybody(Reserved, Failed), 1.0):
             if self._clock() - self._heard > limit_s:
                 self._scope.fail(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
         show_origin("image", [said.image for node in self._nodes.all if (said := node.last(Staged)) is not None and said.image is not None])

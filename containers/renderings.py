@@ -1,0 +1,117 @@
+"""The allocation in the words of a framework, as environment variables of a rank: `env` of framework.yaml, `env_from` of a program. Pure.
+
+MASTER_ADDR and MASTER_PORT are the one place where something listens for all: Paddle's store, which rank 0 opens, the scheduler of a
+parameter server, Horovod's rendezvous. TensorFlow and Paddle want a port for each rank besides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Rendering = Literal["tf_config", "paddle", "dmlc", "horovod"]
+PORT_PER_RANK: Final = ("tf_config", "paddle")
+"""Those that name an address of every rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlace:
+    """Where a rank is among all, and where the others are."""
+
+    rank: int
+    local_rank: int
+    local_size: int
+    node_rank: int
+    nodes: int
+    address: str
+    """Of its node."""
+    interface: str | None
+    """Between the nodes, where it is known."""
+    device: str
+    master: tuple[str, int]
+    endpoints: tuple[tuple[str, int], ...]
+    """Of every rank; empty where no rendering of PORT_PER_RANK is asked."""
+    servers: int
+    """Parameter servers among the sidecars, on all nodes."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.local_size
+
+
+def host_port(place: tuple[str, int]) -> str:
+    """`10.0.0.1:61001`, and of an IPv6 address `[fd00::1]:61001`."""
+    host, port = place
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _tf_config(place: RankPlace) -> dict[str, str]:
+    workers = [host_port(endpoint) for endpoint in place.endpoints]
+    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place.rank}})}
+
+
+def _paddle(place: RankPlace) -> dict[str, str]:
+    endpoints = [host_port(endpoint) for endpoint in place.endpoints]
+    return {
+        "PADDLE_TRAINER_ID": str(place.rank),
+        "PADDLE_TRAINERS_NUM": str(place.world_size),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_CURRENT_ENDPOINT": endpoints[place.rank],
+        "PADDLE_MASTER": host_port(place.master),
+        **({"PADDLE_DISTRI_BACKEND": "gloo"} if place.device == "cpu" else {}),
+    }
+
+
+def dmlc_of_all(master: tuple[str, int], workers: int, servers: int) -> dict[str, str]:
+    """What scheduler, servers and workers have alike; each has its DMLC_ROLE besides."""
+    return {
+        "DMLC_PS_ROOT_URI": master[0],
+        "DMLC_PS_ROOT_PORT": str(master[1]),
+        "DMLC_NUM_WORKER": str(workers),
+        "DMLC_NUM_SERVER": str(servers),
+    }
+
+
+def _dmlc(place: RankPlace) -> dict[str, str]:
+    """DMLC_NODE_HOST, because on a host with several addresses it takes one by itself."""
+    return {**dmlc_of_all(place.master, place.world_size, place.servers), "DMLC_NODE_HOST": place.address, "DMLC_ROLE": "worker"}
+
+
+def _horovod(place: RankPlace) -> dict[str, str]:
+    """As horovodrun sets them for its gloo controller. Something must serve the rendezvous: a sidecar on the head."""
+    return {
+        "HOROVOD_RANK": str(place.rank),
+        "HOROVOD_SIZE": str(place.world_size),
+        "HOROVOD_LOCAL_RANK": str(place.local_rank),
+        "HOROVOD_LOCAL_SIZE": str(place.local_size),
+        "HOROVOD_CROSS_RANK": str(place.node_rank),
+        "HOROVOD_CROSS_SIZE": str(place.nodes),
+        "HOROVOD_HOSTNAME": place.address,
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": place.master[0],
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(place.master[1]),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        **({} if place.interface is None else {"HOROVOD_GLOO_IFACE": place.interface}),
+    }
+
+
+RENDERINGS: Final[Mapping[str, Callable[[RankPlace], dict[str, str]]]] = {
+    "tf_config": _tf_config,
+    "paddle": _paddle,
+    "dmlc": _dmlc,
+    "horovod": _horovod,
+}
+_ANY: Final = RankPlace(
+    rank=0, local_rank=0, local_size=1, node_rank=0, nodes=1, address="", interface="lo", device="cpu", master=("", 1),
+    endpoints=(("", 1),), servers=0,
+)  # fmt: skip
+VARIABLES: Final = {name: frozenset(function(_ANY)) for name, function in RENDERINGS.items()}
+"""Rendering -> the variables that it sets, which nobody else sets."""
+
+
+def rendered(asked: tuple[str, ...], place: RankPlace) -> dict[str, str]:
+    """The variables of all renderings that are asked."""
+    return {name: value for rendering in asked for name, value in RENDERINGS[rendering](place).items()}

@@ -1,0 +1,161 @@
+"""All that runs on one node, by the launcher of its framework: processes, their environment, the container around them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cluster.types import Allocation, Node
+from containers.labels import labels_of
+from containers.placeholders import CELL_PLACES
+from containers.renderings import PORT_PER_RANK, RankPlace, rendered
+from containers.spec import ContainerSpec, Paths, ProcessSpec
+from workflow.run.plan import TAG, Workload, node_ranks, threads_per_rank
+from workflow.run.ports import MASTER, Reserved, ports_by_name, rank_port
+from workflow.study.cell import Cell, plain_text
+
+THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What is started, where, and the ports of all nodes by name."""
+
+    asked: Workload
+    allocation: Allocation
+    index: int
+    ports: list[dict[str, int]]
+
+    @property
+    def master(self) -> tuple[str, int]:
+        """MASTER_ADDR and MASTER_PORT."""
+        return self.allocation.head.address, self.ports[0][MASTER]
+
+
+def container_spec(asked: Workload, allocation: Allocation, index: int, paths: Paths, reserved: Reserved) -> ContainerSpec:
+    """All that runs on node `index`. `reserved`: the ports of all nodes."""
+    node = allocation.nodes[index]
+    cell, framework = asked.cell, asked.framework
+    start = Start(asked=asked, allocation=allocation, index=index, ports=ports_by_name(framework, cell, reserved))
+    master = start.master
+    processes = _PROCESSES[framework.launcher](start)
+    env = {
+        TAG: asked.owner.tag,
+        "SLIPWAY_NODE_RANK": str(index),
+        "SLIPWAY_NUM_NODES": str(len(allocation.nodes)),
+        "SLIPWAY_GPUS_PER_NODE": str(cell.gpus_per_node),
+        "SLIPWAY_MASTER_ADDR": master[0],
+        "SLIPWAY_MASTER_PORT": str(master[1]),
+        **{name: str(threads_per_rank(cell, node)) for name in THREAD_VARIABLES},
+        **_interface(node),
+        **_own_variables(asked),
+    }
+    if allocation.device == "cuda":
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    return ContainerSpec(
+        name=f"{asked.owner.tag}-n{index}",
+        image=framework.image,
+        python=framework.python or "python3",
+        bare_python=framework.python if framework.own and (framework.python or "").startswith("/") else None,
+        mounts=framework.mounts,
+        words=_words_of(cell) if framework.own else (),
+        processes=processes,
+        paths=paths,
+        device=allocation.device,
+        gpus=node.gpus,
+        cores=node.cores,
+        env=tuple(sorted(env.items())),
+        labels=labels_of(allocation, node.name, asked.owner),
+        image_id=asked.image_id,
+        resumed=asked.resumed,
+        deadline=asked.ends_at,
+    )
+
+
+def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
+    """What placeholders in the command of a program stand for, as the cell says it."""
+    args = {f"args.{name}": plain_text(value) for name, value in (cell.args or {}).items()}
+    return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **args}.items())
+
+
+def _own_variables(asked: Workload) -> dict[str, str]:
+    """What a program of the study gets: its own variables, and SLIPWAY_ARG_<NAME> for each argument."""
+    args = {f"SLIPWAY_ARG_{name.upper()}": plain_text(value) for name, value in (asked.cell.args or {}).items()}
+    return {**dict(asked.framework.variables), **args}
+
+
+def _interface(node: Node) -> dict[str, str]:
+    """Without `=`, NCCL would take eth0 for the beginning of a name: eth01 too."""
+    if node.interface is None:
+        return {}
+    return {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": f"={node.interface}"}
+
+
+def _rank_env(start: Start, rank: int) -> tuple[tuple[str, str], ...]:
+    place, master = _place(start, rank), start.master
+    return (
+        ("RANK", str(rank)),
+        ("LOCAL_RANK", str(place.local_rank)),
+        ("WORLD_SIZE", str(place.world_size)),
+        ("LOCAL_WORLD_SIZE", str(place.local_size)),
+        ("NODE_RANK", str(start.index)),
+        ("MASTER_ADDR", master[0]),
+        ("MASTER_PORT", str(master[1])),
+        *rendered(start.asked.framework.env, place).items(),
+    )
+
+
+def _place(start: Start, rank: int) -> RankPlace:
+    """Of a rank of this node, for its variables."""
+    asked, allocation, index, ports = start.asked, start.allocation, start.index, start.ports
+    each, node = asked.cell.gpus_per_node, allocation.nodes[index]
+    has_ports = bool(set(asked.framework.env) & set(PORT_PER_RANK))
+    ranks = [(host, name) for host in range(len(allocation.nodes)) for name in map(rank_port, node_ranks(asked.cell, host))]
+    return RankPlace(
+        rank=rank,
+        local_rank=rank - index * each,
+        local_size=each,
+        node_rank=index,
+        nodes=len(allocation.nodes),
+        address=node.address,
+        interface=node.interface,
+        device=allocation.device,
+        master=start.master,
+        endpoints=tuple((allocation.nodes[host].address, ports[host][name]) for host, name in ranks) if has_ports else (),
+        servers=0,
+    )
+
+
+def _single(start: Start) -> tuple[ProcessSpec, ...]:
+    return _ranks(start) if start.index == 0 else ()
+
+
+def _ranks(start: Start) -> tuple[ProcessSpec, ...]:
+    return tuple(
+        ProcessSpec(name=f"rank-{rank}", ranks=(rank,), command=start.asked.framework.command, env=_rank_env(start, rank))
+        for rank in node_ranks(start.asked.cell, start.index)
+    )
+
+
+def _torchrun(start: Start) -> tuple[ProcessSpec, ...]:
+    """One torchrun per node, found by number, without a vote: the address is known. The id keeps workers of an earlier start out; the local
+    address is given because torchrun asks the resolver otherwise, which may not know it."""
+    asked, allocation, index = start.asked, start.allocation, start.index
+    command, master = asked.framework.command, start.master
+    is_script = command[0] == "{python}" and len(command) > 1 and not command[1].startswith("-")
+    program = command[1:] if is_script else ("--no-python", *command)
+    ranks = node_ranks(asked.cell, index)
+    options = (
+        f"--nnodes={len(allocation.nodes)}",
+        f"--node-rank={index}",
+        f"--nproc-per-node={len(ranks)}",
+        f"--rdzv-id={asked.owner.tag}-{allocation.restart_count}",
+        f"--master-addr={master[0]}",
+        f"--master-port={master[1]}",
+        f"--local-addr={allocation.nodes[index].address}",
+    )
+    name = f"rank-{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else f"rank-{ranks[0]}"
+    return (ProcessSpec(name=name, ranks=ranks, command=("{python}", "-m", "torch.distributed.run", *options, *program), env=()),)
+
+
+_PROCESSES: Final = {"single": _single, "ranks": _ranks, "torchrun": _torchrun}
