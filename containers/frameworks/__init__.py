@@ -6,6 +6,7 @@ never on their path: a folder called `jax` on it would hide `jax`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -28,8 +29,10 @@ SUPPORTED: Final = {
 }
 
 
+@functools.cache
 def load_framework(name: str) -> FrameworkSpec:
-    """The specification of the framework `name`. Raises ConfigError: unknown name, or a framework.yaml that is wrong."""
+    """The specification of the framework `name`, read once: each of thousands of cells asks for it. Raises ConfigError: unknown name, or a
+    framework.yaml that is wrong."""
     if name not in FRAMEWORKS:
         raise ConfigError(f"framework {name!r} is not known; {choices(name, FRAMEWORKS)}")
     return read_framework(FRAMEWORKS[name] / "framework.yaml")
