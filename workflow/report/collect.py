@@ -198,7 +198,7 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
     told = pl.col("problem").is_null() & ~no_record
     frame = frame.with_columns(pl.when(told).then(_differences()).otherwise("problem").alias("problem"))
     bad = pl.col("problem").is_not_null()
-    told_names = {*SCHEMA, "record_repeat"} - {"run_id", "repeat"}
+    told_names = {*SCHEMA, "record_repeat"} - {"run_id", "repeat"} if frame["problem"].count() else ()
     measured = [pl.when(~bad).then(pl.col(name)).alias(name) for name in frame.columns if name in told_names]
     lost = pl.format("{} attempts left no record", "num_attempts")
     return (

@@ -37,7 +37,7 @@ def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
 
 def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
     """Of lists, all that is in them together and then by rows, since one list after the other takes ten times as long."""
-    if not isinstance(dtype, pl.List):
+    if not isinstance(dtype, pl.List) or not any(values):
         return pl.Series(name, values, dtype=dtype)
     rows = pl.DataFrame({"row": range(len(values)), "told": [value is not None for value in values]}, schema=_ROWS)
     at = pl.Series("row", [row for row, value in enumerate(values) if value for _ in value], dtype=pl.Int64())

@@ -63,7 +63,8 @@ def _provenance(value: object) -> Any:
         size = len(json_text({key: said}))
         if size > left:
             found[key] = f"left out: {size} bytes, and all of it may have {MAX_PROVENANCE}"
-        left -= len(json_text({key: found[key]}))
+            size = len(json_text({key: found[key]}))
+        left -= size
     return found
 
 
