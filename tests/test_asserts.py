@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 CANNOT_FAIL = (ast.Constant, ast.IfExp, ast.Tuple, ast.List, ast.JoinedStr)
 """A constant; one thing or another, of which one may be True; a condition and its message in brackets."""
 
@@ -23,6 +25,7 @@ def statements(tree: ast.AST) -> Iterator[ast.AST]:
             yield from statements(node)
 
 
+@pytest.mark.slow  # it reads all tests: a second of a core, for what `make lint` would say if it knew how
 def test_every_assertion_can_fail() -> None:
     found = {
         f"{path.name}:{node.lineno}": can_fail(node.test)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
 import tokenize
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 
 from cluster.detection import SIGNS
 from cluster.schedulers import SCHEDULERS
+from tests.syntax import syntax
 
 ROOT = Path(__file__).parents[1]
 RULES = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
@@ -81,31 +80,9 @@ NAME_SCHEDULERS = {
 """Outside of a scheduler's own module, who may have the name of a scheduler or of its commands in a text of the program, and why."""
 
 
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@functools.cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(parsed(path)))
-
-
-@functools.cache
-def names_imported(path: Path) -> frozenset[str]:
-    """`import a.b` is `a.b`, and `from a.b import c` is `a.b.c`, wherever they stand; `from . import c` stays in its room."""
-    found = set()
-    for node in nodes(path):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(found)
-
-
 def imported(path: Path) -> set[str]:
-    """The first parts of these names."""
-    return {name.split(".")[0] for name in names_imported(path)}
+    """The first parts of the names that it imports."""
+    return {name.split(".")[0] for name in syntax(path).imports}
 
 
 def sub_room(module: str) -> str:
@@ -121,7 +98,7 @@ def test_a_sub_room_imports_only_what_stands_after_it(room: str) -> None:
     paths = [*place.rglob("*.py")] if place.is_dir() else [place.with_suffix(".py")]
     assert paths
     for path in paths:
-        wrong = {name for name in names_imported(path) if name.startswith("workflow.") and sub_room(name) not in below}
+        wrong = {name for name in syntax(path).imports if name.startswith("workflow.") and sub_room(name) not in below}
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
@@ -148,7 +125,7 @@ def test_what_calls_itself_pure_imports_nothing_that_acts() -> None:
 
 
 def calls_itself_pure(path: Path) -> bool:
-    return re.search(r"\bPure\b|: pure\b", ast.get_docstring(parsed(path)) or "") is not None
+    return re.search(r"\bPure\b|: pure\b", syntax(path).docstring) is not None
 
 
 def test_base_is_standard_library_only() -> None:
@@ -174,8 +151,8 @@ def test_no_scheduler_is_named_or_imported_outside_of_its_own_module() -> None:
             found.add(str(path.relative_to(ROOT)))
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         if not any(path.is_relative_to(place) or path == place.with_suffix(".py") for place in own):
-            imports = any(name.startswith(f"cluster.schedulers.{word}") for name in names_imported(path) for word in words)
-            if imports or any(named.search(text) for text in texts(path)):
+            imports = any(name.startswith(f"cluster.schedulers.{word}") for name in syntax(path).imports for word in words)
+            if imports or any(named.search(text) for text in syntax(path).texts):
                 found.add(str(path.relative_to(ROOT)))
     assert found == set(NAME_SCHEDULERS)
 
@@ -183,13 +160,6 @@ def test_no_scheduler_is_named_or_imported_outside_of_its_own_module() -> None:
 def rules_without_comments(path: Path) -> str:
     with path.open("rb") as file:
         return " ".join(token.string for token in tokenize.tokenize(file.readline) if token.type != tokenize.COMMENT)
-
-
-def texts(path: Path) -> list[str]:
-    """Strings of a module but for docstrings, which people read."""
-    said = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
-    constants = (node for node in nodes(path) if isinstance(node, ast.Constant) and id(node) not in said)
-    return [node.value for node in constants if isinstance(node.value, str)]
 
 
 @pytest.mark.parametrize("room", LIMITED_ROOMS)
@@ -217,7 +187,7 @@ def test_who_sleeps_stands_with_the_reason_on_the_page_of_structure() -> None:
 
 def names_used(path: Path) -> set[str]:
     """Of attributes, and of what is imported by its own name: `fcntl.flock`, `from fcntl import flock`."""
-    return {name.rsplit(".")[-1] for name in names_imported(path)} | {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
+    return {name.rsplit(".")[-1] for name in syntax(path).imports} | syntax(path).attributes
 
 
 def test_the_reader_and_the_programs_import_nothing_of_ours() -> None:
@@ -244,6 +214,6 @@ def test_nobody_asks_an_engine_for_its_name() -> None:
 def _names_one_of(path: Path, engines: set[str]) -> bool:
     """Whether a module holds the name of one as a constant, or imports the module of one."""
     modules = tuple(f"containers.engines.{one}." for one in engines)
-    if any(f"{name}.".startswith(modules) for name in names_imported(path)):
+    if any(f"{name}.".startswith(modules) for name in syntax(path).imports):
         return True
-    return any(isinstance(node, ast.Constant) and node.value in engines for node in nodes(path))
+    return not engines.isdisjoint((*syntax(path).texts, *syntax(path).docs))

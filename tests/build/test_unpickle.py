@@ -145,7 +145,7 @@ def _named_by_many(levels: int, width: int) -> bytes:
     [
         (b"\x80\x02X\x00\x00\x10\x00" + b"x" * (1 << 20) + b"q\x00" + b"c_codecs\nencode\nq\x01h\x00U\x06latin1\x86R0" * 1
          + b"h\x01h\x00U\x06latin1\x86R" * 6000 + b"\x86.", "copies its own bytes"),
-        (b"\x80\x02]" + b"N0" * 600_000 + b".", "operations"),
+        pytest.param(b"\x80\x02]" + b"N0" * 600_000 + b".", "operations", marks=pytest.mark.slow),  # half a second of a core
         (b"\x80\x02}\x8b\x00\x10\x00\x00" + b"\x7f" * 4096 + b"Ns.", "bits"),
         (b"\x80\x02}K\x01Ns.", "damaged"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import functools
 import importlib
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_docs import CODE, ROOT, named_rows, read
-from tests.test_rooms import ROOMS, nodes
+from tests.syntax import syntax
+from tests.test_rooms import ROOMS
 from workflow.run.record.outcome import TABLE
 
 PAGE = "docs/what-happens-when.md"
@@ -78,16 +78,10 @@ def test_no_time_stands_without_its_constant(name: str) -> None:
 
 @functools.cache
 def said() -> str:
-    """All strings of the product, a line each; what is put in when it runs stands as a NUL."""
-    found = [os.strerror(errno.ENOSPC)]
-    for room in ROOMS:
-        for path in (ROOT / room).rglob("*.py"):
-            for node in nodes(path):
-                if isinstance(node, ast.JoinedStr):
-                    found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values))
-                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.append(re.sub(r"%[sd]", "\0", node.value))
-    return "\n".join(found)
+    """All strings of the product, a line each, and of an f-string each of its parts."""
+    modules = (syntax(path) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    texts = (text for module in modules for text in (*module.texts, *module.docs))
+    return "\n".join([os.strerror(errno.ENOSPC), *(re.sub(r"%[sd]", "\0", text) for text in texts)])
 
 
 def pieces(words: list[str]) -> int:

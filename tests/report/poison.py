@@ -27,10 +27,11 @@ def paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def with_value(record: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    """A copy of the record with something else at `path`."""
-    changed = copy.deepcopy(record)
+    """A copy of the record with something else at `path`; what does not lie on the way there is shared."""
+    changed = copy.copy(record)
     node: Any = changed
     for key in path[:-1]:
+        node[key] = copy.copy(node[key])
         node = node[key]
     node[path[-1]] = value
     return changed

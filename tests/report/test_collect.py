@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -161,45 +162,53 @@ def test_a_published_record_without_attempts_is_enough(tmp_path: Path) -> None:
     assert find_record(str(run.parent), RUN).path == f"{RUN}/record.json"
 
 
-TORN: dict[str, bytes] = {
-    "empty": b"",
-    "blank": b" \n\n ",
-    "cut": json.dumps(make_record(CELL), indent=1).encode()[:-40],
-    "zeros": b"\0" * 4096,
-    "zeros behind": json.dumps(make_record(CELL)).encode() + b"\0" * 100,
-    "a list": b"[1, 2]",
-    "null": b"null",
-    "text for a number": json.dumps({**make_record(CELL), "run_s": "long"}).encode(),
-    "two in one": (json.dumps(make_record(CELL)) + "\n" + json.dumps(make_record(CELL))).encode(),
-    "not utf-8": json.dumps(make_record(CELL)).encode().replace(b"digits-scaling", b"\xff\xfe"),
-    "deep": b'{"schema": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "NaN": json.dumps({**make_record(CELL), "run_s": float("nan")}).encode(),
-    "no record": b'{"run_id": "x"}',
-    "another schema": json.dumps({**make_record(CELL), "schema": "slipway.run/9"}).encode(),
-    "another run": json.dumps(make_record(CELL, 2)).encode(),
-    "another cell": json.dumps({**make_record(CELL), "cell": {**CELL, "global_batch_size": 64}}).encode(),
-    "an unknown end": json.dumps({**make_record(CELL), "status": "fine"}).encode(),
-    "a kind that contradicts": json.dumps({**make_record(CELL), "kind": "prevented"}).encode(),
-    "no time at all": json.dumps(make_record(CELL, **{"performance.step_s": {"n": 1, "p50": 0.0}})).encode(),
-    "a key twice": json.dumps(make_record(CELL)).encode().replace(b'"run_s": ', b'"run_s" : 1.0, "run_s": ', 1),
-    "a key twice, deep": json.dumps(make_record(CELL)).encode().replace(b'"p50": ', b'"p50": 0.01, "p5\\u0030": ', 1),
-    "too long": b'{"x": "' + b"x" * (5 << 20) + b'"}',
-}
+@functools.cache
+def torn(repeat: int) -> dict[str, bytes]:
+    """Kind of damage -> what lies there instead of the record of this repeat."""
+    record = make_record(CELL, repeat)
+    text = json.dumps(record).encode()
+    return {
+        "empty": b"",
+        "blank": b" \n\n ",
+        "cut": json.dumps(record, indent=1).encode()[:-40],
+        "zeros": b"\0" * 4096,
+        "zeros behind": text + b"\0" * 100,
+        "a list": b"[1, 2]",
+        "null": b"null",
+        "text for a number": json.dumps({**record, "run_s": "long"}).encode(),
+        "two in one": text + b"\n" + text,
+        "not utf-8": text.replace(b"digits-scaling", b"\xff\xfe"),
+        "deep": b'{"schema": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        "NaN": json.dumps({**record, "run_s": float("nan")}).encode(),
+        "no record": b'{"run_id": "x"}',
+        "another schema": json.dumps({**record, "schema": "slipway.run/9"}).encode(),
+        "another run": json.dumps(make_record(CELL, 2)).encode(),
+        "another cell": json.dumps({**record, "cell": {**CELL, "global_batch_size": 64}}).encode(),
+        "an unknown end": json.dumps({**record, "status": "fine"}).encode(),
+        "a kind that contradicts": json.dumps({**record, "kind": "prevented"}).encode(),
+        "no time at all": json.dumps(make_record(CELL, repeat, **{"performance.step_s": {"n": 1, "p50": 0.0}})).encode(),
+        "a key twice": text.replace(b'"run_s": ', b'"run_s" : 1.0, "run_s": ', 1),
+        "a key twice, deep": text.replace(b'"p50": ', b'"p50": 0.01, "p5\\u0030": ', 1),
+        "too long": b'{"x": "' + b"x" * (5 << 20) + b'"}',
+    }
 
 
-@pytest.mark.parametrize("name", TORN)
-@pytest.mark.parametrize("place", ["record.json", "attempts/1/record.json"])
-def test_a_record_that_cannot_be_believed_is_a_row_and_spoils_no_other(tmp_path: Path, name: str, place: str) -> None:
-    directory = study(tmp_path, make_record(CELL, 2), repeats=2)
-    path = directory / "runs" / RUN / place
-    path.parent.mkdir(parents=True)
-    path.write_bytes(TORN[name])
-    bad, good = collect([directory]).frame.to_dicts()
-    assert (bad["status"], good["status"]) == ("unreadable", "ok")
-    assert place in bad["status_reason"]
-    assert bad["step_p50_s"] is None
-    assert bad["run_s"] is None
-    assert bad["nodes"] == 1
+@pytest.mark.parametrize("name", torn(1))
+def test_a_record_that_cannot_be_believed_is_a_row_and_spoils_no_other(tmp_path: Path, name: str) -> None:
+    places = {1: "record.json", 3: "attempts/1/record.json"}
+    directory = study(tmp_path, make_record(CELL, 2), repeats=3)
+    for repeat, place in places.items():
+        path = directory / "runs" / f"{CELL['cell_id']}-r{repeat}" / place
+        path.parent.mkdir(parents=True)
+        path.write_bytes(torn(repeat)[name])
+    first, good, last = collect([directory]).frame.to_dicts()
+    for bad, place in zip((first, last), places.values(), strict=True):
+        assert bad["status"] == "unreadable"
+        assert place in bad["status_reason"]
+        assert bad["step_p50_s"] is None
+        assert bad["run_s"] is None
+        assert bad["nodes"] == 1
+    assert good["status"] == "ok"
     assert good["step_p50_s"] == pytest.approx(0.1)
 
 

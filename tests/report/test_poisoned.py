@@ -85,9 +85,11 @@ def believed(analysis: Analysis) -> None:
                 assert value >= 0 or FIELDS[name][1] is SIGNED, name
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 4))])
-def test_poisoned_records_are_rows(tmp_path: Path, part: int) -> None:
-    seeds = range(part * 100, part * 100 + 100)
+MORE = [pytest.param(range(first, first + 100), marks=pytest.mark.slow) for first in (0, 100, 200, 300)]
+
+
+@pytest.mark.parametrize("seeds", [range(20), *MORE], ids=lambda seeds: f"{seeds[0]} to {seeds[-1]}")
+def test_poisoned_records_are_rows(tmp_path: Path, seeds: range) -> None:
     believed(everything(study(tmp_path / "s", [poisoned(FAILED if seed % 5 == 0 else RECORD, seed) for seed in seeds]), plots=False))
 
 
