@@ -23,7 +23,8 @@ class Paths:
     """Of one attempt on one node. All exist before the start; programs write to `out` only."""
 
     cell: str
-    data: str
+    data: str | None
+    """The staged dataset; None where the run has none."""
     lib: str
     beat: str
     out: str

@@ -29,7 +29,7 @@ from base.jsonfile import canonical_json
 from base.names import NAME, is_name
 from base.userpath import absolute_path
 
-SourceKind = Literal["folder", "list", "tar", "idx", "cifar", "caffe-lmdb", "synthetic", "sklearn-digits"]
+SourceKind = Literal["folder", "list", "tar", "idx", "cifar", "caffe-lmdb", "synthetic", "sklearn-digits", "none"]
 Encoding = Literal["raw", "jpeg"]
 Resize = Literal["squash", "crop", "fill"]
 Channels = Literal["grey", "rgb"]
@@ -41,7 +41,9 @@ MAX_SHARDS = 100_000
 DEFAULT_SPLITS = {"test": 0.1}
 OF_ONE_SIZE = ("idx", "caffe-lmdb")  # kinds of source that tell the size of their images when they are read
 NATIVE_SIZE = {"sklearn-digits": (8, 8), "cifar": (32, 32)}  # height and width of kinds of source whose images have one size
-WITHOUT_PATH = ("synthetic", "sklearn-digits")
+WITHOUT_PATH = ("synthetic", "sklearn-digits", "none")
+OTHER_KEYS: dict[str, tuple[str, ...]] = {"none": ("source",)}
+"""Of kinds of source that hold no images: the keys that mean something there."""
 _GREY = ("idx", "sklearn-digits")
 _MADE = {"samples": 1024, "classes": 10, "seed": 0}
 
@@ -97,7 +99,7 @@ class DatasetSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: SourceKind = Field(description="what the images come from")
+    source: SourceKind = Field(description="what the images come from; none: no dataset, for programs of your own")
     path: StrictStr | None = Field(default=None, min_length=1, description="where the source lies; relative to the study file")
     encoding: Encoding | None = Field(default=None, description="raw pixels (default) or JPEG; caffe-lmdb: as it is in the source")
     size: Size = Field(default=None, description="pixels: one number or [height, width]; null keeps each image's own size")
@@ -135,6 +137,9 @@ class DatasetSpec(BaseModel):
     def _complete(self) -> Self:
         """Check keys against each other and fill in what depends on the source."""
         self._check_path()
+        if not self.has_images:
+            self._check_other_keys()
+            return self
         self._check_splits()
         self._fill_made()
         caffe = self.source == "caffe-lmdb"
@@ -164,6 +169,11 @@ class DatasetSpec(BaseModel):
                 except ValueError as error:
                     raise ValueError(f"{name}: {error}") from error
 
+    def _check_other_keys(self) -> None:
+        wrong = sorted(self.model_fields_set - {*OTHER_KEYS[self.source]})
+        if wrong:
+            raise ValueError(f"{wrong[0]} is for images; with source: {self.source} leave it out")
+
     def _check_splits(self) -> None:
         stated = DEFAULT_SPLITS if self.splits is None else self.splits
         for name, split in stated.items():
@@ -192,6 +202,11 @@ class DatasetSpec(BaseModel):
             raise ValueError(f"samples: {self.samples} are fewer than classes: {self.classes}")
 
     @property
+    def has_images(self) -> bool:
+        """Whether it is built of images, in splits and classes."""
+        return self.source not in OTHER_KEYS
+
+    @property
     def known_size(self) -> tuple[int, int] | None:
         """Height and width of the dataset's images, where the specification or its kind of source says so."""
         return self.size or NATIVE_SIZE.get(self.source)
@@ -216,8 +231,8 @@ class DatasetSpec(BaseModel):
         return self.model_copy(update={"path": self.path and _absolute(self.path, base_dir), "splits": splits})
 
     def to_json(self) -> dict[str, Any]:
-        """All keys, JSON-able; `DatasetSpec.model_validate` takes it back."""
-        return self.model_dump(mode="json")
+        """All keys that mean something, JSON-able; `DatasetSpec.model_validate` takes it back."""
+        return self.model_dump(mode="json", include=None if self.has_images else {*OTHER_KEYS[self.source]})
 
 
 def _absolute(path: str, base_dir: Path) -> str:

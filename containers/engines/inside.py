@@ -34,7 +34,8 @@ def mounts(spec: ContainerSpec) -> tuple[tuple[str, str, bool], ...]:
     """(source, target, whether it may be written): all that a cell needs and what its program asks for, nothing else. Raises
     UnsupportedRequest."""
     names = ("cell", "data", "lib", "program", "beat", "resume", "control", "out")
-    found = tuple((getattr(spec.paths, name), getattr(INSIDE, name), name == "out") for name in names)
+    places = ((getattr(spec.paths, name), getattr(INSIDE, name), name == "out") for name in names)
+    found = tuple(place for place in places if place[0] is not None)
     for source, target, _ in found:
         if not source.startswith("/") or any(sign in source for sign in NOT_IN_A_PATH):
             raise UnsupportedRequest(

@@ -20,13 +20,15 @@ def inherited(host_env: Mapping[str, str], allowed: Sequence[str]) -> dict[str, 
 
 def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
     """`places`: the paths of `spec` as its programs see them; `base_env`: what they get besides what is the same everywhere."""
-    values = {**dict(spec.words), "python": python, "folder": places.program, "data": places.data, "out": places.out, "cell": places.cell}
+    data = places.data if spec.paths.data else None
+    values = {**dict(spec.words), "python": python, "folder": places.program, "out": places.out, "cell": places.cell}
+    values |= {"data": data} if data else {}
     env = {
         **base_env,
         "PYTHONPATH": places.lib,
         "PYTHONFAULTHANDLER": "1",
         "SLIPWAY_CELL": places.cell,
-        "SLIPWAY_DATA": places.data,
+        **({"SLIPWAY_DATA": data} if data else {}),
         "SLIPWAY_LIB": places.lib,
         "SLIPWAY_BEAT": places.beat,
         "SLIPWAY_OUT": places.out,

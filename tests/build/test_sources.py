@@ -10,7 +10,7 @@ import pytest
 from base.errors import DatasetError
 from data_prep.sources import SOURCES
 from data_prep.sources.types import Root, Source
-from data_prep.spec import WITHOUT_PATH, SourceKind, parse_spec
+from data_prep.spec import OTHER_KEYS, WITHOUT_PATH, SourceKind, parse_spec
 
 DOCS = Path(__file__).parents[2] / "docs" / "datasets.md"
 
@@ -21,7 +21,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def test_the_words_of_the_study_file_are_the_sources() -> None:
-    assert set(get_args(SourceKind)) == set(SOURCES)
+    assert set(get_args(SourceKind)) == {*SOURCES, *OTHER_KEYS}
 
 
 def test_it_has_a_specification_and_a_place_in_the_guide(kind: str, tmp_path: Path) -> None:

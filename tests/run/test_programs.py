@@ -182,3 +182,18 @@ def test_a_folder_is_taken_as_it_was_when_the_run_began(world: World) -> None:
         digests.append(ended(world, run_id)["provenance"]["program_digest"])
     assert len(set(digests)) == 2
     assert checked(world, first)["status"] == "ok"
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_run_without_a_dataset_stages_nothing(world: World, nodes: int) -> None:
+    text = LOOP.format(step="assert 'SLIPWAY_DATA' not in os.environ")
+    run_id = program(world, text, nodes=nodes, command=["{python}", "{folder}/train.py", "{data}"])
+    world.cells[-1].update({"dataset": "none", "dataset_spec": {"source": "none"}})
+    world.write()
+    record = ended(world, run_id)
+    assert (record["status"], record["dataset"]) == ("ok", None)
+    assert [node["stage"] for node in record["nodes"]] == [None] * nodes
+    assert record["performance"]["num_measured_steps"] == 6
+    log = next((world.run_dir(run_id) / "attempts" / "1" / "logs").glob("rank-0*.log")).read_text()
+    assert "['{data}'] 8 yes" in log
+    assert not [path for cache in world.cache.iterdir() for path in (cache / "datasets").iterdir()]

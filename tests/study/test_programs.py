@@ -9,7 +9,7 @@ import pytest
 
 from base.errors import ConfigError, RecordError
 from tests.study.studies import changed, load
-from workflow.study.cell import Cell
+from workflow.study.cell import Cell, datasets_of
 from workflow.study.cell_words import words_of
 from workflow.study.series import series_of
 from workflow.study.study import Study
@@ -136,6 +136,12 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({}, {"base": {"program": "gpt", "args.width": [3]}}, "base.args.width: found a list; valid: a word or line"),
         ({}, {"base": {"program": "gpt", "args": {"depth": 1}, "args.depth": 2}}, "args.depth stands here twice"),
         ({}, {"base": {"model": "lenet", "args": {"depth": 1}}}, "found an argument for cells without a program"),
+        ({"command": ["x", "--data={data}"]}, {"base": {"program": "gpt", "dataset": None}}, "programs.gpt.command[1]: found {data}, and"),
+        (
+            {},
+            {"base": {"program": "gpt", "dataset": "none", "model": "lenet"}},
+            "base.model: found 'lenet', a network of Slipway's for images",
+        ),
         ({}, {"exclude": ["args.widht == 3"]}, "unknown key 'args.widht' in the expression; valid: args.depth, args.width, "),
     ],
 )
@@ -144,6 +150,19 @@ def test_what_is_wrong_is_said_where_it_stands(tmp_path: Path, program: dict[str
         study_of(tmp_path, program, **changes)
     assert words in str(caught.value), str(caught.value)
     assert f"{tmp_path}/study.yaml:" in str(caught.value)
+
+
+def test_a_program_may_do_without_a_dataset(tmp_path: Path) -> None:
+    """Left out, as the word `none`, or under a name of its own: the same cells. What a study with one says of it stays as it was."""
+    left_out = study_of(tmp_path, base={"program": "gpt", "dataset": None}, datasets=None)
+    said = study_of(tmp_path, base={"program": "gpt", "dataset": "none"})
+    named = study_of(tmp_path, base={"program": "gpt", "dataset": "own"}, datasets={"own": {"source": "none"}})
+    assert [cell.cell_id for cell in left_out.cells] == [cell.cell_id for cell in said.cells] == [cell.cell_id for cell in named.cells]
+    assert {(cell.dataset, cell.dataset_spec["source"], cell.has_dataset) for cell in left_out.cells} == {("none", "none", False)}
+    assert said.notes == ("no cell uses the dataset digits: nothing builds it",)
+    assert datasets_of(left_out.cells) == []
+    assert datasets_of(study_of(tmp_path).cells) == ["digits"]
+    assert study_of(tmp_path).cells[0].cell_id == "gpt-digits-b32-n1-g1-c5f4c03aae"
 
 
 def test_a_folder_that_cannot_be_taken_along_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workflow.dag.image_file import images_file
 from workflow.run.record.log_tail import last_error
+from workflow.study.cell import datasets_of
 from workflow.study.study import Study
 
 
@@ -30,7 +31,7 @@ def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
     images = images_file(study)
     if images is not None and not Path(images).exists():
         yield "the images", study.results_dir / "logs" / Path(images).with_suffix(".log").name
-    for name in sorted({run.cell.dataset for run in study.runs}):
+    for name in datasets_of(run.cell for run in study.runs):
         build = study.build_dir(name)
         if not (build / "dataset.json").exists():
             yield from ((f"dataset {name}", log) for log in sorted((build / "logs").glob("*.log")))

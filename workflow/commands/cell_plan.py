@@ -67,7 +67,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     allocation = scheduler.planned(request, environ)
     framework = describe_framework(cell, device_of(cell.device, site))
     check_framework(framework, cell.world_size)
-    needs = dataset_needs(study, cell.dataset)
+    needs = dataset_needs(study, cell.dataset) if cell.has_dataset else None
     argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
     document = cell_document(Run(cell=cell, repeat=1), attempt, allocation, model_of(cell, needs))
     workload = Workload(
@@ -84,14 +84,16 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
         "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
         "nodes": [_node(study, allocation, index, workload, needs) for index in range(len(allocation.nodes))],
         "cell_json": document.to_json(),
-        "dataset": {
+        "dataset": None
+        if needs is None
+        else {
             "name": needs.name,
             "root": str(needs.root) if needs.root else None,
             "bytes": needs.bytes,
             "bytes_are": needs.bytes_are,
         },
         "copies": [{"path": f"{shard.name}/data.mdb", "bytes": shard.bytes, "chunks": len(shard.chunks)} for shard in needs.manifest.shards]
-        if needs.manifest
+        if needs is not None and needs.manifest
         else None,
         "results": str(paths.attempts_dir(study.results_dir, run_id) / str(attempt)),
     }
@@ -105,28 +107,29 @@ def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
     return {jobs.SUBMIT: jobs.run_words(job_of_run(study, cell, run_id))}
 
 
-def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements) -> dict[str, Any]:
+def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, Any]:
     """What the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
     cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
-    name = needs.root.name if needs.root else f"{needs.name}-<digest>"
+    name = None if needs is None else needs.root.name if needs.root else f"{needs.name}-<digest>"
     peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
-    stage = stage_argv(
-        sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, storage_limit(site).bytes_per_s
-    )
-    stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s)
+    stage: tuple[str, ...] = ()
+    if name is not None:
+        rate = storage_limit(site).bytes_per_s
+        stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
+        stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s) + peer_group_argv(peer_group)
     directory = WorkDirectory(cache, workload.owner.tag)
     framework = workload.framework
     ports = [[UNKNOWN_PORT for _ in port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]
     folder = str(directory.program) if in_container(site.engine) or framework.own else framework.folder
-    spec = container_spec(workload, allocation, index, directory.paths(str(cache / "datasets" / name), folder), ports)
+    spec = container_spec(workload, allocation, index, directory.paths(name and str(cache / "datasets" / name), folder), ports)
     return {
         "name": node.name,
         "cores": list(node.cores),
         "gpus": list(node.gpus),
         "cache": str(cache),
         "work_directory": str(directory.path),
-        "stage": [*stage, *peer_group_argv(peer_group)],
+        "stage": list(stage),
         "container": _container(
             get_engine(site.engine).plan(for_this_node(site.engine, spec, allocation.memory_per_node_bytes), os.environ)
         ),
@@ -156,7 +159,8 @@ def _print(plan: Mapping[str, Any]) -> None:
         container = node["container"]
         devices = f", GPUs {', '.join(node['gpus'])}" if node["gpus"] else ""
         show.line(f"\nnode {node['name']}: cores {', '.join(map(str, node['cores']))}{devices}; work directory {node['work_directory']}")
-        show.line(f"stage:\n  {shlex.join(node['stage'])}")
+        if node["stage"]:
+            show.line(f"stage:\n  {shlex.join(node['stage'])}")
         if "run" in container:
             show.line(f"container {container['name']} (limits, user and devices as on this machine; {container['talks_to']}):")
             show.line(f"  {shlex.join(container['run'])}")
@@ -172,6 +176,9 @@ def _print(plan: Mapping[str, Any]) -> None:
 
 def _print_copies(plan: Mapping[str, Any]) -> None:
     dataset = plan["dataset"]
+    if dataset is None:
+        show.line("\ncopies: none, since the cell has no dataset")
+        return
     where = f"{dataset['root']} -> {', '.join(node['cache'] for node in plan['nodes'])}"
     if plan["copies"] is None:
         size = f"about {format_size(dataset['bytes'])}" if dataset["bytes"] is not None else "size unknown"

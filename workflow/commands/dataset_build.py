@@ -14,6 +14,7 @@ from workflow.commands.datasets import check_name
 from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
 from workflow.commands.watching.progress import progress
+from workflow.study.cell import datasets_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,9 @@ def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) 
     limit_own_memory()
     study = told_study(study_path, site)
     private_umask(group=study.site.shared == "group")
-    wanted = [check_name(study, name) for name in names] or sorted({cell.dataset for cell in study.cells})
+    wanted = [check_name(study, name) for name in names] or datasets_of(study.cells)
+    if not wanted:
+        show.line(f"no cell of {study.name} has a dataset: there is nothing to build")
     for name in wanted:
         spec = study.datasets[name]
         if how.strict and not spec.strict:

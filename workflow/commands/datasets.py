@@ -9,6 +9,7 @@ from base.names import choices
 from data_prep.manifest import FILE_NAME
 from workflow.commands.told_study import told_study
 from workflow.dag.requirements import dataset_needs
+from workflow.study.cell import NO_DATASET
 from workflow.study.site import Site
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
@@ -38,6 +39,7 @@ def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Pat
 
 def check_name(study: Study, name: str) -> str:
     """`name`, if it is a dataset of the study. Raises ConfigError."""
-    if name not in study.datasets:
-        raise ConfigError(f"study {study.name!r} has no dataset {name!r}; {choices(name, study.datasets)}")
+    known = [known for known, spec in study.datasets.items() if spec.source != NO_DATASET]
+    if name not in known:
+        raise ConfigError(f"study {study.name!r} has no dataset {name!r}; {choices(name, known) if known else 'it needs none'}")
     return name

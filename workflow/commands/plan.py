@@ -20,6 +20,7 @@ from workflow.dag.execution import jobs_at
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import DatasetRequirements
 from workflow.study.baseline_keys import NOT_SERIES, flat, tells_nothing
+from workflow.study.cell import NO_DATASET
 from workflow.study.cell_maker import without_sum
 from workflow.study.origin import refuse_foreign_results
 from workflow.study.series import Series
@@ -126,7 +127,10 @@ def _print(plan: StudyPlan) -> None:
     for text in _cost(plan):
         show.prose(text, INDENT)
     show.line()
-    show.table(("dataset", "samples", "bytes", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets])
+    if plan.datasets:
+        show.table(("dataset", "samples", "bytes", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets])
+    else:
+        show.line("no dataset: nothing is built or staged")
     show.line()
     rows = _series_rows(plan.series)
     show.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
@@ -217,7 +221,8 @@ def _labels(series: Sequence[Series]) -> list[str]:
     flat = [_flat(one) for one in keys]
     names = sorted({name for one in flat for name in one} - {"model", "dataset"} - tells_nothing(flat))
     varying = [name for name in names if len({json.dumps(one.get(name)) for one in flat}) > 1]
-    return [" ".join([f"{one['model']} on {one['dataset']}", *(f"{name}={one.get(name)}" for name in varying)]) for one in flat]
+    trained = [f"{one['model']} on {one['dataset']}" if one["dataset"] != NO_DATASET else str(one["model"]) for one in flat]
+    return [" ".join([what, *(f"{name}={one.get(name)}" for name in varying)]) for what, one in zip(trained, flat, strict=True)]
 
 
 def _flat(keys: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from workflow.dag.cost import hours_on
 from workflow.dag.estimate import Estimate, Outlook, estimate_of, outlook_of
 from workflow.dag.past_runs import past_runs
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, memory_of
-from workflow.study.cell import Cell, Run
+from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.next_command import command
 from workflow.study.series import Series, series_of
 from workflow.study.site import device_of
@@ -85,13 +85,12 @@ def plan_study(study: Study) -> StudyPlan:
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in study.cells}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
-    names = sorted({cell.dataset for cell in study.cells})
-    datasets = {name: dataset_needs(study, name) for name in names}
+    datasets = {name: dataset_needs(study, name) for name in datasets_of(study.cells)}
     device_memory = {device: _memory_of(device, study) for device in {device_of(cell.device, study.site) for cell in study.cells}}
     pasts = past_runs(study.site.storage, study.cells)
     cells = []
     for cell in study.cells:
-        need = memory_of(cell, datasets[cell.dataset])
+        need = memory_of(cell, datasets.get(cell.dataset))
         cells.append(
             CellPlan(
                 cell=cell,

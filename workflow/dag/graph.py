@@ -27,7 +27,7 @@ from workflow.dag.results_seen import Seen, look, result_at, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
 from workflow.run.storage.asked import asked_of, parse_asked
-from workflow.study.cell import Run
+from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import stage_words, train_words, words_of
 from workflow.study.origin import STORAGE_S, origin_of
 from workflow.study.publishing import publish_content
@@ -61,9 +61,9 @@ class Graph:
         self.outdated_dir = f"{self.receipts_dir}.outdated"
         self.outdated: list[str] = []
         self._order = {run.run_id: len(study.runs) - index for index, run in enumerate(study.runs)}
-        build_dirs = {name: study.build_dir(name) for name in {cell.dataset for cell in study.cells}}
+        build_dirs = {name: study.build_dir(name) for name in datasets_of(study.cells)}
         manifests = {name: f"{path}/dataset.json" for name, path in build_dirs.items()}
-        self._manifest_of = {run.run_id: manifests[run.cell.dataset] for run in study.runs}
+        self._manifest_of: dict[str, str | list[str]] = {run.run_id: manifests.get(run.cell.dataset, []) for run in study.runs}
         self._datasets: dict[str, tuple[str, DatasetSpec]] = {path.name: (name, study.datasets[name]) for name, path in build_dirs.items()}
         self.data_priority = len(study.runs) + 1
         self.dataset_of = _lookup(self._dataset_of)
@@ -116,7 +116,7 @@ class Graph:
         return found
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
-        """The one file of the dataset that a run depends on; nothing for a run that is done, so a deleted dataset repeats none."""
+        """The one file of the dataset that a run depends on, if any; nothing for a run that is done, so a deleted dataset repeats none."""
         return [] if self._is_done(run_id) else self._manifest_of[run_id]
 
     def _is_done(self, run_id: str) -> bool:
@@ -137,7 +137,7 @@ class Graph:
         """
         if self.mode.way != "allocation" or self.mode.nodes in (None, 1) or not self.mode.main:
             return []
-        names = sorted({self.study.build_dir(run.cell.dataset).name for run in self.runs_to_make})
+        names = [self.study.build_dir(name).name for name in datasets_of(run.cell for run in self.runs_to_make)]
         files = self._results(f"staged/{self.mode.job}/{name}.json" for name in names)
         return _lookup(lambda run_id: [] if self._is_done(run_id) else files)
 

@@ -14,7 +14,7 @@ from workflow.dag.job_size import refuse_owned_directives
 from workflow.dag.requirements import dataset_needs
 from workflow.dag.source_paths import refuse_missing_sources
 from workflow.dag.storage_place import refuse_unusable_storage
-from workflow.study.cell import Cell, Run
+from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import some
 from workflow.study.site import device_of, refuse_foreign_scheduler
 from workflow.study.study import Study
@@ -35,7 +35,7 @@ def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -
     if not runs:
         return
     refuse_missing_credentials(study.site)
-    refuse_missing_sources(study, {run.cell.dataset for run in runs})
+    refuse_missing_sources(study, datasets_of(run.cell for run in runs))
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())
     _refuse_large_batches(study, cells)
     _refuse_missing_gpus(study, cells, environ)
@@ -43,7 +43,7 @@ def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -
 
 def _refuse_large_batches(study: Study, cells: Sequence[Cell]) -> None:
     """A global batch that no training split of the dataset can fill: such a run would end at its first step."""
-    for name in sorted({cell.dataset for cell in cells}):
+    for name in datasets_of(cells):
         needs = dataset_needs(study, name)
         most = needs.most_train_samples
         large = [cell for cell in cells if cell.dataset == name and most is not None and cell.global_batch_size > most]

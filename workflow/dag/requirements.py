@@ -21,7 +21,7 @@ from data_prep.build.dataset_file import read_dataset_file
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.spec import DatasetSpec
 from workflow.dag.image_file import images_file
-from workflow.study.cell import Cell, Run
+from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.study import Study
 
 CLASSES: Final = {"sklearn-digits": 10}
@@ -106,16 +106,16 @@ def dataset_needs(study: Study, name: str) -> DatasetRequirements:
     )
 
 
-def model_of(cell: Cell, needs: DatasetRequirements) -> Model | None:
+def model_of(cell: Cell, needs: DatasetRequirements | None) -> Model | None:
     """The cell's network for the images and classes of its dataset; None while those are not known, or where only its program knows it."""
-    if cell.model not in MODELS or needs.channels is None or needs.size is None or needs.num_classes is None:
+    if cell.model not in MODELS or needs is None or needs.channels is None or needs.size is None or needs.num_classes is None:
         return None
     return _model(cell.model, needs.channels, needs.size, needs.num_classes)
 
 
-def memory_of(cell: Cell, needs: DatasetRequirements) -> MemoryEstimate | None:
+def memory_of(cell: Cell, needs: DatasetRequirements | None) -> MemoryEstimate | None:
     """What one process of the cell needs on its device, at the least; None while the dataset or the network is not known."""
-    if cell.model not in MODELS or needs.channels is None or needs.size is None or needs.num_classes is None:
+    if cell.model not in MODELS or needs is None or needs.channels is None or needs.size is None or needs.num_classes is None:
         return None
     one = _memory_of_one(cell.model, needs.channels, needs.size, needs.num_classes, cell.mode, cell.precision)
     return MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)
@@ -164,5 +164,5 @@ def _plan(build_dir: Path) -> dict[str, Any] | None:
 
 def is_prepared(study: Study, runs: Iterable[Run]) -> bool:
     """Whether the datasets of these runs are built, and the study's images pinned, so that a job need not do it first."""
-    images, names = images_file(study), {run.cell.dataset for run in runs}
+    images, names = images_file(study), datasets_of(run.cell for run in runs)
     return (images is None or Path(images).exists()) and all((study.build_dir(name) / "dataset.json").exists() for name in names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
@@ -15,6 +15,8 @@ from base.typed import Check, Count, FromOne, Like, Name, PathText, Seconds, Som
 from containers.renderings import Rendering
 
 ID_DIGITS: Final = 10
+NO_DATASET: Final = "none"
+"""The source, and the name, of what a cell has that stages nothing."""
 Device = Literal["site", "cpu", "cuda"]
 Mode = Literal["train", "infer"]
 Nodes = Annotated[int, between(1, 100_000)]
@@ -78,6 +80,11 @@ class Cell:
     """All that the study says of the cell's own program, with its name, defaults and absolute paths; None: `framework` is Slipway's."""
     args: Mapping[str, bool | int | float | str] | None = None
     """Of a program: its arguments."""
+
+    @property
+    def has_dataset(self) -> bool:
+        """Whether something is built and staged for it."""
+        return self.dataset_spec.get("source") != NO_DATASET
 
     @property
     def world_size(self) -> int:
@@ -151,6 +158,11 @@ def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
         *(keys[key] for key in _IN_ID if key in keys),
     ]
     return f"{slug(*words)}-{digest}"
+
+
+def datasets_of(cells: Iterable[Cell]) -> list[str]:
+    """The names of the datasets that are built and staged for them, in order."""
+    return sorted({cell.dataset for cell in cells if cell.has_dataset})
 
 
 def plain_text(value: object) -> str:

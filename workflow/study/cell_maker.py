@@ -75,7 +75,7 @@ def size_faults(datasets: Mapping[str, DatasetSpec], used: Collection[str]) -> I
     """Datasets that would keep each image's own size: a batch has one size, so no run could be made on them."""
     for name in sorted(used):
         spec = datasets[name]
-        if spec.known_size is None and spec.source not in OF_ONE_SIZE:
+        if spec.has_images and spec.known_size is None and spec.source not in OF_ONE_SIZE:
             message = (
                 f"found no size, so each image of the {spec.source} keeps its own, and training needs one size for all; "
                 f"valid: size: 224, or size: [height, width]"
@@ -133,6 +133,23 @@ def _check_program(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
+def _check_dataset(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    spec = maker.datasets[keys["dataset"]]
+    if spec.has_images:
+        return None
+    if keys["program"] is None:
+        return "dataset", (
+            f"found {keys['dataset']!r} (source: {spec.source}), and framework {keys['framework']} trains on images; "
+            "valid: a dataset of images, or a program of your own"
+        )
+    if keys["model"] in MODELS:
+        return "model", (
+            f"found {keys['model']!r}, a network of Slipway's for images, and dataset {keys['dataset']!r} (source: {spec.source}) has none "
+            "to build it for; valid: a name of your own, or a dataset of images"
+        )
+    return None
+
+
 def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     if keys["model"] not in MODELS:
         return None
@@ -174,6 +191,7 @@ def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tuple[str, ...]], ...]] = (
     (_check_batch, ("global_batch_size", "nodes", "gpus_per_node", "batch_size")),
     (_check_program, ("program", "model", "args", "epochs")),
+    (_check_dataset, ("dataset", "program", "framework", "model")),
     (_check_size, ("model", "dataset")),
     (_check_support, ("framework", "program", *SUPPORTED)),
     (_check_site, ("gpus_per_node", "device")),

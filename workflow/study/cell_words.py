@@ -36,6 +36,8 @@ def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run],
 
 def stage_words(cell: Cell) -> str:
     """What a run stages, and where to: `photos -> local disks of 2 nodes`."""
+    if not cell.has_dataset:
+        return "nothing"
     return f"{cell.dataset} -> local disk{'' if cell.nodes == 1 else 's'} of {counted(cell.nodes, 'node')}"
 
 

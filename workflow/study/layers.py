@@ -11,14 +11,14 @@ from base.errors import SlipwayError
 from base.names import choices
 from containers.frameworks import load_framework
 from containers.models import MODELS
-from workflow.study.cell import ARGS, plain_text
+from workflow.study.cell import ARGS, NO_DATASET, plain_text
 from workflow.study.explain import Fault
 from workflow.study.model import StudyFile, defaults
 from workflow.study.places import Place
 
 MAX_CELLS: Final = 100_000
 EXCLUSIVE: Final = (("batch_size", "global_batch_size"), ("steps", "epochs"), ("framework", "program"))
-NEEDED: Final = (("model", ("model", "program")), ("dataset", ("dataset",)))
+NEEDED: Final = (("model", ("model", "program")), ("dataset", ("dataset", "program")))
 """What a cell cannot do without, and the keys that say it."""
 MERGED: Final = ("optimizer", "steps")
 
@@ -78,6 +78,9 @@ def layer_faults(layers: Layers, datasets: Mapping[str, Any], programs: Mapping[
     """What is wrong before any cell is made."""
     has_programs = any(key == "program" for _, key, _ in _values(layers))
     faults = [*_zip_faults(layers), *_repeated(layers), *_combination_faults(layers)]
+    if datasets[NO_DATASET].source != NO_DATASET:
+        found = f"found source: {datasets[NO_DATASET].source} under {NO_DATASET!r}, which means no dataset; valid: another name"
+        faults.append(Fault(place=("datasets", NO_DATASET), message=found))
     for place, key, value in _values(layers):
         message = _word_fault(key, value, datasets, programs) if key != "steps" else _steps_fault(value)
         if key == "model" and not has_programs and value not in MODELS:

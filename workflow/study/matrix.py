@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from base.errors import ConfigError
-from workflow.study.cell import ARGS
+from workflow.study.cell import ARGS, NO_DATASET
 from workflow.study.explain import Fault
 from workflow.study.expression import compile_expression
 from workflow.study.layers import Layers
@@ -45,8 +45,8 @@ def candidates(layers: Layers) -> Iterator[Candidate]:
 
 
 def complete(keys: dict[str, Any]) -> dict[str, Any]:
-    """Add what follows from the others: world size, both batches, the total of the steps, a program's name as its model; `args` together;
-    `steps` is None where `epochs` is given.
+    """Add what follows from the others: world size, both batches, the total of the steps, a program's name as its model and
+    `none` as its dataset; `args` together; `steps` is None where `epochs` is given.
 
     A global batch that does not divide gives a `batch_size` with a fraction, which expressions can compare and the check refuses.
     """
@@ -55,6 +55,7 @@ def complete(keys: dict[str, Any]) -> dict[str, Any]:
     keys.setdefault("program", None)
     if keys["program"] is not None:
         keys.setdefault("model", keys["program"])
+        keys.setdefault("dataset", NO_DATASET)
     world = keys["nodes"] * keys["gpus_per_node"]
     keys["world_size"] = world
     if "global_batch_size" in keys:

@@ -79,7 +79,7 @@ class CellKeys(Part):
     args: Arguments = Field(default=ABSENT, description="arguments of the program, a value each; args.NAME: VALUE is the same")
     mode: Mode = Field(default="train", description="train, or infer: forward only")
     model: Name = Field(default=ABSENT, description="a network of containers/models; of a program any name, its own by default")
-    dataset: Name = Field(default=ABSENT, description="a name under datasets")
+    dataset: Name = Field(default=ABSENT, description="a name under datasets; of a program may be left out: none")
     batch_size: Count = Field(default=ABSENT, description="samples per GPU (per process on the CPU) and step; or global_batch_size")
     global_batch_size: Count = Field(default=ABSENT, description="samples per step in all; must divide by nodes x gpus_per_node")
     nodes: Nodes = Field(default=1, description="machines")
@@ -137,7 +137,7 @@ class StudyFile(Part):
     """A study of Slipway: what to run. Where and how it runs is in the site file."""
 
     study: Name = Field(description="name of the study, and of its directory of results")
-    datasets: Annotated[dict[Name, DatasetSpec], Field(min_length=1)] = Field(description="name -> where the samples come from")
+    datasets: dict[Name, DatasetSpec] = Field(default={}, description="name -> where the samples come from; programs may do without")
     programs: dict[Name, Program] = Field(default={}, description="name -> a training program of your own")
     base: Base = Field(default=Base(), description="values of all cells")
     axes: Axes = Field(default=Axes(), description="keys with several values; cells are all combinations")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -147,9 +147,11 @@ def identity(program: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in program.items() if key not in PROGRAM_PLACES and (key not in DEFAULTS or value != DEFAULTS[key])}
 
 
-def program_faults(programs: Mapping[str, Program], arguments: Mapping[str, frozenset[str]], folder: Path) -> Iterator[Fault]:
+def program_faults(
+    programs: Mapping[str, Program], arguments: Mapping[str, frozenset[str]], bare: Collection[str], folder: Path
+) -> Iterator[Fault]:
     """What is wrong with programs beyond their keys; where nothing is, `Program.resolved` raises nothing. `arguments`: program -> the names
-    of the arguments that all its cells have; `folder`: the study's."""
+    of the arguments that all its cells have; `bare`: programs of which a cell has no dataset; `folder`: the study's."""
     for name, program in programs.items():
         place = ("programs", name)
         if name in FRAMEWORKS:
@@ -162,6 +164,9 @@ def program_faults(programs: Mapping[str, Program], arguments: Mapping[str, froz
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
         for number, word in enumerate(program.command):
             yield from _placeholder_faults((*place, "command", number), word, arguments.get(name))
+            if name in bare and "data" in names_in(word):
+                message = "found {data}, and cells of this program have no dataset; valid: dataset: NAME for them, or no {data}"
+                yield Fault(place=(*place, "command", number), message=message)
 
 
 def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:

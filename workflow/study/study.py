@@ -19,7 +19,7 @@ from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths
 from workflow.study.baseline import baseline_of
-from workflow.study.cell import Cell, Run, RunLimits
+from workflow.study.cell import NO_DATASET, Cell, Run, RunLimits
 from workflow.study.cell_maker import CellMaker, size_faults
 from workflow.study.explain import Fault, fault_error, some, validation_error
 from workflow.study.hints import HINTS
@@ -141,14 +141,14 @@ def order_runs(name: str, cells: Sequence[Cell], repeats: int) -> tuple[Run, ...
 
 def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) -> Study:
     folder = Path(os.path.abspath(document.path)).parent
-    datasets = {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
+    datasets = {NO_DATASET: DatasetSpec(source=NO_DATASET)} | {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
     cells, notes = _cells(document, keys, datasets, site)
     notes += _unused_programs(keys, cells)
     baseline = baseline_of(document, keys, cells)
     limits = Limits(walltime_s=keys.limits.walltime, gpu_hours=keys.limits.gpu_hours, init_s=keys.limits.init)
     repeats = keys.base.repeats
     notes += _check_limits(document, site, limits, cells, repeats)
-    unused = sorted(set(datasets) - {cell.dataset for cell in cells})
+    unused = sorted(set(keys.datasets) - {cell.dataset for cell in cells})
     if unused:
         notes.append(f"no cell uses the dataset{'s' * (len(unused) > 1)} {', '.join(unused)}: nothing builds it")
     return Study(
@@ -181,7 +181,8 @@ def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSp
         ]
     faults += size_faults(datasets, {candidate.keys["dataset"] for candidate in kept})
     folder = Path(os.path.abspath(document.path)).parent
-    own = list(program_faults(keys.programs, _arguments(candidate.keys for candidate in kept), folder))
+    bare = {candidate.keys["program"] for candidate in kept if datasets[candidate.keys["dataset"]].source == NO_DATASET}
+    own = list(program_faults(keys.programs, _arguments(candidate.keys for candidate in kept), bare, folder))
     if own:
         raise fault_error(document, [*faults, *own])
     maker = CellMaker(layers, datasets, site, {name: program.resolved(name, folder) for name, program in keys.programs.items()})

@@ -26,7 +26,7 @@ from workflow.run.record.log_tail import SHORT_BYTES, messages
 from workflow.run.record.progress_line import seconds_left
 from workflow.run.record.waiting import PUSH
 from workflow.run.storage.asked import parse_asked
-from workflow.study.cell import Run
+from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import words_of
 from workflow.study.next_command import completed
 from workflow.study.study import Study
@@ -220,7 +220,7 @@ class Watch:
             said = messages(self.study.results_dir / "logs" / Path(images).with_suffix(".log").name, SHORT_BYTES)
             yield f"images: {said[-1][1] if said else 'wait to be pinned'}"
         shards = jobs_of_rule(self._view.jobs, self._mark, SHARD)
-        for name in sorted({run.cell.dataset for run in open_runs}):
+        for name in datasets_of(run.cell for run in open_runs):
             build = self.study.build_dir(name)
             try:
                 there = set(os.listdir(build))

@@ -134,8 +134,8 @@ class Plan(Message, frozen=True, kw_only=True):
     """Of the run, on storage."""
     group: bool
     """Whether the user's group may read what is staged."""
-    source: PathText
-    """The dataset on storage."""
+    source: PathText | None
+    """The dataset on storage; null: there is none."""
     cache: PathText
     """Where the node keeps datasets; variables of the job in it are set there."""
     cache_max_bytes: Count | None
@@ -153,7 +153,7 @@ class Plan(Message, frozen=True, kw_only=True):
 
 
 class Stage(Message, frozen=True, kw_only=True):
-    """After the plan: bring the dataset here, then what else the ranks need."""
+    """After the plan: bring the dataset here, where there is one, then what else the ranks need."""
 
 
 class MeetPeers(Message, frozen=True, kw_only=True):

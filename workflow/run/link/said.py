@@ -207,7 +207,8 @@ class Loading(Message, frozen=True, kw_only=True):
 class Staged(Message, frozen=True, kw_only=True):
     """All that the ranks need and that does not depend on other nodes is here."""
 
-    dataset: StagedFiles
+    dataset: StagedFiles | None
+    """Null where the plan names none."""
     image: LoadedImage | None
     foreign: tuple[ForeignUse, ...]
     """Processes of others on the run's GPUs, where the grant did not tell of them."""

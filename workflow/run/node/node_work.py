@@ -147,11 +147,11 @@ class NodeWork:
         """Start the ranks of this node."""
         needs = self.preparation
         started = None if needs is None else needs.plan.ranks
-        if needs is None or started is None or needs.staged is None:
+        if needs is None or started is None or (needs.staged is None and needs.plan.source is not None):
             raise ContainerError("the order to start the ranks has come before the dataset is here")
         framework, cell, engine = started.framework, started.cell, get_engine(started.engine)
         program = str(needs.directory.program) if engine.CONTAINERS or framework.own else framework.folder
-        paths = needs.directory.paths(needs.staged.root, program)
+        paths = needs.directory.paths(None if needs.staged is None else needs.staged.root, program)
         allocation, deadline = needs.allocation, time.time() + order.left_s
         holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
         uid = os.geteuid()

@@ -73,13 +73,18 @@ class Preparation:
         self._calls: list[Call] = []
 
     def stage(self) -> None:
-        """Bring the dataset here, under a lease that names this process."""
+        """Bring the dataset here, where there is one, under a lease that names this process. Raises StagingError."""
         from data_prep.cache.holder import as_user
+        from data_prep.cache.layout import open_cache
 
         plan, allocation = self.plan, self.allocation
         holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
         self._holder = as_user(holder, plan.run_id)
-        self._begin("dataset", plan.source, self.stage_ended)
+        if plan.source is None:
+            open_cache(Path(plan.cache), group=plan.group)  # a stager does it otherwise: ranks work there
+            self._make_directory()
+        else:
+            self._begin("dataset", plan.source, self.stage_ended)
 
     def _begin(self, what: What, source: str, then: StageEnd, *words: str) -> None:
         """Have it brought into the cache, together with the other nodes where there are some."""
@@ -140,12 +145,16 @@ class Preparation:
             self.fail("stage", *error)
             return
         self.staged = result
+        logger.debug("staged %s: %s of %s bytes copied", result.root, result.copied_bytes, result.bytes)
+        self._make_directory()
+
+    def _make_directory(self) -> None:
+        """The attempt's own; then what else is needed here."""
         try:
             self.directory.create(self.plan.run_dir, None if self.plan.ranks is None else self.plan.ranks.cell)
         except OSError as problem:
             self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
             return
-        logger.debug("staged %s: %s of %s bytes copied", result.root, result.copied_bytes, result.bytes)
         self._prepare_node()
 
     def _prepare_node(self) -> None:
@@ -217,7 +226,6 @@ class Preparation:
         self._say_staged()
 
     def _say_staged(self) -> None:
-        assert self.staged is not None
         image = None
         if self.image is not None:
             read, sent = (0, 0) if self._archive is None else (self._archive.storage_bytes, self._archive.peer_bytes)

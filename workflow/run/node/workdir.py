@@ -135,7 +135,7 @@ class WorkDirectory:
                 reserve(self.room / name, num_bytes)
             (self.path / "cell.json").write_text(json.dumps(cell.to_json(), indent=1, sort_keys=True) + "\n")
 
-    def paths(self, data: str, program: str) -> Paths:
+    def paths(self, data: str | None, program: str) -> Paths:
         """As the container's specification wants them."""
         return Paths(
             cell=str(self.path / "cell.json"),

@@ -80,7 +80,7 @@ class RunRecord(Part):
     training: Training | None
     resumed_from: ResumedFrom | None
     checkpoint: Checkpoint | None
-    dataset: Dataset
+    dataset: Dataset | None
     provenance: dict[str, Any]
     warnings: list[str]
     files: list[File]

@@ -38,7 +38,8 @@ class Work(Struct, frozen=True, kw_only=True):
     """What a run works with."""
 
     framework: Framework
-    dataset: PublishedDataset
+    dataset: PublishedDataset | None
+    """None where nothing is staged."""
     train_samples: int
     model: Model | None
     """None where only the cell's own program knows its network."""
@@ -53,13 +54,13 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None) -> di
 
     framework = taken_along(describe_framework(cell, device))
     check_framework(framework, cell.world_size)
-    dataset, manifest = describe_dataset(site.storage, cell)
+    dataset, manifest = describe_dataset(site.storage, cell) if cell.has_dataset else (None, None)
     work = Work(
         framework=framework,
         dataset=dataset,
-        train_samples=manifest.splits["train"].samples if "train" in manifest.splits else 0,
+        train_samples=manifest.splits["train"].samples if manifest is not None and "train" in manifest.splits else 0,
         model=None
-        if cell.model not in MODELS
+        if cell.model not in MODELS or manifest is None
         else describe_model(cell.model, manifest.name, manifest.size, manifest.channels, len(manifest.classes)),
         image=None if images is None else image_of(images, site.engine, cell.framework),
     )

@@ -50,8 +50,8 @@ def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
         "earlier": None if attempt.resumed is None else attempt.resumed.to_json(),
         "exclusive": allocation.exclusive,
         "warnings": attempt.warnings,
-        "dataset": {key: getattr(work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
-        "splits": work.dataset.splits,
+        "dataset": None if work.dataset is None else {key: getattr(work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
+        "splits": None if work.dataset is None else work.dataset.splits,
         "provenance": {
             **_provenance(attempt.provenance),
             **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
@@ -95,7 +95,7 @@ def _node_record(node: NodeHandle) -> dict[str, Any]:
         "gpus_seen": None if seen is None else list(seen.seen),
         **{key: facts.get(key) for key in ("cpu_model", "machine_cores", "memory_bytes", "network", "driver_version")},
         "image_s": None if staged is None or staged.image is None else staged.image.seconds,
-        "stage": None if staged is None else {key: getattr(staged.dataset, key) for key in STAGED},
+        "stage": None if staged is None or staged.dataset is None else {key: getattr(staged.dataset, key) for key in STAGED},
     }
 
 

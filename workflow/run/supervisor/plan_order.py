@@ -24,12 +24,12 @@ def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence
         beat_s=rank_silence_s,
         init_s=run.limits.init_s,
     )
-    plan = staging_plan(run.site, allocation, run.tag, run.run_dir, work.dataset.path)
+    plan = staging_plan(run.site, allocation, run.tag, run.run_dir, None if work.dataset is None else work.dataset.path)
     return replace(plan, run_id=run.run_id, ranks=ranks)
 
 
-def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, source: str) -> Plan:
-    """Without ranks: the dataset `source` alone is staged, for whom `tag` names."""
+def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, source: str | None) -> Plan:
+    """Without ranks: the dataset `source` alone is staged, for whom `tag` names. None: there is no dataset."""
     return Plan(
         allocation=allocation,
         tag=tag,

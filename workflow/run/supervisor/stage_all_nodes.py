@@ -45,6 +45,7 @@ from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.plan_order import staging_plan
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging
+from workflow.study.cell import datasets_of
 from workflow.study.resolved import read_resolved
 from workflow.study.site import Site, storage_limit
 
@@ -66,9 +67,9 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
     study = read_resolved(Path(results))
     site, cells = study.site, study.cells
     private_umask(site.shared == "group")
-    found = [cell for cell in cells if dataset in (cell.dataset, build_name(cell))]
+    found = [cell for cell in cells if cell.has_dataset and dataset in (cell.dataset, build_name(cell))]
     if not found:
-        known = ", ".join(sorted({cell.dataset for cell in cells}))
+        known = ", ".join(datasets_of(cells)) or "none"
         raise ConfigError(f"--dataset {dataset!r}: the study {study.study!r} has no such dataset; it has {known}")
     request = allocation_request(found[0], cells, site)
     nodes = request.largest_nodes if site.scheduler == "local" else 1
@@ -167,7 +168,8 @@ class StageAllNodes:
         rows: list[dict[str, Any]] = []
         for node in self.nodes.all:
             staged = node.last(said.Staged)
-            row = {"error": node.answer(said.Failed).message} if staged is None else {key: getattr(staged.dataset, key) for key in SAID}
+            found = None if staged is None else staged.dataset
+            row = {"error": node.answer(said.Failed).message} if found is None else {key: getattr(found, key) for key in SAID}
             rows.append({"name": node.node.name, **row})
         if all("error" in row for row in rows):
             error = error_named(self.nodes.all[0].answer(said.Failed).error)
