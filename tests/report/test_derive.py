@@ -32,8 +32,8 @@ def numbers(comparison: Comparison) -> tuple[float, float]:
 
 def test_100_steps_of_a_tenth_of_a_second_at_batch_2_on_4_ranks_are_80_samples_per_second() -> None:
     cell = cell_result(make_cell(batch_size=2, nodes=2, gpus_per_node=2), [0.1] * 3)
-    assert cell.samples_per_s is not None
-    assert cell.samples_per_s.value == pytest.approx(80)
+    assert cell.rate_per_s is not None
+    assert cell.rate_per_s.value == pytest.approx(80)
 
 
 def test_resnet_152_of_the_deck() -> None:
@@ -265,10 +265,10 @@ def test_n_equal_n0_is_one(steps: list[float], nodes: int, batch: int) -> None:
 def test_speedup_is_efficiency_times_growth_and_the_ratio_of_rates(steps: tuple[list[float], list[float]], nodes: int) -> None:
     base, cell = cell_result(make_cell(nodes=1), steps[0]), cell_result(make_cell(nodes=nodes), steps[1])
     speedup, efficiency = numbers(primary([base, cell])[cell.cell_id])
-    assert base.samples_per_s is not None
-    assert cell.samples_per_s is not None
+    assert base.rate_per_s is not None
+    assert cell.rate_per_s is not None
     assert speedup == pytest.approx(efficiency * nodes)
-    assert speedup == pytest.approx(cell.samples_per_s.value / base.samples_per_s.value)
+    assert speedup == pytest.approx(cell.rate_per_s.value / base.rate_per_s.value)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_throughput_draws_every_cell_its_interval_and_the_ideal_line(tmp_path: P
     rows = values(throughput(analysis))
     measured = {row["processes"]: row for row in rows if row["kind"] == "measured"}
     ideal = {row["processes"]: row["value"] for row in rows if row["kind"] == "ideal"}
-    rates = [cell.samples_per_s for cell in analysis.cells]
+    rates = [cell.rate_per_s for cell in analysis.cells]
     assert [measured[count]["value"] for count in (1, 2, 4)] == [rate.value for rate in rates if rate]
     assert measured[4]["low"] < measured[4]["value"] < measured[4]["high"]
     assert ideal == {1: pytest.approx(measured[1]["value"]), 4: pytest.approx(4 * measured[1]["value"])}
@@ -92,7 +92,7 @@ def test_what_is_too_much_for_a_picture_is_cut_and_said(tmp_path: Path) -> None:
 
 def test_loss_is_read_from_the_records_over_samples_seen(tmp_path: Path) -> None:
     rows = values(PLOTS["loss"](collected(tmp_path / "digits", plausible_records([make_cell(nodes=2)], repeats=1), baseline={"nodes": 2})))
-    assert (rows[0]["samples"], rows[0]["loss"]) == (64, pytest.approx(2.3))
+    assert (rows[0]["seen"], rows[0]["loss"]) == (64, pytest.approx(2.3))
     assert len(rows) == 105
 
 

@@ -17,6 +17,7 @@ from workflow.report.derive import Comparison, Line, compare, has_several_baseli
 from workflow.report.labels import flat_keys, telling, varying
 from workflow.report.sources import Source
 from workflow.run.record.columns import MISSING, PREVENTED, UNREADABLE
+from workflow.study.cell import UNITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,16 @@ class Analysis:
         if rest := len(marked) - len(crowded):
             words.append(f"{rest} of {len(rows)} runs had other reasons")
         return {"busy": f"{'; '.join(words)}; the runs' warnings name who and why"}
+
+    @cached_property
+    def units(self) -> tuple[str, ...]:
+        """What the rates of its cells count: `samples`, `tokens`, or both, since each program has its own."""
+        return tuple(unit for unit in UNITS if any(cell.unit == unit for cell in self.cells)) or UNITS[:1]
+
+    @property
+    def rate_words(self) -> str:
+        """`samples/s`, `tokens/s`; of a study with both `samples/s or tokens/s`."""
+        return " or ".join(f"{unit}/s" for unit in self.units)
 
     @cached_property
     def process_name(self) -> str:

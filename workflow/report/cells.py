@@ -16,13 +16,14 @@ from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
 from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, UNMEASURED
 from workflow.study.baseline_keys import NOT_SERIES
+from workflow.study.cell import unit_of
 
 # arithmetic means over the measured runs: times add up only so
 MEANS: Final = (
     *("run_s", *(f"{step}_s" for step in SEVEN_STEPS), "training_s"),
     *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
 )
-SAMPLES: Final = ("samples_per_s", "step_p50_s", "step_p95_s")
+SAMPLES: Final = ("rate_per_s", "step_p50_s", "step_p95_s")
 DISTINCT: Final = (
     "hardware",
     "software",
@@ -36,7 +37,7 @@ DISTINCT: Final = (
     *SETTINGS,
 )
 
-MEASURED: Final = (pl.col("status") == "ok") & pl.col("samples_per_s").is_not_null()
+MEASURED: Final = (pl.col("status") == "ok") & pl.col("rate_per_s").is_not_null()
 """Whether a row of records.parquet is a measurement, for all tables, plots and counts: it ended ok, and a rate could be made of it."""
 CONTAINED: Final = (
     pl.when(pl.col("engine").is_in([name for name in ENGINES if not in_container(name)]))
@@ -55,8 +56,8 @@ END: Final = pl.when((pl.col("status") == "ok") & ~MEASURED).then(pl.lit(UNMEASU
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """One cell of one source. `rate`, `step` and `p95` are samples of the runs' own samples/s, median step and 95th percentile; None where
-    no run was measured. The measured runs were in so many allocations (jobs, starts of them) and on so many different sets of hosts."""
+    """One cell of one source. `rate`, `step` and `p95` are samples of the runs' own rates, median steps and 95th percentiles; None where no
+    run was measured. The measured runs were in so many allocations (jobs, starts of them) and on so many different sets of hosts."""
 
     source: str
     cell_id: str
@@ -76,6 +77,11 @@ class CellResult:
     marks: frozenset[str]
 
     @property
+    def unit(self) -> str:
+        """What the rate counts: `samples` or `tokens`."""
+        return unit_of(self.keys)
+
+    @property
     def num_processes(self) -> int:
         return int(self.keys["nodes"] * self.keys["gpus_per_node"])
 
@@ -90,8 +96,8 @@ class CellResult:
         return geometric_mean(self.p95) if self.p95 else None
 
     @cached_property
-    def samples_per_s(self) -> Estimate | None:
-        """All processes together: the geometric mean of the runs' rates, each samples of its window over wall time."""
+    def rate_per_s(self) -> Estimate | None:
+        """All processes together: the geometric mean of the runs' rates, each samples, or tokens, of its window over wall time."""
         return geometric_mean(self.rate) if self.rate else None
 
     @property
@@ -153,7 +159,7 @@ def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:
     return CellResult(
         **{name: row[name] for name in _TAKEN},
         keys=keys,
-        rate=_sample(row, "samples_per_s"),
+        rate=_sample(row, "rate_per_s"),
         step=_sample(row, "step_p50_s"),
         p95=_sample(row, "step_p95_s"),
         means={name: row[name] for name in MEANS},

@@ -213,12 +213,13 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
             .alias("status_reason"),
         )
         .with_columns(*_rates())
-        .drop("problem", "told_samples_per_s")
+        .drop("problem", "told_samples_per_s", "told_tokens_per_s")
     )
 
 
 def _rates() -> list[pl.Expr]:
-    """Samples of the window over its wall time; in inference the sum of the ranks' own rates, which only the record knows.
+    """Samples of the window over its wall time, or tokens where these are the unit of the program; in inference the sum of the ranks' own
+    rates, which only the record knows. `rate_per_s` is the one of both that there is.
 
     A record without `samples` is of a version that took the global batch over the median step for the rate, and the rank that ended its
     steps last for a straggler: its rate is made of the wall time that it holds, and the rank is left out.
@@ -226,11 +227,17 @@ def _rates() -> list[pl.Expr]:
     old = pl.col("samples").is_null()
     samples = pl.coalesce("samples", pl.col("num_measured_steps") * pl.col("global_batch_size"))
     over_wall = samples / pl.col("window_s")
-    rate = pl.when(old | (pl.col("mode") != "infer")).then(over_wall).otherwise(pl.col("told_samples_per_s"))
-    by_median = rate * pl.col("step_p50_s") / pl.col("global_batch_size")
+    in_samples = pl.when(old | (pl.col("mode") != "infer")).then(over_wall).otherwise(pl.col("told_samples_per_s"))
+    in_tokens = pl.when(pl.col("mode") != "infer").then(pl.col("tokens") / pl.col("window_s")).otherwise(pl.col("told_tokens_per_s"))
+    counts_tokens = pl.col("unit") == "tokens"
+    rate = pl.when(counts_tokens).then(in_tokens).otherwise(in_samples)
+    rate = pl.when(rate.is_finite() & (rate > 0)).then(rate)
+    by_median = in_samples * pl.col("step_p50_s") / pl.col("global_batch_size")
     return [
         samples.alias("samples"),
-        pl.when(rate.is_finite() & (rate > 0)).then(rate).alias("samples_per_s"),
+        rate.alias("rate_per_s"),
+        pl.when(~counts_tokens).then(rate).alias("samples_per_s"),
+        pl.when(counts_tokens).then(rate).alias("tokens_per_s"),
         pl.coalesce("rate_to_median_ratio", pl.when(by_median.is_finite()).then(by_median)).alias("rate_to_median_ratio"),
         *[pl.when(~old).then(pl.col(name)).alias(name) for name in ("rank_skew_p95_ratio", "straggler_rank")],
     ]

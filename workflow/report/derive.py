@@ -15,8 +15,8 @@ comparisons are made, and the *primary* one, which the tables show, is the kind 
 study over batch_size comes out as weak, one over global_batch_size as strong. If the baseline itself names the batch, the partner is
 whatever matches it.
 
-S = X / X0 with X = samples/s, a rate over wall time; E = S / (N / N0), N = processes. No partner, or one of the two not measured: no
-number but a reason.
+S = X / X0 with X = samples/s, or tokens/s of a program with that unit, a rate over wall time; E = S / (N / N0), N = processes. No partner,
+or one of the two not measured: no number but a reason.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ SUPERLINEAR: Final = 1.03
 RISING: Final = 1.03
 BUDGET_MISMATCH: Final = 0.01
 
-_APART: Final = f"samples/s of at least one run differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
+_APART: Final = f"the rate of at least one run differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
 
 MARKS: Final[dict[str, str]] = {
     "short": f"the measured window is shorter than {MIN_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",

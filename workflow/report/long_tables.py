@@ -17,7 +17,7 @@ from workflow.report.digits import NONE, percent, significant
 from workflow.report.statistics import Estimate
 from workflow.report.table import Column, Table, Value, number, text
 from workflow.run.record.columns import MISSING, UNREADABLE
-from workflow.study.cell import ARGS, SIZES, WORDS, Cell, plain_text
+from workflow.study.cell import ARGS, SIZES, UNITS, WORDS, Cell, plain_text
 
 LONGEST: Final = 400
 LAST_LINES: Final = 3
@@ -44,6 +44,9 @@ SCALING: Final = (
         "samples_per_s",
         "samples_per_s_low",
         "samples_per_s_high",
+        "tokens_per_s",
+        "tokens_per_s_low",
+        "tokens_per_s_high",
         "window_s",
     ),
     *("partner", "speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high", "reason"),
@@ -82,7 +85,8 @@ def failures(analysis: Analysis) -> Table:
 
 def reason_of(row: Mapping[str, Any]) -> str | None:
     """Why a row of records.parquet is no measurement, in words."""
-    return row["status_reason"] or {MISSING: "not run yet", "ok": "ended ok, but no rate could be measured"}.get(row["status"])
+    untold = ": its program told no tokens" if row["unit"] == "tokens" and row["tokens"] is None else ""
+    return row["status_reason"] or {MISSING: "not run yet", "ok": f"ended ok, but no rate could be measured{untold}"}.get(row["status"])
 
 
 def _failure(row: Mapping[str, Any]) -> tuple[Value, ...]:
@@ -157,7 +161,7 @@ def _comparison(comparison: Comparison) -> tuple[Value, ...]:
         text(cell.num_allocations),
         text(cell.num_node_sets),
         *_three(step, marks=cell.marks - {"partial"}),
-        *_three(cell.samples_per_s, marks=cell.marks - {"partial"}),
+        *[value for unit in UNITS for value in _three(cell.rate_per_s if cell.unit == unit else None, marks=cell.marks - {"partial"})],
         number(significant, cell.means.get("window_s")),
         text(partner.cell_id if partner else None),
         *_three(comparison.speedup, marks=comparison.marks),

@@ -33,7 +33,7 @@ PLOT_TITLES: Final = {
     "efficiency": "Efficiency over processes",
     "budget": "Seconds of the steps of a run, per cell",
     "step_time": "Distribution of step times, per cell",
-    "loss": "Training loss over samples seen",
+    "loss": "Training loss",
 }
 
 

@@ -29,10 +29,11 @@ NOTHING: Final = "no run was measured"
 
 
 def throughput(analysis: Analysis) -> dict[str, Any]:
-    """Samples per second over processes, both logarithmic, with what would be ideal from the baseline on."""
+    """Samples, or tokens, per second over processes, both logarithmic, with what would be ideal from the baseline on. Those of a study
+    with both units stand in panels of their own."""
     import altair as alt
 
-    points = _beside(_points(analysis, lambda comparison: comparison.cell.samples_per_s))
+    points = _beside(_points(analysis, lambda comparison: comparison.cell.rate_per_s, by_unit=True))
     if not points:
         return nothing("Throughput", NOTHING)
     ideal = _ideal(points)
@@ -40,7 +41,8 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
     title = titled("Throughput", _subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"))
     dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
     shown = [value for point in [*points, *ideal] for value in (point["value"], point["low"], point["high"]) if value]
-    y_axis = alt.Y("value:Q", title="samples / s", **log_scale(shown, own_per_panel=points[0]["panel"] != ""))
+    y_title = f"{analysis.units[0]} / s" if len(analysis.units) == 1 else "per second"
+    y_axis = alt.Y("value:Q", title=y_title, **log_scale(shown, own_per_panel=points[0]["panel"] != ""))
     return _panels(
         alt.layer(dashed.encode(x=_x(analysis, points), y=y_axis), *_measured(analysis, points, y_axis)), [*points, *ideal], title
     )
@@ -72,15 +74,19 @@ def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = N
     return printable(SEPARATOR.join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
 
 
-def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None]) -> list[dict[str, Any]]:
-    """One per measured cell. Many lines of several models: one panel per model, and the legend names the rest."""
+def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, Any]]:
+    """One per measured cell. Many lines of several models: one panel per model, and the legend names the rest. `by_unit`: no panel has
+    samples/s beside tokens/s."""
     lines = list(analysis.lines)[:MOST_LINES]
     several = len({cell.keys["model"] for cell in analysis.cells}) > 1
     paneled = several and len(analysis.lines) > MOST_IN_ONE
+    apart = by_unit and len(analysis.units) > 1
     return [
         {
             "kind": "measured",
-            "panel": printable(str(comparison.cell.keys["model"])) if paneled else "",
+            "panel": SEPARATOR.join(
+                [*([printable(str(comparison.cell.keys["model"]))] if paneled else []), *([f"{comparison.cell.unit} / s"] if apart else [])]
+            ),
             "label": line_label(analysis, comparison, line, with_model=not paneled),
             "line": " ".join(map(str, line)),
             "part": comparison.partner.cell_id if comparison.partner else "",

@@ -36,10 +36,8 @@ CHANGED: Final = (
     "the runs came to. "
 )
 HOW: Final = (
-    ("samples/s", "samples of the measured window over its wall time, that of the slowest process; mode infer: the sum of the own"),
     ("step time", "median over the measured steps of the slowest process's time; warm-up steps are left out"),
     ("cell", "geometric mean over its runs; interval: Student's t on the logarithms, the run being the unit; none below three"),
-    ("speed-up S", "samples/s over the baseline's; interval by Welch on the logarithms"),
     ("efficiency E", "S / (N / N0), N and N0 the processes of cell and baseline"),
     ("weak, strong", "the baseline has the same batch per process, or the same global batch"),
 )
@@ -54,7 +52,15 @@ def reproduction(analysis: Analysis) -> tuple[Block, ...]:
         text="The records say everything that a table says. Where the results were copied, name the copy.",
         code=printable(f"python -m workflow.report all {directories}"),
     )
-    return (_checkout(analysis), *blocks, again, Block(title="How the numbers are made", items=HOW))
+    return (_checkout(analysis), *blocks, again, Block(title="How the numbers are made", items=_how(analysis)))
+
+
+def _how(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    rates = [
+        (f"{unit}/s", f"{unit} of the measured window over its wall time, that of the slowest process; mode infer: the sum of the own")
+        for unit in analysis.units
+    ]
+    return (*rates, ("speed-up S", f"{analysis.rate_words} over the baseline's; interval by Welch on the logarithms"), *HOW)
 
 
 def study_text(source: Source) -> str | None:

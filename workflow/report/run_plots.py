@@ -97,19 +97,19 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
 
 
 def loss(analysis: Analysis) -> dict[str, Any]:
-    """Training loss over samples seen, one run per cell; read from the records, where alone the curves are."""
+    """Training loss over samples, or tokens, seen, one run per cell; read from the records, where alone the curves are. Where cells count
+    different things it is over steps."""
     import altair as alt
 
     trained = [(label, comparison) for label, comparison in _measured(analysis) if comparison.cell.keys["mode"] == "train"]
     cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
     roots = {source.label: Path(source.path, "runs") for source in analysis.sources}
-    first = analysis.frame.filter(pl.col("status") == "ok").unique(["source", "cell_id"], keep="first", maintain_order=True)
+    first = analysis.frame.filter(MEASURED).unique(["source", "cell_id"], keep="first", maintain_order=True)
     values = []
-    for source, cell_id, record, batch in first.select("source", "cell_id", "record", "global_batch_size").iter_rows():
+    for source, cell_id, record, each in first.select("source", "cell_id", "record", _of_a_step(analysis)).iter_rows():
         if (source, cell_id) in cells:
             values += [
-                {"run": cells[source, cell_id], "samples": (step + 1) * batch, "loss": value}
-                for step, value in _losses(roots[source] / record)
+                {"run": cells[source, cell_id], "seen": (step + 1) * each, "loss": value} for step, value in _losses(roots[source] / record)
             ]
     if not values:
         return nothing("Training loss", "no run recorded its loss")
@@ -120,7 +120,8 @@ def loss(analysis: Analysis) -> dict[str, Any]:
         scale=alt.Scale(domain=order),
         legend=alt.Legend(title=None, orient="bottom", columns=legend_columns(order), **wrapped_labels(order)),
     )
-    x_axis = alt.X("samples:Q", title="samples seen", axis=_short_numbers())
+    seen = f"{analysis.units[0]} seen" if len(analysis.units) == 1 else "steps"
+    x_axis = alt.X("seen:Q", title=seen, axis=_short_numbers())
     lowest, highest = (choose(value["loss"] for value in values) for choose in (min, max))
     wide = lowest > 0 and highest > 50 * lowest
     y_axis = alt.Y("loss:Q", title="loss", **(log_scale([lowest, highest]) if wide else {"scale": alt.Scale(zero=False)}))
@@ -138,6 +139,13 @@ PLOTS: Final[dict[str, Callable[[Analysis], dict[str, Any]]]] = {
     "step_time": step_time,
     "loss": loss,
 }
+
+
+def _of_a_step(analysis: Analysis) -> pl.Expr:
+    """What a step of a row adds to the loss plot's axis: samples, tokens in the mean over the window, or itself."""
+    if len(analysis.units) > 1:
+        return pl.lit(1)
+    return pl.col("global_batch_size") if analysis.units == ("samples",) else pl.col("tokens") / pl.col("num_measured_steps")
 
 
 def _bar(labels: Sequence[str]) -> int:

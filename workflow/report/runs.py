@@ -27,13 +27,15 @@ from workflow.run.record.columns import UNREADABLE
 
 MOST_DRAWN: Final = 500
 MOST_HOSTS: Final = 64
+RATE: Final = "Rate"
+"""Stands for a column of each unit that the study's programs count."""
 HEADS: Final = {
     "Run": "",
     "Files": "plain",
     "Cell": "",
     "Processes": "number",
     "End": "",
-    "Samples/s": "number",
+    RATE: "number",
     "Step p50 [ms]": "number",
     "Run [s]": "number",
     "Marks": "",
@@ -48,7 +50,20 @@ TOOLS: Final = (
 )
 """Shown by the script, since nothing else makes it work."""
 _WANTED: Final = (
-    *("source", "run_id", "cell_id", "record", "attempt", "samples_per_s", "step_p50_s", "run_s", "start", "hosts", "framework_version"),
+    *(
+        "source",
+        "run_id",
+        "cell_id",
+        "record",
+        "attempt",
+        "unit",
+        "rate_per_s",
+        "step_p50_s",
+        "run_s",
+        "start",
+        "hosts",
+        "framework_version",
+    ),
 )
 
 
@@ -63,7 +78,10 @@ class RunsTable:
 def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, ...]]], page_dir: Path | None) -> RunsTable:
     """Every run of the study. `groups`: other places that lead to runs; `page_dir`: where the page will lie."""
     several = len(analysis.sources) > 1
-    heads = {**HEADS, **({"Source": ""} if several else {})}
+    rates = [f"{unit.capitalize()}/s" for unit in analysis.units]
+    heads = {name: kind for title, kind in HEADS.items() for name in (rates if title == RATE else [title])} | (
+        {"Source": ""} if several else {}
+    )
     link = links(analysis, page_dir)
     cells = {(cell.source, cell.cell_id): (_in_words(analysis, cell), cell.num_processes) for cell in analysis.cells}
     met: set[str] = set()
@@ -78,7 +96,7 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
             html.escape(words),
             NONE if processes is None else str(processes),
             html.escape(row["end_word"]),
-            significant(row["samples_per_s"] if row["measured"] else None),
+            *[significant(row["rate_per_s"] if row["measured"] and row["unit"] == unit else None) for unit in analysis.units],
             significant(1000 * row["step_p50_s"] if row["measured"] and row["step_p50_s"] is not None else None),
             significant(row["run_s"]),
             ", ".join(marks),

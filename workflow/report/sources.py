@@ -15,7 +15,7 @@ import polars as pl
 from base.errors import RecordError
 from base.jsonfile import canonical_json, read_json
 from workflow.study.baseline_keys import NOT_SERIES
-from workflow.study.cell import SIZES, WORDS
+from workflow.study.cell import SIZES, WORDS, unit_of
 from workflow.study.origin import last_version
 from workflow.study.publishing import claims_in
 from workflow.study.resolved import SCHEMA
@@ -104,6 +104,7 @@ def cell_frame(cells: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         row["cell"] = (own[:-1] + b"," + rest[1:]).decode()
         row["num_processes"] = cell["nodes"] * cell["gpus_per_node"]
         row["threads"] = str(cell.get("threads"))
+        row["unit"] = unit_of(cell)
         row["cell_device"] = cell.get("device")
         for name, values in columns.items():
             values.append(row.get(name))
@@ -113,7 +114,7 @@ def cell_frame(cells: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 CELL_COLUMNS: dict[str, pl.DataType] = {
     **{name: pl.String() for name in ("cell_id", "series", *(word for word in WORDS if word != "device"))},
     **{name: pl.Int64() for name in (*SIZES, "num_processes")},
-    **{name: pl.String() for name in ("cell_device", "threads")},
+    **{name: pl.String() for name in ("cell_device", "threads", "unit")},
     "seed": pl.Int64(),
     "cell": pl.String(),
 }

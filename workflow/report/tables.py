@@ -31,6 +31,7 @@ from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
 from workflow.run.record.columns import BESIDE, SHOWN_STEPS
 from workflow.study.baseline_keys import in_words, is_named
+from workflow.study.cell import UNITS
 
 MEASURING: Final = (
     *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "warned", "network", "resumed"),
@@ -69,7 +70,7 @@ def speedup(analysis: Analysis) -> Table:
         name="speedup",
         title="Speed-up and efficiency",
         caption=sentence(
-            f"S (E): samples/s over the baseline's ({baseline_text(analysis)}), and S over the growth in processes",
+            f"S (E): {analysis.rate_words} over the baseline's ({baseline_text(analysis)}), and S over the growth in processes",
             against_text(analysis),
             INTERVAL,
             shares(analysis),
@@ -92,6 +93,7 @@ def times(analysis: Analysis) -> Table:
         "window_s": "Window [s]",
         "input_wait_ratio": "Input wait",
         "samples_per_s": "Samples/s",
+        "tokens_per_s": "Tokens/s",
         "speedup": "Speed-up",
         "efficiency": "Efficiency",
     }
@@ -109,8 +111,9 @@ def times(analysis: Analysis) -> Table:
         title="Time, step and rate",
         caption=sentence(
             "Batch: of each process. Run: supervisor start to published record, stage to release. Training: the program's steps alone. "
-            "Step: the slowest process's, median and 95th percentile of a run. Samples/s: samples of the measured window over its wall "
-            "time (mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
+            "Step: the slowest process's, median and 95th percentile of a run. "
+            f"{analysis.rate_words.capitalize()}: {' or '.join(analysis.units)} of the measured window over its wall time "
+            "(mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
             "Allocations, node sets: how many jobs (on this machine: starts) and different sets of hosts the measured runs came from",
             against_text(analysis),
             INTERVAL,
@@ -236,7 +239,7 @@ def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> l
     cell = comparison.cell
     runs = text(f"{cell.num_measured}/{cell.num_runs}", marks=cell.marks & {"partial"})
     speedup, efficiency = comparison.speedup, comparison.efficiency
-    step, p95, rate = cell.step_s, cell.p95_s, cell.samples_per_s
+    step, p95 = cell.step_s, cell.p95_s
     measured = cell.marks.intersection(MEASURING) - {"partial"}
     run_times = [cell.means["run_s"], cell.means["training_s"]]
     shown = [number(partial(_in_unit, unit_s), value) for value in run_times]
@@ -250,7 +253,7 @@ def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> l
         number(_milliseconds, p95.value if p95 else None),
         number(significant, cell.means["window_s"]),
         number(percent, cell.input_wait_ratio),
-        number(lambda _: joined(with_error(rate)), rate.value if rate else None, measured),
+        *[_rate(cell, unit, measured) for unit in UNITS],
         number(
             lambda _: "1" if comparison.is_baseline and speedup else joined(with_error(speedup)),
             speedup.value if speedup else None,
@@ -262,6 +265,12 @@ def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> l
         number(percent, cell.means["eval_accuracy"]),
         text(comparison.reason, muted=True),
     ]
+
+
+def _rate(cell: CellResult, unit: str, marks: frozenset[str]) -> Value:
+    """In the column of one unit; nothing where the cell counts another."""
+    rate = cell.rate_per_s if cell.unit == unit else None
+    return number(lambda _: joined(with_error(rate)), rate.value if rate else None, marks)
 
 
 def _against(analysis: Analysis, comparison: Comparison) -> str:

@@ -102,9 +102,13 @@ class Cell:
         return read_as(cls, dict(value), "a cell", advice="it was written by another version of Slipway, or edited")
 
 
+UNITS: Final = ("samples", "tokens")
+"""What a rate counts; the first one where a cell says nothing."""
+
+
 def unit_of(keys: Mapping[str, Any]) -> str:
     """What the rate of a cell with these keys counts: `samples` or `tokens`."""
-    return str((keys.get("program") or {}).get("unit", "samples"))
+    return str((keys.get("program") or {}).get("unit", UNITS[0]))
 
 
 ARGS: Final = "args."
