@@ -45,14 +45,15 @@ class _File(NamedTuple):
     bytes: int
 
 
-def look_at(folder: Path) -> Taken:
-    """Read the whole folder. Raises ConfigError where it is not one of code: too large, links, files that may not be read."""
-    return _taken(_read_all(folder, None))
+def look_at(folder: Path, *, executed: bool = True) -> Taken:
+    """Read the whole folder. Raises ConfigError where it is not one of code: too large, links, files that may not be read, or `executed`
+    ones that somebody else could change."""
+    return _taken(_read_all(folder, None, executed))
 
 
 def check(folder: Path) -> None:
     """Look at its files without reading them. Raises ConfigError, StorageError, as `look_at` does."""
-    _files(folder)
+    _files(folder, executed=True)
 
 
 def copy(folder: Path | None, digest: str | None, target: Path) -> None:
@@ -61,16 +62,16 @@ def copy(folder: Path | None, digest: str | None, target: Path) -> None:
     target.mkdir()
     if folder is None:
         return
-    found = _taken(_read_all(folder, target))
+    found = _taken(_read_all(folder, target, executed=True))
     if found.digest != digest:
         raise StagingError(f"{folder} has changed since the run began: leave a program's folder alone until its runs have started")
 
 
-def _read_all(folder: Path, target: Path | None) -> list[_File]:
+def _read_all(folder: Path, target: Path | None, executed: bool) -> list[_File]:
     """Every file, copied below `target` where that is given. What grows meanwhile is bounded too."""
     found: list[_File] = []
     total = 0
-    for path in _files(folder):
+    for path in _files(folder, executed):
         found.append(_read(folder, path, None if target is None else target / path))
         total += found[-1].bytes
         if total > MAX_BYTES:
@@ -83,7 +84,7 @@ def _taken(files: list[_File]) -> Taken:
     return Taken(digest=blake3(content).hexdigest(), files=len(files), bytes=sum(file.bytes for file in files))
 
 
-def _files(folder: Path) -> list[str]:
+def _files(folder: Path, executed: bool) -> list[str]:
     """Paths of the regular files below `folder`, relative to it."""
     found: list[str] = []
     total = 0
@@ -96,8 +97,7 @@ def _files(folder: Path) -> list[str]:
                 raise ConfigError(
                     f"{printable(entry.path)} is {what}, and only files are taken along: move what it stands for into {folder}"
                 )
-            why = _distrusted(mode)
-            if why is not None:
+            if executed and (why := _distrusted(mode)) is not None:
                 raise ConfigError(f"{printable(entry.path)} {why}, and it would be executed as yours: {TRUST_ADVICE}")
             found.append(relative)
             total += mode.st_size

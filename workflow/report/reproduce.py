@@ -14,6 +14,7 @@ from base.logs import masked, printable
 from base.untrusted import open_file
 from workflow.report.analysis import Analysis
 from workflow.report.provenance import Block
+from workflow.report.reproduce_programs import programs_block
 from workflow.report.sources import Source
 from workflow.study.paths import STUDY_SOURCE
 from workflow.study.site import KEYS_OF_FILE, Site
@@ -117,6 +118,8 @@ def _of_source(analysis: Analysis, source: Source) -> tuple[Block, ...]:
             code=_file(study, typed),
         )
     ]
+    if (programs := programs_block(analysis, source, of)) is not None:
+        blocks.append(programs)
     if own:
         blocks.append(Block(title=printable(f"The site{of}"), text=printable(told), code=_file(site, own)))
     return (

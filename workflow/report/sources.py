@@ -51,6 +51,8 @@ class StudyFile:
     baseline: Mapping[str, Any]
     cells: Mapping[str, Mapping[str, Any]]
     runs: Mapping[str, tuple[str, int]]
+    file_path: str | None = None
+    """Where the study file lay when it last ran."""
     file_sha256: str | None = None
     """Of the study file as it was when it last ran; None where an older version left none, or, as the missing claim tells, none of a file
     in which a comment was edited."""
@@ -70,7 +72,8 @@ def read_study(directory: Path) -> StudyFile | None:
         if unknown := {cell_id for cell_id, _ in runs.values()} - cells.keys():
             raise RecordError(f"{path}: its runs name cells that it does not hold, such as {min(unknown)!r}")
         site = content.get("site") or {}
-        digest = last_version(content.get("history")).get("file_sha256") if claims_in(directory) else None
+        last = last_version(content.get("history"))
+        digest = last.get("file_sha256") if claims_in(directory) else None
         return StudyFile(
             study=content["study"],
             site=site.get("name"),
@@ -78,6 +81,7 @@ def read_study(directory: Path) -> StudyFile | None:
             baseline=content.get("baseline") or {},
             cells=cells,
             runs=runs,
+            file_path=last["path"] if isinstance(last.get("path"), str) else None,
             file_sha256=digest if isinstance(digest, str) else None,
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -13,7 +13,8 @@ from base.units import counted, format_size
 class Verified:
     """What was looked at. `not_sealed`: records of a version that had no seals; `unread`: runs for which there was no time; `silent`: runs
     of which a file did not come; `without`: runs of the study that have no record, since they were not begun, are not finished, or somebody
-    has removed them; `outputs`: files made of the records that were made again and compared; `left_outputs`: directories where not."""
+    has removed them; `outputs`: files made of the records that were made again and compared; `left_outputs`: directories where not;
+    `programs`: digests of the folders of programs that records name; `left_programs`: how many of these were not looked at."""
 
     runs: int = 0
     records: int = 0
@@ -26,6 +27,8 @@ class Verified:
     without: int = 0
     outputs: int = 0
     left_outputs: int = 0
+    left_programs: int = 0
+    programs: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
     def add(self, other: Verified) -> None:
@@ -35,7 +38,7 @@ class Verified:
     @property
     def is_whole(self) -> bool:
         """Whether all that was asked for was looked at, and is as it was written."""
-        return not (self.findings or self.unread or self.silent or self.left_outputs)
+        return not (self.findings or self.unread or self.silent or self.left_outputs or self.left_programs)
 
 
 def summary(found: Verified, sources: Sequence[Path]) -> str:
@@ -46,6 +49,7 @@ def summary(found: Verified, sources: Sequence[Path]) -> str:
         f"{where}: {counted(found.runs, 'run')}, {counted(found.records, 'record')}{sealed}, {counted(found.files, 'file')} "
         f"({format_size(found.bytes)})",
         f"numbers of {counted(found.recomputed, 'attempt')} computed again",
+        f"{counted(len(set(found.programs)), 'state')} of programs' folders" if found.programs else "",
         f"{counted(found.outputs, 'file')} of tables, plots and page made again" if found.outputs else "",
         f"{counted(found.without, 'run')} of the study without a record" if found.without else "",
         f"{counted(found.silent, 'run')} not verified: storage did not answer" if found.silent else "",
@@ -53,6 +57,7 @@ def summary(found: Verified, sources: Sequence[Path]) -> str:
         if found.unread
         else "",
         "tables, plots and page not verified" if found.left_outputs else "",
+        f"{counted(found.left_programs, 'state')} of programs' folders not verified" if found.left_programs else "",
     ]
     return f"{'; '.join(part for part in parts if part)}: {_verdict(found)}"
 

@@ -18,6 +18,7 @@ from base.names import is_name
 from base.seal import seal_state
 from data_prep.hashing import hash_file
 from workflow.report.asked import CELL_FILE, Asked, differences_from_cell_file, differences_from_study, read_asked
+from workflow.report.kept_programs import program_digests, verify_programs
 from workflow.report.recompute import differences
 from workflow.report.sources import check_directory
 from workflow.report.verified import Verified
@@ -43,6 +44,7 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
         done += found.runs + found.silent + found.unread
         if seen is not None:
             seen(done, len(runs))
+    total.add(verify_programs(results, total.programs, until))
     return total
 
 
@@ -75,6 +77,7 @@ def verify_run(directory: Path, told: Told, asked: Asked) -> Verified:
     for number, record in records.items():
         path = directory / "attempts" / str(number)
         found.findings += [f"{path / RECORD}: {text}" for text in differences_from_study(record, asked)]
+        found.programs += list(program_digests(record))
         found.findings += list(_attempt(found, told, path, record, records))
     found.findings += _published(found, told, directory, contents, records)
     found.without += not found.records

@@ -40,6 +40,11 @@ def attempts_dir(results: Path, run_id: str) -> Path:
     return run_dir(results, run_id) / "attempts"
 
 
+def kept_program(results: Path, digest: str) -> Path:
+    """The files of a program of the study, as they were when they had that digest."""
+    return results / "programs" / digest
+
+
 REFUSED: Final = ".refused.log"
 """How the file ends in which a supervisor says that another one has the run, beside the log of that one."""
 

@@ -47,13 +47,15 @@ class Work(Struct, frozen=True, kw_only=True):
     """None where runs are no containers."""
 
 
-def describe_work(site: Site, cell: Cell, device: str, images: str | None) -> dict[str, Any]:
-    """The Work of a cell, as JSON can carry it. `images`: the file of workflow.run.images.pin. Raises
-    ConfigError, UnsupportedRequest, DatasetError, ContainerError, StorageError."""
+def describe_work(site: Site, cell: Cell, device: str, images: str | None, results: str) -> dict[str, Any]:
+    """The Work of a cell, as JSON can carry it; the files of its own program are kept in `results` then. `images`: the file of
+    workflow.run.images.pin. Raises ConfigError, UnsupportedRequest, DatasetError, ContainerError, StagingError, StorageError."""
     from workflow.run.images.kept import image_of
+    from workflow.run.storage.kept_program import keep_program
 
     framework = taken_along(describe_framework(cell, device))
     check_framework(framework, cell.world_size)
+    keep_program(Path(results), framework)
     dataset, manifest = describe_dataset(site.storage, cell) if cell.has_dataset else (None, None)
     work = Work(
         framework=framework,

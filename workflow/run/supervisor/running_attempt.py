@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Final, assert_never
 
 from base import errors
@@ -78,7 +79,8 @@ class RunningAttempt:
         run, device = self.run, self.job.allocation.device
         environ = {**self.job.scheduler.launch_environ(os.environ), TAG: run.tag, SUPERVISOR: who_i_am()}
         self.nodes.launch(self._launches, environ, () if self.job.allocation.own_job else self.locks.descriptors)
-        found = self.scope.call("prepare", description.describe_work, run.site, run.cell, device, images)
+        results = str(Path(run.run_dir).parents[1])
+        found = self.scope.call("prepare", description.describe_work, run.site, run.cell, device, images, results)
         return from_plain(found, description.Work)
 
     def run_steps(self, work: description.Work) -> Ending:
