@@ -13,7 +13,7 @@ def alexnet(net: LayerList, num_classes: int) -> None:
     net.conv("conv2", 192, 5, padding=2)
     net.relu("relu2")
     net.pool("pool2", 3, 2)
-    _tail(net, groups=1, channels=(384, 256, 256))
+    _convolutions(net, groups=1, channels=(384, 256, 256))
     net.flatten("flatten")
     for number in (6, 7):
         net.dropout(f"drop{number}")
@@ -32,7 +32,12 @@ def alexnet_caffe(net: LayerList, num_classes: int) -> None:
     net.relu("relu2")
     net.lrn("norm2", size=5, alpha=1e-4, beta=0.75)
     net.pool("pool2", 3, 2)
-    _tail(net, groups=2, channels=(384, 384, 256))
+    _convolutions(net, groups=2, channels=(384, 384, 256))
+    fully_connected(net, num_classes)
+
+
+def fully_connected(net: LayerList, num_classes: int) -> None:
+    """The end of the paper's AlexNet, and of VGG: two hidden layers of 4096, then the classes."""
     net.flatten("flatten")
     for number in (6, 7):
         net.linear(f"fc{number}", 4096)
@@ -41,7 +46,7 @@ def alexnet_caffe(net: LayerList, num_classes: int) -> None:
     net.linear("fc8", num_classes)
 
 
-def _tail(net: LayerList, groups: int, channels: tuple[int, int, int]) -> None:
+def _convolutions(net: LayerList, groups: int, channels: tuple[int, int, int]) -> None:
     for number, width in zip((3, 4, 5), channels, strict=True):
         net.conv(f"conv{number}", width, 3, padding=1, groups=1 if number == 3 else groups)
         net.relu(f"relu{number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from containers.models.alexnet import fully_connected
 from containers.models.layers import LayerList
 
 _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
@@ -14,9 +15,4 @@ def vgg16(net: LayerList, num_classes: int) -> None:
             net.conv(f"conv{stage}_{number}", channels, 3, padding=1)
             net.relu(f"relu{stage}_{number}")
         net.pool(f"pool{stage}", 2, 2)
-    net.flatten("flatten")
-    for number in (6, 7):
-        net.linear(f"fc{number}", 4096)
-        net.relu(f"relu{number}")
-        net.dropout(f"drop{number}")
-    net.linear("fc8", num_classes)
+    fully_connected(net, num_classes)
