@@ -64,6 +64,7 @@ from workflow.run.plan import allocation_request
 from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.continuation import joined, resumable
 from workflow.run.record.deadline import Budget, budget_of
+from workflow.run.record.ended_note import ended_note
 from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import load_of
 from workflow.run.record.model_parts import Load
@@ -73,7 +74,7 @@ from workflow.run.record.run_record import measured
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.record.watcher_file import read_watched
 from workflow.run.storage import lease
-from workflow.run.storage.late_record import complete_delivered, ended_note
+from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.results import published_result, results_of
 from workflow.study.cell import Cell
 from workflow.study.resolved import find_run, read_resolved

@@ -20,7 +20,7 @@ from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.reader.small import image_dataset
 from tests.run import supervised
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.run.storage.description import build_name
 from workflow.study.cell import Cell
 

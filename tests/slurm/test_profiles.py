@@ -23,7 +23,7 @@ SUPERVISOR = """
 import argparse, json, os, time
 from pathlib import Path
 from base.publish import publish
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.run.builder import make_record
 from workflow.study.resolved import find_run, read_resolved
 parser = argparse.ArgumentParser()

@@ -19,7 +19,7 @@ SUPERVISOR = """
 import argparse, json
 from pathlib import Path
 from base.publish import publish
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.run.builder import failed, make_record
 from workflow.study.resolved import find_run, read_resolved
 parser = argparse.ArgumentParser()

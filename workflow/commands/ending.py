@@ -13,7 +13,7 @@ from base.rooms import rooms_environ
 from workflow.commands.watching import show
 from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
 from workflow.dag.graph import Graph
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.study.next_command import command
 
 SHOWN: Final = "SLIPWAY_RUN"

@@ -26,7 +26,7 @@ from workflow.dag.last_call import watch_deadline
 from workflow.dag.results_seen import Seen, look, result_at, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
-from workflow.run.storage.asked import asked_of, parse_asked
+from workflow.run.storage.asked_result import asked_of, parse_asked
 from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import stage_words, train_words, words_of
 from workflow.study.origin import STORAGE_S, origin_of
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 class Graph:
     """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is what is asked of
-    a run (workflow.run.storage.asked), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
+    a run (workflow.run.storage.asked_result), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
 
     The Snakemake that decides what to run looks at all runs; those inside of jobs look at theirs only.
     """

@@ -1,4 +1,4 @@
-"""What study.json asks for, beside what lies on storage: the study file, the runs, and the cell of each of their records. For `verify`."""
+"""The cells and runs of study.json, compared with what lies on storage: the study file, and the cell of each record. For `verify`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_KEYS: Final = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class StudyRuns:
     """The study's name, its cells by id, and of each run the cell and its number of repeat; nothing where there is no study.json."""
 
     study: str | None = None
@@ -31,14 +31,14 @@ class Asked:
     runs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
-def read_asked(results: Path) -> tuple[Asked, list[str]]:
+def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
     """What study.json says, and what is to be said of it and of the study file beside it."""
     try:
         study = read_study(results)
     except RecordError as error:
-        return Asked(), [str(error)]
+        return StudyRuns(), [str(error)]
     if study is None:
-        return Asked(), [
+        return StudyRuns(), [
             f"{results / STUDY_FILE}: it is missing, so nobody knows which cells and runs were asked for, and which of these are gone; put "
             "it back, or let `slipway run STUDY` write it anew, before any tables are made"
         ]
@@ -47,7 +47,7 @@ def read_asked(results: Path) -> tuple[Asked, list[str]]:
         findings.append(f"{results / STUDY_SOURCE}: {found}")
     if not _is_as_written(results / STUDY_FILE):
         findings.append(f"{results / STUDY_FILE}: it was changed: its content is not that of the last line of its history")
-    return Asked(study=study.study, cells=study.cells, runs=study.runs), findings
+    return StudyRuns(study=study.study, cells=study.cells, runs=study.runs), findings
 
 
 def _is_as_written(path: Path) -> bool:
@@ -71,7 +71,7 @@ def file_changed(results: Path, study: StudyFile) -> str | None:
     return f"it was changed since it ran (its sha256 is {there[:12]}, that of the last run's file {study.file_sha256[:12]})"
 
 
-def differences_from_study(record: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Iterator[str]:
     """Where the record says otherwise than the study's own cell of its run: tables believe no such record. A key that one of the two does
     not know was not asked then."""
     run = asked.runs.get(record["run_id"])

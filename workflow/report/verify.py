@@ -17,10 +17,10 @@ from base.limited import call_limited
 from base.names import is_name
 from base.seal import seal_state
 from data_prep.hashing import hash_file
-from workflow.report.asked import CELL_FILE, Asked, differences_from_cell_file, differences_from_study, read_asked
 from workflow.report.kept_programs import program_digests, verify_programs
 from workflow.report.recompute import differences
 from workflow.report.sources import check_directory
+from workflow.report.study_runs import CELL_FILE, StudyRuns, differences_from_cell_file, differences_from_study, read_study_runs
 from workflow.report.verified import Verified
 from workflow.report.watched import SILENCE_S, Told, each_run
 from workflow.run.record.attempts import ASIDE, MAX_BYTES, attempt_directories, names
@@ -37,7 +37,7 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     Reads every byte, and waits for none longer than SILENCE_S. Raises RecordError where `results` holds none, StorageError where that takes
     too long."""
     runs, missing, study = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
-    total, asked = Verified(**missing), Asked(**study)
+    total, asked = Verified(**missing), StudyRuns(**study)
     done = 0
     for found in each_run(results / "runs", runs, lambda directory, told: verify_run(directory, told, asked), until):
         total.add(found)
@@ -52,11 +52,11 @@ def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
     """The runs that are there; of those that study.json names, how many have no directory, and what is to be said of it; what it asks."""
     check_directory(results)
     there = sorted(name for name in names(str(results / "runs")) if is_name(name))
-    asked, findings = read_asked(results)
+    asked, findings = read_study_runs(results)
     return there, asdict(Verified(without=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
 
 
-def verify_run(directory: Path, told: Told, asked: Asked) -> Verified:
+def verify_run(directory: Path, told: Told, asked: StudyRuns) -> Verified:
     """One run, of which `asked` may know the cell; `told` is called with each file before it is read, and after each block of it."""
     told(directory)
     found = Verified(runs=1)

@@ -10,7 +10,7 @@ from base.logs import private_umask
 from snakemake.exceptions import WorkflowError
 from workflow.commands.ending import Ending
 from workflow.commands.told_study import tell_site
-from workflow.run.storage.asked import SUFFIX as ASKED_SUFFIX
+from workflow.run.storage.asked_result import SUFFIX as ASKED_SUFFIX
 from workflow.dag.loading import load_graph
 from workflow.dag.execution import mode_of
 

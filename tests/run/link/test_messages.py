@@ -21,7 +21,9 @@ from workflow.run.link.messages import decode_order, decode_said, encode
 from workflow.run.link.protocol import Decoder, ProtocolError
 from workflow.run.link.protocol import encode as lines_of
 from workflow.run.plan import Framework
-from workflow.run.record.outcome import RankEnd, RankState
+from workflow.run.record.ended_note import ended_note
+from workflow.run.record.outcome import Ending, RankEnd, RankState
+from workflow.run.record.steps_asked import StepsAsked
 
 GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(ForeignUse("GPU-1", "python"),))
 ALLOCATION: Final = Allocation(
@@ -39,7 +41,10 @@ FACTS: Final = said.Facts(
     os="Debian",  # type: ignore[arg-type]
 )
 RANK: Final = RankState(rank=0, host="n0", phase=None, step=3, silent_s=1.5, limit_s=60.0, state="S", last_lines="")
-DATASET: Final = said.StagedFiles(
+ENDED: Final = ended_note(
+    {"run_id": "a-r1"}, Ending(status="error", rank_end=RankEnd((0, 1), "n0", 1, 5.0)), {"run_s": 1.0}, [0, 1], None, StepsAsked(8, 6)
+)
+DATASET: Final = said.StagedCopy(
     **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
     **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},
 )  # type: ignore[arg-type]
@@ -118,7 +123,7 @@ ORDERED: Final[tuple[orders.Order, ...]] = (
     orders.Push(part="/p", limit_s=1.0),
     orders.Release(),
     orders.End(pending=None),
-    orders.End(pending=orders.Pending(target="/t", reason="storage is gone", record={}, ended=None)),
+    orders.End(pending=orders.Pending(target="/t", reason="storage is gone", record={}, ended=ENDED)),
 )
 
 
@@ -152,7 +157,7 @@ def test_here_is_an_example_of_every_message() -> None:
 
 def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:
     """Its process is a child of the node program: its values are typed in data_prep, and go on from there."""
-    assert said.StagedFiles.__struct_fields__ == tuple(field.name for field in dataclasses.fields(staging.StagedFiles))
+    assert said.StagedCopy.__struct_fields__ == tuple(field.name for field in dataclasses.fields(staging.StagedFiles))
     assert orders.Others.__struct_fields__ == tuple(field.name for field in dataclasses.fields(peer_group.Others))
 
 

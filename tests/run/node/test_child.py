@@ -10,7 +10,7 @@ import pytest
 
 from cluster import processes
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.said import Listening, Progress, StagedFiles, Waiting
+from workflow.run.link.said import Listening, Progress, StagedCopy, Waiting
 from workflow.run.node.child import Child
 from workflow.run.node.node_work import ProbesSay
 from workflow.run.node.stage_child import PeerGroup, stage_child
@@ -37,7 +37,7 @@ def staged(code: str) -> tuple[list[Any], list[Any]]:
 
 def test_a_stager_says_how_far_it_is_and_its_result_counts_when_it_has_ended_well() -> None:
     code = says("'words of a library'", "[1]", {"waiting": True}, {"progress": [3, 9]}, {"result": STAGED})
-    assert staged(code) == ([(StagedFiles(**STAGED), None)], [Waiting(what="dataset"), Progress(what="dataset", done=3, total=9)])
+    assert staged(code) == ([(StagedCopy(**STAGED), None)], [Waiting(what="dataset"), Progress(what="dataset", done=3, total=9)])
     ((result, problem),) = staged(f"{code}\nraise SystemExit(1)")[0]
     assert (result, problem[0]) == (None, "StagingError")
     assert "the staging process ended with 1 and without an answer" in problem[1]
@@ -80,7 +80,7 @@ def test_a_stager_of_a_group_answers_at_once_and_hears_of_the_others() -> None:
     child.tell(peers=many)  # more than a pipe takes at once
     assert loop.until(lambda: not child.is_open, END_S)
     assert said == [Listening(what="image", address="::1", port=1, have=f"0102 {many}")]
-    assert told == [(StagedFiles(**STAGED), None)]
+    assert told == [(StagedCopy(**STAGED), None)]
 
 
 def test_probes_that_say_a_foreign_line_are_ended_with_all_that_they_started() -> None:

@@ -23,10 +23,11 @@ from tests.run.storage.test_results import write
 from tests.run.world import World
 from workflow.report.verify import verify_runs
 from workflow.run.node.delivery import check_target, publish_delivered
+from workflow.run.record.ended_note import ended_note
 from workflow.run.record.model import validate_record
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.steps_asked import StepsAsked
-from workflow.run.storage.late_record import complete_delivered, ended_note
+from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
 from workflow.run.storage.prepare import describe_holder, holder_alive, prepare
 

@@ -14,7 +14,7 @@ from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from tests.report.builder import failed, make_cell, make_record
 from tests.run.world import World
-from workflow.run.storage.asked import asked_of, parse_asked
+from workflow.run.storage.asked_result import asked_of, parse_asked
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import Result, publish_newest, published_result, results_of
 

@@ -12,7 +12,7 @@ from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
 from workflow.commands.watching.state import RunState, run_states
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.study.study import Study
 
 ASKED_S: Final = 4.0

@@ -19,7 +19,7 @@ from workflow.run.record.log_tail import messages
 from workflow.run.record.record_of_run import record_of
 from workflow.run.record.waiting import STATUS as WAITING
 from workflow.run.record.waiting import waiting_reason
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.study import paths
 from workflow.study.cell import Run
 from workflow.study.study import Study

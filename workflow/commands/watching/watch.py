@@ -25,7 +25,7 @@ from workflow.dag.image_file import images_file
 from workflow.run.record.log_tail import SHORT_BYTES, messages
 from workflow.run.record.progress_line import seconds_left
 from workflow.run.record.waiting import PUSH
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import words_of
 from workflow.study.next_command import completed
@@ -55,7 +55,7 @@ class _Seen:
 
 @dataclass
 class Watch:
-    """Looks at the runs `asked` (as their jobs are named: workflow.run.storage.asked) of a study. Made before they are started. `queue`: of
+    """Looks at the runs `asked` (as their jobs are named: storage/asked_result.py) of a study. Made before they are started. `queue`: of
     the scheduler; each run is a job there, or all are in the one of the name `submission`."""
 
     study: Study

@@ -26,6 +26,7 @@ from workflow.run.link.fields import (
     tag_of,
 )
 from workflow.run.plan import CellDocument, Framework
+from workflow.run.record.ended_note import EndedNote
 
 
 class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
@@ -104,8 +105,8 @@ class Pending(Value, frozen=True, kw_only=True):
     """Where it belongs on storage."""
     reason: str
     record: dict[str, Any] | None
-    """Of the attempt, on the head; null elsewhere."""
-    ended: dict[str, Any] | None
+    """Of the attempt, on the head; null elsewhere. The node writes it down as it is."""
+    ended: EndedNote | None
     """How the attempt ends once it is delivered from all nodes, on the head; null elsewhere."""
 
 

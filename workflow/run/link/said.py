@@ -48,8 +48,8 @@ class Facts(Value, frozen=True, kw_only=True):
     """Of NVIDIA's kernel module, where it is loaded."""
 
 
-class StagedFiles(Value, frozen=True, kw_only=True):
-    """A dataset or the archive of an image, whole and checked on this node, as data_prep.staging tells of it."""
+class StagedCopy(Value, frozen=True, kw_only=True):
+    """The StagedFiles of data_prep.staging, as its process tells of them: a dataset, or the archive of an image, whole and checked."""
 
     root: PathText
     """Where it lies there."""
@@ -207,7 +207,7 @@ class Loading(Message, frozen=True, kw_only=True):
 class Staged(Message, frozen=True, kw_only=True):
     """All that the ranks need and that does not depend on other nodes is here."""
 
-    dataset: StagedFiles | None
+    dataset: StagedCopy | None
     """Null where the plan names none."""
     image: LoadedImage | None
     foreign: tuple[ForeignUse, ...]

@@ -32,7 +32,7 @@ from workflow.run.storage.checkpoint import fetch_checkpoint
 
 logger = logging.getLogger(__name__)
 
-StageEnd = Callable[[said.StagedFiles | None, Problem | None], None]
+StageEnd = Callable[[said.StagedCopy | None, Problem | None], None]
 Say = Callable[[said.Said], None]
 """Tells the supervisor something."""
 
@@ -51,7 +51,7 @@ class Preparation:
         self.allocation = plan.allocation
         self.node = plan.allocation.nodes[index]
         self.directory = WorkDirectory(Path(plan.cache), plan.tag)
-        self.staged: said.StagedFiles | None = None
+        self.staged: said.StagedCopy | None = None
         self.image: Loaded | None = None
         """The pinned image as it is here: image_id, start."""
         self.cgroup_parent: str | None = None
@@ -64,11 +64,11 @@ class Preparation:
         """Whether the checkpoint of an earlier attempt is here."""
         self._holder: dict[str, Any] | None = None
         """Of the leases of what is staged, from the moment in which a stager may write one."""
-        self._archive: said.StagedFiles | None = None
+        self._archive: said.StagedCopy | None = None
         """The image's archive in the cache, where the engine did not have the image."""
         self._passing: list[str] = []
         """What lies in the cache only until all nodes have it: the archive, and checkpoints."""
-        self._staging: dict[What, Worker[said.StagedFiles]] = {}
+        self._staging: dict[What, Worker[said.StagedCopy]] = {}
         self._loading: ImageChild | None = None
         self._calls: list[Call] = []
 
@@ -138,7 +138,7 @@ class Preparation:
             logger.warning("%s: it stays in the cache until its room is needed: %s", ", ".join(self._passing), error)
         self.say(said.StagingEnded())
 
-    def stage_ended(self, result: said.StagedFiles | None, error: Problem | None) -> None:
+    def stage_ended(self, result: said.StagedCopy | None, error: Problem | None) -> None:
         """The dataset is here, or will not be."""
         if result is None:
             assert error is not None
@@ -201,7 +201,7 @@ class Preparation:
         except OSError as problem:
             self._archive_ended(None, ("StagingError", f"{sys.executable} cannot be started: {problem.strerror}"))
 
-    def _archive_ended(self, result: said.StagedFiles | None, error: Problem | None) -> None:
+    def _archive_ended(self, result: said.StagedCopy | None, error: Problem | None) -> None:
         """The archive is here, or will not be."""
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
@@ -239,7 +239,7 @@ class Preparation:
         else:
             self._copy_checkpoint(order, None)
 
-    def _checkpoint_ended(self, order: orders.Fetch, result: said.StagedFiles | None, error: Problem | None) -> None:
+    def _checkpoint_ended(self, order: orders.Fetch, result: said.StagedCopy | None, error: Problem | None) -> None:
         """It is in the cache; where it cannot be, this node reads it from storage, which tells what is wrong with it."""
         if result is None:
             assert error is not None
@@ -248,13 +248,13 @@ class Preparation:
             self._passing.append(Path(result.root).name)
         self._copy_checkpoint(order, result)
 
-    def _copy_checkpoint(self, order: orders.Fetch, brought: said.StagedFiles | None) -> None:
+    def _copy_checkpoint(self, order: orders.Fetch, brought: said.StagedCopy | None) -> None:
         source = order.source if brought is None else str(Path(brought.root, Path(order.source).name))
         arguments = (source, str(self.directory.resume / CHECKPOINT), order.bytes, order.blake3)
         then = partial(self._fetched, order, brought)
         self._call("checkpoint", fetch_checkpoint, *arguments, timeout_s=order.limit_s, then=then)
 
-    def _fetched(self, order: orders.Fetch, brought: said.StagedFiles | None, call: Call) -> None:
+    def _fetched(self, order: orders.Fetch, brought: said.StagedCopy | None, call: Call) -> None:
         read, sent = (order.bytes, 0) if brought is None else (brought.storage_bytes, brought.peer_bytes)
         problem = None
         try:

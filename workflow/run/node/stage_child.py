@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.fields import Port, Value, What
-from workflow.run.link.said import Listening, Progress, StagedFiles, Waiting
+from workflow.run.link.said import Listening, Progress, StagedCopy, Waiting
 from workflow.run.node.child import Problem, Worker, WorkLine, say_how_far
 
 
@@ -75,10 +75,10 @@ class StageLine(WorkLine, frozen=True, kw_only=True):
 
     failure: ClassVar[Problem] = ("StagingError", "the staging process")
     listening: Address | None = None
-    result: StagedFiles | None = None
+    result: StagedCopy | None = None
     error: Failure | None = None
 
-    def answer(self) -> tuple[StagedFiles | None, Problem | None]:
+    def answer(self) -> tuple[StagedCopy | None, Problem | None]:
         """See child.Answer."""
         return self.result, None if self.error is None else (self.error.name, self.error.message)
 
@@ -88,9 +88,9 @@ def stage_child(
     what: What,
     argv: tuple[str, ...],
     say: Callable[[Progress | Listening | Waiting], None],
-    then: Callable[[StagedFiles | None, Problem | None], None],
+    then: Callable[[StagedCopy | None, Problem | None], None],
     peer_group: PeerGroup | None = None,
-) -> Worker[StagedFiles]:
+) -> Worker[StagedCopy]:
     """A running staging process of `what`, with the other nodes of its `peer_group` or alone (None). In a group it goes on passing chunks
     to others after its result. A copy that is killed is resumed by the next stager."""
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
+from typing import Any, Final
 
 from base.errors import PushError, RecordError
 from base.jsonfile import read_json
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed, sealed_text
-from base.typed import Check, Count, Like, read_as
-from workflow.run.record.outcome import RESULT, Ending, RankEnd, Status
+from base.typed import read_as
+from workflow.run.record.ended_note import EndedNote, EndingNote
+from workflow.run.record.outcome import RESULT, Ending, RankEnd
 from workflow.run.record.run_record import build_record
 from workflow.run.record.size import fitting
 from workflow.run.record.steps_asked import StepsAsked
@@ -29,70 +30,11 @@ from workflow.study.cell import Cell
 
 logger = logging.getLogger(__name__)
 
-SCHEMA: Final = "slipway.ended/1"
 MAX_BYTES: Final = 64 << 20
 MOST_SHOWN: Final = 8
 ANY_BYTES: Final = 1 << 62
 """Logs were cut when they were delivered."""
 LATE: Final = "storage did not take the result when the run ended; it was delivered later (`slipway reap --push`)"
-
-
-class _RankEnd(TypedDict):
-    ranks: Annotated[list[Count], Check("ranks", bool)]
-    host: str
-    exit_code: int | None
-    time: float
-    error_kind: str | None
-    error_message: str | None
-    oom_kill: bool
-    run_stop: bool
-    last_lines: str
-    failed_rank: Count | None
-    checkpoint: Count | None
-    wrong_clock: NotRequired[str | None]
-
-
-class _Said(TypedDict):
-    status: Status
-    reason: str | None
-    rank_end: _RankEnd | None
-
-
-class _Facts(TypedDict):
-    allocation: dict[str, Any]
-    provenance: dict[str, Any]
-    preflight: dict[str, Any] | None
-    earlier: dict[str, Any] | None
-    nodes: list[dict[str, Any]]
-    warnings: list[str]
-
-
-class _Note(TypedDict):
-    schema: Literal["slipway.ended/1"]
-    facts: Annotated[dict[str, Any], Like(_Facts)]
-    times: dict[str, Any]
-    nodes: Annotated[list[Count], Check("the nodes that deliver", bool)]
-    parameters: Count | None
-    steps: NotRequired[tuple[Count, Count]]
-    """Of StepsAsked; a note of an earlier version has none."""
-    ending: _Said
-
-
-def ended_note(
-    facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any], nodes: Sequence[int], parameters: int | None, steps: StepsAsked
-) -> dict[str, Any]:
-    """Pure: what record.build_record needs besides the files. `nodes`: positions of those whose files make the result; `parameters`: of
-    the cell's model; `steps`: what was asked of each rank."""
-    end = ending.rank_end
-    return {
-        "schema": SCHEMA,
-        "facts": dict(facts),
-        "times": dict(times),
-        "nodes": list(nodes),
-        "parameters": parameters,
-        "steps": list(steps),
-        "ending": {"status": ending.status, "reason": ending.reason, "rank_end": None if end is None else end._asdict()},
-    }
 
 
 def complete_delivered(run_dir: Path) -> dict[int, str]:
@@ -115,7 +57,7 @@ def complete_delivered(run_dir: Path) -> dict[int, str]:
 def _completed(run_dir: Path, directory: Path) -> str:
     """A note that is not one of ours makes no result: the attempt stays what its record says. Why it is no result."""
     try:
-        note = read_as(_Note, read_json(directory / ENDED, max_bytes=MAX_BYTES), directory / ENDED)
+        note = read_as(EndedNote, read_json(directory / ENDED, max_bytes=MAX_BYTES), directory / ENDED)
         cell, run = _run_of(run_dir, note["nodes"])
         delivered, files = _gather(directory, note["nodes"])
         is_result = Ending(status=note["ending"]["status"]).kind == RESULT
@@ -169,7 +111,7 @@ def _run_of(run_dir: Path, nodes: Sequence[int]) -> tuple[Cell, dict[str, Any]]:
 
 
 def _record(
-    directory: Path, note: _Note, cell: Cell, run: Mapping[str, Any], whole: bool, files: Sequence[Mapping[str, Any]]
+    directory: Path, note: EndedNote, cell: Cell, run: Mapping[str, Any], whole: bool, files: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What the attempt is now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
     from workflow.run.record.model import validate_record
@@ -187,7 +129,7 @@ def _record(
     return record
 
 
-def _ending(directory: Path, said: _Said, whole: bool, contradiction: str | None) -> Ending:
+def _ending(directory: Path, said: EndingNote, whole: bool, contradiction: str | None) -> Ending:
     """That of the run; while files are missing what its record says, which is prevented."""
     end: Any = said["rank_end"]
     rank_end = None if end is None else RankEnd(**{**end, "ranks": tuple(end["ranks"])})

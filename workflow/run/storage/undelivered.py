@@ -8,7 +8,7 @@ from pathlib import Path
 from workflow.run.record.attempts import names
 from workflow.run.record.log_tail import last_error
 from workflow.run.record.waiting import waiting_reason
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.study.paths import supervisor_log
 
 

@@ -23,6 +23,7 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.limits import CANCELLED_PUSH_S
 from workflow.run.link.messages import name_of
+from workflow.run.record.ended_note import EndedNote, ended_note
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import build_record
 from workflow.run.record.step_clock import run_s
@@ -30,7 +31,6 @@ from workflow.run.record.summary import measured_words
 from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
-from workflow.run.storage.late_record import ended_note
 from workflow.run.storage.prepared import PreparedRun, from_plain
 from workflow.run.supervisor.again import Again
 from workflow.run.supervisor.facts import run_facts, times_of
@@ -288,7 +288,7 @@ class _Finish:
 
         self.nodes.end(NODES_LEAVE_S, pending)
 
-    def _ended(self, was: Ending) -> dict[str, Any]:
+    def _ended(self, was: Ending) -> EndedNote:
         """What it will be when it is delivered from all nodes that have files of it: `was`; prevented, where those are not enough."""
         present = [node.index for node in self.nodes.present()]
         enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))

@@ -22,7 +22,7 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
-from workflow.run.storage.asked import parse_asked
+from workflow.run.storage.asked_result import parse_asked
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.prepared import Done, PreparedRun, from_plain
 from workflow.run.supervisor.caller import watch_parent
