@@ -22,6 +22,7 @@ from pathlib import Path
 from containers.engines.programs import filled
 from containers.frameworks import load_framework
 from data_prep.build.dataset import build_dataset
+from workflow.run.node.workdir import copy_library
 from workflow.run.plan import supervisor_argv
 from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study, load_study
@@ -86,7 +87,8 @@ def prepared(study: Study, place: Path) -> tuple[Path, Path, Path]:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     if not lib.exists():
-        shutil.copytree(ROOT / "data_prep" / "reader", lib / "slipway_reader")
+        lib.mkdir()
+        copy_library(lib)
     return study.results_dir / "runs" / study.runs[0].run_id / "attempts" / "1", out, lib
 
 

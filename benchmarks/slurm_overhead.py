@@ -22,6 +22,7 @@ from pathlib import Path
 from containers.engines.programs import filled
 from containers.frameworks import load_framework
 from tests.minicluster import Cluster
+from workflow.run.node.workdir import copy_library
 
 ROOT = Path(__file__).parents[1]
 STUDY = """
@@ -69,9 +70,9 @@ class Bench:
         attempt = next(self.results.glob("warm/runs/*/attempts/1"))
         data = self.cluster.exec("n1", ["sh", "-c", "ls -d /local/slipway/datasets/digits-*"]).stdout.split()[0]
         lib = self.home / "lib"
-        lib.mkdir(exist_ok=True)
-        if not (lib / "slipway_reader").exists():
-            (lib / "slipway_reader").symlink_to(ROOT / "data_prep" / "reader")
+        if not lib.exists():
+            lib.mkdir()
+            copy_library(lib)
         threads = str(json.loads((attempt / "cell.json").read_text())["threads"])
         environment = {"PYTHONPATH": str(lib), "OMP_NUM_THREADS": threads, "SLIPWAY_CELL": str(attempt / "cell.json"), "RANK": "0"}
         environment |= {"SLIPWAY_DATA": data, "SLIPWAY_LIB": str(lib), "SLIPWAY_OUT": "/tmp", "SLIPWAY_NODE_RANK": "0", "LOCAL_RANK": "0"}

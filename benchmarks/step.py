@@ -24,6 +24,7 @@ from containers.frameworks import load_framework
 from containers.models import build
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
+from workflow.run.node.workdir import copy_library
 
 ROOT = Path(__file__).parents[1]
 WARMUP = 20
@@ -38,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         (work / "lib").mkdir()
-        (work / "lib" / "slipway_reader").symlink_to(ROOT / "data_prep" / "reader")
+        copy_library(work / "lib")
         spec = parse_spec({"source": "sklearn-digits", "size": 32, "shards": 2, "splits": {}}, work)
         data = work / build_dataset(spec, "digits", work, jobs=1).path
         ratios, quiet = [], []

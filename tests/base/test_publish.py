@@ -147,4 +147,4 @@ def test_publish_is_the_only_caller_of_rename() -> None:
             if any(call in text for call in ("os.rename(", "os.replace(", "shutil.move(", "os.renames(")):
                 callers.append(os.fspath(path.relative_to(root)))
     # a framework's program imports nothing of ours: it has the same protocol in small
-    assert sorted(callers) == ["base/publish.py", "containers/frameworks/pytorch/slipway_pytorch/checkpoint.py"]
+    assert sorted(callers) == ["base/publish.py", "containers/lib/slipway_program/checkpoint.py"]

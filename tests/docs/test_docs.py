@@ -206,7 +206,8 @@ def test_every_field_of_the_record_is_documented() -> None:
 def test_every_event_of_the_program_is_documented() -> None:
     events = {row[0].strip("`"): set(CODE.findall(row[1])) for row in rows("docs/record.md") if len(row) == 3}
     written = set()
-    for path in (ROOT / "containers" / "frameworks" / "pytorch").rglob("*.py"):
+    programs = [*(ROOT / "containers" / "frameworks").rglob("*.py"), *(ROOT / "containers" / "lib" / "slipway_program").rglob("*.py")]
+    for path in programs:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit":
                 event = node.args[0]

@@ -15,27 +15,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from tests.frameworks.stopping import stop_at
+
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
 STEPS = {"warmup": 3, "measured": 17}
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.001}
-
-
-def stop_at(step: int) -> Callable[[list[subprocess.Popen[str]], Path], None]:
-    """Ask for a checkpoint when rank 0 has written that step, and end the others when it has ended, as a supervisor does."""
-
-    def watch(ranks: list[subprocess.Popen[str]], out: Path) -> None:
-        events = out / "events-0.jsonl"
-        while ranks[0].poll() is None:
-            if events.exists() and f'"step": {step},' in events.read_text():
-                (out / "stop").touch()
-                break
-            os.sched_yield()
-        ranks[0].wait()
-        for rank in ranks[1:]:
-            rank.kill()
-
-    return watch
 
 
 def cut(run_program: Run, tmp_path: Path, step: int, world: int = 1, **keys: Any) -> Any:

@@ -1,7 +1,7 @@
 """The work directory of one attempt on one node, in the node-local cache: `out` and `own` are pushed, the rest goes away with them.
 
 <cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  beat  cell.json
-                                      lib/ (slipway_reader, slipway_events.py)
+                                      lib/ (slipway_reader, slipway_program, slipway_events.py)
                                       own/ (what only we write: logs/, cell.json, a record that could not be pushed)
                                       resume/ (stop, and the checkpoint this attempt resumes from)
                                       room/ (blocks of the disk for the notes of a result that waits for storage)
@@ -54,8 +54,12 @@ NODE_BYTES: Final = 16 << 10
 """Of a record: in all, and more for each node, which has its ranks' files and what was seen of its machine and GPUs in it."""
 PENDING_BYTES: Final = 64 << 10
 """Of a note with long paths and many ranks."""
-READER: Final = ROOMS / "data_prep" / "reader"
-HELPER: Final = ROOMS / "containers" / "lib" / "slipway_events.py"
+LIBRARY: Final = {
+    "slipway_reader": ROOMS / "data_prep" / "reader",
+    "slipway_program": ROOMS / "containers" / "lib" / "slipway_program",
+    "slipway_events.py": ROOMS / "containers" / "lib" / "slipway_events.py",
+}
+"""What programs find of ours on their path, by its name there."""
 WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"
 
 
@@ -74,6 +78,15 @@ def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]
             if owner["run_dir"] == str(run_dir) and attempt in (None, owner["attempt"]):
                 found.append(path.parent)
     return found
+
+
+def copy_library(directory: Path) -> None:
+    """What programs find of ours, into `directory`."""
+    for name, source in LIBRARY.items():
+        if source.is_dir():
+            shutil.copytree(source, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(source, directory / name)
 
 
 def with_own_cache(plan: Plan, environ: Mapping[str, str]) -> Plan:
@@ -125,8 +138,8 @@ class WorkDirectory:
         self.logs.mkdir(parents=True)
         library = self.path / "lib"
         library.mkdir()
-        (library / "slipway_reader").symlink_to(READER)
-        (library / HELPER.name).symlink_to(HELPER)
+        for name, source in LIBRARY.items():
+            (library / name).symlink_to(source)
         self.beat.touch()
         self.resume.mkdir()
         self.room.mkdir()
@@ -152,10 +165,9 @@ class WorkDirectory:
         """For a container: copies of what it runs of ours, here. The checkout may lie where root, which mounts, may not look. Reads from
         wherever the checkout is, so it is to be called in a child with a time limit."""
         library = self.path / "lib"
-        for name in ("slipway_reader", HELPER.name):
+        for name in LIBRARY:
             (library / name).unlink()
-        shutil.copytree(READER, library / "slipway_reader", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copyfile(HELPER, library / HELPER.name)
+        copy_library(library)
         shutil.copyfile(WATCHDOG, library / WATCHDOG.name)
 
     def bring_program(self, folder: str, digest: str | None, *, own: bool) -> None:

@@ -1,57 +1,13 @@
-"""Times of steps. A step begins where the one before ended, so the steps of a window add up to the window."""
+"""Times of steps on a GPU; those on the CPU are slipway_program's."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from typing import NamedTuple
 
 import torch
+from slipway_program.clock import Finished, HostClock, Issued
 
-from .exchange import Moments, recorded_event
-
-
-class Issued(NamedTuple):
-    """A step whose work was handed to the device; seconds spent waiting for its batch, samples in it, and when it waited for the others
-    (None: it did not, or that is not known)."""
-
-    step: int
-    input_s: float
-    samples: int
-    waits: Moments | None = None
-
-
-class Finished(NamedTuple):
-    """A step whose result exists. `exchange_s`: seconds that it waited for the other ranks."""
-
-    issued: Issued
-    seconds: float
-    exchange_s: float | None
-    loss: float
-
-
-class HostClock:
-    """CPU: the step has ended when its loss can be read."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def begin(self) -> None:
-        """A window begins now."""
-        self._last = time.perf_counter()
-
-    def end(self, issued: Issued, loss: torch.Tensor) -> list[Finished]:
-        """The steps finished since the last call."""
-        value = loss.item()
-        now = time.perf_counter()
-        seconds, self._last = now - self._last, now
-        waits = issued.waits
-        exchange_s = None if waits is None else waits[1] - waits[0] + waits[3] - waits[2]
-        return [Finished(issued, seconds, exchange_s, value)]
-
-    def drain(self) -> list[Finished]:
-        """Wait for all steps issued; those not returned yet."""
-        return []
+from .exchange import recorded_event
 
 
 class CudaClock:

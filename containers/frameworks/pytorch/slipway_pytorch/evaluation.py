@@ -6,9 +6,9 @@ import time
 
 import torch
 import torch.distributed as dist
+from slipway_program.events import Events
 from torch.nn.functional import cross_entropy
 
-from .events import Events
 from .feed import Batches, to_device
 from .preparation import Forward
 

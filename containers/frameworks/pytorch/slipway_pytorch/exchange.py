@@ -13,10 +13,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from slipway_program.clock import Moments
 from torch.nn.parallel import DistributedDataParallel
-
-Moments = tuple[Any, Any, Any, Any]
-"""Before and after the first wait, before and after the second: seconds, or events of a stream."""
 
 
 class Exchange:

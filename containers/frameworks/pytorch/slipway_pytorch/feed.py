@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import slipway_reader
 import torch
+from slipway_program.plan import Plan
 from torch.utils.data import DataLoader, Dataset
-
-from .plan import Plan
 
 BATCHES_AHEAD = 4  # per loader process: read and decoded
 ADVISED_AHEAD = 16  # per loader process: batches that the kernel is told to read from disk
@@ -49,10 +48,10 @@ class _Reading(Dataset[Any]):
         self._processes = processes
         self._ahead = ADVISED_AHEAD * processes
         advise = dataset.manifest["bytes"] >= ADVISED_BYTES * dataset.manifest["samples"]
-        self._advised = 0 if advise else len(plan)
+        self._advised = 0 if advise else plan.batches
 
     def __getitem__(self, number: int) -> tuple[int, int]:
-        end = min(number + self._ahead + 1, len(self._plan))
+        end = min(number + self._ahead + 1, self._plan.batches)
         for coming in range(max(number, self._advised), end, self._processes):  # a process meets every `processes`-th batch again
             split, indices = self._plan.share(coming)
             self._splits[split].prefetch(indices)
@@ -78,7 +77,7 @@ def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
     ring = _Ring(BATCHES_AHEAD * processes + 1, (plan.batch_size, *dataset.size, dataset.channels))
     loader = DataLoader(
         _Reading(dataset, plan, ring, processes),
-        sampler=range(plan.first, len(plan)),
+        sampler=range(plan.first, plan.batches),
         batch_size=None,
         num_workers=processes,
         collate_fn=_as_it_is,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
+from slipway_program.parameters import ROWS, starting_rows
 from torch import nn
 
 Layer = Mapping[str, Any]
-ROWS = 64
 
 
 class _Conv(nn.Conv2d):
@@ -86,6 +84,11 @@ class Network(nn.Module):
                 del values[read]
         return values[self._last]
 
+    def load_named(self, arrays: Mapping[str, Any]) -> None:
+        """Take over numbers that are named as in `named_state`."""
+        for name, value in self.named_state().items():
+            value.copy_(torch.from_numpy(arrays[name]))
+
     def named_state(self) -> dict[str, torch.Tensor]:
         """Parameters and running statistics by `<layer>.<what>`: what a file of parameters holds."""
         state = {name.replace("/", "."): value for name, value in self.state_dict().items()}
@@ -104,11 +107,10 @@ def _check_count(layer: Layer, module: nn.Module) -> None:
 
 
 def _fill(layer: Layer, module: nn.Module, seed: int) -> None:
-    """The starting weights of one layer, the same in every framework: containers/models/layers.py says how. RandomState, since numpy keeps
-    its stream for ever. Batch normalisation starts as the identity by itself."""
+    """The starting weights of one layer, the same in every framework. Batch normalisation starts as the identity by itself."""
     if "initial_limit" in layer:
-        state = np.random.RandomState(zlib.crc32(f"{seed}:{layer['name']}".encode()))
-        for rows in module.weight.detach().split(ROWS):  # in parts, or the numbers as float64 would be the peak of the run's memory
-            rows.copy_(torch.from_numpy((2 * state.random_sample(tuple(rows.shape)) - 1) * layer["initial_limit"]))
+        weight = module.weight.detach()
+        for rows, numbers in zip(weight.split(ROWS), starting_rows(layer, tuple(weight.shape), seed), strict=True):
+            rows.copy_(torch.from_numpy(numbers))
         if module.bias is not None:
             module.bias.detach().zero_()

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from slipway_program.parameters import read_parameters
 
 from .feed import to_device
 from .network import Network, count_parameters
-from .parameters import load_parameters
 
 Cell = Mapping[str, Any]
 Forward = Callable[[torch.Tensor], torch.Tensor]
@@ -33,7 +33,7 @@ def make_network(cell: Cell, dataset: Any, device: torch.device) -> Network:
     if count_parameters(net) != cell["model_parameters"]:
         raise ValueError(f"{cell['model']} has {count_parameters(net)} parameters here and {cell['model_parameters']} in the cell")
     if cell.get("load_parameters"):
-        load_parameters(Path(cell["load_parameters"]), net.named_state())
+        net.load_named(read_parameters(Path(cell["load_parameters"]), {name: value.shape for name, value in net.named_state().items()}))
     return net.to(device, memory_format=memory_format(cell))
 
 

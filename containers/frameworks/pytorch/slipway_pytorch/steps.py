@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from slipway_program.clock import Moments
 from torch.nn.functional import cross_entropy
 
 from .checkpoint import MOMENTUM, State
 from .communication import distribute
-from .exchange import Exchange, Moments, recorded_event
+from .exchange import Exchange, recorded_event
 from .feed import to_device
 from .network import Network
 from .preparation import Cell, make_dice, make_forward

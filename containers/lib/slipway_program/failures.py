@@ -1,9 +1,8 @@
 """Which kind of end an exception means: by its type or, where the framework has no type for it, by its words."""
 
-from __future__ import annotations
-
 import errno
 import re
+from typing import Tuple
 
 OUT_OF_MEMORY_EXIT = 41
 NOT_FINITE_EXIT = 42
@@ -12,6 +11,8 @@ KILLED_EXIT = 45
 
 _OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENODEV)
 # A loader process passes on the words of its exception without the number; safetensors writes from Rust.
+_OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}
+_OUT_OF_MEMORY_SAID = ("can't allocate memory", "RESOURCE_EXHAUSTED")
 _DISK_SAID = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
 # PyTorch's words for a loader process; one that died of its own fault (SIGSEGV, SIGABRT) is another matter.
 _CHILD_KILLED = re.compile(r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
@@ -21,7 +22,7 @@ class LossNotFinite(Exception):
     """The loss of this rank is NaN or infinite."""
 
 
-def describe_failure(error: BaseException) -> tuple[str, int]:
+def describe_failure(error: BaseException) -> Tuple[str, int]:
     """(kind of the error event, exit code) for the exception that ended the program."""
     if isinstance(error, LossNotFinite):
         return "nan", NOT_FINITE_EXIT
@@ -52,6 +53,6 @@ def _is_of_storage(error: BaseException) -> bool:
 def _is_out_of_memory(error: BaseException) -> bool:
     # torch.OutOfMemoryError (CUDA) is a RuntimeError and by name, so that torch need not be imported; on the CPU it is a plain
     # RuntimeError "[enforce fail at alloc_cpu.cpp:..] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes".
-    # A loader process wraps its own into an exception of the same type.
+    # A loader process wraps its own into an exception of the same type. XLA, for JAX and TensorFlow, says RESOURCE_EXHAUSTED.
     names = {cls.__name__ for cls in type(error).__mro__}
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "can't allocate memory" in str(error)
+    return bool(names & _OUT_OF_MEMORY) or any(words in str(error) for words in _OUT_OF_MEMORY_SAID)

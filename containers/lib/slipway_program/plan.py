@@ -1,10 +1,6 @@
 """Which samples a rank reads, in which order. Pure."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 import slipway_reader
@@ -21,7 +17,7 @@ class Steps(NamedTuple):
     end_measured: int
     first: int = 0
 
-    def resumed(self, first: int) -> Steps:
+    def resumed(self, first: int) -> "Steps":
         """What is left from `first` on. Steps right after a start are not like the others, so as many are left out as at the very start;
         then as many are measured, as far as there are."""
         total = self.total
@@ -35,8 +31,7 @@ class Share(NamedTuple):
     indices: np.ndarray
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The shares of one rank by number: `steps` of training, then those of the split to evaluate on (None: none). Those before `first`
     were used before a resume."""
 
@@ -47,10 +42,12 @@ class Plan:
     rank: int
     world_size: int
     train_samples: int
-    eval_split: str | None
+    eval_split: Optional[str]
     eval_samples: int
 
-    def __len__(self) -> int:
+    @property
+    def batches(self) -> int:
+        """Of training and evaluation together."""
         left = self.eval_samples - self.rank * self.batch_size
         return self.steps + max(0, -(-left // (self.world_size * self.batch_size)))
 
@@ -66,7 +63,7 @@ class Plan:
         return Share(self.eval_split, np.arange(first, min(first + self.batch_size, self.eval_samples)))
 
 
-def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int, first: int = 0) -> tuple[Steps, Plan]:
+def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int, first: int = 0) -> Tuple[Steps, Plan]:
     """What a rank does in the run of this cell, from step `first` on. Inference evaluates only parameters that it was given."""
     samples = {name: split["samples"] for name, split in dataset.manifest["splits"].items()}
     if samples["train"] < cell["global_batch_size"]:

@@ -3,14 +3,11 @@
 Written here in a few lines, because images of this framework need not have the safetensors package.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
@@ -22,7 +19,7 @@ _NUMPY = {word: np.dtype(name) for name, word in TYPES.items()}
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> int:
     """Write all of `arrays`, C-contiguous, and make it durable; the bytes written."""
-    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    header: Dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, array in arrays.items():
         header[name] = {"dtype": TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
@@ -38,12 +35,12 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mappin
     return 8 + len(text) + end
 
 
-def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read_tensors(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
     """(the tensors by name, the metadata) of a file. Raises ValueError for a file that is not whole, OSError."""
     content = bytearray(path.read_bytes())
     try:
         (length,) = struct.unpack_from("<Q", content)
-        header: dict[str, Any] = json.loads(bytes(content[8 : 8 + length]))
+        header: Dict[str, Any] = json.loads(bytes(content[8 : 8 + length]))
         metadata = header.pop("__metadata__", {})
         arrays = {name: _array(content, 8 + length, entry) for name, entry in header.items()}
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
@@ -54,12 +51,12 @@ def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     return arrays, metadata
 
 
-def read_metadata(path: Path) -> dict[str, str]:
+def read_metadata(path: Path) -> Dict[str, str]:
     """The metadata alone. Raises ValueError for a file that is not whole, OSError."""
     with path.open("rb") as file:
         try:
             (length,) = struct.unpack("<Q", file.read(8))
-            metadata: dict[str, str] = json.loads(file.read(min(length, MAX_HEADER_BYTES)))["__metadata__"]
+            metadata: Dict[str, str] = json.loads(file.read(min(length, MAX_HEADER_BYTES)))["__metadata__"]
         except (struct.error, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is no whole safetensors file: {error}") from error
     return metadata

@@ -1,0 +1,65 @@
+"""The steps of a run, each with its event, and the window that is measured."""
+
+import math
+import time
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+
+from .checkpoint import CheckpointWanted, Request
+from .clock import Finished, Issued, Moments
+from .events import Events
+from .failures import LossNotFinite
+from .plan import Steps
+
+Step = Callable[[int, Any, Any], Tuple[Any, Optional[Moments]]]
+"""(number, images, labels) -> the loss of this rank, and when it waited for the others."""
+
+Around = NamedTuple("Around", [("clock", Any), ("barrier", Callable[[], object]), ("events", Events), ("request", Request)])
+"""What the steps run in: a HostClock or the like; a call that all ranks make together; where to write; who may ask for an end."""
+
+
+def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) -> Dict[str, float]:
+    """All steps that are left, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
+
+    Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong. Raises
+    CheckpointWanted between two steps, the first one finished.
+    """
+    clock, barrier, events, request = around
+    measured_s = 0.0
+
+    def report(finished: Sequence[Finished]) -> None:
+        nonlocal measured_s
+        for (number, input_s, samples, _), seconds, exchange_s, loss in finished:
+            if not math.isfinite(loss):
+                raise LossNotFinite("the loss of step %d is %r" % (number, loss))
+            measured = steps.first_measured <= number < steps.end_measured
+            measured_s += seconds if measured else 0.0
+            times = {"seconds": seconds, "input_s": input_s, "samples": samples}  # type: Dict[str, Any]
+            if exchange_s is not None:
+                times["exchange_s"] = exchange_s
+            events.emit("step", step=number, measured=measured, **times, loss=loss, loss_scope="local")
+
+    start = time.perf_counter()
+    marks = {steps.first: start}
+    if steps.first_measured > steps.first:
+        events.phase("warmup")
+    clock.begin()
+    for number in range(steps.first, steps.total):
+        if request.is_there():
+            report(clock.drain())
+            raise CheckpointWanted(number)
+        if number in (steps.first_measured, steps.end_measured):
+            report(clock.drain())
+            if number == steps.first_measured:
+                barrier()  # all ranks begin the window together
+                events.phase("train")
+            marks[number] = time.perf_counter()
+            clock.begin()
+        before = time.perf_counter()
+        images, labels = next(batches)
+        input_s = time.perf_counter() - before
+        loss, waits = step(number, images, labels)
+        report(clock.end(Issued(number, input_s, len(labels), waits), loss))
+    report(clock.drain())
+    end = time.perf_counter()
+    window_s = marks.get(steps.end_measured, end) - marks.get(steps.first_measured, end)
+    return {"train_s": end - start, "window_wall_s": window_s, "window_steps_s": measured_s}

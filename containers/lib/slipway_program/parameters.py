@@ -1,0 +1,85 @@
+"""The parameters of a network, by name and in canonical layout, whatever the framework: those it starts from, and the file they end in.
+
+A name is `<layer>.<what>`: `weight` (OIHW, or (out, in)) and `bias` of `conv` and `linear`; `weight`, `bias`, `running_mean` and
+`running_var` of `bn`, of which the last two are no parameters.
+"""
+
+import zlib
+from pathlib import Path
+from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from .tensors import read_tensors, write_tensors
+
+FILE_NAME = "parameters.safetensors"
+ROWS = 64
+RUNNING = (".running_mean", ".running_var")
+
+Layer = Mapping[str, Any]
+Arrays = Dict[str, np.ndarray]
+
+
+def starting_rows(layer: Layer, shape: Sequence[int], seed: int) -> Iterator[np.ndarray]:
+    """The starting weights of one layer, float64, some rows after the other: as containers/models/layers.py says. RandomState, since numpy
+    keeps its stream for ever. In parts, or the numbers as float64 would be the peak of the run's memory."""
+    state = np.random.RandomState(zlib.crc32(("%d:%s" % (seed, layer["name"])).encode()))
+    for first in range(0, shape[0], ROWS):
+        rows = (min(ROWS, shape[0] - first), *shape[1:])
+        yield (2 * state.random_sample(rows) - 1) * layer["initial_limit"]
+
+
+def starting_parameters(layers: Sequence[Layer], seed: int) -> Arrays:
+    """Of all layers, float32. Raises ValueError where a layer has another count than the list says, or is of a kind that is not known."""
+    shapes = {layer["name"]: layer["shape_out"] for layer in layers}
+    found = {}  # type: Arrays
+    for layer in layers:
+        own = _starting(layer, shapes[layer["inputs"][0]][0] if layer["inputs"] else 0, seed)
+        count = sum(array.size for name, array in own.items() if not name.startswith("running_"))
+        if count != layer["parameters"]:
+            raise ValueError("layer %r has %d parameters here and %d in the layer list" % (layer["name"], count, layer["parameters"]))
+        found.update({"%s.%s" % (layer["name"], name): array for name, array in own.items()})
+    return found
+
+
+def _starting(layer: Layer, channels: int, seed: int) -> Arrays:
+    features = layer["shape_out"][0]
+    if layer["kind"] == "bn":
+        zeros, ones = np.zeros(features, np.float32), np.ones(features, np.float32)
+        return {"weight": ones, "bias": zeros, "running_mean": zeros.copy(), "running_var": ones.copy()}
+    if layer["kind"] not in ("conv", "linear"):
+        return {}
+    shape = (features, channels // layer.get("groups", 1), *layer.get("kernel", ()))
+    weight = np.empty(shape, np.float32)
+    for number, rows in enumerate(starting_rows(layer, shape, seed)):
+        weight[number * ROWS : number * ROWS + len(rows)] = rows
+    return {"weight": weight, "bias": np.zeros(features, np.float32)} if layer["bias"] else {"weight": weight}
+
+
+def trained(arrays: Mapping[str, np.ndarray]) -> Arrays:
+    """Those that are parameters, not running statistics."""
+    return {name: array for name, array in arrays.items() if not name.endswith(RUNNING)}
+
+
+def count_of(arrays: Mapping[str, np.ndarray]) -> int:
+    """Trainable numbers."""
+    return sum(int(array.size) for array in trained(arrays).values())
+
+
+def norm_of(arrays: Mapping[str, np.ndarray]) -> float:
+    """Euclidean, of all parameters as one vector."""
+    return float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in trained(arrays).values())))
+
+
+def write_parameters(path: Path, arrays: Mapping[str, np.ndarray], cell: Mapping[str, Any]) -> int:
+    """Write all as float32 and make it durable; the bytes written."""
+    plain = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(arrays.items())}
+    return write_tensors(path, plain, {"model": cell["model"], "variant": cell["model_variant"]})
+
+
+def read_parameters(path: Path, shapes: Mapping[str, Tuple[int, ...]]) -> Arrays:
+    """The numbers of a file. Raises ValueError when names or shapes differ from these."""
+    arrays, _ = read_tensors(path)
+    if {name: tuple(shape) for name, shape in shapes.items()} != {name: array.shape for name, array in arrays.items()}:
+        raise ValueError("%s holds parameters of another network: names or shapes differ from the model's" % path)
+    return arrays
