@@ -16,7 +16,7 @@ IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -k -P /dev/shm | awk 'END {prin
 INSTALL = $(BIN)/python -m install
 
 .DEFAULT_GOAL := help
-.PHONY: help demo image test processes check lint types slow long schemas requirements clean
+.PHONY: help demo image framework test processes check lint types slow long schemas requirements clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -28,6 +28,9 @@ demo: .venv/.run  ## run the demo study on this machine and print its speed-up t
 
 image: .venv/.run  ## build a framework's container image; without a registry: BASE=an image that is here, WHEELS=a directory of wheels
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
+
+framework: .venv/.run  ## install a framework that does not fit beside Slipway, for runs without containers: NAME=jax
+	@$(BIN)/python -m containers.frameworks.environment $(NAME)
 
 test: .venv/.dev  ## the pure tests, which start no process: some 20 s, any order
 	$(IN_MEMORY) $(BIN)/pytest -m "not slow and not processes" -n 2 -rs -o tmp_path_retention_policy=failed
@@ -63,6 +66,7 @@ schemas: .venv/.dev  ## write config/schemas and docs/messages.md from the types
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements.txt requirements.in
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements-dev.txt requirements-dev.in
+	set -e; for folder in $(dir $(wildcard containers/frameworks/*/requirements.in)); do $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
 
 clean:  ## forget the demo's results, datasets and cache; the installation stays
 	rm -rf .slipway .snakemake

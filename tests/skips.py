@@ -27,6 +27,7 @@ ALLOWED: Final = (
     "this file system keeps its pages",
     "chattr does not work here",
     # what is made by hand
+    "framework jax is not installed here: make framework NAME=jax",
     "the image takes minutes to make: `python -m tests.images torch`",
 )
 

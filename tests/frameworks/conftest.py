@@ -7,7 +7,6 @@ import os
 import resource
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,9 @@ from containers.models import build
 from containers.placeholders import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
+from tests.frameworks.environments import interpreter
+from workflow.run.node.workdir import copy_library
 
-ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
 SPECS: Mapping[str, Mapping[str, Any]] = {
     "digits": {"source": "sklearn-digits", "size": 32, "shards": 4, "splits": {"test": 0.2}},
@@ -68,20 +68,21 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that holds the reader as `slipway_reader`, and nothing else."""
+    """What programs find of ours on their path."""
     directory = tmp_path_factory.mktemp("lib")
-    (directory / "slipway_reader").symlink_to(ROOT / "data_prep" / "reader")
+    copy_library(directory)
     return directory
 
 
 @pytest.fixture
 def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> Program:
-    """run_program(world=1, data="digits", **keys of the cell) -> Done. `limit_bytes` bounds the address space of each rank; `variables`
-    are added to its environment; `watch(ranks, out)` is called while they run, and ends them if it likes."""
+    """run_program(world=1, data="digits", framework="pytorch", **keys of the cell) -> Done. `limit_bytes` bounds the address space of each
+    rank; `variables` are added to its environment; `watch(ranks, out)` is called while they run, and ends them if it likes."""
 
     def run(
         world: int = 1,
         data: str = "digits",
+        framework: str = "pytorch",
         limit_bytes: int | None = None,
         variables: Mapping[str, str] | None = None,
         watch: Callable[[list[subprocess.Popen[str]], Path], None] = lambda _ranks, _out: None,
@@ -90,8 +91,8 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
         out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
         out.mkdir()
         (out / "cell.json").write_text(json.dumps(make_cell(datasets(data), world, **keys)))
-        spec = load_framework("pytorch")
-        argv = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
+        spec = load_framework(framework)
+        argv = [fill(word, {"python": interpreter(framework), "folder": str(spec.folder)}) for word in spec.command]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

@@ -72,13 +72,27 @@ def test_its_programs_compile_and_import_only_what_they_may(spec: FrameworkSpec)
     packages = {re.split(r"[=<>!~ \[]", requirement)[0] for requirement in spec.packages}
     beside = {path.stem for path in spec.folder.iterdir() if path.is_dir() or path.suffix == ".py"}
     for path in spec.folder.rglob("*.py"):
-        allowed = set(sys.stdlib_module_names) | packages | beside | {"numpy", "slipway_reader"}
+        allowed = set(sys.stdlib_module_names) | packages | beside | {"numpy", "slipway_reader", "slipway_program"}
         assert imports(path) <= allowed, f"{path} imports {imports(path) - allowed}"
 
 
 def test_nothing_beside_the_program_hides_a_package(spec: FrameworkSpec) -> None:
     beside = {path.stem for path in spec.folder.iterdir() if path.is_dir() or path.suffix == ".py"} - {"program", "__init__", "__pycache__"}
     assert all(name.startswith("slipway_") for name in beside), beside
+
+
+def test_its_environment_is_pinned(spec: FrameworkSpec) -> None:
+    """What is installed for the bare engine, what the image installs, and what framework.yaml says are one version."""
+    pins = spec.folder / "requirements.txt"
+    exact = [package for package in spec.packages if "==" in package]
+    assert exact
+    for package in exact:
+        name, version = package.split("==")
+        assert re.search(rf"{name}[^\n]*=={version}", (spec.folder / "Dockerfile").read_text())
+        if pins.is_file():
+            assert re.search(rf"^{package} \\$", pins.read_text(), re.MULTILINE), package
+            assert "--hash=sha256:" in pins.read_text()
+    assert spec.image.endswith(f":{exact[0].split('==')[1]}")
 
 
 def test_it_supports_models_that_exist(spec: FrameworkSpec) -> None:

@@ -81,10 +81,11 @@ def test_torchrun_is_one_process_per_node() -> None:
     assert process.command == ("{python}", "-m", "torch.distributed.run", *words.split(), "{folder}/program.py")
 
 
-def test_the_interpreter_of_an_image_is_none_of_the_node_but_that_of_a_program_may_be() -> None:
-    for own, path, expected in ((False, "/opt/conda/bin/python", None), (True, "/mine/python", "/mine/python"), (True, "python3", None)):
-        asked = replace(work(), framework=replace(FRAMEWORK, own=own, python=path))
-        assert container_spec(asked, allocation(), 0, PATHS, PORTS).bare_python == expected
+def test_the_interpreter_of_an_image_is_none_of_the_node() -> None:
+    for path, bare_python in (("/opt/conda/bin/python", None), ("python3", "/mine/python")):
+        asked = replace(work(), framework=replace(FRAMEWORK, python=path, bare_python=bare_python))
+        spec = container_spec(asked, allocation(), 0, PATHS, PORTS)
+        assert (spec.python, spec.bare_python) == (path, bare_python)
 
 
 def test_an_argument_with_braces_reaches_the_program_as_it_stands() -> None:

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from base.errors import ConfigError
 from base.units import counted
 from cluster.schedulers import get_scheduler
-from containers.engines import get_engine
+from containers.engines import get_engine, in_container
+from containers.frameworks import load_framework
+from containers.frameworks.environment import what_is_missing
 from workflow.dag.cost import refuse_over_budget
 from workflow.dag.image_file import refuse_missing_credentials
 from workflow.dag.job_size import refuse_owned_directives
@@ -37,8 +39,19 @@ def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -
     refuse_missing_credentials(study.site)
     refuse_missing_sources(study, datasets_of(run.cell for run in runs))
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())
+    _refuse_missing_environments(study, cells)
     _refuse_large_batches(study, cells)
     _refuse_missing_gpus(study, cells, environ)
+
+
+def _refuse_missing_environments(study: Study, cells: Sequence[Cell]) -> None:
+    """Frameworks whose packages are not installed here, where no image brings them."""
+    if in_container(study.site.engine):
+        return
+    names = sorted({cell.framework for cell in cells if cell.program is None})
+    missing = [why for name in names if (why := what_is_missing(load_framework(name)))]
+    if missing:
+        raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 
 
 def _refuse_large_batches(study: Study, cells: Sequence[Cell]) -> None:

@@ -56,7 +56,7 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
         name=f"{asked.owner.tag}-n{index}",
         image=framework.image,
         python=framework.python or "python3",
-        bare_python=framework.python if framework.own and (framework.python or "").startswith("/") else None,
+        bare_python=framework.bare_python,
         mounts=framework.mounts,
         words=_words_of(cell) if framework.own else (),
         processes=processes,

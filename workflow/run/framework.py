@@ -14,6 +14,7 @@ from workflow.study.cell import Cell
 def describe_framework(cell: Cell, device: str) -> Framework:
     """What of framework.yaml a start needs, or of the study's own program. A name with a slash is the folder itself."""
     from containers.frameworks import check_supports, load_framework
+    from containers.frameworks.environment import own_python
     from containers.frameworks.spec import read_framework
 
     if cell.program is not None:
@@ -32,6 +33,7 @@ def describe_framework(cell: Cell, device: str) -> Framework:
         command=spec.command,
         events=spec.events,
         checkpoint=spec.checkpoint,
+        bare_python=own_python(spec),
     )
 
 
@@ -43,6 +45,7 @@ def of_program(program: Mapping[str, Any]) -> Framework:
         folder=program.get("folder") or "",
         image=program.get("image"),
         python=program["python"],
+        bare_python=program["python"] if program["python"].startswith("/") else None,
         launcher=program["launcher"],
         command=tuple(program["command"]),
         env=tuple(program.get("env_from", ())),

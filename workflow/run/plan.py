@@ -32,6 +32,8 @@ class Framework:
     folder: str
     image: str | None = None
     python: str | None = None
+    bare_python: str | None = None
+    """The interpreter on the nodes, where there is no container; None: that of Slipway."""
     launcher: str
     command: tuple[str, ...]
     env: tuple[str, ...] = ()

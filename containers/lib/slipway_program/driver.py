@@ -1,0 +1,133 @@
+"""A run from start to end, for every framework that gives a Trainer: read it from `run` downwards."""
+
+import os
+import resource
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping, Tuple
+
+import numpy as np
+import slipway_reader
+
+from . import checkpoint
+from .checkpoint import CheckpointWanted, Request
+from .clock import HostClock
+from .evaluation import evaluate, judge
+from .events import Events
+from .feed import start_reading
+from .loop import Around, run_steps
+from .parameters import FILE_NAME, Arrays, count_of, norm_of, read_parameters, starting_parameters, trained, write_parameters
+from .plan import make_plan
+from .provenance import common_provenance
+from .trainer import Trainer
+
+Cell = Mapping[str, Any]
+MakeTrainer = Callable[[Cell, Any, Arrays], Trainer]
+"""(cell, dataset, the parameters and running statistics to start from) -> this rank, joined to the others."""
+
+
+def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTrainer) -> int:
+    """Train or infer as `cell` says, from the dataset in `data`; events and, from rank 0, the parameters go to `out`. The exit code: 0, or
+    43 where a checkpoint was wanted before the end."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    training = cell["mode"] == "train"
+    keep_to_cores(cell["threads"])
+    dataset = slipway_reader.open_dataset(str(data))
+    resumed = checkpoint.find_checkpoint(cell)
+    steps, plan = make_plan(cell, dataset, rank, world_size, resumed.step if resumed else 0)
+    batches = start_reading(dataset, plan, threads=1)
+
+    trainer = make_trainer(cell, dataset, first_parameters(cell, dataset))
+    events.emit(
+        "run_start",
+        rank=rank,
+        world_size=world_size,
+        framework=trainer.framework,
+        framework_version=trainer.version,
+        device=trainer.device,
+        hostname=os.uname().nodename,
+        parameters=count_of(trainer.state()),
+        provenance=dict(common_provenance(), threads=cell["threads"], **trainer.provenance()),
+    )
+    if resumed is not None:
+        load_checkpoint(trainer, resumed.path)
+
+    def step(_: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, None]:
+        return trainer.step(images, labels), None
+
+    def infer(_: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, None]:
+        return judge(trainer.outputs(images), labels)[0].mean(), None
+
+    request = Request(rank)
+    eval_s = None
+    try:
+        around = Around(clock=HostClock(), barrier=trainer.barrier, events=events, request=request)
+        times = run_steps(steps, step if training else infer, batches, around)
+        if plan.eval_split is not None:
+            eval_s = evaluate(trainer, request.watch(batches, steps.total), plan.eval_split, rank, plan.batch_size, events)
+    except CheckpointWanted as wanted:
+        events.phase("checkpoint")
+        num_bytes = save_checkpoint(trainer, out, cell, wanted.step)
+        events.emit("checkpoint", file=checkpoint.FILE_NAME, bytes=num_bytes, step=wanted.step, resumable=True)
+        return checkpoint.EXIT_CODE
+    state = trainer.state()
+    if rank == 0 and training and cell["save_parameters"]:
+        events.phase("checkpoint")
+        num_bytes = write_parameters(out / FILE_NAME, state, cell)
+        events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
+    events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **summary(state))
+    trainer.leave()
+    return 0
+
+
+def keep_to_cores(threads: int) -> None:
+    """As many of the node's cores as the rank may have threads, other ones for each rank: the thread pools of XLA and TensorFlow are as
+    large as the number of cores that they see."""
+    cores = sorted(os.sched_getaffinity(0))
+    first = int(os.environ["LOCAL_RANK"]) * threads
+    if first + threads <= len(cores):
+        os.sched_setaffinity(0, cores[first : first + threads])
+
+
+def first_parameters(cell: Cell, dataset: Any) -> Arrays:
+    """Those the run starts from, by seed or from a file. Raises ValueError where dataset, layer list and counts do not agree."""
+    layers = cell["model_layers"]
+    found, expected = [dataset.channels, *dataset.size], layers[0]["shape_out"]
+    if found != expected or layers[-1]["shape_out"] != [dataset.num_classes]:
+        raise ValueError(
+            "the layer list is for images of %s and %d classes, the dataset has images of %s and %d classes"
+            % (expected, layers[-1]["shape_out"][0], found, dataset.num_classes)
+        )
+    arrays = starting_parameters(layers, cell["seed"])
+    if count_of(arrays) != cell["model_parameters"]:
+        raise ValueError("%s has %d parameters here and %d in the cell" % (cell["model"], count_of(arrays), cell["model_parameters"]))
+    if cell.get("load_parameters"):
+        arrays = read_parameters(Path(cell["load_parameters"]), {name: array.shape for name, array in arrays.items()})
+    return arrays
+
+
+def save_checkpoint(trainer: Trainer, out: Path, cell: Cell, step: int) -> int:
+    """All that decides the rest of the training. The bytes written."""
+    arrays = {"net.%s" % name: np.ascontiguousarray(array) for name, array in sorted(trainer.state().items())}
+    arrays.update({"momentum.%s" % name: np.ascontiguousarray(array) for name, array in sorted(trainer.momentum().items())})
+    return checkpoint.write_checkpoint(out, cell, arrays, step, {})
+
+
+def load_checkpoint(trainer: Trainer, path: Path) -> None:
+    """Go on from the file. Raises ValueError when it is damaged, or of another network."""
+    arrays, _ = checkpoint.read_checkpoint(path)
+    state = {"net.%s" % name: array.shape for name, array in trainer.state().items()}
+    state.update({"momentum.%s" % name: array.shape for name, array in trainer.momentum().items()})
+    checkpoint.check_shapes(path, arrays, state)
+    trainer.restore(
+        *({name[len(kind) :]: array for name, array in arrays.items() if name.startswith(kind)} for kind in ("net.", "momentum."))
+    )
+
+
+def summary(state: Arrays) -> Dict[str, Any]:
+    """Parameter count and norm, and the most memory this rank had."""
+    return {
+        "parameters": count_of(state),
+        "norm": norm_of(trained(state)),
+        "max_memory_allocated_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "memory_source": "resident_set",
+    }

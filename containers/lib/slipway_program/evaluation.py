@@ -1,0 +1,41 @@
+"""Loss and accuracy on samples that were not trained on, computed from a network's outputs."""
+
+import time
+from typing import Tuple
+
+import numpy as np
+
+from .events import Events
+from .feed import Batches
+from .trainer import Trainer
+
+
+def evaluate(trainer: Trainer, batches: Batches, split: str, rank: int, batch_size: int, events: Events) -> float:
+    """Mean loss and accuracy over all samples of the split, each read by one rank; rank 0 writes the event. Returns seconds."""
+    events.phase("eval")
+    start = time.perf_counter()
+    totals = np.zeros(3)  # loss, correct, samples
+    for images, labels in batches:
+        losses, correct = judge(outputs_of(trainer, images, batch_size), labels)
+        totals += [losses.sum(), correct, len(labels)]
+        events.phase("eval")  # a sign of life
+    loss, correct, samples = trainer.total(totals)
+    if rank == 0:
+        events.emit("eval", split=split, loss=float(loss / samples), accuracy=float(correct / samples), samples=int(samples))
+    return time.perf_counter() - start
+
+
+def outputs_of(trainer: Trainer, images: np.ndarray, batch_size: int) -> np.ndarray:
+    """Of a batch that may be short: it is filled up, because frameworks compile once more for another shape."""
+    if len(images) == batch_size:
+        return trainer.outputs(images)
+    full = np.zeros((batch_size, *images.shape[1:]), images.dtype)
+    full[: len(images)] = images
+    return trainer.outputs(full)[: len(images)]
+
+
+def judge(outputs: np.ndarray, labels: np.ndarray) -> Tuple[np.ndarray, int]:
+    """(cross entropy of each sample, how many are right)."""
+    shifted = outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
+    return losses, int((outputs.argmax(axis=1) == labels).sum())

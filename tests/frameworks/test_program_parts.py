@@ -1,0 +1,229 @@
+"""What the programs of all frameworks share."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import zlib
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from containers.models import build
+from data_prep.reader.errors import DatasetChanged
+from workflow.run.node.workdir import LIBRARY
+from workflow.run.record.steps_asked import steps_asked
+
+
+@pytest.fixture
+def part(monkeypatch: pytest.MonkeyPatch, lib: Path) -> Any:
+    """part("plan") is slipway_program.plan, imported as a program imports it."""
+    monkeypatch.syspath_prepend(str(lib))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(f"slipway_program.{name}")
+
+    return load
+
+
+def dataset(**samples: int) -> Any:
+    return SimpleNamespace(manifest={"splits": {name: {"samples": number} for name, number in samples.items()}})
+
+
+def cell(**keys: Any) -> dict[str, Any]:
+    defaults = {"mode": "train", "seed": 1, "batch_size": 4, "global_batch_size": 4, "epochs": None, "steps": {"warmup": 2, "measured": 3}}
+    return {**defaults, **keys}
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_every_world_reads_the_same_global_batches(part: Any, world: int) -> None:
+    plans = [
+        part("plan").make_plan(cell(batch_size=8 // world, global_batch_size=8), dataset(train=20), rank, world)[1] for rank in range(world)
+    ]
+    whole = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(train=20), 0, 1)[1]
+    for number in range(5):
+        shares = [plan.share(number) for plan in plans]
+        assert {share.split for share in shares} == {"train"}
+        assert np.concatenate([share.indices for share in shares]).tolist() == whole.share(number).indices.tolist()
+
+
+@pytest.mark.parametrize("samples", [1, 4, 7, 24, 25])
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_every_sample_is_evaluated_once(part: Any, samples: int, world: int) -> None:
+    found: list[int] = []
+    for rank in range(world):
+        _, plan = part("plan").make_plan(cell(), dataset(train=64, test=samples), rank, world)
+        shares = [plan.share(number) for number in range(5, plan.batches)]
+        assert all(share.split == "test" and 1 <= len(share.indices) <= 4 for share in shares)
+        found += [index for share in shares for index in share.indices.tolist()]
+    assert sorted(found) == list(range(samples))
+
+
+def test_which_split_is_evaluated(part: Any) -> None:
+    def evaluated(splits: Any, **keys: Any) -> Any:
+        return part("plan").make_plan(cell(**keys), splits, 0, 1)[1].eval_split
+
+    assert evaluated(dataset(train=8, validation=2, test=2)) == "test"
+    assert evaluated(dataset(train=8, validation=2, test=0)) == "validation"
+    assert evaluated(dataset(train=8)) is None
+    assert evaluated(dataset(train=8, test=2), mode="infer") is None
+    assert evaluated(dataset(train=8, test=2), mode="infer", load_parameters="/p") == "test"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, (5, 2, 5)),
+        ({"steps": {"warmup": 0, "measured": 3, "total": None}}, (3, 0, 3)),
+        ({"steps": {"warmup": 2, "measured": 3, "total": 9}}, (9, 2, 5)),
+        ({"steps": None, "epochs": 2}, (50, 10, 50)),
+        ({"steps": None, "epochs": 1, "global_batch_size": 20}, (5, 1, 5)),
+    ],
+)
+def test_steps_and_epochs(part: Any, keys: dict[str, Any], expected: tuple[int, int, int]) -> None:
+    assert part("plan").count_steps(cell(**keys), 103) == (*expected, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(0, (9, 2, 5, 0)), (1, (9, 3, 6, 1)), (4, (9, 6, 9, 4)), (6, (9, 8, 9, 6)), (9, (9, 9, 9, 9))]
+)
+def test_the_window_after_a_resume(part: Any, first: int, expected: tuple[int, int, int, int]) -> None:
+    """As many steps are left out as at the start, then as many are measured, as far as there are."""
+    steps, plan = part("plan").make_plan(cell(steps={"warmup": 2, "measured": 3, "total": 9}), dataset(train=20), 0, 1, first)
+    assert steps == expected
+    assert (plan.first, plan.steps) == (first, 9)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"steps": {"warmup": 0, "measured": 3}}, {"steps": {"warmup": 2, "measured": 3, "total": 9}}, {"steps": None, "epochs": 2}],
+    ids=str,
+)
+def test_the_supervisor_expects_as_many_steps_as_the_program_does(part: Any, keys: dict[str, Any]) -> None:
+    steps = part("plan").count_steps(cell(**keys), 103)
+    for first in range(steps.total + 1):
+        left = steps.resumed(first)
+        assert steps_asked(cell(**keys), 103, first) == (left.total - first, left.end_measured - left.first_measured)
+
+
+class OutOfMemoryError(RuntimeError):
+    """Called as torch's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError("no"), ("oom", 41)),
+        (OutOfMemoryError("CUDA out of memory"), ("oom", 41)),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), ("oom", 41)),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ("error", 1)),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), ("killed", 45)),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Segmentation fault. "), ("error", 1)),
+        (RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly"), ("error", 1)),
+        (OSError(28, "No space left on device"), ("storage", 44)),
+        (OSError(5, "Input/output error"), ("storage", 44)),
+        (OSError("Caught OSError in DataLoader worker process 0.\nOSError: [Errno 5] Input/output error"), ("storage", 44)),
+        (RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"), ("storage", 44)),
+        (DatasetChanged("/c/shard-00000.lmdb cannot be opened"), ("storage", 44)),
+        (FileNotFoundError(2, "No such file or directory"), ("error", 1)),
+        (OSError("[Errno 281] nothing known"), ("error", 1)),
+    ],
+)
+def test_the_kind_of_a_failure(part: Any, error: Exception, expected: tuple[str, int]) -> None:
+    assert part("failures").describe_failure(error) == expected
+
+
+def test_a_loss_that_is_not_finite_has_its_own_end(part: Any) -> None:
+    failures = part("failures")
+    assert failures.describe_failure(failures.LossNotFinite("nan")) == ("nan", 42)
+
+
+def test_events_are_lines_at_once(part: Any, tmp_path: Path) -> None:
+    events = part("events").Events(tmp_path / "events")
+    events.phase("init")
+    (line,) = (tmp_path / "events").read_text().splitlines()
+    assert json.loads(line).keys() == {"event", "time", "monotonic_ns", "phase"}
+    with pytest.raises(ValueError, match="JSON compliant"):
+        events.emit("step", loss=float("nan"))
+    events.close()
+
+
+def test_the_cause_of_a_loaders_failure_is_named(part: Any) -> None:
+    message = part("failures").failure_message
+    wrapped = ValueError(
+        "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\nValueError: no label\n"
+    )
+    assert message(wrapped) == "ValueError: no label"
+    assert message(ValueError("plain")) == "ValueError: plain"
+
+
+def test_a_batch_larger_than_the_split_is_refused_before_a_loader_starts(part: Any) -> None:
+    with pytest.raises(ValueError, match="has 3 samples, fewer than the global batch of 4"):
+        part("plan").make_plan(cell(), dataset(train=3), 0, 1)
+
+
+def network() -> list[dict[str, Any]]:
+    return [dict(layer) for layer in build("lenet", 1, (28, 28), 10).layers]
+
+
+def test_starting_parameters_are_those_of_the_rule(part: Any) -> None:
+    arrays = part("parameters").starting_parameters(network(), 3)
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "conv1.weight": (20, 1, 5, 5),
+        "conv1.bias": (20,),
+        "conv2.weight": (50, 20, 5, 5),
+        "conv2.bias": (50,),
+        "fc1.weight": (500, 800),
+        "fc1.bias": (500,),
+        "fc2.weight": (10, 500),
+        "fc2.bias": (10,),
+    }
+    limit = next(layer["initial_limit"] for layer in network() if layer["name"] == "fc1")
+    state = np.random.RandomState(zlib.crc32(b"3:fc1"))
+    np.testing.assert_array_equal(arrays["fc1.weight"], ((2 * state.random_sample((500, 800)) - 1) * limit).astype(np.float32))
+    assert part("parameters").count_of(arrays) == 431_080
+
+
+def test_a_layer_of_another_size_is_refused(part: Any) -> None:
+    wrong = [{**layer, "parameters": 7} if layer["name"] == "fc1" else layer for layer in network()]
+    with pytest.raises(ValueError, match="layer 'fc1' has 400500 parameters here and 7 in the layer list"):
+        part("parameters").starting_parameters(wrong, 0)
+
+
+def test_running_statistics_are_no_parameters(part: Any) -> None:
+    parameters = part("parameters")
+    arrays = {"bn.weight": np.full(3, 2, np.float32), "bn.running_mean": np.ones(3, np.float32), "bn.running_var": np.ones(3, np.float32)}
+    assert parameters.count_of(arrays) == 3
+    assert parameters.norm_of(arrays) == pytest.approx(12**0.5)
+
+
+def test_the_shared_package_keeps_to_the_python_of_old_frameworks() -> None:
+    for path in LIBRARY["slipway_program"].glob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 6))
+        assert "from __future__" not in path.read_text(), path
+
+
+def test_outputs_are_judged_as_cross_entropy(part: Any) -> None:
+    outputs = np.array([[2.0, 0.0], [0.0, 1000.0], [3.0, 1.0]], np.float32)
+    losses, right = part("evaluation").judge(outputs, np.array([0, 1, 1]))
+    np.testing.assert_allclose(losses, [np.log(1 + np.exp(-2)), 0, 2 + np.log(1 + np.exp(-2))])
+    assert right == 2
+
+
+@pytest.mark.processes
+def test_batches_come_in_order_each_in_memory_of_its_own(part: Any, datasets: Any) -> None:
+    dataset = part("driver").slipway_reader.open_dataset(str(datasets("digits")))
+    steps = {"warmup": 1, "measured": 11}
+    _, plan = part("plan").make_plan(cell(batch_size=8, global_batch_size=16, steps=steps), dataset, 1, 2, first=4)
+    found = list(part("feed").start_reading(dataset, plan, 2))
+    shares = [plan.share(number) for number in range(4, plan.batches)]
+    assert [len(labels) for _, labels in found] == [len(share.indices) for share in shares]
+    for (images, labels), share in zip(found, shares, strict=True):
+        again = dataset.split(share.split).read_many(share.indices)
+        np.testing.assert_array_equal(images, again[0])
+        np.testing.assert_array_equal(labels, again[1])
+    assert not any(np.shares_memory(one[0], other[0]) for one, other in zip(found, found[1:], strict=False))
