@@ -18,8 +18,8 @@ from base.chunks import chunks_path
 from base.units import format_size, parse_size
 from tests.containers.conftest import FAKES
 from tests.minicluster import Cluster
-from tests.run.world import ROOT
 from tests.slurm.test_scheduler import ClusterWorld
+from tests.workflow.run.world import ROOT
 
 PATH = f"{FAKES}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

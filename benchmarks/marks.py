@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tests.report.builder import cell_result, log_sample, make_cell
+from tests.workflow.report.builder import cell_result, log_sample, make_cell
 from workflow.report.derive import compare
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.statistics import Estimate, geometric_mean, ratio

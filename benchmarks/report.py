@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from base.seal import sealed_text
-from tests.report.builder import make_record, plausible_records, scaling_cells, write_records, write_study
+from tests.workflow.report.builder import make_record, plausible_records, scaling_cells, write_records, write_study
 from workflow.report.analysis import analyse
 from workflow.report.collect import collect
 from workflow.report.collect import write_records as write_parquet

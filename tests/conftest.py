@@ -27,14 +27,16 @@ ROWS = {
     "slurm": "cluster",
     "slurm/test_images.py": "rest",
     "slurm/test_docker_nodes.py": "rest",
-    "run": "runs",
     "workflow": "runs",
-    "commands": "runs",
+    "workflow/dag": "rest",
+    "workflow/doctor": "rest",
+    "workflow/report": "rest",
+    "workflow/study": "rest",
     "test_wheel.py": "runs",
     "containers/test_runs.py": "runs",
 }
-"""A file or a directory -> its row. Real clusters have locks of their own; of the runs on this machine that measure, one waits for the
-other."""
+"""A file or a directory -> its row; the nearest one counts. Real clusters have locks of their own; of the runs on this machine that
+measure, one waits for the other."""
 
 
 STARTING: Final = frozenset(("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system", "subprocess.Popen"))
@@ -131,7 +133,7 @@ class Rows(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         where = PurePath(nodeid.split("::")[0]).relative_to("tests")
-        return ROWS.get(where.as_posix()) or ROWS.get(where.parts[0], "rest")
+        return next((row for place in (where, *where.parents) if (row := ROWS.get(place.as_posix()))), "rest")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:

@@ -11,7 +11,7 @@ import pytest
 
 ALLOWED: Final = (
     # what an engine does not have
-    "tests/run is about bare",
+    "tests/workflow/run is about bare",
     "has no containers that outlive a job",
     "as whoever starts it",
     "the job's own limit",

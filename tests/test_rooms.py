@@ -40,6 +40,12 @@ SUB_ROOMS = (
     "study",
 )
 """Of workflow: each imports only what stands after it, also where only types are checked."""
+WITHOUT_ROOM = {
+    "docs": "the pages",
+    "fuzz": "all kinds of files that others may have written",
+    "slurm": "what only a real cluster shows: tests/minicluster",
+}
+"""Folders of tests that are about no single room, and what they are about."""
 ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", "docker", "tempfile"}
 """What no module imports whose docstring says that it is pure."""
 
@@ -105,6 +111,12 @@ def test_a_sub_room_imports_only_what_stands_after_it(room: str) -> None:
 def test_every_module_of_workflow_is_in_a_sub_room() -> None:
     paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "workflow").rglob("*.py") if path.name != "__init__.py"]
     assert {sub_room(".".join(path.parts)) for path in paths} == set(SUB_ROOMS)
+
+
+def test_the_tests_of_a_room_lie_where_it_lies() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")} - {Path()}
+    assert len(folders) > 25
+    assert {str(folder) for folder in folders if not [*(ROOT / folder).glob("*.py")]} == set(WITHOUT_ROOM)
 
 
 @pytest.mark.parametrize("room", ROOMS)

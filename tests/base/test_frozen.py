@@ -13,8 +13,8 @@ import pytest
 
 from base.command import run
 from base.errors import SlipwayError
-from tests.staging.disks import Disk, ext4
-from tests.study.studies import changed, write
+from tests.data_prep.staging.disks import Disk, ext4
+from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import after_failure, closing_lines
 from workflow.dag.loading import load_graph
 

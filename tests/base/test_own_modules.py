@@ -14,7 +14,7 @@ from base.errors import DatasetError, StorageError
 from data_prep.build import workers
 from data_prep.sources import caffe_lmdb
 from tests.base import in_children
-from tests.report.builder import make_record, scaling_cells, write_records, write_study
+from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
 from workflow.report import readers
 
 HOSTILE = ("base", "cluster", "types", "queue", "json", "workflow", "data_prep")

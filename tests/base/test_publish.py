@@ -21,7 +21,7 @@ from base.publish import (
     remove_tree,
     reserve,
 )
-from tests.staging.disks import exit_code, in_child
+from tests.data_prep.staging.disks import exit_code, in_child
 
 
 def test_publish_replaces_the_whole_content(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from containers.engines.cli import remove_argv
 from containers.labels import TAG
 from containers.program_folder import look_at
 from tests.containers.conftest import Dockerd
-from tests.run.hostile import a_pipe_freezes_nobody, links_lead_nowhere
-from tests.run.test_programs import LOOP, program
-from tests.run.world import ROOT, World
+from tests.workflow.run.hostile import a_pipe_freezes_nobody, links_lead_nowhere
+from tests.workflow.run.test_programs import LOOP, program
+from tests.workflow.run.world import ROOT, World
 from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ FOREIGN = "slipway-test-foreign"
 @pytest.fixture
 def world(tmp_path: Path, acting: Engine, image: str) -> Iterator[World]:
     if acting.NAME == "bare":
-        pytest.skip("tests/run is about bare")
+        pytest.skip("tests/workflow/run is about bare")
     world = World(tmp_path)
     world.site |= {"engine": acting.NAME, "images": {"fake": image}}
     yield world

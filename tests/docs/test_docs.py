@@ -236,7 +236,7 @@ def test_every_variable_of_a_program_is_documented() -> None:
     from containers.engines import bare
     from containers.labels import Owner
     from containers.spec import Paths
-    from tests.run.cells import DOCUMENT
+    from tests.workflow.run.cells import DOCUMENT
     from workflow.run.container import container_spec
     from workflow.run.plan import Framework, Workload
 
@@ -270,7 +270,7 @@ def test_marks_that_are_tests_are_said_to_be() -> None:
 
 
 def test_every_column_of_every_table_is_documented(tmp_path: Path) -> None:
-    from tests.report.builder import plausible_records, scaling_cells, write_records, write_study
+    from tests.workflow.report.builder import plausible_records, scaling_cells, write_records, write_study
     from workflow.report.analysis import analyse
     from workflow.report.collect import collect
     from workflow.report.tables import all_tables

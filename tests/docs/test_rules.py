@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dag.test_slurm_jobs import JOBS, graph
 from tests.docs.rule_graph import FILES, RULE, SAID, picture, rules
 from tests.docs.test_docs import ROOT, read
+from tests.workflow.dag.test_slurm_jobs import JOBS, graph
 
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
 IMPORTS = re.findall(r"^from ((?:base|cluster|containers|data_prep|workflow)[\w.]*) import (.*)$", TEXT, re.MULTILINE)

@@ -54,9 +54,9 @@ from data_prep.push.delivered import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.journal import Journal
 from data_prep.staging.table import ChunkTable
-from tests.build.corpus import class_folders
+from tests.data_prep.build.corpus import class_folders
 from tests.fuzz.running import Kind
-from tests.report.builder import make_cell, make_record
+from tests.workflow.report.builder import make_cell, make_record
 from workflow.dag.results_seen import result_at
 from workflow.run.images.kept import image_of, read_pinned
 from workflow.run.node.beats import Beats
@@ -79,7 +79,7 @@ from workflow.run.storage.results import published_result, results_of
 from workflow.study.cell import Cell
 from workflow.study.resolved import find_run, read_resolved
 
-FAKE: Final = Path(__file__).parents[1] / "run" / "fake"
+FAKE: Final = Path(__file__).parents[1] / "workflow" / "run" / "fake"
 CAPTURED: Final = Path(__file__).parents[1] / "captured"
 DIGITS: Final = "0123456789abcdef" * 4
 

@@ -16,9 +16,9 @@ from base.units import format_size
 from containers.labels import TAG
 from tests import images
 from tests.minicluster import Cluster
-from tests.run.world import ROOT
 from tests.slurm.test_profiles import ROOMS
 from tests.slurm.test_scheduler import ClusterWorld
+from tests.workflow.run.world import ROOT
 from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow

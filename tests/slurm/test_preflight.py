@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.preflight.children import ARGV, ROOT, Children, Direct
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import run
-from tests.preflight.children import ARGV, ROOT, Children, Direct
 from workflow.run.supervisor.run_scope import RunEnded
 
 pytestmark = pytest.mark.slow

@@ -69,7 +69,7 @@ class Place:
             for room in ROOMS:
                 shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
             (self.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(SUPERVISOR)
-            shutil.copy(ROOT / "tests" / "report" / "builder.py", self.root / "workflow" / "run")
+            shutil.copy(ROOT / "tests" / "workflow" / "report" / "builder.py", self.root / "workflow" / "run")
         (self.root / f"{name}.yaml").write_text(STUDY.format(name=name))
         self.processes: list[subprocess.Popen[Any]] = []
         self.results = Path(cluster.shared) / "slipway" / "results" / name

@@ -12,7 +12,7 @@ from cluster.types import Allocation, Node
 from containers.labels import Owner, labels_of
 from tests import images
 from tests.minicluster import Cluster
-from tests.run.world import ROOT
+from tests.workflow.run.world import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.schedulers.slurm.answers import JobInfo, parse_job
 from tests.minicluster import Cluster
-from tests.run.world import ROOT, World
+from tests.workflow.run.world import ROOT, World
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from containers.spec import PIDS
 from tests import images
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
-from tests.run.world import FAKE, ROOT
 from tests.slurm.test_profiles import ROOMS
+from tests.workflow.run.world import FAKE, ROOT
 from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.run.world import World
+from tests.workflow.run.world import World
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300.0

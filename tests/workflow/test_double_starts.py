@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.world import World
 from tests.workflow.double_starts import Place, snakemakes, supervisors
+from tests.workflow.run.world import World
 
 pytestmark = pytest.mark.slow
 

@@ -64,7 +64,7 @@ class Checkout:
         for room in ROOMS:
             shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
         (self.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(SUPERVISOR)
-        shutil.copy(ROOT / "tests" / "report" / "builder.py", self.root / "workflow" / "run")
+        shutil.copy(ROOT / "tests" / "workflow" / "report" / "builder.py", self.root / "workflow" / "run")
         self.study = place / "study.yaml"
         self.study.write_text(STUDY)
         self.results = self.root / ".slipway" / "storage" / "results" / "identity"

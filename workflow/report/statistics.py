@@ -2,7 +2,7 @@
 
 A run gives one number of a kind: its rate, samples of the window over wall time; beside it its median step. A cell gives the geometric
 mean of its runs, with Student's t on the logarithms. Steps of one run depend on each other, so an interval made from them covers the
-truth in 22 to 83 of 100 cases instead of 95 (simulated in tests/report/test_statistics.py). Ratios of two cells: Welch on the
+truth in 22 to 83 of 100 cases instead of 95 (simulated in tests/workflow/report/test_statistics.py). Ratios of two cells: Welch on the
 logarithms. Fewer than three runs: no interval.
 
 What is said of several estimates at once, such as of the largest of them, needs `among`: each interval at the level that makes all of

@@ -11,9 +11,9 @@ from pathlib import Path
 from tests import images
 from tests.minicluster import Cluster
 from tests.minicluster.processes import init_of
-from tests.run.world import FAKE, ROOT
 from tests.slurm.test_container_runs import ContainerWorld
 from tests.slurm.test_profiles import ROOMS
+from tests.workflow.run.world import FAKE, ROOT
 
 STEP_S = 0.05
 STEPS = 4000

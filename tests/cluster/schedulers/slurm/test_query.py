@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.command import CommandResult
+from base.errors import SchedulerOutputError, SchedulerSilent
+from cluster.schedulers.slurm.answers import parse_duration, parse_job, parse_version
+from cluster.schedulers.slurm.query import AskedJobs, ask, job_info, pauses, refusal_words, slurm_version
+
+CAPTURED = Path(__file__).parents[3] / "captured" / "slurm-22.05"
+NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted
+    "JobId=12 JobName=big UserId=me(1000) GroupId=me(1000) MCS_label=N/A Priority=1 Nice=0 Account=a QOS=normal "
+    "JobState=RUNNING,SIGNALING Reason=None Dependency=(null) Requeue=0 Restarts=2 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:01 "
+    "TimeLimit=1-00:00:00 TimeMin=N/A SubmitTime=1700000000 EligibleTime=1700000000 StartTime=1700000100 EndTime=1700086500 Deadline=N/A "
+    "AllocNode:Sid=login1:1 ReqNodeList=(null) ExcNodeList=(null) NodeList=g[01-02] BatchHost=g01 StepMgrEnabled=Yes NumNodes=2 NumCPUs=8 "
+    "ReqTRES=cpu=8,mem=1G,node=2,billing=8 AllocTRES=cpu=8,node=2 Command=/a b/c.sh JobName=x "
+    "NodeList2=y WorkDir=/tmp TresPerNode=gres/gpu:4\n"
+)
+
+
+def captured(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((CAPTURED / f"{name}.json").read_text())
+    return content
+
+
+def stdout(name: str) -> str:
+    return str(captured(name)["stdout"])
+
+
+@pytest.fixture
+def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with commands that answer as captured: `answer(name)`."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def answer(directory: Path, command: str, name: str) -> None:
+    content = captured(name)
+    (directory / "out").write_text(content["stdout"])
+    (directory / "err").write_text(content["stderr"])
+    path = directory / command
+    path.write_text(f'#!/bin/sh\ncat "{directory}/out"; cat "{directory}/err" >&2; exit {content["returncode"]}\n')
+    path.chmod(0o755)
+
+
+def test_a_running_job_is_read() -> None:
+    job = parse_job(stdout("show-job-running"), "8")
+    assert job is not None
+    assert (job.job_id, job.name, job.state, job.reason, job.restarts) == ("8", "odd name=1 x", "RUNNING", None, 0)
+    assert (job.node_list, job.requeue, job.time_limit_s) == ("n1", False, 90000.0)
+    assert job.submit_time is not None
+    assert job.start_time is not None
+    assert job.end_time == job.start_time + 90000
+
+
+def test_a_requeued_job_waits_again() -> None:
+    job = parse_job(stdout("show-job-requeued"), "7")
+    assert job is not None
+    assert (job.state, job.reason, job.restarts, job.node_list) == ("PENDING", "BeginTime", 1, "")
+
+
+def test_a_job_without_a_limit_has_none() -> None:
+    job = parse_job(stdout("show-job-cancelled"), "2")
+    assert job is not None
+    assert (job.state, job.time_limit_s) == ("CANCELLED", None)
+
+
+def test_of_an_array_the_asked_job_is_taken() -> None:
+    text = stdout("show-job-array")
+    assert [parse_job(text, job_id).state for job_id in ("3", "4")] == ["CANCELLED", "CANCELLED"]  # type: ignore[union-attr]
+    assert parse_job(text, "4").job_id == "4"  # type: ignore[union-attr]
+
+
+def test_newer_versions_are_read() -> None:
+    job = parse_job(NEWER, "12")
+    assert job is not None
+    assert (job.state, job.restarts, job.node_list, job.requeue, job.time_limit_s) == ("RUNNING", 2, "g[01-02]", False, 86400.0)
+    assert (job.submit_time, job.end_time) == (1700000000.0, 1700086500.0)
+
+
+def test_no_answer_is_no_job() -> None:
+    assert parse_job("", "8") is None
+
+
+@pytest.mark.parametrize("text", ["JobId=5 nonsense\n", "JobId=5 JobName=x UserId=a(1) JobState=RUNNING SubmitTime=2026-01-01T00:00:00 \n"])
+def test_another_answer_is_an_error(text: str) -> None:
+    with pytest.raises(SchedulerOutputError, match="scontrol"):
+        parse_job(text, "8")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1-02:03:04", 93784.0),
+        ("1-12", 129600.0),
+        ("02:00:00", 7200.0),
+        ("00:00:10", 10.0),
+        ("5:00", 300.0),
+        ("30", 1800.0),
+        *((word, None) for word in ("UNLIMITED", "infinite", "NONE", "NOT_SET", "")),
+    ],
+)
+def test_durations(text: str, expected: float | None) -> None:
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("slurm-wlm 22.05.8\n", "22.05.8"), ("slurm 24.05.3-1", "24.05.3-1"), ("", None)])
+def test_versions(text: str, expected: str | None) -> None:
+    assert parse_version(text) == expected
+
+
+def test_questions_come_less_and_less_often() -> None:
+    assert list(itertools.islice(pauses(), 7)) == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["show-job-stopped", "show-job-gone"])
+def test_a_silent_controller_is_said_to_be_silent(answering: Path, name: str) -> None:
+    answer(answering, "scontrol", name)
+    with pytest.raises(SchedulerSilent, match="does not answer `scontrol -o show job 1`"):
+        job_info("1", patience_s=0.0)
+
+
+@pytest.mark.processes
+def test_a_command_that_hangs_is_silence_too(answering: Path) -> None:
+    (answering / "squeue").write_text("#!/bin/sh\nexec sleep 10\n")
+    (answering / "squeue").chmod(0o755)
+    with pytest.raises(SchedulerSilent, match=r"no answer within 0\.1 s"):
+        ask(("squeue",), patience_s=0.0, timeout_s=0.1)
+
+
+@pytest.mark.processes
+def test_a_silent_controller_is_asked_again(answering: Path) -> None:
+    (answering / "squeue").write_text(
+        f'#!/bin/sh\nif [ -e "{answering}/asked" ]; then echo yes; exit; fi\n'
+        f'touch "{answering}/asked"; echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1\n'
+    )
+    (answering / "squeue").chmod(0o755)
+    assert ask(("squeue",), patience_s=10.0) == "yes\n"
+
+
+@pytest.mark.processes
+def test_a_refusal_is_an_error(answering: Path) -> None:
+    answer(answering, "squeue", "no-configuration")
+    with pytest.raises(SchedulerOutputError, match="Could not establish a configuration source"):
+        ask(("squeue",))
+
+
+@pytest.mark.processes
+def test_a_missing_command_is_an_error(answering: Path) -> None:
+    with pytest.raises(SchedulerOutputError, match="cannot be started"):
+        ask((str(answering / "squeue"),))
+
+
+@pytest.mark.processes
+def test_a_job_that_is_not_known_is_none(answering: Path) -> None:
+    answer(answering, "scontrol", "show-job-unknown")
+    assert job_info("99") is None
+
+
+@pytest.mark.processes
+def test_the_version_is_optional(answering: Path) -> None:
+    answer(answering, "scontrol", "version")
+    assert slurm_version() == "22.05.8"
+    answer(answering, "scontrol", "no-configuration")
+    assert slurm_version() is None
+
+
+@pytest.mark.processes
+def test_times_are_asked_for_as_numbers(answering: Path) -> None:
+    path = answering / "squeue"
+    path.write_text('#!/bin/sh\necho "$SLURM_TIME_FORMAT $LC_ALL"\n')
+    path.chmod(0o755)
+    assert ask(("squeue",)) == "%s C\n"
+    assert "SLURM_TIME_FORMAT" not in os.environ
+
+
+@pytest.mark.processes
+def test_each_of_several_jobs_is_asked_for_once(answering: Path) -> None:
+    answer(answering, "scontrol", "show-job-running")
+    path = answering / "scontrol"
+    path.write_text(path.read_text().replace("#!/bin/sh\n", f'#!/bin/sh\necho "$*" >> {answering}/calls\n'))
+    jobs = AskedJobs(20.0)
+    for job_id in ("8", "8", "9", "8"):
+        found = jobs.info(job_id)
+        assert found is not None
+        assert found.state == "RUNNING"
+    assert (answering / "calls").read_text() == "-o show job 8\n-o show job 9\n"
+
+
+@pytest.mark.processes
+def test_a_controller_that_is_silent_for_one_job_is_not_asked_for_the_others(answering: Path) -> None:
+    path = answering / "scontrol"
+    path.write_text(f'#!/bin/sh\necho "$*" >> {answering}/calls\necho Unable to contact slurm controller >&2\nexit 1\n')
+    path.chmod(0o755)
+    jobs = AskedJobs(0.3)
+    for job_id in ("8", "9", "8"):
+        with pytest.raises(SchedulerSilent, match="show job 8"):
+            jobs.info(job_id)
+    assert (answering / "calls").read_text() == "-o show job 8\n"
+    with pytest.raises(SchedulerSilent, match="no time is left to ask for job 8"):
+        AskedJobs(0.0).info("8")
+
+
+def test_a_machine_without_a_cluster_is_told_so_and_what_to_do() -> None:
+    stderr = "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
+    said = refusal_words(CommandResult(argv=("squeue", "--noheader"), returncode=1, stdout="", stderr=stderr))
+    assert said.startswith("this machine belongs to no Slurm cluster that `squeue` could ask (squeue: fatal: Could not")
+    assert "\n" not in said
+    assert "choose a site with scheduler: local" in said
+    other = refusal_words(CommandResult(argv=("squeue",), returncode=1, stdout="", stderr="squeue: error: odd\n"))
+    assert other == "squeue ended with 1\nsqueue: error: odd"

@@ -1,0 +1,96 @@
+"""Our jobs in Slurm's queue: a captured answer of squeue, read and said in words."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from base.errors import SchedulerOutputError
+from cluster.schedulers.jobs import RUN, SHARD, job_words, jobs_of_rule, jobs_of_submissions, mark_of
+from cluster.schedulers.slurm.queue import COLUMNS, QUESTION, jobs_named, parse_queue, queued_job, stage_of
+from cluster.schedulers.slurm.states import plain_reason
+from cluster.schedulers.slurm.submit import find_by_comment
+
+CAPTURED = json.loads((Path(__file__).parents[3] / "captured" / "slurm-22.05" / "squeue-ours.json").read_text())
+JOBS = parse_queue(CAPTURED["stdout"])
+MARK = "slipway=a-1234"
+
+
+def test_the_captured_answer_is_to_our_question() -> None:
+    assert tuple(CAPTURED["argv"]) == (*QUESTION, "--user=0")
+    assert [(job.job_id, job.stage, job.state) for job in JOBS] == [
+        ("19", "runs", "running"),
+        *((job_id, "waits", "pending") for job_id in ("20", "21", "22", "23")),
+    ]
+    assert (JOBS[0].nodes, JOBS[0].directory, JOBS[1].expected) == ("n[1-4]", "/tmp", 1795367792.0)
+
+
+def test_each_job_is_of_its_study_and_run() -> None:
+    assert {name: job.job_id for name, job in jobs_of_rule(JOBS, MARK, RUN).items()} == {"a-b-r1": "19", "a-b-r2": "20"}
+    assert {name: job.job_id for name, job in jobs_of_rule(JOBS, MARK, SHARD).items()} == {"digits-0123_00001": "22"}
+    assert jobs_of_rule(JOBS, "slipway=a-9999", RUN) == {}
+    assert [job.job_id for job in jobs_of_submissions(JOBS, "a")] == ["21"]
+    assert mark_of("a", "/x/results/a") != mark_of("a", "/y/results/a")
+    again = replace(JOBS[0], job_id="30", stage="waits")
+    assert jobs_of_rule((again, *JOBS), MARK, RUN)["a-b-r1"].job_id == "19", "the one that runs speaks for the run"
+
+
+def test_a_job_says_why_it_waits_since_when_and_until_when() -> None:
+    assert job_words(JOBS[0], 0.0) == "job 19 is running on n[1-4]"
+    waits = job_words(JOBS[1], (JOBS[1].submitted or 0.0) + 125)
+    assert waits.startswith("job 20 waits for 2m05s: waiting for nodes to become free (Resources), expected to start ")
+    assert "`scancel 21`, and a shorter walltime (PartitionTimeLimit)" in job_words(JOBS[2], 0.0)
+    assert "`scontrol release 23` lets it go (JobHeldUser)" in job_words(JOBS[4], 0.0)
+    requeued = queued_job(job_id="7", state="PENDING", reason="BeginTime", restarts=1)
+    assert job_words(requeued, 0.0).startswith("job 7 waits, put back into the queue: its start time is not reached")
+    assert plain_reason("QOSMaxWallDurationPerJobLimit") == "a limit of your QoS (QOSMaxWallDurationPerJobLimit)"
+    assert plain_reason("AssocMaxJobsLimit") == "a limit of your account (AssocMaxJobsLimit)"
+
+
+def test_a_state_is_a_stage_and_an_end_has_a_word() -> None:
+    assert [stage_of(state) for state in ("REQUEUE_HOLD", "CONFIGURING", "COMPLETING", "NODE_FAIL")] == ["waits", "runs", "ends", "over"]
+    ends = {state: queued_job(job_id="1", state=state).ended_by for state in ("COMPLETED", "CANCELLED by 7", "DEADLINE", "PENDING")}
+    assert ends == {"COMPLETED": None, "CANCELLED by 7": "cancelled", "DEADLINE": "timeout", "PENDING": None}
+    assert plain_reason("Priority") == "others are before it in the queue (Priority)"
+    assert plain_reason("Nodes_required_for_job_are_DOWN,_DRAINED").startswith("nodes it needs are down")
+    assert plain_reason("SomethingNew_inSlurm") == "SomethingNew inSlurm"
+    assert plain_reason("") == "Slurm has not looked at it yet"
+
+
+def test_a_time_that_no_calendar_has_is_not_known() -> None:
+    far = str(10**12)
+    job = queued_job(job_id="7", state="PENDING", reason="Resources", submitted=far, expected=far)
+    assert (job.submitted, job.expected) == (None, None)
+    assert job_words(job, 0.0) == "job 7 waits: waiting for nodes to become free (Resources)"
+
+
+@pytest.mark.processes
+def test_jobs_are_found_by_their_whole_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "answer").write_text(CAPTURED["stdout"])
+    (tmp_path / "squeue").write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\ncat {tmp_path}/answer\n')
+    (tmp_path / "squeue").chmod(0o755)
+    assert [job.job_id for job in jobs_named("slipway-a-0badcafe", 0.0)] == ["21"]
+    assert "--states=all --name=slipway-a-0badcafe" in (tmp_path / "asked").read_text()
+    assert jobs_named("slipway-a", 0.0) == ()
+    one = JOBS[1]
+    assert find_by_comment(one.name, one.comment, 0.0) == one.job_id
+    assert find_by_comment(one.name, one.comment[:-1], 0.0) is None
+    (tmp_path / "answer").write_text(f"{CAPTURED['stdout']}\nwhat is this\n")
+    with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
+        jobs_named("slipway-a-0badcafe", 0.0)
+
+
+def test_a_job_of_which_squeue_does_not_tell_its_restarts_is_a_job() -> None:
+    values = {"job_id": "7", "state": "PENDING", "name": "slipway-a-0badcafe"}
+    (job,) = parse_queue("".join(values.get(key, "").ljust(width) for key, _, width in COLUMNS))
+    assert (job.job_id, job.restarts) == ("7", 0)
+
+
+def test_foreign_lines_are_left_out() -> None:
+    wide = "".join("\N{SNOWMAN}".ljust(width) for _, _, width in COLUMNS)
+    assert parse_queue(f"{wide}\n\nslurm_load_jobs error\n{CAPTURED['stdout']}") == JOBS

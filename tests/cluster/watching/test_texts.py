@@ -1,0 +1,95 @@
+"""The texts of /proc, of this machine and of others; what is no such text gives nothing, and never an error."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from cluster.processes import TICKS_PER_S
+from cluster.watching.readers import Clocks, Processors, kernel_seen, read_memory, read_pressure
+from cluster.watching.texts import PAGE_BYTES, parse_counts, parse_cpu, parse_pressure
+
+CAPTURED = Path(__file__).parents[2] / "captured" / "proc"
+
+
+def texts(name: str) -> dict[str, str]:
+    return dict(json.loads((CAPTURED / f"{name}.json").read_text())["files"])
+
+
+def as_proc(directory: Path, name: str) -> Path:
+    for path, text in texts(name).items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_text(text)
+    return directory
+
+
+def test_only_the_cores_of_the_run_count() -> None:
+    old = texts("linux-3.10-no-psi")["stat"]
+    two = parse_cpu(old, {1, 3})
+    assert two is not None
+    assert two.idle == pytest.approx((4100 + 130 + 4100 + 130) / TICKS_PER_S)
+    assert (two.steal, two.interrupts) == (0.0, pytest.approx((10 + 10 + 5 + 5) / TICKS_PER_S))
+    assert parse_cpu(old, {3, 4}) is None, "a core that is not there"
+    assert parse_cpu(old, set()) is None
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    here = as_proc(tmp_path, "linux-6.18-vm")
+    cpu = parse_cpu((here / "stat").read_text(), {0, 1})
+    assert cpu is not None
+    assert cpu.idle > cpu.steal > 0
+    pressure, memory = read_pressure(0.0, here), read_memory(0.0, here)
+    assert set(pressure) == {f"{kind}_{who}" for kind in ("cpu", "memory", "io") for who in ("some", "full")}
+    assert set(memory) == {"available", "swapped_in", "swapped_out"}
+    assert 1 << 30 < memory["available"] < 1 << 40
+
+
+def test_a_kernel_that_does_not_count_says_nothing(tmp_path: Path) -> None:
+    old = as_proc(tmp_path / "old", "linux-3.10-no-psi")
+    assert read_pressure(0.0, old) == {}
+    assert read_memory(0.0, old) == {"swapped_in": 12 * PAGE_BYTES, "swapped_out": 40 * PAGE_BYTES}
+    newer = as_proc(tmp_path / "newer", "linux-5.4-psi")
+    assert read_pressure(0.0, newer) == {
+        **{"cpu_some": 0.15, "memory_some": 30e-6, "memory_full": 7e-6, "io_some": 90e-6, "io_full": 60e-6},
+    }
+    assert Clocks([0, 1], tmp_path / "no-sys")(0.0) == {}
+
+
+def test_clocks_of_a_machine_that_has_them(tmp_path: Path) -> None:
+    for core, (khz, count) in {0: ("2400000\n", "3\n"), 1: ("1200000\n", "4\n")}.items():
+        (tmp_path / f"cpu{core}" / "cpufreq").mkdir(parents=True)
+        (tmp_path / f"cpu{core}" / "thermal_throttle").mkdir()
+        (tmp_path / f"cpu{core}" / "cpufreq" / "scaling_cur_freq").write_text(khz)
+        (tmp_path / f"cpu{core}" / "thermal_throttle" / "core_throttle_count").write_text(count)
+    assert Clocks([0, 1], tmp_path)(0.0) == {"mhz": [1800.0, 1200.0], "throttled": 7}
+    (tmp_path / "cpu1" / "cpufreq" / "scaling_cur_freq").write_text("<unknown>\n")
+    assert Clocks([0, 1], tmp_path)(0.0)["mhz"] == [2400.0, 2400.0]
+
+
+def test_damaged_texts_are_nothing_or_numbers() -> None:
+    """One letter after the other is exchanged, or the text is cut."""
+    chance = random.Random(7)
+    names = {"MemAvailable": "a", "pswpin": "b", "voluntary_ctxt_switches": "c"}
+    whole = [text for name in ("linux-6.18-vm", "linux-5.4-psi") for text in texts(name).values()]
+    for _ in range(400):
+        text = chance.choice(whole)
+        place = chance.randrange(len(text))
+        damaged = text[:place] + chance.choice(["", "\0", "-", "9" * 30, "\n", " ", "x", "\u0665", "cpu", "total="]) + text[place + 1 :]
+        damaged = damaged[: chance.choice([len(damaged), place])]
+        cpu = parse_cpu(damaged, {0, 1})
+        assert cpu is None or min(cpu) >= 0
+        assert all(seconds >= 0 for seconds in (parse_pressure(damaged) or {}).values())
+        assert all(count >= 0 for count in parse_counts(damaged, names).values())
+
+
+def test_the_kernel_s_threads_are_told_only_where_they_can_be_seen(tmp_path: Path) -> None:
+    """With hidepid, or in a pid namespace, process 2 is nobody, or anybody."""
+    (tmp_path / "2").mkdir()
+    for name, seen in ((None, False), ("bash\n", False), ("kthreadd\n", True)):
+        if name is not None:
+            (tmp_path / "2" / "comm").write_text(name)
+        assert kernel_seen(tmp_path) is seen
+        assert ("kernel" in Processors([0], [1], "", tmp_path).read_all(0.0)) is seen

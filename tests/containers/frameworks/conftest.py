@@ -1,0 +1,168 @@
+"""Run a framework's program by hand: the `ranks` launcher, on this machine, on datasets built here."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from containers.frameworks import load_framework
+from containers.models import build
+from containers.placeholders import fill
+from data_prep.build.dataset import build_dataset
+from data_prep.spec import parse_spec
+from tests.containers.frameworks.environments import interpreter
+from workflow.run.node.workdir import copy_library
+
+TIMEOUT_S = 240
+SPECS: Mapping[str, Mapping[str, Any]] = {
+    "digits": {"source": "sklearn-digits", "size": 32, "shards": 4, "splits": {"test": 0.2}},
+    "photos": {"source": "synthetic", "size": 72, "samples": 96, "classes": 3, "shards": 4, "splits": {"validation": 0.2}},
+    "jpegs": {"source": "synthetic", "size": 32, "samples": 96, "classes": 3, "shards": 2, "encoding": "jpeg", "splits": {}},
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run of one or more ranks left."""
+
+    exit_codes: list[int]
+    events: list[list[dict[str, Any]]]
+    stderr: list[str]
+    out: Path
+
+    def of(self, kind: str, rank: int = 0) -> list[dict[str, Any]]:
+        """The events of one kind."""
+        return [event for event in self.events[rank] if event["event"] == kind]
+
+    def losses(self) -> list[float]:
+        """The loss of every step, mean over ranks."""
+        columns = zip(*([step["loss"] for step in self.of("step", rank)] for rank in range(len(self.events))), strict=True)
+        return [sum(column) / len(column) for column in columns]
+
+
+Program = Callable[..., Done]
+
+
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The published directory of a dataset of SPECS, built at its first use."""
+    root = tmp_path_factory.mktemp("datasets")
+    built: dict[str, Path] = {}
+
+    def dataset(name: str) -> Path:
+        if name not in built:
+            built[name] = root / build_dataset(parse_spec(SPECS[name], root), name, root, jobs=1).path
+        return built[name]
+
+    return dataset
+
+
+@pytest.fixture(scope="session")
+def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What programs find of ours on their path."""
+    directory = tmp_path_factory.mktemp("lib")
+    copy_library(directory)
+    return directory
+
+
+@pytest.fixture
+def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> Program:
+    """run_program(world=1, data="digits", framework="pytorch", **keys of the cell) -> Done. `limit_bytes` bounds the address space of each
+    rank; `variables` are added to its environment; `watch(ranks, out)` is called while they run, and ends them if it likes."""
+
+    def run(
+        world: int = 1,
+        data: str = "digits",
+        framework: str = "pytorch",
+        limit_bytes: int | None = None,
+        variables: Mapping[str, str] | None = None,
+        watch: Callable[[list[subprocess.Popen[str]], Path], None] = lambda _ranks, _out: None,
+        **keys: Any,
+    ) -> Done:
+        out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
+        out.mkdir()
+        (out / "cell.json").write_text(json.dumps(make_cell(datasets(data), world, **keys)))
+        spec = load_framework(framework)
+        argv = [fill(word, {"python": interpreter(framework), "folder": str(spec.folder)}) for word in spec.command]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+
+        def limit() -> None:
+            if limit_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+        environments = [{**environment(out, datasets(data), lib, rank, world, port), **(variables or {})} for rank in range(world)]
+        (out / "environments.json").write_text(json.dumps(environments))
+        ranks = [
+            subprocess.Popen(argv, env=env, cwd=out, stderr=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True)
+            for env in environments
+        ]
+        watch(ranks, out)
+        stderr = [rank.communicate(timeout=TIMEOUT_S)[1] for rank in ranks]
+        files = [out / f"events-{rank}.jsonl" for rank in range(world)]
+        events = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+        return Done([rank.returncode for rank in ranks], events, stderr, out)
+
+    return run
+
+
+def make_cell(root: Path, world: int, model: str = "lenet", global_batch_size: int = 32, **keys: Any) -> dict[str, Any]:
+    """cell.json for a dataset in `root`; `keys` override."""
+    manifest = json.loads((root / "manifest.json").read_text())
+    height, width = manifest["size"]
+    network = build(model, manifest["channels"], (height, width), len(manifest["classes"]))
+    defaults = {
+        "schema": "slipway.cell/1",
+        "framework": "pytorch",
+        "mode": "train",
+        "model": model,
+        "batch_size": global_batch_size // world,
+        "global_batch_size": global_batch_size,
+        "nodes": 1,
+        "gpus_per_node": world,
+        "precision": "fp32",
+        "layout": "nchw",
+        "comm_hook": "none",
+        "device": "cpu",
+        "threads": 1,
+        "seed": 0,
+        "optimizer": {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.0},
+        "steps": {"warmup": 2, "measured": 3},
+        "epochs": None,
+        "save_parameters": True,
+        "model_layers": list(network.layers),
+        "model_parameters": network.parameters,
+        "model_variant": network.variant,
+    }
+    return {**defaults, **keys}
+
+
+def environment(out: Path, data: Path, lib: Path, rank: int, world: int, port: int) -> dict[str, str]:
+    """The variables of one rank, and little else."""
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(lib),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "SLIPWAY_CELL": str(out / "cell.json"),
+        "SLIPWAY_DATA": str(data),
+        "SLIPWAY_LIB": str(lib),
+        "SLIPWAY_OUT": str(out),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep.reader import DatasetChanged, DatumError, DecodeError, ReaderError, open_dataset, shards
+from data_prep.reader.decode import CANDIDATES, decode
+from tests.data_prep.reader.small import image_dataset, write_shard
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    shards.close_all()
+
+
+def pictures(count: int, shape: tuple[int, int, int] = (4, 5, 3)) -> list[tuple[Any, int]]:
+    return [(RANDOM.integers(0, 256, shape, np.uint8), label * 100) for label in range(count)]
+
+
+def jpeg(image: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("layout", ["hwc", "caffe"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_raw_images_come_back_as_they_were(tmp_path: Path, layout: str, channels: int) -> None:
+    images = pictures(7, (4, 5, channels))
+    split = open_dataset(str(image_dataset(tmp_path, images, shards=3, layout=layout))).split("train")
+    assert len(split) == 7
+    for index, (image, label) in enumerate(images):
+        found, found_label = split[index]
+        assert found.tolist() == image.tolist()
+        assert found_label == label
+    batch, labels = split.read_many([6, 0, 3])
+    assert batch.shape == (3, 4, 5, channels)
+    assert batch.tolist() == [images[index][0].tolist() for index in (6, 0, 3)]
+    assert labels.tolist() == [600, 0, 300]
+
+
+def test_a_batch_goes_into_the_array_that_is_there(tmp_path: Path) -> None:
+    images = pictures(4)
+    split = open_dataset(str(image_dataset(tmp_path, images))).split("train")
+    out = np.zeros((5, 4, 5, 3), np.uint8)
+    batch, _ = split.read_many([2, 1], out=out)
+    assert batch.base is out
+    assert out[:2].tolist() == [images[2][0].tolist(), images[1][0].tolist()]
+    assert not out[2:].any()
+
+
+def test_the_dataset_knows_its_splits_and_shape(tmp_path: Path) -> None:
+    dataset = open_dataset(str(image_dataset(tmp_path, pictures(6), shards=3, test_shards=1)))
+    assert (dataset.name, dataset.classes, dataset.num_classes, dataset.channels, dataset.size) == ("images", ["only"], 1, 3, (4, 5))
+    assert (len(dataset.split("train")), len(dataset.split("test"))) == (4, 2)
+    assert dataset.split("test").read(1)[1] == 500
+    assert dataset.mean.shape == dataset.std.shape == (3,)
+    with pytest.raises(ReaderError, match=r"no split 'tests'; it has: test, train"):
+        dataset.split("tests")
+    with pytest.raises(IndexError, match="sample 2 of split 'test', which has 2"):
+        dataset.split("test").read(2)
+    with pytest.raises(IndexError):
+        dataset.split("test").read(-1)
+
+
+def smooth(shape: tuple[int, int, int]) -> Any:
+    rows, columns, channels = np.indices(shape)
+    return (40 + 3 * rows + 2 * columns + 20 * channels).astype(np.uint8)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpegs_are_decoded_in_rgb_by_every_decoder(tmp_path: Path, channels: int) -> None:
+    image = smooth((24, 32, channels))
+    split = open_dataset(str(image_dataset(tmp_path, [(image, 0), (image, 1)], encoder=jpeg))).split("train")
+    batch, _ = split.read_many([1])
+    assert batch.shape == (1, 24, 32, channels)
+    assert split.read(0)[0].tolist() == batch[0].tolist() == decode(jpeg(image), channels, CANDIDATES[:1]).tolist()
+    assert [name for name, _ in CANDIDATES] == ["simplejpeg", "cv2", "PIL.Image"]
+    for candidate in CANDIDATES:
+        found = decode(jpeg(image), channels, (candidate,))
+        assert found.shape == (24, 32, channels)
+        assert np.abs(found.astype(int) - image).max() <= 4
+
+
+def test_what_the_fast_decoder_refuses_goes_to_the_next(tmp_path: Path) -> None:
+    def png(image: Any) -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "PNG")
+        return file.getvalue()
+
+    image = smooth((24, 32, 3))
+    split = open_dataset(str(image_dataset(tmp_path, [(image, 0), (image, 1)], encoder=png))).split("train")
+    assert split.read(0)[0].tolist() == image.tolist()
+
+
+def test_exif_orientation_is_left_alone() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotate by 90 degrees
+    file = io.BytesIO()
+    Image.fromarray(smooth((24, 32, 3))).save(file, "JPEG", exif=exif)
+    for candidate in CANDIDATES:
+        assert decode(file.getvalue(), 3, (candidate,)).shape == (24, 32, 3)
+
+
+def test_no_decoder_says_what_to_install() -> None:
+    with pytest.raises(DecodeError, match="install simplejpeg"):
+        decode(b"", 3, (("no_such_module", CANDIDATES[-1][1]),))
+
+
+def test_images_of_different_sizes_are_read_one_by_one(tmp_path: Path) -> None:
+    root = image_dataset(tmp_path, [(smooth((24, 32, 3)), 0), (smooth((16, 16, 3)), 1)], encoder=jpeg, sized=False)
+    split = open_dataset(str(root)).split("train")
+    assert [split.read(index)[0].shape for index in (0, 1)] == [(24, 32, 3), (16, 16, 3)]
+    with pytest.raises(ReaderError, match="differ in size"):
+        split.read_many([0])
+
+
+def broken(root: Path, values: list[bytes]) -> Any:
+    """The dataset with its first shard replaced by `values`, its manifest made to fit in size."""
+    (root / "shard-00000.lmdb" / "data.mdb").unlink()
+    (root / "shard-00000.lmdb").rmdir()
+    write_shard(root / "shard-00000.lmdb", values)
+    split = open_dataset(str(root)).split("train")
+    split.bytes[0] = (root / "shard-00000.lmdb" / "data.mdb").stat().st_size
+    return split
+
+
+def test_a_damaged_sample_is_named(tmp_path: Path) -> None:
+    root = image_dataset(tmp_path, pictures(4))
+    split = broken(root, [b"\x08", b"\x38\x01\x22\x03abc", b"\x08\x03\x10\x01\x18\x01\x22\x03abc"])
+    with pytest.raises(DatumError, match=r"shard-00000.lmdb, sample 00000000: .*middle of a field"):
+        split.read(0)
+    with pytest.raises(DecodeError, match=r"shard-00000.lmdb, sample 00000001: PIL.Image: "):
+        split.read(1)
+    shards.close_all()
+    with pytest.raises(DatasetChanged, match=r"shard-00000.lmdb has no sample 00000001 .*stage the dataset again"):
+        broken(root, [b"\x08"]).read(1)
+    shards.close_all()
+    with pytest.raises(DecodeError, match=r"sample 00000000: the image is \(1, 1, 3\), the dataset has \(4, 5\) with 3 channels"):
+        broken(root, [b"\x08\x03\x10\x01\x18\x01\x22\x03abc"]).read(0)
+
+
+def test_a_cut_shard_is_an_error_and_no_sigbus(tmp_path: Path) -> None:
+    root = image_dataset(tmp_path, pictures(40))
+    path = root / "shard-00000.lmdb" / "data.mdb"
+    whole = path.stat().st_size
+    os.truncate(path, whole - 4096)
+    split = open_dataset(str(root)).split("train")
+    with pytest.raises(DatasetChanged, match=rf"has {whole - 4096} bytes, its manifest says {whole}: stage the dataset again"):
+        split.read(0)
+    with pytest.raises(DatasetChanged):
+        split.prefetch([0])
+    path.unlink()
+    with pytest.raises(DatasetChanged, match="cannot be opened"):
+        split.read(0)
+    assert split.read(39)[1] == 3900  # the other shard
+
+
+def test_what_is_no_lmdb_is_an_error(tmp_path: Path) -> None:
+    root = image_dataset(tmp_path, pictures(4))
+    path = root / "shard-00000.lmdb" / "data.mdb"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(DatasetChanged, match="cannot be opened .*MDB_INVALID"):
+        open_dataset(str(root)).split("train").read(0)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        (b"{", "JSONDecodeError"),
+        (b"[]", "no object"),
+        (b"{}", "schema"),
+        (b'{"schema": "slipway.dataset/9"}', "/9"),
+        (b'{"schema": "slipway.dataset/1", "shards": [], "shards": [1]}', "the key 'shards' is there twice"),
+    ],
+)
+def test_a_wrong_manifest_is_an_error(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    if content is not None:
+        (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(DatasetChanged, match=reason):
+        open_dataset(str(tmp_path))
+
+
+def test_prefetching_changes_nothing(tmp_path: Path) -> None:
+    images = pictures(30, (40, 40, 3))
+    split = open_dataset(str(image_dataset(tmp_path, images, shards=3))).split("train")
+    split.prefetch([29, 3, 11, 3])
+    split.prefetch(np.arange(0, 30, 7))
+    assert [split.read(index)[1] for index in range(30)] == [label for _, label in images]
+    assert all(shard.base for shard in shards._open.values())
+
+
+def test_advice_is_about_the_bytes_of_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places are found in LMDB's own pages: compared with where the pixels really are in the file."""
+    images = pictures(300, (40, 40, 3))
+    root = image_dataset(tmp_path, images, shards=2)
+    split = open_dataset(str(root)).split("train")
+    advised: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _descriptor, start, length, _advice: advised.append((start, length)))
+    for index in (0, 1, 77, 149, 150, 299):
+        advised.clear()
+        split.prefetch([index])
+        content = (root / f"shard-0000{index // 150}.lmdb" / "data.mdb").read_bytes()
+        [(start, length)] = advised
+        assert images[index][0].tobytes() in content[start : start + length]
+        assert length < 40 * 40 * 3 + 64
+
+
+def test_small_samples_need_no_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split = open_dataset(str(image_dataset(tmp_path, pictures(40)))).split("train")
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: pytest.fail("they lie in the page that was looked at"))
+    split.prefetch(range(40))
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("fincore") is None, reason="needs fincore to see the page cache")
+def test_advice_alone_brings_the_pages(tmp_path: Path) -> None:
+    images = pictures(60, (100, 100, 3))
+    root = image_dataset(tmp_path, images, shards=1)
+    path = root / "shard-00000.lmdb" / "data.mdb"
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def resident() -> int:
+        return int(subprocess.run(["fincore", "-bno", "RES", path], capture_output=True, text=True, check=True).stdout)
+
+    if resident() > 100_000:
+        pytest.skip("this file system keeps its pages")
+    split = open_dataset(str(root)).split("train")
+    split.prefetch([3, 30, 57])
+    for _ in range(200):
+        if resident() >= 3 * 30_000:
+            break
+        time.sleep(0.01)
+    assert 3 * 30_000 <= resident() < path.stat().st_size // 2
+
+
+@pytest.mark.processes
+def test_a_fork_and_a_pickle_read_on(tmp_path: Path) -> None:
+    images = pictures(6)
+    split = open_dataset(str(image_dataset(tmp_path, images))).split("train")
+    expected = [split.read(index)[0].tobytes() for index in range(6)]
+    copy = pickle.loads(pickle.dumps(split))
+    assert [copy.read(index)[0].tobytes() for index in range(6)] == expected
+    with shards._lock:  # as if another thread were reading at the moment of the fork
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            right = [split.read(index)[0].tobytes() for index in range(6)] == expected
+            os.write(writer, b"right" if right else b"wrong")
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        assert answer.read() == b"right"
+    os.waitpid(child, 0)
+    assert split.read(0)[0].tobytes() == expected[0]
+
+
+@pytest.mark.processes
+def test_few_shards_are_open_at_a_time_and_threads_share_them(tmp_path: Path) -> None:
+    """In a process that may open few files, of which the reader takes half: two for each shard."""
+    images = pictures(60)
+    root = image_dataset(tmp_path, images, shards=20)
+    few = ["sh", "-c", 'ulimit -n 32 && exec "$@"', "sh"]
+    child = subprocess.run([*few, sys.executable, "-m", "tests.data_prep.reader.sharing", str(root)], stdout=subprocess.PIPE, check=True)
+    found = json.loads(child.stdout)
+    assert found["alone"] == [[label, image.tobytes().hex()] for image, label in images]
+    assert found["open"] == 8  # the least
+    assert found["wrong"] == []

@@ -1,0 +1,317 @@
+"""A copy made together with others, up to its edges: the jobs of its threads and the words of the others are the test's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import StagingError
+from data_prep.cache.layout import open_cache, part_of
+from data_prep.file_set import FileSet
+from data_prep.limits import PEER_HANG_S as HANG_S
+from data_prep.staging import stage
+from data_prep.staging.__main__ import may_open_many
+from data_prep.staging.connection import Connection
+from data_prep.staging.copy import CopyOptions
+from data_prep.staging.exchange import Exchange
+from data_prep.staging.gather import Gather
+from data_prep.staging.part import Part
+from data_prep.staging.peer_group import Others, PeerGroup
+from data_prep.staging.quota import Quota
+from data_prep.staging.source import open_dataset
+from data_prep.staging.table import ChunkTable
+from data_prep.staging.together import GroupStaging
+from tests.data_prep.reader.small import random_dataset
+from tests.data_prep.staging.test_stage import QUICK, Stopped, stop_after
+from tests.few_files import few_files
+
+CHUNK = 4096
+
+
+@contextmanager
+def peer_group(address: str = "127.0.0.1") -> Iterator[PeerGroup]:
+    orders, writer = os.pipe()
+    try:
+        yield PeerGroup(index=0, nodes=3, address=address, token=bytes(32), orders=orders, say=lambda _value: None)
+    finally:
+        os.close(orders)
+        os.close(writer)
+
+
+class ByHand(Gather):
+    """A copy without threads: `jobs` are what they would do, and what is to follow."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self._on_bytes = lambda _num_bytes: None
+
+    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.jobs.append((work, then))
+
+
+class AtOnce(Gather):
+    """A copy whose jobs are done before they can be waited for."""
+
+    def _start(self, _pool: Executor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        future: Future[Any] = Future()
+        future.set_result(work())
+        self._jobs += 1
+        self._done.append((then, future))
+
+
+class Turns(Exchange):
+    """Notes the limit of each turn, and takes none."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.limits: list[float] = []
+
+    def turn(self, limit_s: float) -> None:
+        self.limits.append(limit_s)
+
+
+class Rig:
+    """One node's copy, and its exchange."""
+
+    def __init__(self, root: Path, us: PeerGroup) -> None:
+        self.source = open_dataset(random_dataset(root / "storage", [3 * CHUNK], chunk_bytes=CHUNK), 0)
+        self.part = Part(open_cache(root / "cache"), self.source, True)
+        self.part.allocate()
+        table = ChunkTable(self.source.file_set.files)
+        self.exchange = Exchange(
+            us, self.source.file_set.digest, table, bytearray(table.num_chunks), lambda _shard: os.open(os.devnull, os.O_RDONLY)
+        )
+        self.gather = ByHand(self.source, self.part.path, self.part.journal, self.exchange, CopyOptions(direct=False))
+
+    def do_jobs(self) -> None:
+        jobs, self.gather.jobs = self.gather.jobs, []
+        for work, then in jobs:
+            then(work())
+
+    def sends(self, peer: int, chunk: int, content: bytes | None = None) -> None:
+        """A node sends the chunk."""
+        buffer = self.gather.buffer(chunk)
+        (shard,) = self.source.file_set.files
+        whole = (self.source.root / shard.path).read_bytes()
+        buffer[:] = content or whole[chunk * CHUNK : (chunk + 1) * CHUNK]
+        self.gather.took(peer, chunk, buffer)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Rig]:
+    with peer_group() as us:
+        rig = Rig(tmp_path, us)
+        yield rig
+        rig.gather._close()
+        rig.exchange.close()
+        rig.part.close()
+
+
+@pytest.fixture
+def rig(alone: Rig) -> Rig:
+    """Two others have the first chunk."""
+    for peer in (1, 2):
+        alone.exchange.swarm.join(peer)
+        alone.exchange.swarm.offer(peer, [0])
+    return alone
+
+
+def test_what_has_come_and_waits_for_our_disk_is_asked_of_nobody(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.ask(1, 0, now=0.0)
+    rig.sends(1, 0)
+    assert not swarm.views[1].asked, "who has sent it is not late"
+    assert swarm.is_coming(0)
+    assert swarm.pick(2) is None
+    assert swarm.pick_late(2, before=1.0) is None
+    assert swarm.unclaimed(stuck_before=1.0) == [1, 2]
+    rig.do_jobs()
+    assert swarm.have[0]
+    assert not swarm.writing
+    assert rig.gather.peer_bytes == CHUNK
+
+
+def test_what_two_have_sent_is_written_once(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    for peer in (1, 2):
+        swarm.ask(peer, 0, now=0.0)
+    for peer in (1, 2):
+        rig.sends(peer, 0)
+    assert len(rig.gather.jobs) == 1
+    rig.do_jobs()
+    assert swarm.have[0]
+    assert not any(view.asked for view in swarm.views.values())
+    assert rig.gather.peer_bytes == CHUNK
+    assert len(rig.gather._spare) == 2
+
+
+def test_wrong_bytes_cost_the_sender_its_place_and_are_asked_of_another(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.ask(1, 0, now=0.0)
+    rig.sends(1, 0, bytes(CHUNK))
+    rig.do_jobs()
+    assert "wrong bytes" in rig.exchange.lost[1]
+    assert not swarm.have[0]
+    assert swarm.pick(2) == 0
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "stop_s", "lost_after_s"),
+    [(0.0, 0, 16 * HANG_S), (HANG_S, 0, 16 * HANG_S), (3 * HANG_S, 0, 24 * HANG_S), (0.0, 100, 100 + 16 * HANG_S)],
+)
+def test_who_only_trickles_is_given_up_in_the_end(alone: Rig, longest_s: float, stop_s: int, lost_after_s: float) -> None:
+    """`stop_s`: this process stands still then, and does not blame others for it."""
+    exchange = alone.exchange
+    exchange.longest_s = longest_s
+    ours, theirs = socket.socketpair()
+    with theirs:
+        peer = Connection(ours, exchange)
+        peer.index = 1
+        exchange.came(peer)
+        exchange.swarm.offer(1, [0])
+        exchange.ask(1, 0)
+        begun, second = time.monotonic(), 0
+        while 1 not in exchange.lost and second < 1000:
+            second += stop_s if second == 0 and stop_s else 1
+            peer.heard = peer.moved = begun + second
+            exchange._beat(begun + second)
+    assert lost_after_s - 1 <= second <= lost_after_s + 2
+    assert "has not come whole" in exchange.lost[1]
+    assert not exchange.swarm.is_coming(0)
+
+
+def test_an_address_that_is_not_ours_costs_no_copy(tmp_path: Path) -> None:
+    root = random_dataset(tmp_path / "storage", [20 * CHUNK], chunk_bytes=CHUNK)
+    with pytest.raises(Stopped):
+        stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
+    part = part_of(open_cache(tmp_path / "cache"), root.name)
+    assert part.is_dir()
+    with (
+        peer_group("192.0.2.1") as us,
+        GroupStaging(us) as group_staging,
+        pytest.raises(StagingError, match=r"192\.0\.2\.1.*: Cannot assign"),
+    ):
+        stage(root, tmp_path / "cache", options=replace(QUICK, group_staging=group_staging))
+    assert part.is_dir()
+    assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
+
+
+def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("data_prep.staging.peer_listener.socket.socket", none_left)
+    alone.exchange._peers_listener.expect(1, ("127.0.0.1", 9))
+    monkeypatch.undo()
+    assert "Too many open files" in alone.exchange.lost[1]
+
+
+def test_too_many_open_files_cost_no_copy(tmp_path: Path) -> None:
+    root = random_dataset(tmp_path / "storage", [20 * CHUNK], chunk_bytes=CHUNK)
+    with pytest.raises(Stopped):
+        stage(root, tmp_path / "cache", progress=stop_after(10 * CHUNK), options=QUICK)
+
+    class NoneLeft(GroupStaging):
+        def open(self, root: Path, file_set: FileSet, have: bytearray | None) -> Exchange:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with peer_group() as us, NoneLeft(us) as group_staging, pytest.raises(StagingError, match="the unfinished copy is kept"):
+        stage(root, tmp_path / "cache", options=replace(QUICK, group_staging=group_staging))
+    assert stage(root, tmp_path / "cache", options=QUICK).resumed_bytes > 0
+
+
+def test_a_stager_may_open_as_many_files_as_its_hard_limit_says() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 200), before[1]))
+    try:
+        may_open_many()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: Rig) -> None:
+    exchange, peers = alone.exchange, alone.exchange._peers_listener
+    with socket.create_connection(("127.0.0.1", peers.port)):
+        exchange._next_beat = time.monotonic() + 60
+        with few_files(3):
+            exchange.turn(10)
+        for _ in range(4):
+            exchange._next_beat = time.monotonic() + 60
+            exchange.wake()
+            exchange.turn(10)
+        assert len(peers._strangers) == 0
+        exchange._beat(time.monotonic())
+        exchange.turn(10)
+        assert len(peers._strangers) == 1
+
+
+def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig) -> None:
+    table, file_set = alone.exchange.table, alone.source.file_set
+    exchange = Turns(alone.exchange.peer_group, file_set.digest, table, bytearray(table.num_chunks), lambda _shard: -1)
+    exchange.others = Others(peers=(None, None, None), readers=(0,), most_readers=None, late=False)
+    AtOnce(alone.source, alone.part.path, alone.part.journal, exchange, CopyOptions(direct=False)).run(lambda _bytes: None, lambda: None)
+    exchange.close()
+    assert not exchange.swarm.missing
+    assert exchange.limits
+    assert not any(exchange.limits)
+
+
+@pytest.mark.parametrize(
+    ("has_it", "asked_s_ago", "read"),
+    [(False, None, 1), (True, None, 0), (True, 1.0, 0), (True, 100.0, 1)],
+)
+def test_what_was_taken_over_is_not_read_once_somebody_brings_it(alone: Rig, has_it: bool, asked_s_ago: float | None, read: int) -> None:
+    """The share of a node that is not there; then a third one comes, maybe with the second chunk."""
+    exchange, swarm = alone.exchange, alone.exchange.swarm
+    exchange.others = Others(peers=(None, None, None), readers=(1,), most_readers=None, late=False)
+    quota = Quota(exchange)
+    assert quota.next(10.0) == 2
+    swarm.join(2)
+    swarm.offer(2, [1] if has_it else [])
+    if asked_s_ago is not None:
+        swarm.ask(2, 1, time.monotonic() - asked_s_ago)
+    assert quota.next(10.0) == read
+
+
+def test_what_storage_does_not_give_is_asked_of_another_in_the_end(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.reading[0] = 5.0
+    assert swarm.pick(1) is None
+    assert swarm.pick_late(1, before=5.0) is None
+    assert swarm.pick_late(1, before=5.1) == 0
+    swarm.ask(1, 0, now=6.0)
+    assert swarm.pick_late(2, before=5.9) is None, "one is enough until that one is late too"
+    rig.sends(1, 0)
+    rig.do_jobs()
+    assert swarm.have[0]
+    assert swarm.num_left == 1
+
+
+def test_what_the_disk_lost_is_asked_for_again(rig: Rig) -> None:
+    swarm = rig.exchange.swarm
+    swarm.ask(1, 0, now=0.0)
+    rig.sends(1, 0)
+    rig.do_jobs()
+    missing = swarm.missing
+    assert swarm.pick(2) is None
+    rig.gather._was_synced([(0, 0)])
+    assert (swarm.have[0], swarm.missing) == (0, missing + 1)
+    assert swarm.pick(2) == 0
+    for _ in range(2):
+        swarm.got(0)
+        rig.gather._was_synced([(0, 0)])
+    with pytest.raises(StagingError, match="does not keep what it is given: chunk 0 of shard-00000.lmdb .* 4 times"):
+        rig.gather._was_synced([(0, 0)])

@@ -1,0 +1,162 @@
+"""Hostile connections to and from the listener of a staging, and hostile frames of a node that has proved itself: it is done without."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.handshake import ANSWER_BYTES, GREETING_BYTES, Handshake
+from data_prep.manifest import Shard, parse_manifest
+from data_prep.staging.exchange import Exchange
+from data_prep.staging.peer_group import Others, PeerGroup
+from data_prep.staging.table import ChunkTable
+from data_prep.staging.wire import BEAT, CHUNK, HAVE, KINDS, MISS, WANT, frame, have_frames
+from tests.data_prep.reader.small import random_dataset
+from tests.hostile import changed_bytes
+
+pytestmark = pytest.mark.slow
+COUNTS = [300, pytest.param(10000, marks=pytest.mark.long)]
+TOKEN = b"t" * 32
+NODES = 40
+
+
+class Node:
+    """Node 0 of many, in this process; it lacks the second chunk."""
+
+    def __init__(self, source: Path) -> None:
+        self.shards: tuple[Shard, ...] = parse_manifest((source / "manifest.json").read_bytes()).shards
+        self.source = source
+        self.orders, self.ours = os.pipe()
+        peer_group = PeerGroup(index=0, nodes=NODES, address="127.0.0.1", token=TOKEN, orders=self.orders, say=lambda _words: None)
+        table = ChunkTable(self.shards)
+        self.num_chunks = table.num_chunks
+        marks = bytearray(b"\1") * table.num_chunks
+        marks[1] = 0
+        self.exchange = Exchange(peer_group, "digest", table, marks, self.open_shard)
+        self.exchange.taker = self
+        self.address = ("127.0.0.1", self.exchange._peers_listener.port)
+
+    def open_shard(self, number: int) -> int:
+        return os.open(self.source / self.shards[number].name / "data.mdb", os.O_RDONLY | os.O_CLOEXEC)
+
+    def buffer(self, chunk: int) -> memoryview:
+        return memoryview(bytearray(self.exchange.table.span(chunk)[2]))
+
+    def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
+        self.exchange.swarm.answered(peer, chunk)
+
+    def turns(self, number: int) -> None:
+        for _ in range(number):
+            self.exchange.turn(0.002)
+
+    def close(self) -> None:
+        self.exchange.close()
+        os.close(self.orders)
+        os.close(self.ours)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return random_dataset(tmp_path, [20_000, 1], chunk_bytes=4096)
+
+
+@contextlib.contextmanager
+def knock(address: tuple[str, int]) -> Iterator[socket.socket]:
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        yield connection
+
+
+def come_in(node: Node, connection: socket.socket, index: int) -> None:
+    handshake = Handshake(TOKEN, "chunks digest", index)
+    node.turns(2)
+    connection.sendall(handshake.answer(connection.recv(GREETING_BYTES, socket.MSG_WAITALL), 0))
+    node.turns(3)
+    assert index in node.exchange.connected()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_no_words_before_the_proof_disturb_a_stager(source: Path, count: int) -> None:
+    chance = random.Random(7)
+    node = Node(source)
+    for number in range(count):
+        with knock(node.address) as connection, contextlib.suppress(OSError):
+            answer = struct.pack("!I", chance.choice((0, 1, 7, 2**32 - 1))) + b"0" * (ANSWER_BYTES - 4)
+            connection.sendall(changed_bytes(answer, chance))
+            if number % 4 == 0:
+                node.turns(1)
+    with knock(node.address) as connection:
+        node.turns(5)
+        come_in(node, connection, 1)
+    assert not node.exchange.lost
+    node.close()
+
+
+def frames(num_chunks: int, chance: random.Random) -> bytes:
+    """Some, mostly as ours would be, with numbers of any size."""
+    numbers: list[Any] = [0, 1, num_chunks - 1, num_chunks, 2**32 - 1]
+    some = [
+        have_frames([chance.choice(numbers[:3])]),
+        frame(HAVE, chance.choice((0, 1, 2**32 - 1))),
+        frame(WANT, chance.choice(numbers)) * chance.choice((1, 1, 100)),
+        frame(CHUNK, chance.choice(numbers)) + chance.randbytes(chance.choice((10, 4096, 5000))),
+        frame(MISS, chance.choice(numbers)),
+        frame(BEAT, chance.choice(numbers)),
+        struct.pack("!BI", chance.randrange(256), 1),
+    ]
+    words = b"".join(chance.choice(some) for _ in range(chance.randint(1, 6)))
+    return changed_bytes(words, chance) if chance.random() < 0.3 else words
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_node_that_talks_nonsense_is_done_without(source: Path, count: int) -> None:
+    assert len(KINDS) == 5
+    chance = random.Random(8)
+    for _ in range(max(1, count // (NODES - 2))):
+        node = Node(source)
+        for index in range(2, NODES):
+            with knock(node.address) as connection:
+                come_in(node, connection, index)
+                if chance.random() < 0.5:
+                    connection.sendall(have_frames([1]))
+                    node.turns(2)
+                    if index in node.exchange.connected():
+                        node.exchange.ask(index, 1)
+                with contextlib.suppress(OSError):
+                    connection.sendall(frames(node.num_chunks, chance))
+                node.turns(4)
+        node.turns(5)
+        with knock(node.address) as connection:
+            come_in(node, connection, 1)
+        assert 1 not in node.exchange.lost
+        node.close()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_no_words_of_a_listener_disturb_who_connects(source: Path, count: int) -> None:
+    chance = random.Random(9)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(5)
+        address = listener.getsockname()
+        for _ in range(max(1, count // (NODES - 1))):
+            node = Node(source)
+            peers = (None, *((address[0], address[1], "none") for _ in range(1, NODES)))
+            node.exchange._meet(Others(peers=peers, readers=(0,), most_readers=None, late=True))
+            for index in range(1, NODES):
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                    connection.sendall(changed_bytes(Handshake(TOKEN, "chunks digest", index).greeting(), chance))
+                    node.turns(2)
+                    connection.sendall(changed_bytes(b"0" * 64, chance))
+                    node.turns(2)
+            assert node.exchange.connected() == []
+            node.close()

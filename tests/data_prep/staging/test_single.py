@@ -1,0 +1,170 @@
+"""A single file beside which the hashes of its chunks lie is moved as a dataset is: read once, passed on, checked, resumed."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.chunks import SCHEMA, chunks_path
+from base.errors import DatasetError, DigestMismatch, NotEnoughSpace, StagingError
+from data_prep.cache.entries import ls, remove_unused
+from data_prep.cache.holder import this_process
+from data_prep.cache.lease import release
+from data_prep.hashing import hash_file
+from data_prep.staging import StagedFiles, StageOptions, stage
+from data_prep.staging.copy import CopyOptions
+from tests.data_prep.reader.small import random_dataset
+from tests.data_prep.staging.crew import crew
+from tests.data_prep.staging.test_stage import QUICK, Stopped, stop_after
+from tests.data_prep.staging.two_nodes import stage_on_two
+
+CHUNK = 65536
+SINGLE = replace(QUICK, single=True)
+NAME = "0123456789ab.tar.zst"
+
+
+def described(path: Path) -> dict[str, Any]:
+    found = hash_file(path, CHUNK)
+    return {"schema": SCHEMA, "name": path.name, "bytes": found.bytes, "chunk_bytes": CHUNK, "chunks": found.chunks}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "images" / NAME
+    path.parent.mkdir()
+    path.write_bytes(random.Random(7).randbytes(40 * CHUNK + 5))
+    chunks_path(path).write_text(json.dumps(described(path)))
+    return path
+
+
+def staged(file: Path, cache: Path, options: StageOptions = SINGLE) -> StagedFiles:
+    return stage(file, cache, options=options)
+
+
+def test_it_is_copied_once_listed_and_found_again(tmp_path: Path, file: Path) -> None:
+    first = stage(file, tmp_path / "cache", options=SINGLE, holder={**this_process(), "run_id": "run"})
+    assert (first.root / NAME).read_bytes() == file.read_bytes()
+    assert first.storage_bytes == file.stat().st_size
+    assert first.root.name.startswith(f"{NAME}-")
+    (row,) = ls(tmp_path / "cache")
+    assert (row.name, row.kind, row.bytes, row.damaged, len(row.leases)) == (first.root.name, "file", file.stat().st_size, None, 1)
+    assert staged(file, tmp_path / "cache").hit
+
+
+@pytest.mark.processes
+def test_several_nodes_read_it_once_from_storage(tmp_path: Path, file: Path) -> None:
+    caches = [tmp_path / f"cache{index}" for index in range(4)]
+    with crew(file, caches, "--single") as stagers:
+        stagers.meet()
+        results = stagers.finish()
+    size = file.stat().st_size
+    assert sum(result["storage_bytes"] for result in results) == size
+    assert sum(result["peer_bytes"] for result in results) == 3 * size
+    assert {(Path(result["root"]) / NAME).read_bytes() == file.read_bytes() for result in results} == {True}
+
+
+@pytest.mark.processes
+def test_who_needs_it_alone_reads_around_a_copy_that_waits_for_other_nodes(tmp_path: Path, file: Path) -> None:
+    """An image's archive may wait until all nodes of its run have the dataset."""
+    with crew(file, [tmp_path / "cache", tmp_path / "other"], "--single") as stagers:
+        stagers.until(lambda: all("listening" in stager.said for stager in stagers.all))
+        found = stage(file, tmp_path / "cache", options=replace(SINGLE, stall_s=0.5))
+        assert found.storage_bytes == file.stat().st_size
+        first, second = stagers.finish(1)[0], stagers.all[1]
+        assert (first["storage_bytes"], first["digest"]) == (0, found.digest), "it was overtaken"
+        assert "result" not in second.said
+    assert (found.root / NAME).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.processes
+def test_a_node_that_dies_while_others_get_chunks_from_it_is_done_without(tmp_path: Path, file: Path) -> None:
+    caches = [tmp_path / f"cache{index}" for index in range(3)]
+    with crew(file, caches, "--single", "--late-s", "0.5", "--bytes-per-s", "4e6") as stagers:
+        stagers.meet()
+        victim = stagers.all[1]
+        stagers.until(lambda: victim.said.get("progress", [0])[0] >= 10 * CHUNK)
+        stagers.signal(1, signal.SIGKILL)
+        results = stagers.finish(1)
+    assert {(Path(result["root"]) / NAME).read_bytes() == file.read_bytes() for result in results} == {True}
+    again = staged(file, caches[1])
+    assert again.resumed_bytes + again.copied_bytes == file.stat().st_size
+    assert (again.root / NAME).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_a_bit_that_is_flipped_on_the_way_reaches_no_disk(tmp_path: Path, file: Path, direction: int) -> None:
+    caches = (tmp_path / "cache0", tmp_path / "cache1")
+    for result in stage_on_two(file, caches, (direction, 5 * CHUNK, 3), SINGLE):
+        assert isinstance(result, StagedFiles)
+        assert (result.root / NAME).read_bytes() == file.read_bytes()
+
+
+def test_there_is_no_room_for_it_beside_what_is_used_and_what_is_not_used_goes(tmp_path: Path, file: Path) -> None:
+    size, cache = file.stat().st_size, tmp_path / "cache"
+    used = random_dataset(tmp_path / "storage", [size], name="used")
+    root = stage(used, cache, holder={**this_process(), "run_id": "run"}, options=QUICK)
+    with pytest.raises(NotEnoughSpace, match=rf"{NAME}-\w+ does not fit into the cache"):
+        stage(file, cache, max_bytes=int(1.5 * size), options=SINGLE)
+    assert root.lease is not None
+    release(cache, root.lease)
+    stage(file, cache, max_bytes=int(1.5 * size), options=SINGLE)
+    assert [row.kind for row in ls(cache)] == ["file"]
+
+
+def test_of_two_runs_that_use_it_the_last_one_removes_it(tmp_path: Path, file: Path) -> None:
+    cache, holders = tmp_path / "cache", [{**this_process(), "run_id": run} for run in ("one", "other")]
+    names = {stage(file, cache, holder=holder, options=SINGLE).root.name for holder in holders}
+    (name,) = names
+    remove_unused(cache, [name], holders[0])
+    assert [row.name for row in ls(cache)] == [name]
+    remove_unused(cache, [name], holders[1])
+    assert ls(cache) == []
+
+
+def test_an_interrupted_copy_is_resumed(tmp_path: Path, file: Path) -> None:
+    options = replace(SINGLE, copy=CopyOptions(sync_bytes=CHUNK, threads=1))
+    with pytest.raises(Stopped):
+        stage(file, tmp_path / "cache", progress=stop_after(20 * CHUNK), options=options)
+    again = staged(file, tmp_path / "cache")
+    assert again.resumed_bytes > 0
+    assert again.resumed_bytes + again.copied_bytes == file.stat().st_size
+    assert (again.root / NAME).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_a_damaged_file_is_named_and_what_to_do(tmp_path: Path, file: Path, damage: str) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] if damage == "cut" else b"\0" + content[1:])
+    with pytest.raises(DigestMismatch, match=rf"{NAME}.*was cut or changed on storage; remove it and {NAME}.chunks.json"):
+        staged(file, tmp_path / "cache")
+    assert not [row for row in ls(tmp_path / "cache") if row.kind == "file"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"name": "../other"}, DatasetError),
+        ({"name": "manifest.json"}, DatasetError),
+        ({"name": "other.tar.zst"}, DigestMismatch),
+        ({"chunks": []}, DatasetError),
+        ({"chunks": ["x"] * 41}, DatasetError),
+        ({"bytes": 0}, DatasetError),
+        ({"schema": "slipway.chunks/2"}, DatasetError),
+    ],
+)
+def test_a_list_of_chunks_that_is_none_is_refused(tmp_path: Path, file: Path, change: dict[str, Any], error: type[Exception]) -> None:
+    chunks_path(file).write_text(json.dumps(described(file) | change))
+    with pytest.raises(error, match="chunks.json"):
+        staged(file, tmp_path / "cache")
+
+
+def test_without_its_list_it_is_not_there(tmp_path: Path, file: Path) -> None:
+    chunks_path(file).unlink()
+    with pytest.raises(StagingError, match=r"chunks.json does not exist .* was it made and published\?"):
+        staged(file, tmp_path / "cache")

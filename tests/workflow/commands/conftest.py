@@ -1,0 +1,93 @@
+"""The command line run inside the test process, on storage and cache of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cluster.detection import SIGNS
+from tests.workflow.report.builder import failed, make_record
+from tests.workflow.study.studies import changed, write
+from workflow.commands import main
+from workflow.study.study import Study, load_study
+
+FOREIGN = (*(variable for signs in SIGNS.values() for variable in signs.variables), "SLIPWAY_SITE")
+
+
+class Said(NamedTuple):
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+class House:
+    """A study and a site in a directory of their own."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self.capsys = capsys
+        self.site = root / "here.yaml"
+        self.site.write_text("storage: storage\ncache: {path: cache}\n")
+        self.path = write(root, changed())
+
+    def study(self, **changes: Any) -> Study:
+        """Change the study; the new one."""
+        self.path = write(self.root, changed(**changes))
+        return self.load()
+
+    def load(self) -> Study:
+        """The study as it is now."""
+        return load_study(self.path, str(self.site), {})
+
+    def __call__(self, *words: str) -> Said:
+        """`slipway WORDS` with our study and site."""
+        self.capsys.readouterr()
+        command = words[0] if words[0] not in ("dataset", "cache") else " ".join(words[:2])
+        extra = ["--site", str(self.site)]
+        if command in ("plan", "status", "submit"):
+            extra.append(str(self.path))
+        elif command not in ("cache ls", "cache rm", "reap"):
+            extra += ["--study", str(self.path)]
+        code = main.run([*words, *extra])
+        return Said(code, *self.capsys.readouterr())
+
+    def json(self, *words: str) -> Any:
+        """The same with --json, parsed."""
+        said = self(*words, "--json")
+        assert said.code == 0, said.err
+        return json.loads(said.out)
+
+    def record(self, run_id: str, status: str, kind: str = "result", attempt: int = 1, published: bool = True, **more: Any) -> Path:
+        """An attempt on storage, as a supervisor leaves it; its directory."""
+        study = self.load()
+        run = next(run for run in study.runs if run.run_id == run_id)
+        run_dir = study.results_dir / "runs" / run_id
+        directory = run_dir / "attempts" / str(attempt)
+        (directory / "logs").mkdir(parents=True)
+        make = make_record if status == "ok" else partial(failed, status=status)
+        record = json.dumps(make(run.cell.to_json(), run.repeat, attempt=attempt, study=study.name, **more))
+        (directory / "record.json").write_text(record)
+        if published and kind == "result":
+            (run_dir / "record.json").write_text(record)
+        return directory
+
+
+@pytest.fixture
+def house(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> House:
+    """A house outside of any job."""
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+    return House(tmp_path, capsys)
+
+
+@pytest.fixture
+def tree() -> Callable[[Path], dict[str, int]]:
+    """Every file below a directory with the time of its last change."""
+    return lambda root: {str(path): path.lstat().st_mtime_ns for path in root.rglob("*")}

@@ -1,0 +1,209 @@
+"""Datasets and caches by hand: build, info, verify, stage, ls, rm, reap --push, without snakemake."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.workflow.commands.conftest import House
+from workflow.study.publishing import publish_resolved
+
+pytestmark = pytest.mark.processes
+
+NOISE = {"source": "synthetic", "samples": 30, "classes": 3, "size": 8, "channels": "grey", "shards": 2, "splits": {"test": 0.2}}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Storage with the dataset built: a build starts processes, so once."""
+    from data_prep.build.dataset import build_dataset
+    from data_prep.spec import parse_spec
+
+    storage = tmp_path_factory.mktemp("storage")
+    build_dataset(parse_spec(NOISE, storage), "noise", storage / "datasets", 1)
+    return storage
+
+
+@pytest.fixture
+def noise(house: House, built: Path) -> House:
+    """A house whose dataset is built."""
+    house.study(datasets={"digits": None, "noise": NOISE}, base={"dataset": "noise"}, axes={"model": ["resnet18"], "batch_size": [4]})
+    shutil.copytree(built, house.root / "storage")
+    return house
+
+
+def test_build_finds_it_done(noise: House) -> None:
+    said = noise("dataset", "build")
+    assert said.code == 0, said.err
+    assert "noise: 30 samples" in said.out
+    assert noise("plan").out.count(" built ") == 1
+
+
+@pytest.mark.slow
+def test_build_from_nothing(house: House) -> None:
+    house.study(
+        datasets={"digits": None, "noise": NOISE, "other": {**NOISE, "seed": 1}}, base={"dataset": "noise"}, axes={"model": ["resnet18"]}
+    )
+    said = house("dataset", "build", "--strict")
+    assert said.code == 0, said.err
+    assert "noise: 30 samples" in said.out
+    assert "other" not in said.out
+    assert "dataset noise: 30 samples in" in said.err
+    assert house("dataset", "build", "other").code == 0
+
+
+def test_the_copy_list_of_a_built_dataset(noise: House) -> None:
+    plan = noise.json("plan", "--cell", noise.load().cells[0].cell_id)
+    root = Path(plan["dataset"]["root"])
+    assert {copy["path"]: copy["bytes"] for copy in plan["copies"]} == {
+        f"shard-0000{index}.lmdb/data.mdb": (root / f"shard-0000{index}.lmdb" / "data.mdb").stat().st_size for index in (0, 1)
+    }
+    stage = plan["nodes"][0]["stage"]
+    assert stage[stage.index("--source") + 1] == str(root)
+
+
+@pytest.mark.slow
+def test_strict_refuses(house: House) -> None:
+    folder = house.root / "photos" / "a"
+    folder.mkdir(parents=True)
+    for number in range(8):
+        (folder / f"{number}.jpg").write_bytes(b"no image")
+    house.study(datasets={"digits": {"source": "folder", "path": "photos", "size": 32, "shards": 2}})
+    said = house("dataset", "build", "--strict")
+    assert said.code == 20
+    assert "Traceback" not in said.err
+
+
+def test_info_and_verify(noise: House) -> None:
+    info = noise.json("dataset", "info", "noise")
+    assert (info["samples"], info["classes"], sorted(info["splits"])) == (30, [*info["classes"]], ["test", "train"])
+    out = noise("dataset", "info", "noise").out
+    assert "noise: 30 samples" in out
+    assert "images  8x8, 1 channel, raw, hwc" in out
+    text = out.partition("  source\n")[2].partition("\n\n")[0]
+    assert yaml.safe_load(text) == info["source"]
+    said = noise("dataset", "verify", info["root"])
+    assert said.code == 0
+    assert "every chunk is what the manifest promises" in said.out
+    data = Path(info["root"]) / "shard-00000.lmdb" / "data.mdb"
+    data.chmod(0o600)
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    said = noise("dataset", "verify", "noise")
+    assert said.code == 15
+    assert "shard-00000.lmdb: chunk 0 of 1 differs" in said.err
+
+
+def test_stage_list_remove(noise: House) -> None:
+    assert noise.json("plan")["datasets"][0]["nodes_staged"] == 0
+    assert noise("dataset", "stage", "noise").code == 0
+    assert "to each of 2 nodes (1 has it)" in noise("plan").out
+    assert noise("dataset", "stage", "noise", "--node", "1").code == 0
+    said = noise("dataset", "stage", "noise")
+    assert "was there already, " in said.out
+    assert "of it hashed anew" in said.out
+    caches = noise.json("cache", "ls")
+    assert [Path(cache["cache"]).name for cache in caches] == ["local-0", "local-1"]
+    name = caches[0]["entries"][0]["name"]
+    assert name.startswith("noise-")
+    assert name in noise("cache", "ls").out
+    said = noise("cache", "rm", "noisy")
+    assert said.code == 15
+    assert f"there: {name}" in said.err
+    said = noise("cache", "rm", name)
+    assert said.code == 0
+    assert said.out.count("removed") == 2
+    assert [cache["entries"] for cache in noise.json("cache", "ls")] == [[], []]
+
+
+def test_a_dataset_that_is_not_built_or_not_there(house: House) -> None:
+    said = house("dataset", "info", "digits")
+    assert said.code == 20
+    assert f"`slipway dataset build digits --study {house.path} --site {house.site}` builds it" in said.err
+    said = house("dataset", "verify", "digit")
+    assert said.code == 10
+    assert "did you mean 'digits'" in said.err
+    assert house("dataset", "info", f"{house.root}/nothing").code == 20
+    assert house("dataset", "build", "digit").code == 10
+
+
+def test_nothing_cached(house: House) -> None:
+    assert "nothing is cached" in house("cache", "ls").out
+
+
+def test_nodes_of_a_cluster_are_machines(noise: House) -> None:
+    noise.site.write_text("storage: storage\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
+    assert noise("dataset", "stage", "noise", "--node", "1").code == 10
+
+
+def test_waiting_results_are_shown_and_delivered(house: House) -> None:
+    study = house.load()
+    publish_resolved(study)
+    target = study.results_dir / "runs" / study.runs[0].run_id / "attempts" / "1"
+    target.parent.mkdir(parents=True)
+    work = house.root / "cache" / "local-0" / "runs" / "x-r1-a1-abcdef01"
+    (work / "out").mkdir(parents=True)
+    (work / "out" / "events-0.jsonl").write_text("{}\n")
+    note = {"schema": "slipway.pending/1", "out": "out", "target": str(target), "reason": "storage was full"}
+    (work / "pending.json").write_text(json.dumps(note))
+    assert "not delivered to" in house("cache", "ls").out
+    asked = house("reap").out
+    where = f"this node's cache {house.root}/cache (site {house.site})"
+    assert f"1 result waits in {where}; `slipway reap --push --site {house.site}` delivers\n" in asked
+    assert "docker" not in asked  # the site's engine is bare
+    assert f"what is not delivered: `slipway reap --push --site {house.site}`\n" in house("cache", "ls").out
+    said = house("reap", "--push")
+    assert said.code == 0, said.err
+    assert "1 of 1 waiting result delivered" in said.out
+    assert (target / "events-0.jsonl").is_file()
+    assert not work.exists()
+    (work / "out").mkdir(parents=True)
+    note["target"] = str(house.root / "home" / "autostart" / "1")
+    (work / "pending.json").write_text(json.dumps(note))
+    said = house("reap", "--push")
+    assert (said.code, "which is no attempt of a run below" in said.err) == (18, True)
+    assert not (house.root / "home").exists()
+
+
+def test_a_delivery_says_which_cache_it_looked_at(house: House) -> None:
+    said = house("reap", "--push")
+    assert said.code == 0
+    assert (
+        f"no result waits in this node's cache {house.root}/cache (site {house.site}); that of another site: --site NAME_OR_PATH\n"
+        in said.out
+    )
+    assert "0 of 0" not in said.out
+
+
+def test_images_that_no_run_used_are_listed_and_removed_when_asked(house: House) -> None:
+    house.site.write_text("storage: storage\ncache: {path: cache}\nengine: apptainer\n")
+    place = house.root / "cache" / "images"
+    place.mkdir(parents=True)
+    for short, used in (("0123456789ab", None), ("ba9876543210", time.time())):
+        (place / f"{short}.sif").write_bytes(b"squashfs")
+        if used is not None:
+            (place / f"{short}.apptainer.json").write_text(json.dumps({"used": used}))
+    said = house("reap", "--images")
+    assert (said.code, "0123456789ab.sif" in said.out, "ba9876543210" in said.out) == (0, True, False)
+    assert "used by no run that left a mark: would be removed by --remove" in said.out
+    assert "apptainer: 1 image of Slipway not used for 7 days" in said.out
+    assert len(list(place.glob("*.sif"))) == 2
+    assert ": removed\n" in house("reap", "--images", "--remove").out
+    assert [path.name for path in place.glob("*.sif")] == ["ba9876543210.sif"]
+    assert "apptainer: 0 images" in house("reap", "--images").out
+
+
+def test_a_result_that_cannot_be_delivered_waits_on(house: House) -> None:
+    work = house.root / "cache" / "local-0" / "runs" / "x-r1-a1-abcdef01"
+    (work / "out").mkdir(parents=True)
+    (work / "pending.json").write_text("{}")
+    said = house("reap", "--push")
+    assert said.code == 18
+    assert "1 result still waits on this node" in said.err
+    assert work.exists()

@@ -1,0 +1,92 @@
+"""`slipway init`: what it writes is good as it is, and nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cluster.installation import SCHEMAS
+from tests.workflow.commands.conftest import FOREIGN
+from workflow.commands import main
+from workflow.commands.init import text_of
+from workflow.commands.told_study import whole_commands
+from workflow.study.site_file import read_site
+from workflow.study.study import load_study
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.processes
+def test_both_files_pass_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "new" / "My Study"
+    assert main.run(["init", str(place)]) == 0
+    assert shlex.join(["slipway", "plan", f"{place}/study.yaml"]) in capsys.readouterr().out
+    assert main.run(["plan", str(place / "study.yaml"), "--site", str(place / "site.yaml")]) == 0
+    said = capsys.readouterr().out
+    assert "my-study" in said
+    assert "sklearn-digits" in (place / "study.yaml").read_text()
+    assert load_study(place / "study.yaml", str(place / "site.yaml"), {}).notes == ()
+    assert read_site(place / "site.yaml").storage == place / "storage"
+
+
+@pytest.mark.processes
+def test_the_site_file_beside_a_study_is_taken_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["init", str(tmp_path)]) == 0
+    capsys.readouterr()
+    study = str(tmp_path / "study.yaml")
+    assert main.run(["plan", study]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith(f"site: {tmp_path}/site.yaml, beside the study\n")
+    assert f"site {tmp_path}/site.yaml: scheduler local" in said.out
+    assert f"results: {tmp_path}/storage/results/" in said.out
+    assert f"--site {tmp_path}/site.yaml" in said.out
+    assert main.run(["plan", study, "--site", "local"]) == 0
+    assert "beside the study" not in capsys.readouterr().err
+    assert main.run(["tables", study]) == 19
+    said = capsys.readouterr()
+    assert f"`slipway run {study} --site {tmp_path}/site.yaml` runs it" in said.err
+
+
+def test_the_study_is_named_by_its_directory() -> None:
+    text = text_of("study.yaml", "photos-2")
+    assert "\nstudy: photos-2 " in text
+    assert "my-study" not in text
+    assert text.startswith(f"# yaml-language-server: $schema={SCHEMAS}/study.schema.json\n")
+
+
+@pytest.mark.parametrize("there", ["study.yaml", "site.yaml"])
+def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path: Path, there: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / there).symlink_to("nowhere")
+    assert main.run(["init", str(tmp_path)]) == 10
+    assert f"{there} is there already, and is not overwritten" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [there]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"), [("", "is no name of a directory"), ("file", "file is a file"), ("/proc/x", "nothing can be written")]
+)
+def test_what_can_be_no_directory(
+    tmp_path: Path, where: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert main.run(["init", where]) == 10
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_comments_say_what_tables_will_say(tmp_path: Path) -> None:
+    text = text_of("study.yaml", "x")
+    assert "marked `short` if fewer than 100 or under 30 s" in text
+    assert "Runs on the CPU cost no GPU hours" in text
+
+
+def test_a_message_about_a_study_that_cannot_be_looked_at_stays_as_it_is() -> None:
+    """Its own error is being told: looking again must not put another in its place."""
+    assert whole_commands("see `slipway status`", {"study": Path("x" * 300 + ".yaml")}, {}) == "see `slipway status`"

@@ -1,0 +1,136 @@
+"""The command line itself: what there is, exit codes, and what is not imported for a help text."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from base import VERSION
+from base.errors import StorageError
+from tests.workflow.commands.conftest import House
+from workflow.commands import main
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_help_names_every_command(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in ("init", "plan", "submit", "status", "logs", "dataset", "cache", "tables", "report", "reap", "doctor", "gpus"):
+        assert f"\n  {name} " in text
+    for name in ("session", "compare"):
+        assert f"\n  {name} " not in text
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"slipway {VERSION}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plna"],
+        ["plan", "--bar"],
+        ["plan", "a", "b"],
+        [],
+        ["logs"],
+        ["dataset"],
+        ["cache", "rm"],
+        ["logs", "x", "--rank", "-1"],
+        ["dataset", "build", "-j", "0"],
+    ],
+)
+def test_wrong_usage_is_2(house: House, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(words) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_our_errors_are_messages_with_the_code_of_their_class(house: House) -> None:
+    house.path = house.root / "nothing.yaml"
+    said = house("plan")
+    assert said.code == 10
+    assert said.err == f"slipway: the study file {house.path} cannot be read: No such file or directory\n"
+
+
+def test_outside_of_the_checkout_a_study_must_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["plan"]) == 10
+    assert capsys.readouterr().err == (
+        f"slipway: the study file config/study.yaml cannot be read: No such file or directory in {tmp_path}; "
+        f"name a study: `slipway run STUDY`, or `--study STUDY` where a command takes other words; `slipway init DIR` writes one\n"
+    )
+
+
+def test_an_error_of_the_system_is_one_of_storage(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    (house.root / "storage").write_text("no directory")
+    study = house.load()
+    assert study.site.storage.is_file()
+    said = house("dataset", "build", "digits")
+    assert said.code == StorageError.exit_code
+    assert said.err.startswith("slipway: ")
+    assert "Traceback" not in said.err
+
+
+def test_control_characters_do_not_reach_the_terminal(house: House) -> None:
+    house.path = house.root / "\x1b[31m.yaml"
+    said = house("plan")
+    assert "\x1b" not in said.err
+
+
+def test_a_foreign_allocation_is_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    said = house("plan")
+    assert said.code == 10
+    assert "inside an allocation of slurm (SLURM_JOB_ID=17)" in said.err
+
+
+@pytest.mark.processes
+def test_help_imports_nothing_that_takes_time() -> None:
+    heavy = {"pydantic", "yaml", "numpy", "rich", "polars", "torch", "lmdb", "PIL", "cv2", "blake3"}
+    code = f"import sys\nfrom workflow.commands import main\nmain.run(['--help'])\nprint('loaded', *{heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "loaded"
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_traceback() -> None:
+    command = f"{sys.executable} -m workflow.commands.main plan --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.processes
+def test_who_stops_reading_gets_the_code_of_a_closed_pipe(house: House) -> None:
+    argv = [sys.executable, "-m", "workflow.commands.main", "status", str(house.path), "--site", str(house.site)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False, timeout=60)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.processes
+def test_an_error_keeps_its_code_where_nobody_can_be_told(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "workflow.commands.main", "plan", str(tmp_path / "none.yaml")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=full, cwd=ROOT, check=False, timeout=60)
+    assert done.returncode == 10
+
+
+def test_the_list_of_commands_is_not_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ([], ["dataset"], ["cache"]):
+        assert main.run([*words, "--help"]) == 0
+        commands = capsys.readouterr().out.partition("Commands:")[2].splitlines()
+        assert not [line for line in commands if line.endswith("...")]

@@ -1,0 +1,269 @@
+"""The plan: what runs, what it needs and costs, how it scales; and that it writes nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from base.errors import ConfigError
+from tests.workflow.commands.conftest import House
+from tests.workflow.study.studies import changed, write
+from workflow.commands.study_plan import parse_gpu_memory
+from workflow.dag.cost import hours_on, refuse_over_budget
+from workflow.dag.requirements import dataset_needs
+from workflow.study.publishing import publish_resolved
+from workflow.study.series import series_of
+
+ROOT = Path(__file__).parents[3]
+Tree = Callable[[Path], dict[str, int]]
+SYNTHETIC = {"source": "synthetic", "samples": 4096, "size": [48, 64], "shards": 2}
+
+
+@pytest.mark.processes
+def test_a_plan_names_runs_and_writes_nothing(house: House, tree: Tree) -> None:
+    before = tree(house.root)
+    said = house("plan")
+    assert said.code == 0, said.err
+    assert tree(house.root) == before
+    assert "small: 4 cells x 2 repeats = 8 runs" in said.out
+    assert "runs: 8 missing; 8 to run" in said.out
+    assert "digits   1797     " in said.out
+    assert "lenet on digits  weak     1, 2       4" in said.out
+
+
+@pytest.mark.processes
+def test_the_plan_for_programs(house: House) -> None:
+    study = house.load()
+    first = study.runs[0].run_id
+    house.record(first, "ok")
+    house.record(study.runs[1].run_id, "oom", status_reason="rank 0 ran out of memory")
+    plan = house.json("plan")
+    assert plan["runs"]["done"] == plan["runs"]["failed"] == 1
+    assert plan["runs"]["to_run"] == [run.run_id for run in study.runs[2:]]
+    assert plan["site"]["name"] == "here"
+    assert plan["gpu_hours"] == {"planned": 0.0, "limit": 100.0}
+    assert plan["datasets"][0]["bytes_are"] == "estimated"
+    assert [cell["fits"] for cell in plan["cells"]] == [True] * 4
+    assert plan["notes"] == []
+
+
+@pytest.mark.processes
+def test_too_many_gpu_hours_are_refused(house: House) -> None:
+    house.site.write_text("storage: storage\ncache: {path: cache}\nscheduler: slurm\n")
+    house.study(base={"device": "cuda"}, limits={"walltime": "1h", "gpu_hours": 11})
+    said = house("plan")
+    assert said.code == 10
+    assert "cost, at most: 12.0 GPU hours: 8 runs x walltime 1h00m x processes (limit: 11 GPU hours)" in said.out
+    assert "limits.gpu_hours: the 8 missing runs may take 12.0 GPU hours" in said.err
+    assert "at most 11" in said.err
+    house.record(house.load().runs[0].run_id, "ok")
+    assert house("plan").code == 0
+
+
+def test_another_file_of_the_name_is_refused(house: House) -> None:
+    publish_resolved(house.load())
+    (house.root / "other").mkdir()
+    house.path = write(house.root / "other", changed(axes={"batch_size": [16]}))
+    said = house("plan")
+    assert said.code == 10
+    assert "missing; " in said.out
+    assert f"would write into the results of another file: {house.load().results_dir}" in said.err
+    assert f"`slipway run {house.path} --adopt " in said.err
+
+
+def test_hours_are_of_processes_on_the_cpu(house: House) -> None:
+    study = house.study(base={"gpus_per_node": 2}, limits={"walltime": "30m", "gpu_hours": 0})
+    assert hours_on("cuda", study, study.runs) == 0
+    assert hours_on("cpu", study, study.runs) == 2 * 2 * (2 + 4) * 0.5
+    refuse_over_budget(study, study.runs)
+
+
+def test_the_limit_counts_missing_runs_only(house: House) -> None:
+    study = house.study(base={"device": "cuda"}, limits={"walltime": "1h", "gpu_hours": 1})
+    refuse_over_budget(study, [])
+    with pytest.raises(ConfigError, match=r"the 1 missing run may take 2\.0 GPU hours"):
+        refuse_over_budget(study, [next(run for run in study.runs if run.cell.nodes == 2)])
+
+
+@pytest.mark.processes
+def test_bytes_of_a_dataset_that_is_not_built(house: House) -> None:
+    study = house.study(datasets={"digits": None, "noise": SYNTHETIC}, base={"dataset": "noise"})
+    needs = dataset_needs(study, "noise")
+    assert (needs.samples, needs.bytes_are, needs.size, needs.channels, needs.num_classes) == (4096, "estimated", (48, 64), 3, 10)
+    assert needs.bytes is not None
+    assert 4096 * 48 * 64 * 3 < needs.bytes < 1.5 * 4096 * 48 * 64 * 3
+    assert needs.train_samples == 3686
+    study = house.study(datasets={"digits": {"source": "folder", "path": "photos", "size": 32}})
+    assert dataset_needs(study, "digits").bytes_are == "unknown until built"
+    assert "unknown until built" in house("plan").out
+
+
+@pytest.mark.processes
+def test_hours_that_storage_needs(house: House) -> None:
+    house.site.write_text("storage: s\ncache: {path: c}\nstorage_limit: {bytes_per_s: 100kB}\n")
+    plan = house.json("plan")
+    assert plan["datasets"][0]["seconds_to_read"] == pytest.approx(plan["datasets"][0]["bytes"] / 100_000)
+    assert "to each of 2 nodes, 19.0 s from storage" in house("plan").out
+    house.site.write_text("storage: s\ncache: {path: c}\nstorage_limit: {bytes_per_s: 1GB}\n")
+    assert "from storage" not in house("plan").out
+
+
+@pytest.mark.processes
+def test_one_of_each_has_its_grammar(house: House) -> None:
+    house.study(base={"repeats": 1}, axes={"batch_size": [32], "nodes": [1]})
+    out = house("plan").out
+    assert "small: 1 cell x 1 repeat = 1 run  (" in out
+    assert " to one node\n" in out
+
+
+@pytest.mark.processes
+def test_memory_that_is_not_there_is_noted(house: House) -> None:
+    house.site.write_text("storage: s\ncache: {path: c}\nmemory_per_node: 100MB\n")
+    house.study(axes={"model": ["lenet", "resnet18"]})
+    said = house("plan")
+    assert "4 cells need more memory than a process has" in said.out
+    assert "TOO LITTLE" in said.out
+
+
+@pytest.mark.processes
+def test_credentials_that_are_not_there_are_refused_where_runs_are_containers(house: House) -> None:
+    for engine, code in (("podman", 10), ("bare", 0)):
+        house.site.write_text(f"storage: s\ncache: {{path: c}}\nengine: {engine}\nregistry_credentials: auth.json\n")
+        said = house("plan")
+        assert said.code == code
+        assert said.err == (
+            f"slipway: site here: registry_credentials: {house.root}/auth.json is not a file on this machine; `podman login` writes one; "
+            "a relative path begins at the site file; without the key the engine uses what it finds itself\n"
+            if code
+            else ""
+        )
+
+
+def test_gpu_memory_is_that_of_the_smallest() -> None:
+    assert parse_gpu_memory("16280\n16276\n") == 16276 << 20
+    assert parse_gpu_memory("") is None
+    assert parse_gpu_memory("[N/A]\n") is None
+
+
+@pytest.mark.parametrize(
+    ("axes", "scaling"),
+    [
+        ({"batch_size": [32, 64], "nodes": [1, 2, 4]}, ["weak"]),
+        ({"batch_size": None, "global_batch_size": [64, 128], "nodes": [1, 2, 4]}, ["strong"]),
+        ({"batch_size": [32], "nodes": [2]}, ["one size"]),
+        ({"batch_size": [32], "nodes": [1], "gpus_per_node": [1, 2]}, ["weak"]),
+        ({"batch_size": [32], "nodes": [1, 2], "seed": [1, 2]}, ["weak", "weak"]),
+    ],
+)
+def test_scaling_is_derived(house: House, axes: dict[str, object], scaling: list[str]) -> None:
+    study = house.study(axes=axes)
+    assert [one.scaling for one in series_of(study.cells, study.baseline)] == scaling
+
+
+@pytest.mark.processes
+def test_mixed_scaling_and_missing_baselines(house: House) -> None:
+    cells = [{"model": "lenet", "nodes": nodes, "batch_size": batch} for nodes, batch in [(1, 32), (2, 16), (4, 32), (4, 9)]]
+    study = house.study(
+        axes=None,
+        include=[*cells, {"model": "alexnet", "batch_size": 8, "nodes": 2}],
+        datasets={"digits": {"source": "sklearn-digits", "size": 224, "shards": 4}},
+    )
+    lenet, alexnet = series_of(study.cells, study.baseline)
+    assert (lenet.scaling, lenet.has_baseline, lenet.unmatched) == ("mixed", True, 1)
+    assert (alexnet.scaling, alexnet.has_baseline) == ("one size", False)
+    out = house("plan").out
+    assert "1 of 2 series has no baseline cell: its speed-up is null" in out
+    assert "1 cell has neither the batch nor the global batch of a baseline cell: its speed-up is null" in out
+
+
+def test_one_cell_in_full(house: House, tree: Tree) -> None:
+    before = tree(house.root)
+    study = house.load()
+    cell = next(cell for cell in study.cells if cell.nodes == 2)
+    plan = house.json("plan", "--cell", cell.cell_id)
+    said = house("plan", "--cell", cell.cell_id[:20])
+    assert said.code == 0, said.err
+    assert tree(house.root) == before
+    assert plan["supervisor"][1:6] == ["-P", "-m", "workflow.run.supervisor", "--results", str(study.results_dir)]
+    assert [node["name"] for node in plan["nodes"]] == ["local-0", "local-1"]
+    assert [node["cache"] for node in plan["nodes"]] == [f"{house.root}/cache/local-{index}" for index in (0, 1)]
+    process = plan["nodes"][1]["container"]["processes"][0]
+    assert (process["env"]["RANK"], process["env"]["WORLD_SIZE"]) == ("1", "2")
+    assert process["argv"][-1].endswith("pytorch/program.py")
+    assert plan["cell_json"]["model_parameters"] == 656_080
+    assert plan["copies"] is None
+    assert "is not built yet (about 1.9 MB)" in said.out
+    assert "RANK=1" in said.out
+
+
+@pytest.mark.slow
+def test_snakemake_would_start_the_same_runs(house: House) -> None:
+    study = house.load()
+    study.build_dir("digits").mkdir(parents=True)
+    (study.build_dir("digits") / "dataset.json").write_text("{}")
+    house.record(study.runs[0].run_id, "ok", result_number=1)
+    house.record(study.runs[1].run_id, "oom", result_number=1)
+    house.record(study.runs[2].run_id, "storage", kind="prevented")
+    words = ["snakemake", "-s", f"{ROOT}/Snakefile", "--profile", f"{ROOT}/profiles/local", "-d", str(house.root), "-n", "--quiet", "rules"]
+    arguments = [*words[1:], "--configfile", str(house.path), "--config", f"site={house.site}"]
+    done = subprocess.run([sys.executable, "-m", *words[:1], *arguments], capture_output=True, text=True, check=False, cwd=house.root)
+    assert done.returncode == 0, done.stderr
+    counted = re.search(r"stage_train_push +(\d+)", done.stdout + done.stderr)
+    assert counted
+    assert int(counted[1]) == len(house.json("plan")["runs"]["to_run"]) == 6
+
+
+def test_an_unknown_cell_has_an_answer(house: House) -> None:
+    said = house("plan", "--cell", "lenet-digits-b23-n1-g1")
+    assert said.code == 10
+    assert "has no cell 'lenet-digits-b23-n1-g1'; valid: lenet-digits-b32" in said.err
+    assert "did you mean" in said.err
+
+
+def test_a_cell_of_a_scheduler_that_is_not_here_yet(house: House) -> None:
+    house.site.write_text("storage: s\ncache: {path: c}\nscheduler: lsf\ndevice: cpu\n")
+    said = house("plan", "--cell", house.load().cells[0].cell_id)
+    assert said.code == 11
+    assert "scheduler 'lsf' is not here yet; valid: " in said.err
+
+
+@pytest.mark.slow
+def test_ten_thousand_runs(house: House) -> None:
+    axes = {"batch_size": list(range(1, 101)), "nodes": list(range(1, 51))}
+    datasets = {"digits": {"source": "synthetic", "samples": 10_000, "size": 32}}
+    house.path = write(house.root, changed(axes=axes, datasets=datasets))
+    said = house("plan")
+    assert said.code == 0
+    assert "small: 5,000 cells x 2 repeats = 10,000 runs" in said.out
+    assert "... and 4,940 more cells; --json lists all" in said.out
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer"])
+def test_a_cell_in_a_container_shows_the_whole_command(house: House, engine: str) -> None:
+    house.site.write_text(f"{house.site.read_text()}engine: {engine}\nimages: {{pytorch: my/image:7}}\n")
+    cell = house.load().cells[0]
+    container = house.json("plan", "--cell", cell.cell_id)["nodes"][0]["container"]
+    assert container["run"][0] == engine
+    assert "my/image:7" in container["run"]
+    assert container["processes"][0]["argv"] == ["python3", "/slipway/program/program.py"]
+    said = house("plan", "--cell", cell.cell_id).out
+    assert f"\n  {engine} " in said
+    assert "SLIPWAY_OUT=/slipway/out" in said
+
+
+@pytest.mark.processes
+def test_commands_to_type_are_quoted_and_keep_the_site(house: House) -> None:
+    folder = house.root / "a b"
+    folder.mkdir()
+    house.path = house.path.rename(folder / "study.yaml")
+    cell = house.load().cells[0].cell_id
+    assert f"\n  slipway plan '{folder}/study.yaml' --cell {cell} --site {house.site}\n" in house("plan").out
+    house.record(house.load().runs[0].run_id, "ok")
+    assert f"logs: slipway logs RUN --study '{folder}/study.yaml' --site {house.site}\n" in house("status").out
+    said = house("submit")
+    assert f"`slipway run '{folder}/study.yaml' --site {house.site}` runs the study" in said.err

@@ -1,0 +1,85 @@
+"""`slipway reap --images` on a node whose engine is apptainer: what is listed, what goes, what stays. With daemons: tests/slurm."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from base.jsonfile import publish_json, read_json
+from containers.images.archiving import archive
+from containers.images.loading import load
+from containers.images.locks import locked
+from containers.images.pinning import pin
+from tests.workflow.commands.conftest import House
+
+DAY_S = 86400.0
+
+
+@pytest.fixture
+def engine(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No client of another engine is on PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    house.site.write_text(f"{house.site.read_text()}engine: apptainer\n")
+
+
+def loaded(house: House, content: str, age_days: float) -> Path:
+    """A SIF in the cache that a run used so long ago."""
+    sif, cache = house.root / f"{content}.sif", house.root / "cache"
+    sif.write_text(content)
+    load(archive(pin(str(sif), "apptainer"), house.root / "storage"), "apptainer", cache)
+    found = max((cache / "images").glob("*.sif"), key=lambda path: path.stat().st_ctime_ns)
+    mark = found.with_name(f"{found.stem}.apptainer.json")
+    publish_json(mark, {**read_json(mark), "used": time.time() - age_days * DAY_S})
+    return found
+
+
+@pytest.mark.usefixtures("engine")
+def test_images_are_listed_least_recently_used_first_and_go_only_when_asked(house: House) -> None:
+    new, old, oldest = (loaded(house, word, age) for word, age in (("new", 6), ("old", 8), ("oldest", 30)))
+    said = house("reap", "--images")
+    assert said.code == 0, said.err
+    assert [line.split()[1] for line in said.out.splitlines() if line.startswith("image ")] == [oldest.stem, old.stem]
+    assert said.out.count("would be removed by --remove") == 2
+    assert "apptainer: 2 images of Slipway not used for 7 days" in said.out
+    assert all(path.exists() for path in (new, old, oldest))
+    with locked(old.with_suffix(".lock"), "load", 0.0):
+        said = house("reap", "--images", "--remove")
+    assert said.code == 0, said.err
+    (line,) = [line for line in said.out.splitlines() if line.startswith(f"image {oldest.stem} ({oldest}), 6 B, last used ")]
+    assert line.endswith(" ago: removed")
+    assert f"stays: remove image {old.stem}: process {os.getpid()} (load, since " in said.out
+    assert [path.exists() for path in (new, old, oldest)] == [True, True, False]
+
+
+@pytest.mark.usefixtures("engine")
+def test_halves_of_archives_go_unless_their_load_lives(house: House) -> None:
+    place = loaded(house, "image", 0).parent
+    dead, living = (place / f".{short}.tar.zst.part-{short}" for short in ("0" * 12, "1" * 12))
+    for part in (dead, living):
+        part.write_text("half")
+    with locked(place / f"{'1' * 12}.lock", "load", 0.0):
+        assert f"{dead}, half an archive: would be removed by --remove: its load was killed" in house("reap", "--images").out
+        assert dead.exists()
+        assert f"{dead}, half an archive: removed" in house("reap", "--images", "--remove").out
+    assert not dead.exists()
+    assert living.exists()
+
+
+@pytest.mark.processes
+def test_an_engine_that_does_not_answer_is_named_and_matters_where_it_is_the_sites(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docker").write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = house("reap", "--images")
+    assert said.code == 0, said.err
+    assert "docker: " in said.out
+    assert "Cannot connect to the Docker daemon" in said.out
+    house.site.write_text(f"{house.site.read_text()}engine: docker\n")
+    said = house("reap", "--images")
+    assert said.code == 16
+    assert "Cannot connect to the Docker daemon" in said.err

@@ -1,0 +1,147 @@
+"""What cannot run is refused before anything starts: by `slipway plan` and by Snakemake with the same sentence and the same exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from base.errors import SlipwayError
+from cluster.schedulers.slurm.environ import JOB_ID
+from data_prep.doctor.mounts import Mount
+from tests.nobody import as_nobody
+from tests.workflow.commands.conftest import House
+from workflow.dag.loading import load_graph
+from workflow.dag.storage_place import why_unusable
+
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).parents[3]
+SITE = "cache: {path: cache}\n"
+PHOTOS = {"digits": {"source": "folder", "path": "photos", "size": 32}}
+
+
+def _below_a_file(house: House) -> None:
+    (house.root / "file").write_text("")
+    house.site.write_text(f"{SITE}storage: file/storage\n")
+
+
+def _gpus(house: House) -> None:
+    house.site.write_text(f"{SITE}storage: storage\ndevice: cuda\n")
+
+
+CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
+    "missing source": (lambda house: house.study(datasets=PHOTOS), 10, "datasets.digits.path: "),
+    "large batch": (
+        lambda house: house.study(axes={"batch_size": [900]}),
+        10,
+        "cannot run: a global batch of 1800 is more than the about 1617",
+    ),
+    "scheduler": (lambda house: house.site.write_text(f"{SITE}storage: s\nscheduler: lsf\n"), 11, "scheduler 'lsf' is not here yet"),
+    "no GPU": (_gpus, 14, "device: cuda was asked, and "),
+    "directive": (lambda house: house.site.write_text(f"{SITE}storage: s\ndirectives: [--nodes=2]\n"), 10, "sets the nodes"),
+    "below a file": (_below_a_file, 22, "cannot be used: "),
+    "kernel": (lambda house: house.site.write_text(f"{SITE}storage: /proc/x\n"), 22, "/proc is on proc from proc at /proc"),
+}
+
+
+@pytest.fixture
+def no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine whose nvidia-smi is not there."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+
+
+@pytest.mark.usefixtures("no_gpus")
+@pytest.mark.parametrize("case", CASES)
+def test_the_plan_is_refused_as_snakemake_is(house: House, case: str) -> None:
+    change, code, words = CASES[case]
+    change(house)
+    with pytest.raises(SlipwayError) as caught:
+        load_graph({"site": str(house.site)}, [house.path], ROOT, {})
+    said = house("plan")
+    assert (said.code, caught.value.exit_code) == (code, code)
+    assert words in said.err
+    assert said.err == f"slipway: {caught.value}\n"
+    assert "small: " in said.out
+
+
+def test_finished_runs_are_not_looked_at(house: House) -> None:
+    study = house.study(axes={"batch_size": [900], "nodes": [1, 2]})
+    for run in study.runs:
+        if run.cell.nodes == 2:
+            house.record(run.run_id, "error")
+    assert house("plan").code == 0
+
+
+def test_a_batch_that_may_be_too_large_is_noted_and_one_that_is_refused_names_its_cells(house: House) -> None:
+    study = house.study(axes={"batch_size": [820]})
+    assert "note: a global batch of 1640 may be more than the about 1617 training samples of digits" in house("plan").out
+    study = house.study(axes={"batch_size": [860]})
+    cell = next(cell for cell in study.cells if cell.nodes == 2)
+    said = house("plan")
+    assert "1 cell cannot run" in said.err
+    assert said.err.rstrip().endswith(cell.cell_id)
+
+
+def test_an_allocation_of_another_scheduler(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(JOB_ID, "7")
+    assert house("plan").code == 10
+
+
+@pytest.mark.parametrize("options", [("ro",), ("rw",)])
+def test_a_file_system_that_is_mounted_read_only(tmp_path: Path, options: tuple[str, ...]) -> None:
+    mount = Mount(point="/nfs", root="/", type="nfs4", source="server:/export", device="0:1", options=options)
+    found = why_unusable(tmp_path, mount, to_write=True)
+    assert found == (f"{tmp_path} is on nfs4 from server:/export at /nfs, which is mounted read-only" if options == ("ro",) else None)
+    assert why_unusable(tmp_path, mount, to_write=False) is None
+
+
+def test_a_directory_of_others(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert as_nobody(tmp_path, lambda: why_unusable(Path(), None, to_write=True)) == ". cannot be written by you"
+
+
+def test_status_of_storage_that_cannot_be(house: House) -> None:
+    there = house.load().results_dir
+    assert f"small on site here\nno results of this study at the storage of site here: {there} is not there\n" in house("status").out
+    assert not there.exists()
+    there.mkdir(parents=True)
+    assert f"small on site here\nresults: {there}\n" in house("status").out
+    assert house.json("status")["site"] == "here"
+    _below_a_file(house)
+    said = house("status")
+    assert said.code == 22
+    assert f"storage {house.root}/file/storage of the site 'here' cannot be used: {house.root}/file is not a directory" in said.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["kernel", "missing source"])
+def test_snakemake_itself_says_the_sentence_and_ends_with_the_code(house: House, case: str) -> None:
+    change, code, words = CASES[case]
+    change(house)
+    argv = [sys.executable, "-m", "snakemake", "-s", f"{ROOT}/Snakefile", "--profile", f"{ROOT}/profiles/local", "-d", str(house.root)]
+    done = subprocess.run(
+        [*argv, "--configfile", str(house.path), "--config", f"site={house.site}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert house("plan").err.removeprefix("slipway: ") == done.stderr.partition("snakemake: ")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["study", "site"])
+@pytest.mark.parametrize("command", ["plan", "status", "submit", "tables"])
+def test_a_pipe_that_nobody_feeds_is_refused(house: House, kind: str, command: str) -> None:
+    path = house.path if kind == "study" else house.site
+    path.unlink()
+    os.mkfifo(path)
+    said = house(command)
+    assert (said.code, said.out) == (10, "")
+    assert said.err == f"slipway: the {kind} file {path} cannot be read: it is a pipe, and nobody has written into it for 2 s\n"

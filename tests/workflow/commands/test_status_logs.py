@@ -1,0 +1,298 @@
+"""Where each run stands, and its logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from base.errors import StorageError
+from cluster.holding import holder_of
+from cluster.schedulers.jobs import mark_of
+from cluster.schedulers.slurm.queue import COLUMNS
+from tests.workflow.commands.conftest import House
+from workflow.commands import status
+from workflow.dag.image_file import images_file
+from workflow.run.storage.lease import new_lease
+
+ROOT = Path(__file__).parents[3]
+
+
+def hold(house: House, run_id: str, pid: int = 0, attempt: int = 1, **changes: object) -> None:
+    """A lease of a process of this machine, by default ours."""
+    run_dir = house.load().results_dir / "runs" / run_id
+    run_dir.mkdir(parents=True, exist_ok=True)
+    lease = new_lease(holder_of(os.getpid(), "local", "1", 0), attempt).to_json()
+    (run_dir / "lease.json").write_text(json.dumps({**lease, **({"pid": pid} if pid else {}), **changes}))
+
+
+@pytest.mark.processes
+def test_every_state(house: House) -> None:
+    study = house.load()
+    names = [run.run_id for run in study.runs]
+    house.record(names[0], "ok")
+    house.record(names[1], "nan", status_reason="rank 1 on here met a loss that is not a number\nits last lines:\nx")
+    house.record(names[2], "storage", kind="prevented", status_reason="storage does not answer")
+    hold(house, names[3])
+    house.record(names[4], "ok", published=False)
+    hold(house, names[5], pid=2**22 - 1)
+    torn = house.record(names[6], "ok")
+    (torn.parents[1] / "record.json").write_text('{"stat')
+    (torn / "record.json").write_text('{"stat')
+    said = house.json("status")
+    found = {run["run_id"]: run for run in said["runs"]}
+    assert list(found) == names
+    assert [found[name]["state"] for name in names] == ["done", "failed", "prevented", "running", "missing", "missing", "failed", "missing"]
+    assert found[names[1]]["reason"] == "rank 1 on here met a loss that is not a number"
+    assert found[names[1]]["log"] == str(study.results_dir / "runs" / names[1] / "attempts" / "1" / "logs")
+    assert found[names[2]]["status"] == "storage"
+    assert f"process {os.getpid()}" in found[names[3]]["reason"]
+    assert "not published" in found[names[4]]["reason"]
+    assert found[names[5]]["reason"] == "started, and left no record"
+    assert found[names[6]]["status"] == "unreadable"
+    assert found[names[7]]["reason"] is None
+    assert {key: said[key] for key in ("done", "failed", "prevented", "running", "missing")} == {
+        "done": 1, "failed": 2, "prevented": 1, "running": 1, "missing": 3,
+    }  # fmt: skip
+    text = house("status").out
+    assert "small: 8 runs: 1 done, 2 failed, 1 prevented, 1 running, 3 missing" in text
+    assert "failed (nan)" in text
+
+
+@pytest.mark.processes
+def test_a_newer_attempt_speaks_for_the_run(house: House) -> None:
+    name = house.load().runs[0].run_id
+    house.record(name, "storage", kind="prevented", attempt=1)
+    house.record(name, "node_lost", kind="prevented", attempt=2)
+    run = house.json("status")["runs"][0]
+    assert (run["state"], run["status"], run["attempt"]) == ("prevented", "node_lost", 2)
+
+
+@pytest.mark.processes
+def test_a_holder_of_whom_nothing_is_known_runs(house: House) -> None:
+    name = house.load().runs[0].run_id
+    hold(house, name, boot_id="elsewhere", host="other-host")
+    run = house.json("status")["runs"][0]
+    assert run["state"] == "running"
+    assert "cannot be seen from here" in run["reason"]
+
+
+@pytest.mark.processes
+def test_a_torn_lease_is_nobodys(house: House) -> None:
+    name = house.load().runs[0].run_id
+    hold(house, name)
+    (house.load().results_dir / "runs" / name / "lease.json").write_text("")
+    assert house.json("status")["runs"][0]["state"] == "missing"
+
+
+def write_logs(directory: Path) -> None:
+    (directory / "logs" / "rank-0.log").write_bytes(b"first\nred \x1b[31m text \xff\n" + b"x" * 100_000 + b"\nlast\n")
+    (directory / "logs" / "rank-1.log").write_text("other rank\n")
+    (directory / "logs" / "node-0.log").write_text("node\n")
+
+
+def test_logs_of_the_latest_attempt(house: House) -> None:
+    study = house.load()
+    name = study.runs[0].run_id
+    write_logs(house.record(name, "storage", kind="prevented", attempt=1))
+    (house.record(name, "ok", attempt=10) / "logs" / "rank-0.log").write_text("tenth\n")
+    supervisor = study.results_dir / "logs" / f"{name}.log"
+    supervisor.parent.mkdir()
+    supervisor.write_text("supervisor said\n")
+    out = house("logs", name).out
+    assert f"==> {supervisor} <==\nsupervisor said\n" in out
+    assert "attempts/10/logs/rank-0.log <==\ntenth\n" in out
+    assert "other rank" not in out
+
+
+def test_logs_without_a_line_are_named_last(house: House) -> None:
+    name = house.load().runs[0].run_id
+    write_logs(house.record(name, "ok"))
+    logs = house.load().results_dir / "runs" / name / "attempts" / "1" / "logs"
+    (logs / "node-0.log").write_text("")
+    (logs / "rank-0.log").write_text("")
+    assert house("logs", name).out == f"==> {logs}/rank-1.log <==\nother rank\n\nnothing was written to node-0.log, rank-0.log\n"
+
+
+def test_one_attempt_one_rank_last_lines(house: House) -> None:
+    name = house.load().runs[0].run_id
+    write_logs(house.record(name, "ok"))
+    house.record(name, "ok", attempt=2)
+    assert [line for line in house("logs", name, "--attempt", "1").out.splitlines() if line.startswith("==>")] == [
+        f"==> {house.load().results_dir}/runs/{name}/attempts/1/logs/{file}.log <==" for file in ("node-0", "rank-0", "rank-1")
+    ]
+    out = house("logs", name, "--attempt", "1", "--rank", "0", "-n", "1").out
+    assert out.splitlines()[1:] == ["last"]
+    out = house("logs", name, "--attempt", "1", "--rank", "0").out
+    assert "\x1b" not in out
+    assert "red \N{REPLACEMENT CHARACTER}[31m text \N{REPLACEMENT CHARACTER}" in out
+
+
+def test_logs_of_a_run_that_runs_here(house: House) -> None:
+    name = house.load().runs[0].run_id
+    for node in (0, 1):
+        for study in (house.load().name, "another-of-the-same-cell"):
+            work = house.root / "cache" / f"local-{node}" / "runs" / f"{name}-a1-{study}"
+            logs = work / "own" / "logs"
+            logs.mkdir(parents=True)
+            run_dir = house.load().results_dir.with_name(study) / "runs" / name
+            (work / "run.json").write_text(json.dumps({"run_dir": str(run_dir), "attempt": 1}))
+            (logs / f"rank-{node}.log").write_text(f"I am {node} of {study}\n")
+    out = house("logs", name).out
+    assert f"I am 0 of {house.load().name}\n" in out
+    assert f"I am 1 of {house.load().name}\n" in out
+    assert "another" not in out
+
+
+def test_a_log_that_is_a_link_or_a_pipe_is_not_shown_and_not_waited_for(house: House) -> None:
+    name = house.load().runs[0].run_id
+    logs = house.record(name, "ok") / "logs"
+    (house.root / "secret").write_text("secret")
+    (logs / "rank-0.log").symlink_to(house.root / "secret")
+    os.mkfifo(logs / "rank-1.log")
+    out = house("logs", name).out
+    assert "[not shown: it is a symbolic link]" in out
+    assert "[not shown: it is a pipe]" in out
+    assert "secret" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [([], "it was never started"), (["--attempt", "3"], "no logs of attempt 3"), (["--rank", "9"], "no log of rank 9")],
+)
+def test_no_logs(house: House, words: list[str], message: str) -> None:
+    said = house("logs", house.load().runs[0].run_id, *words)
+    assert said.code == 10
+    assert message in said.err
+    house.record(house.load().runs[0].run_id, "ok")
+    assert "attempts there: 1" in house("logs", house.load().runs[0].run_id, "--rank", "7").err
+
+
+def test_a_run_is_named_by_its_beginning(house: House) -> None:
+    said = house("logs", "lenet-digits")
+    assert said.code == 10
+    assert "the names of 8 runs begin so" in said.err
+
+
+@pytest.mark.processes
+def test_what_runs_wait_for_is_told_with_its_reason(house: House, tmp_path: Path) -> None:
+    house.site.write_text("storage: storage\ncache: {path: cache}\nengine: docker\n")
+    study = house.load()
+    (name,) = {run.cell.dataset for run in study.runs}
+    assert house.json("status")["hindrances"] == []
+    images = Path(images_file(study) or "")
+    log = study.results_dir / "logs" / f"{images.stem}.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("20:51:03 image INFO one\n20:51:03 image ERROR image 'x:1' is not on this machine\n")
+    plan = study.build_dir(name) / "logs" / "plan.log"
+    plan.parent.mkdir(parents=True)
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps({"source": "folder", "path": str(tmp_path / "nowhere")}))
+    argv = [
+        sys.executable,
+        "-m",
+        "data_prep.build",
+        "plan",
+        "--name",
+        name,
+        "--spec-file",
+        str(spec),
+        "--build-dir",
+        str(study.build_dir(name)),
+    ]
+    failed = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert failed.returncode != 0
+    plan.write_text(failed.stderr)
+    reason = failed.stderr.splitlines()[0].partition(" ERROR ")[2]
+    assert str(tmp_path / "nowhere") in reason
+    assert house.json("status")["hindrances"] == [
+        {"what": "the images", "reason": "image 'x:1' is not on this machine", "log": str(log)},
+        {"what": f"dataset {name}", "reason": reason, "log": str(plan)},
+    ]
+    assert f"waits for the images: image 'x:1' is not on this machine\n    log: logs/{log.name}" in house("status").out
+    images.write_text("{}")
+    (study.build_dir(name) / "dataset.json").write_text("{}")
+    assert house.json("status")["hindrances"] == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("there", ["a pipe", "a device"])
+def test_nothing_is_waited_for_where_a_file_should_lie(house: House, there: str) -> None:
+    study = house.load()
+    name = study.runs[0].run_id
+    house.record(name, "ok")
+    (dataset,) = {run.cell.dataset for run in study.runs}
+    for path in (study.results_dir / "runs" / name / "lease.json", study.build_dir(dataset) / "logs" / "plan.log"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(path) if there == "a pipe" else path.symlink_to("/dev/zero")
+    said = house.json("status")
+    assert said["runs"][0]["state"] == "done"
+    assert said["hindrances"] == []
+
+
+def test_what_a_record_says_of_the_earlier_attempt_is_believed_only_where_it_is_a_number(house: House) -> None:
+    name = house.load().runs[0].run_id
+    write_logs(house.record(name, "ok", attempt=2, resumed_from={"attempt": 1, "step": 130, "used_s": 60.0}))
+    write_logs(house.record(name, "ok", attempt=3, resumed_from={"attempt": "\x1b]0;pwned\x07", "step": 130, "used_s": 60.0}))
+    assert house("logs", name, "--attempt", "2").out.startswith("attempt 2 went on from attempt 1 at step 130 (see --attempt)\n")
+    assert "pwned" not in house("logs", name, "--attempt", "3").out
+
+
+@pytest.mark.processes
+def test_what_else_its_machines_did_while_a_run_measured_is_told(house: House) -> None:
+    name = house.load().runs[0].run_id
+    words = "local-0: others used 1.3 of 2 cores while it measured (\x1b[31mvim of bob)"
+    write_logs(house.record(name, "ok", busy=[words]))
+    shown = words.replace("\x1b", "\ufffd")
+    assert house("logs", name).out.startswith(f"busy: {shown}\n")
+    (run,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
+    assert (run["state"], run["reason"]) == ("done", words)
+
+
+@pytest.mark.processes
+def test_a_look_that_does_not_end_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    squeue = house.root / "slurm" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\nexec sleep 5\n")  # part of the look: a storage that hangs takes root
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    with pytest.raises(StorageError, match=r"where the runs of small stand: no answer within 0\.05 s; the storage behind it hangs"):
+        status.main(house.path, str(house.site), False, storage_s=0.05)
+
+
+@pytest.mark.slow  # for the time that a controller is given
+def test_runs_in_slurms_queue_are_queued_and_a_silent_controller_is_said_so(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
+    study = house.load()
+    names = [run.run_id for run in study.runs]
+    house.record(names[0], "ok")
+    squeue = house.root / "slurm" / "squeue"
+    squeue.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    values = {"job_id": "7", "state": "PENDING", "reason": "Resources", "restarts": "0"}
+    mark = mark_of(study.name, str(study.results_dir))
+    one = {**values, "comment": f"rule_stage_train_push_wildcards_{names[1]} {mark} slipway-0a"}
+    whole = {**values, "job_id": "24", "state": "RUNNING", "nodes": "n1", "name": f"slipway-{study.name}-0badcafe"}
+
+    def shows(*jobs: dict[str, str]) -> None:
+        lines = "\n".join("".join(job.get(key, "N/A").ljust(width) for key, _, width in COLUMNS) for job in jobs)
+        squeue.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")
+        squeue.chmod(0o755)
+
+    shows(one)
+    found = {run["run_id"]: (run["state"], run["reason"]) for run in house.json("status")["runs"]}
+    assert found[names[1]] == ("queued", "job 7 waits: waiting for nodes to become free (Resources)")
+    assert (found[names[0]][0], found[names[2]][0]) == ("done", "missing")
+    shows(whole)
+    assert house.json("status")["queued"] == 7
+    assert "job 24 is running on n1; the run has not begun in it" in house("status").out
+    hold(house, names[1], scheduler="slurm", job_id="31", host="n1", boot_id="x")
+    squeue.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    said = house.json("status")
+    assert "Slurm's controller does not answer" in said["scheduler"]
+    assert [run["state"] for run in said["runs"]][:3] == ["done", "running", "missing"]

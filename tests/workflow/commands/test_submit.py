@@ -1,0 +1,242 @@
+"""`slipway submit`: the script of a study, and what is refused before anything is submitted. Slurm's commands are stand-ins on PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from base.errors import SubmitError
+from cluster.schedulers.slurm.queue import COLUMNS
+from tests.workflow.commands.conftest import House, Said
+from workflow.commands import main
+from workflow.commands.accepted import refuse_jobs
+
+pytestmark = pytest.mark.processes
+
+Tree = Callable[[Path], dict[str, int]]
+
+
+class Queue:
+    """Slurm's commands on PATH: what squeue shows, what sbatch was given."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        root.mkdir()
+        monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
+        self.command("sbatch", f"cat > {root}/script; echo 42")
+        self.shows("")
+
+    def command(self, name: str, does: str) -> None:
+        (self.root / name).write_text(f"#!/bin/sh\n{does}\n")
+        (self.root / name).chmod(0o755)
+
+    def shows(self, lines: str) -> None:
+        (self.root / "queue").write_text(lines)
+        self.command("squeue", f"cat {self.root}/queue")
+
+    @property
+    def script(self) -> str | None:
+        path = self.root / "script"
+        return path.read_text() if path.exists() else None
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    return Queue(tmp_path / "slurm", monkeypatch)
+
+
+@pytest.fixture
+def submit(house: House) -> Callable[..., Said]:
+    """`slipway submit` on a site with Slurm."""
+    house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\nqueue: main\n")
+
+    def call(*words: str) -> Said:
+        house.capsys.readouterr()
+        code = main.run(["submit", str(house.path), "--site", str(house.site), *words])
+        return Said(code, *house.capsys.readouterr())
+
+    return call
+
+
+def finish(house: House, status: str = "ok") -> None:
+    for run in house.load().runs:
+        house.record(run.run_id, status, result_number=1)
+
+
+def test_the_script_is_shown_and_nothing_written(house: House, queue: Queue, submit: Callable[..., Said], tree: Tree) -> None:
+    before = tree(house.root)
+    said = submit("--print")
+    assert said.code == 0, said.err
+    assert tree(house.root) == before
+    assert queue.script is None
+    lines = said.out.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert "#SBATCH --nodes=2" in lines
+    assert "#SBATCH --partition=main" in lines
+    assert lines[-1].startswith("exec ")
+    assert f"--configfile {house.path} --config site={house.site} --resources nodes=2" in lines[-1]
+
+
+def test_repeats_on_different_nodes(house: House, submit: Callable[..., Said]) -> None:
+    said = submit("--spread", "--print")
+    assert said.code == 0, said.err
+    repeats = house.load().repeats
+    assert f"#SBATCH --nodes={2 * repeats}" in said.out.splitlines()
+    assert f"export SLIPWAY_NODE_SETS={repeats}" in said.out.splitlines()
+    refused = submit("--spread", "--nodes", "3", "--print")
+    assert refused.code == 10
+    assert "multiples of 2" in refused.err
+
+
+def test_a_script_that_is_submitted_by_hand_carries_what_ours_does(submit: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"AWS_SECRET_ACCESS_KEY": "x", "NCCL_DEBUG": "INFO", "NCCL_TOKEN": "x", "SLURM_CONF": "/x", "LC_ALL": "C"}.items():
+        monkeypatch.setenv(name, value)
+    (line,) = (line for line in submit("--print").out.splitlines() if "--export" in line)
+    names = line.removeprefix("#SBATCH --export=").split(",")
+    assert {"PATH", "NCCL_DEBUG", "LC_ALL"} < set(names)
+    assert not {"ALL", "AWS_SECRET_ACCESS_KEY", "NCCL_TOKEN", "SLURM_CONF"} & set(names)
+
+
+def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    said = submit("--nodes", "4")
+    assert said.code == 0, said.err
+    assert queue.script is not None
+    assert "#SBATCH --nodes=4" in queue.script
+    name = next(line for line in queue.script.splitlines() if "--job-name" in line).partition("=")[2]
+    assert f"job 42 ({name}): 8 runs on 4 nodes" in said.out
+    log = house.load().results_dir / "logs" / f"{name}-42.log"
+    assert f"log: {log}" in said.out
+    assert log.parent.is_dir()
+
+
+def test_a_second_job_for_the_same_study_is_refused(queue: Queue, submit: Callable[..., Said]) -> None:
+    jobs = (("7", "PENDING", "slipway-small-0badcafe"), ("8", "RUNNING", "slipway-other-0badcafe"))
+    values = [dict(zip(("job_id", "state", "name"), job, strict=True)) | {"restarts": "0"} for job in jobs]
+    queue.shows("\n".join("".join(one.get(key, "N/A").ljust(width) for key, _, width in COLUMNS) for one in values))
+    said = submit()
+    assert said.code == 12
+    assert "job 7 (slipway-small-0badcafe) is pending" in said.err
+    assert "scancel 7" in said.err
+    assert queue.script is None
+
+
+def test_a_refusal_of_slurm_is_said(queue: Queue, submit: Callable[..., Said]) -> None:
+    queue.command("sbatch", "cat > /dev/null; echo 'sbatch: error: invalid partition specified: main' >&2; exit 1")
+    said = submit()
+    assert said.code == 12
+    assert "invalid partition specified: main" in said.err
+
+
+PARTITIONS = json.loads((Path(__file__).parents[2] / "captured" / "slurm-22.05" / "show-partition.json").read_text())["stdout"]
+
+
+def test_what_a_partition_never_starts_is_refused_and_said_before(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    (queue.root / "partitions").write_text(PARTITIONS)
+    queue.command("scontrol", f"cat {queue.root}/partitions")
+    nodes = submit("--nodes", "9")
+    assert (nodes.code, queue.script) == (10, None)
+    assert "a job of 9 nodes never starts: partition main has 4; fewer nodes, or another queue in the site file" in nodes.err
+    house.study(limits={"walltime": "23h59m", "gpu_hours": 10_000})
+    long = submit()
+    assert (long.code, queue.script) == (10, None)
+    assert "partition main allows 1d00h (MaxTime); `walltime: 86400s` or less in the site file" in long.err
+    house.site.write_text(house.site.read_text().replace("queue: main", "queue: mian"))
+    wrong = submit()
+    assert "queue 'mian' of the site file is no partition of this cluster" in wrong.err
+    assert "main" in wrong.err
+    notes = house.json("plan")["notes"]
+    assert any("queue 'mian' of the site file is no partition" in note for note in notes)
+    queue.command("scontrol", "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    assert submit().code == 0
+
+
+def test_runs_that_sbatch_would_refuse_are_refused_before_snakemake_starts(
+    house: House, queue: Queue, submit: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert submit("--print").code == 0  # the site has Slurm now
+    said = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
+    queue.command("sbatch", f'echo "$*" >> {queue.root}/asked; echo "{said}" >&2; exit 1')
+    study = house.load()
+    with pytest.raises(SubmitError, match=r"Slurm would refuse the job of .*: sbatch: error: .*Invalid account") as caught:
+        refuse_jobs(study, study.runs)
+    assert "correct the site file" in str(caught.value)
+    (asked,) = (queue.root / "asked").read_text().splitlines()
+    assert asked.startswith("--test-only --parsable ")
+    assert "--nodes=2" in asked
+    for now in ("Requested node configuration is not available", "Required node not available (down, drained or reserved)"):
+        queue.command("sbatch", f"echo 'allocation failure: {now}' >&2; exit 1")
+        refuse_jobs(study, study.runs)
+    monkeypatch.setenv("PATH", str(queue.root / "nowhere"))
+    refuse_jobs(study, study.runs)
+
+
+def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    finish(house)
+    said = submit()
+    assert said.code == 0, said.err
+    assert "nothing is left to do: small: 8 of 8 runs have a result" in said.out
+    assert queue.script is None
+
+
+def test_failed_runs_are_submitted_when_asked(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    finish(house, "oom")
+    assert "nothing is left" in submit().out
+    said = submit("--retry", "failed")
+    assert said.code == 0, said.err
+    assert queue.script is not None
+    assert "retry=failed" in queue.script
+
+
+def test_what_snakemake_would_refuse_is_refused(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    house.study(limits={"walltime": "1h", "gpu_hours": 1})
+    house.site.write_text(house.site.read_text().replace("device: cpu", "device: cuda"))
+    said = submit()
+    assert said.code == 10
+    assert "GPU hours" in said.err
+    assert submit("--retry", "everything").code == 10
+    assert queue.script is None
+
+
+def test_too_few_nodes(queue: Queue, submit: Callable[..., Said]) -> None:
+    said = submit("--nodes", "1")
+    assert said.code == 10
+    assert "a run of the study needs 2 nodes" in said.err
+
+
+def test_this_machine_has_no_queue(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    house.site.write_text("storage: storage\ncache: {path: cache}\n")
+    said = submit()
+    assert said.code == 11
+    assert f"`slipway run {house.path} --site {house.site}` runs the study" in said.err
+
+
+def test_the_plan_says_what_slurm_would_be_asked(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    assert submit("--print").code == 0  # the site has Slurm now
+    found = house.json("plan")["slurm"]
+    assert sorted(kind["jobs"] for kind in found["jobs"]) == [4, 4]
+    two = next(kind["sbatch"] for kind in found["jobs"] if "--nodes=2" in kind["sbatch"])
+    for option in ("--parsable", "-p main", "--mem 0", "--ntasks=2", "--exclusive", "--requeue", "-t 33"):
+        assert f" {option} " in two
+    assert "--job-name=slipway-small-<token>" in found["submit"]["sbatch"]
+    cell = house.load().cells[0].cell_id
+    assert "sbatch --parsable" in house.json("plan", "--cell", cell)["slurm"]["sbatch"]
+    assert "sbatch --parsable" in house("plan", "--cell", cell).out
+
+
+def test_images_are_pinned_before_anything_is_queued(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    """docker's client is a stand-in: what it says is what the real one says without a daemon, and of an image that nobody has."""
+    house.site.write_text(house.site.read_text() + "engine: docker\n")
+    queue.command("docker", '[ "$1" = info ] && exit 0; echo "Error: No such image: x" >&2; exit 1')
+    refused = submit()
+    assert refused.code == 16
+    assert "is not on this machine, and docker cannot pull it" in refused.err
+    assert queue.script is None
+    queue.command("docker", 'echo "Cannot connect to the Docker daemon" >&2; exit 1')
+    left = submit()
+    assert left.code == 0, left.err
+    assert "does not answer here: Cannot connect to the Docker daemon; the first node of the job pins the images" in left.out
+    assert queue.script is not None

@@ -1,0 +1,167 @@
+"""`slipway tables` and `slipway report` on records as they are; the tables themselves are tested in tests/workflow/report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.commands.conftest import House
+from tests.workflow.commands.test_status_logs import hold
+from workflow.commands import main
+from workflow.study.publishing import publish_resolved
+from workflow.study.resolved import read_resolved
+
+pytestmark = pytest.mark.processes
+
+Tree = Callable[[Path], dict[str, int]]
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("words", [["tables"], ["tables", "--show"], ["report"], ["verify"]])
+def test_reading_a_study_that_never_ran_makes_no_directory(house: House, words: list[str], tree: Tree) -> None:
+    before = tree(house.root)
+    said = house(*words)
+    assert said.code == 19
+    assert f"no results of this study at the storage of site here: {house.load().results_dir} is not there" in said.err
+    assert f"`slipway run {house.path} --site {house.site}` runs it" in said.err
+    assert tree(house.root) == before
+
+
+def test_tables_of_a_study_of_which_no_run_has_ended(house: House) -> None:
+    study = house.load()
+    publish_resolved(study)
+    said = house("tables")
+    assert said.code == 0, said.err
+    assert f"small: 0 of 8 runs ok, 8 missing\ntables: {study.results_dir}/tables\n" in said.out
+    assert (study.results_dir / "tables" / "speedup.csv").is_file()
+    assert (study.results_dir / "records.parquet").is_file()
+    assert read_resolved(study.results_dir).study == "small"
+    said = house("tables", "--strict")
+    assert said.code == 19
+    assert "with --strict every run must be ok" in said.err
+
+
+def test_showing_writes_nothing(house: House, tree: Tree) -> None:
+    study = house.load()
+    said = house("tables", "--show")
+    assert said.code == 19
+    assert not study.results_dir.exists()
+    publish_resolved(study)
+    house.study(baseline={"nodes": 2})
+    before = tree(house.root)
+    said = house("tables", "--show")
+    assert said.code == 0, said.err
+    assert "speed-up (efficiency) relative to nodes: 1" in said.out
+    assert "0 of 8 runs ok, 8 missing" in said.out
+    assert house("tables", str(study.results_dir), "--show", "--strict").code == 19
+    assert tree(house.root) == before
+    (study.results_dir / "report.html").write_text("")
+    assert f"report: {study.results_dir}/report.html" in house("tables", "--show").out.replace("\n", "")
+
+
+def test_a_study_is_named_as_its_siblings_name_it(house: House) -> None:
+    study = house.load()
+    publish_resolved(study)
+    options = ["--site", str(house.site)]
+    for words in (["tables"], ["report"], ["verify"]):
+        main.run([*words, str(house.path), *options])
+        said = house.capsys.readouterr()
+        assert f"{study.name}: " in said.out, said.err
+    assert main.run(["tables", str(house.path), str(study.results_dir), *options]) == 10
+    assert "one study file, or results directories" in house.capsys.readouterr().err
+
+
+def test_the_speed_up_for_programs(house: House, tree: Tree) -> None:
+    study = house.load()
+    for run in study.runs[:3]:
+        house.record(run.run_id, "ok")
+    publish_resolved(study)
+    before = tree(house.root)
+    found = house.json("tables")
+    assert tree(house.root) == before
+    assert (found["study"], found["runs"], found["ends"]) == ("small", 8, {"ok": 3, "missing": 5})
+    assert found["baseline"] == "nodes: 1"
+    assert found["report"] is None
+    assert len(found["speedup"]) >= 1
+    marks = {mark for row in found["speedup"] for marks in row["marks"].values() for mark in marks}
+    assert marks == set(found["marks"])
+    assert marks
+    said = house("tables", "--json", "--strict")
+    assert said.code == 19
+    assert json.loads(said.out) == found
+
+
+def test_tables_of_directories_need_no_study(house: House) -> None:
+    study = house.load()
+    publish_resolved(study)
+    house.path = house.root / "gone.yaml"
+    out = house.root / "elsewhere"
+    said = house("tables", str(study.results_dir), "--out", str(out))
+    assert said.code == 0, said.err
+    assert (out / "tables" / "times.md").is_file()
+    said = house("tables", str(house.root / "nothing"))
+    assert said.code == 19
+    assert "Traceback" not in said.err
+
+
+def test_a_changed_study_is_resolved_anew_unless_it_runs(house: House) -> None:
+    study = house.load()
+    publish_resolved(study)
+    house.study(baseline={"nodes": 2})
+    house("tables")
+    assert read_resolved(study.results_dir).baseline == {"nodes": 2}
+    hold(house, study.runs[0].run_id)
+    house.study(baseline={"nodes": 1})
+    house("tables")
+    assert read_resolved(study.results_dir).baseline == {"nodes": 2}
+
+
+@pytest.mark.slow
+def test_where_the_libraries_are_missing(house: House) -> None:
+    study = house.load()
+    house.record(study.runs[0].run_id, "ok")
+    publish_resolved(study)
+    arguments = ["tables", "--study", str(house.path), "--site", str(house.site)]
+    code = f"import sys; sys.modules['polars'] = None; from workflow.commands import main; sys.exit(main.run({arguments}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 11
+    assert done.stderr.startswith(f"slipway: tables and plots need polars, which is not installed in {sys.prefix}; ")
+    assert "slipway[" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_page(house: House) -> None:
+    study = house.load()
+    house.record(study.runs[0].run_id, "ok")
+    publish_resolved(study)
+    said = house("report")
+    assert said.code == 0, said.err
+    assert f"report: {study.results_dir}/report.html" in said.out
+    assert json.loads((study.results_dir / "plots" / "efficiency.vl.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@pytest.mark.parametrize("command", ["tables", "report"])
+@pytest.mark.parametrize("changes", [{}, {"baseline": {"nodes": 2}}])
+def test_who_may_only_read_the_results_writes_tables_elsewhere(house: House, command: str, changes: dict[str, object]) -> None:
+    study = house.load()
+    house.record(study.runs[0].run_id, "ok")
+    publish_resolved(study)
+    house.study(**changes)
+    before = (study.results_dir / "study.json").read_bytes()
+    read_only = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+    words = [command, "--study", str(house.path), "--site", str(house.site), "--out", str(house.root / "out")]
+    argv = ["unshare", "--mount", "bash", "-c", read_only, str(study.site.storage), sys.executable, "-m", "workflow.commands.main", *words]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "small: 1 of 8 runs ok" in done.stdout
+    assert ("Read-only file system; tables show the study as it was when it last ran there" in done.stderr) == bool(changes)
+    assert (house.root / "out" / "tables" / "speedup.csv").is_file()
+    assert (study.results_dir / "study.json").read_bytes() == before

@@ -1,0 +1,374 @@
+"""What Snakemake is told: which runs are done, which attempt is wanted, what is asked for by name, and what is refused before anything."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError, ContainerError, StorageError, UnsupportedRequest
+from tests.workflow.report.builder import failed, make_record
+from tests.workflow.study.studies import changed, write
+from workflow.dag.closing import advice_lines, closing_lines
+from workflow.dag.graph import Graph
+from workflow.dag.image_file import keep_images
+from workflow.dag.loading import load_graph
+from workflow.study.cell_words import train_words, words_of
+from workflow.study.next_command import command, retry_command
+
+pytestmark = pytest.mark.processes
+
+SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
+
+
+class Place:
+    """A study, its site and its records in a directory of their own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.site = root / "here.yaml"
+        self.site.write_text(SITE)
+        self.study = write(root, changed())
+
+    def graph(self, files: Sequence[Path] | None = None, environ: dict[str, str] | None = None, **config: Any) -> Graph:
+        """The graph as `snakemake --configfile FILE --config KEY=VALUE` loads it now."""
+        chosen = [self.study] if files is None else files
+        return load_graph({"site": str(self.site), **config}, chosen, self.root, environ or {})
+
+    def record(self, run_id: str, content: dict[str, Any] | str) -> None:
+        """The published record of a run."""
+        study = self.graph().study
+        run = next(run for run in study.runs if run.run_id == run_id)
+        path = study.record_path(run_id)
+        path.parent.mkdir(parents=True)
+        if isinstance(content, dict):
+            make = make_record if content.get("status") == "ok" else failed
+            content = json.dumps(make(run.cell.to_json(), run.repeat, **content))
+        path.write_text(content)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def of(run_id: str) -> SimpleNamespace:
+    """Snakemake's wildcards of a run's job; with `.after-3` of a retry's."""
+    return SimpleNamespace(run=run_id)
+
+
+def run_ids(graph: Graph) -> list[str]:
+    return [run.run_id for run in graph.study.runs]
+
+
+OK: dict[str, Any] = {"status": "ok", "result_number": 2}
+OOM: dict[str, Any] = {"status": "oom", "result_number": 3}
+
+
+@pytest.mark.parametrize(
+    ("record", "asked", "asked_with_retry"),
+    [
+        (None, "", ""),
+        (OK, None, None),
+        (OOM, None, ".after-3"),
+        ('{"status": "ok", "resu', None, ""),
+        ("[]", None, ""),
+        ({**OK, "result_number": None}, None, ""),
+        ({**OK, "performance.step_s.p50": -5}, None, ""),
+        ({**OK, "run_id": "another-r1"}, None, ""),
+        ({**OK, "cell.cell_id": "another"}, None, ""),
+    ],
+    ids=["no record", "ok", "failed", "torn", "another thing", "without its number", "a number", "another run's", "another cell's"],
+)
+def test_what_is_asked_of_a_run(place: Place, record: dict[str, Any] | str | None, asked: str | None, asked_with_retry: str | None) -> None:
+    run_id, *others = run_ids(place.graph())
+    if record is not None:
+        place.record(run_id, record)
+    for graph, suffix in ((place.graph(), asked), (place.graph(retry="failed"), asked_with_retry)):
+        first = [] if suffix is None else [f"{run_id}{suffix}"]
+        assert graph.receipts == [f"{graph.receipts_dir}/{name}" for name in [*first, *others]]
+        assert graph.records == ([str(graph.study.record_path(run_id))] if suffix is None else [])
+
+
+def test_a_prevented_attempt_leaves_what_is_asked_as_it_is(place: Place) -> None:
+    graph = place.graph()
+    run_id = run_ids(graph)[0]
+    attempt = graph.study.record_path(run_id).parent / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    (attempt / "record.json").write_text(json.dumps({"status": "storage", "kind": "prevented", "result_number": None}))
+    assert place.graph(retry="failed").receipts[0] == f"{graph.receipts_dir}/{run_id}"
+    assert run_id in {run.run_id for run in place.graph().runs_to_make}
+
+
+def test_a_receipt_of_a_result_that_is_gone_is_dropped(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.root)
+    done, failed, gone = run_ids(place.graph())[:3]
+    place.record(done, OK)
+    place.record(failed, OOM)
+    graph = place.graph()
+    directory = Path(graph.receipts_dir)
+    directory.mkdir(parents=True)
+    true = {done, f"{done}.after-1", failed, f"{failed}.after-2"}
+    for name in true | {gone, f"{gone}.after-1", f"{failed}.after-3", "strange"}:
+        (directory / name).touch()
+    graph.see_storage(before_runs=True)
+    assert {path.name for path in directory.iterdir()} == true
+
+
+def test_two_studies_with_the_same_cells_have_receipts_of_their_own(place: Place) -> None:
+    before = place.graph().receipts_dir
+    place.site.write_text(SITE.replace("storage: storage", "storage: elsewhere"))
+    assert place.graph().receipts_dir != before
+
+
+def test_a_finished_run_depends_on_no_dataset(place: Place) -> None:
+    first, failed, missing = run_ids(place.graph())[:3]
+    place.record(first, OK)
+    place.record(failed, OOM)
+    graph = place.graph()
+    manifest = f"{graph.study.build_dir('digits')}/dataset.json"
+    assert [graph.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [[], [], manifest]
+    again = place.graph(retry="failed")
+    assert [again.dataset_of(of(run_id)) for run_id in (first, f"{failed}.after-3", missing)] == [[], manifest, manifest]
+
+
+def test_runs_start_in_the_order_of_the_study_and_data_before_them(place: Place) -> None:
+    graph = place.graph()
+    priorities = [graph.priority_of(of(run_id)) for run_id in run_ids(graph)]
+    assert priorities == list(range(8, 0, -1))
+    assert graph.data_priority > max(priorities)
+
+
+def test_what_is_left_to_make(place: Place) -> None:
+    first, failed, *others = run_ids(place.graph())
+    place.record(first, OK)
+    place.record(failed, OOM)
+    assert [run.run_id for run in place.graph().runs_to_make] == others
+    assert [run.run_id for run in place.graph(retry="failed").runs_to_make] == [failed, *others]
+
+
+def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
+    graph = place.graph()
+    first, failed, torn = run_ids(graph)[:3]
+    again = f"slipway run {place.study} --site {place.site}"
+    report = f"report: {graph.results_dir}/report.html"
+    assert closing_lines(graph) == ["small: 0 of 8 runs have a result", report, f"8 runs have no result; go on: {again}"]
+    place.record(first, OK)
+    place.record(failed, OOM)
+    place.record(torn, "{")
+    assert "3 of 8 runs have a result, 2 of them failed (1 oom, 1 unreadable)" in "\n".join(closing_lines(graph))
+    assert advice_lines(graph) == [
+        f"2 runs failed, as the table says; again: {again.replace(' --site', ' --retry failed --site')}",
+        f"5 runs have no result; go on: {again}",
+    ]
+
+
+def test_what_waits_on_nodes_is_to_be_delivered_before_the_study_goes_on(place: Place) -> None:
+    graph = place.graph()
+    first, second = run_ids(graph)[:2]
+    place.record(first, OK)
+    logs = Path(graph.results_dir, "logs")
+    logs.mkdir()
+    for run_id in (first, second):
+        (logs / f"{run_id}.log").write_text("10:00:02 run ERROR push: storage is full: free room or quota\n")
+    assert advice_lines(graph) == [
+        f"first deliver what nodes have of 1 run, there: slipway reap --push --site {place.site}",
+        f"7 runs have no result; go on: slipway run {place.study} --site {place.site}",
+    ]
+    assert closing_lines(graph)[2:] == advice_lines(graph)
+    place.record(second, OK)
+    assert "reap" not in "\n".join(closing_lines(graph))
+
+
+def test_how_runs_stand_is_not_known_where_storage_does_not_answer(place: Place) -> None:
+    graph = place.graph()
+    graph.storage_s = 0.0  # no interpreter starts in no time
+    assert "\n".join(closing_lines(graph)).startswith("small: how its runs stand is not known: ")
+    assert "\n".join(closing_lines(graph)).endswith("no answer within 0 s; the storage behind it hangs, or is very slow")
+    assert advice_lines(graph) == ["\n".join(closing_lines(graph))]
+
+
+def test_what_is_to_be_typed_again_is_whole_and_quoted(tmp_path: Path) -> None:
+    odd = tmp_path / "a b"
+    odd.mkdir()
+    place = Place(odd)
+    assert command(place.graph().study, "submit") == f"slipway submit '{place.study}' --site '{place.site}'"
+    chosen_by_variable = load_graph({}, [place.study], odd, {"SLIPWAY_SITE": str(place.site)}).study
+    assert retry_command(chosen_by_variable) == f"slipway run '{place.study}' --retry failed --site '{place.site}'"
+    assert command(load_graph({"site": "local"}, [place.study], odd, {}).study) == f"slipway run '{place.study}' --site local"
+
+
+def test_a_run_in_words_says_what_tells_it_from_the_others(place: Place) -> None:
+    study = place.graph().study
+    words = words_of(study.cells, study.site, study.repeats)
+    assert {words(run) for run in study.runs} == {
+        f"lenet, batch {batch}, {nodes}, repeat {repeat}" for batch in (32, 64) for nodes in ("1 node", "2 nodes") for repeat in (1, 2)
+    }
+    place.study = write(place.root, changed(base={"repeats": 1}, axes={"nodes": None, "gpus_per_node": [2], "precision": ["fp32", "bf16"]}))
+    study = place.graph().study
+    words = words_of(study.cells, study.site, study.repeats)
+    assert "lenet, bf16, batch 32, 1 node x 2 processes" in {words(run) for run in study.runs}
+
+
+def test_a_run_says_what_it_stages_and_what_trains_on_what(place: Place) -> None:
+    graph = place.graph()
+    said = {run.cell.nodes: SimpleNamespace(run=run.run_id) for run in graph.study.runs}
+    assert graph.stage_words_of(said[1]) == "digits -> local disk of 1 node"
+    assert graph.stage_words_of(said[2]) == "digits -> local disks of 2 nodes"
+    assert graph.train_words_of(said[2]) == "train with bare pytorch on 2 x 1 process"
+    on_gpus = dataclasses.replace(graph.study.site, device="cuda", engine="docker")
+    cell = dataclasses.replace(graph.study.runs[0].cell, nodes=2, gpus_per_node=8, mode="infer")
+    assert train_words(cell, on_gpus) == "infer with docker pytorch on 2 x 8 GPUs"
+
+
+def test_files_of_a_dataset(place: Place) -> None:
+    graph = place.graph()
+    build_dir = graph.study.build_dir("digits")
+    dataset = SimpleNamespace(dataset=build_dir.name)
+    assert graph.name_of(dataset) == "digits"
+    assert json.loads(graph.spec_of(dataset)) == graph.study.datasets["digits"].to_json()
+    assert graph.receipts_of(dataset) == [f"{build_dir}/shard-{index:05d}.json" for index in range(4)]
+
+
+def test_bare_runs_wait_for_no_image_and_their_command_names_none(place: Place) -> None:
+    graph = place.graph()
+    assert (graph.images, graph.images_option, graph.images_file) == ([], "", None)
+
+
+def test_runs_in_containers_wait_for_one_file_that_is_named_by_what_is_wanted(place: Place) -> None:
+    place.site.write_text(f"{SITE}engine: docker\n")
+    first, failed, missing = run_ids(place.graph())[:3]
+    place.record(first, OK)
+    place.record(failed, OOM)
+    graph = place.graph()
+    file = graph.images_file
+    assert file is not None
+    assert file.startswith(f"{graph.results_dir}/images-")
+    assert [graph.images(of(run_id)) for run_id in (first, failed, missing)] == [[], [], file]
+    assert place.graph(retry="failed").images(of(failed)) == file
+    assert graph.images_option == f" --images {file}"
+    place.site.write_text(f"{SITE}engine: docker\nimages: {{pytorch: other/torch:2}}\n")
+    other = place.graph().images_file
+    place.site.write_text(f"{SITE}engine: podman\n")
+    assert len({file, other, place.graph().images_file}) == 3
+
+
+def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -> None:
+    place.site.write_text(f"{SITE}engine: apptainer\nimages: {{pytorch: {place.root}/torch.sif}}\n")
+    graph = place.graph()
+    graph.start("local")
+    assert graph.images_file is not None
+    image = {"reference": "t.sif", "engine": "apptainer", "digest": f"sha256:{'a' * 64}", "image_id": f"sha256:{'a' * 64}"}
+    image |= {"platform": "linux/amd64", "size_bytes": 1, "form": "sif", "source": f"{place.root}/t.sif"}
+    entry = {
+        "archive": f"{place.root}/storage/images/{'a' * 12}.sif",
+        "image": image,
+        "file": f"{'a' * 12}.sif",
+        "sha256": "a" * 64,
+        "bytes": 1,
+    }
+    Path(graph.images_file).write_text(json.dumps({"engine": "apptainer", "images": {"pytorch": entry}}))
+    with pytest.raises(
+        ContainerError, match=r"its archive .*aaa.sif is not on storage any more, and image .*t.sif cannot be read: No such file"
+    ):
+        graph.start("local")
+    with pytest.raises(StorageError, match="the archives of the images of .*: no answer within 0 s; the storage behind it hangs"):
+        keep_images(graph.study, graph.images_file, limit_s=0.0)  # no interpreter starts in no time
+    for run_id in run_ids(graph):
+        place.record(run_id, OK)
+    place.graph().start("local")
+
+
+def test_credentials_that_are_not_there_are_refused_before_anything_runs(place: Place) -> None:
+    place.site.write_text(f"{SITE}engine: podman\nregistry_credentials: nowhere/auth.json\n")
+    with pytest.raises(
+        ConfigError, match=r"site here: registry_credentials: .*nowhere/auth.json is not a file .* `podman login` writes one"
+    ):
+        place.graph()
+    (place.root / "nowhere").mkdir()
+    (place.root / "nowhere" / "auth.json").write_text("{}")
+    graph = place.graph()
+    for run_id in run_ids(graph):
+        place.record(run_id, OK)
+    (place.root / "nowhere" / "auth.json").unlink()
+    assert not place.graph().runs_to_make
+
+
+def test_the_digest_is_of_the_resolved_study(place: Place) -> None:
+    before = place.graph().digest
+    place.study = write(place.root, changed(base={"repeats": 3}))
+    assert place.graph().digest != before
+    place.study = write(place.root, changed(base={"repeats": 2}))
+    assert place.graph().digest == before
+
+
+def test_a_run_has_this_machine_for_itself(place: Place) -> None:
+    assert place.graph().run_threads(2) == 2
+    assert place.graph().run_threads(None) == 1
+
+
+def test_without_a_file_it_is_the_study_of_the_checkout(place: Place) -> None:
+    (place.root / "config").mkdir()
+    place.study.rename(place.root / "config" / "study.yaml")
+    assert place.graph(files=[]).study.name == "small"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"sites": "x"}, "--config sites=...: unknown key 'sites'; valid: adopt, retry, site; did you mean 'site'?"),
+        ({"nodes": 4}, "What to run stands in the study file"),
+        ({"retry": "wrong"}, "--config retry=wrong: found 'wrong', valid: failed"),
+        ({"retry": True}, "--config retry=True"),
+    ],
+)
+def test_wrong_config_is_refused(place: Place, config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        place.graph(**config)
+    assert words in str(caught.value)
+
+
+def test_one_study_at_a_time(place: Place) -> None:
+    with pytest.raises(ConfigError, match="--configfile named 2 files: .*study.yaml, .*study.yaml"):
+        place.graph(files=[place.study, place.study])
+
+
+@pytest.mark.parametrize(("line", "words"), [("scheduler: lsf", "scheduler 'lsf'")])
+def test_what_is_not_here_yet_is_refused(place: Place, line: str, words: str) -> None:
+    place.site.write_text(f"{SITE}{line}\n")
+    with pytest.raises(UnsupportedRequest, match=words):
+        place.graph()
+
+
+def test_another_schedulers_allocation_is_refused(place: Place) -> None:
+    with pytest.raises(ConfigError, match=r"inside an allocation of lsf \(LSB_JOBID=7\)"):
+        place.graph(environ={"LSB_JOBID": "7"})
+
+
+def test_storage_with_braces_is_refused(place: Place) -> None:
+    place.site.write_text(SITE.replace("storage: storage", 'storage: "{home}"'))
+    with pytest.raises(ConfigError, match=r"1: storage: .* holds a brace"):
+        place.graph()
+
+
+def test_gpu_hours_are_those_of_the_runs_left(place: Place) -> None:
+    place.site.write_text(SITE.replace("device: cpu", "scheduler: slurm"))
+    place.study = write(place.root, changed(base={"device": "cuda"}, axes={"nodes": [1]}, limits={"walltime": "1h", "gpu_hours": 4}))
+    first = run_ids(place.graph())[0]
+    place.record(first, OOM)
+    place.study = write(place.root, changed(base={"device": "cuda"}, axes={"nodes": [1]}, limits={"walltime": "1h", "gpu_hours": 3}))
+    place.graph()
+    with pytest.raises(ConfigError, match=r"the 4 missing runs may take 4\.0 GPU hours"):
+        place.graph(retry="failed")
+
+
+def test_a_source_that_is_not_there_is_refused_before_anything_starts(place: Place) -> None:
+    text = place.study.read_text()
+    place.study.write_text(text.replace('"sklearn-digits"', '"folder", "path": "nowhere"', 1))
+    with pytest.raises(ConfigError, match=r"datasets\.\w+\.path: .*/nowhere does not exist on this machine; give the source's path"):
+        place.graph()

@@ -1,0 +1,314 @@
+"""What the runs of a study ask of Slurm, in both ways; and in which way a profile and a site do not fit."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError
+from base.rooms import ROOMS
+from cluster.schedulers.slurm.batch_script import batch_script
+from cluster.schedulers.slurm.plugin import AllMemory, resources
+from tests.workflow.study.studies import changed, write
+from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
+from workflow.dag.graph import Graph
+from workflow.dag.job_resources import shard_threads
+from workflow.dag.job_size import job_minutes, refuse_owned_directives, run_size
+from workflow.dag.loading import load_graph
+from workflow.dag.submission import Width, minutes_for, num_rounds, plan_submission
+from workflow.study.spread import node_sets
+
+pytestmark = pytest.mark.processes
+
+SITE = "storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\nqueue: main\n"
+INSIDE = {"SLURM_JOB_ID": "7"}
+JOBS, ALLOCATION = Mode(way="jobs"), Mode(way="allocation", nodes=2, job="7-0")
+
+
+def graph(root: Path, mode: Mode | None, site: str = SITE, environ: dict[str, str] | None = None, **changes: Any) -> Graph:
+    (root / "here.yaml").write_text(site)
+    study = write(root, changed(**changes))
+    return load_graph({"site": str(root / "here.yaml")}, [study], root, environ or {}, mode)
+
+
+def of(found: Graph, nodes: int) -> dict[str, Any]:
+    """The resources of the first run of so many nodes, as Snakemake evaluates them; None is not set."""
+    run = next(run for run in found.study.runs if run.cell.nodes == nodes)
+    values = {name: value(SimpleNamespace(run=run.run_id)) if callable(value) else value for name, value in found.run_resources.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def test_on_this_machine_a_run_asks_for_nothing(tmp_path: Path) -> None:
+    found = graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n")
+    assert (found.run_resources, found.shard_resources) == ({}, {})
+
+
+def test_a_run_on_whole_nodes(tmp_path: Path) -> None:
+    found = graph(tmp_path, JOBS)
+    one = {"nodes": 1, "cpus_per_task": -1, "mem_mb": 0, "runtime": 33, "slurm_partition": "main"}
+    assert of(found, 1) == {**one, "slurm_extra": "--exclusive --open-mode=append"}
+    assert of(found, 2) == {**one, "slurm_extra": "--exclusive --open-mode=append", "nodes": 2, "mpi": "srun", "tasks": 2}
+
+
+def test_a_run_says_what_its_job_asks_for(tmp_path: Path) -> None:
+    found = graph(tmp_path, JOBS)
+    run = next(run for run in found.study.runs if run.cell.nodes == 2)
+    assert callable(found.asks_of)
+    said = found.asks_of(SimpleNamespace(run=f"{run.run_id}.after-1"))
+    assert said.startswith(" (job: nodes=2 mpi=srun tasks=2 ")
+    assert "runtime=33 slurm_partition=main" in said
+    assert graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n").asks_of == ""
+
+
+def test_the_plugin_passes_a_memory_of_zero_on(tmp_path: Path) -> None:
+    memory = of(graph(tmp_path, JOBS), 1)["mem_mb"]
+    assert memory == 0
+    assert memory
+    assert f"{memory}" == "0"
+    assert isinstance(memory, AllMemory)
+
+
+def test_a_run_with_gpus_and_all_that_a_site_can_say(tmp_path: Path) -> None:
+    more = (
+        "gpus_per_node: 4\ncpus_per_node: 64\naccount: proj\nqos: long\nconstraint: a100&ib\nwalltime: 20m\n"
+        "directives: ['--reservation=thursdays', '--licenses=a:1']\n"
+    )
+    found = of(graph(tmp_path, JOBS, SITE + more, limits={"walltime": "10m"}), 2)
+    assert found == {
+        "nodes": 2,
+        "gres": "gpu:1",
+        "mpi": "srun",
+        "tasks": 2,
+        "tasks_per_gpu": 0,
+        "cpus_per_task": 64,
+        "mem_mb": 0,
+        "runtime": 13,
+        "slurm_partition": "main",
+        "slurm_account": "proj",
+        "qos": "long",
+        "constraint": "a100&ib",
+        "slurm_extra": "--exclusive --open-mode=append --reservation=thursdays --licenses=a:1",
+    }
+
+
+def test_a_run_on_a_share_of_a_node(tmp_path: Path) -> None:
+    site = SITE + "share_nodes: true\ngpus_per_node: 4\ncpus_per_node: 64\nmemory_per_node: 256GiB\n"
+    found = of(graph(tmp_path, JOBS, site), 1)
+    assert (found["gres"], found["cpus_per_task"], found["mem_mb"]) == ("gpu:1", 16, 65536)
+    assert found["slurm_extra"] == "--open-mode=append"
+
+
+def test_what_all_runs_have_in_common_is_no_function(tmp_path: Path) -> None:
+    found = graph(tmp_path, JOBS).run_resources
+    assert {name for name, value in found.items() if callable(value)} == {"nodes", "mpi", "tasks"}
+    alike = graph(tmp_path, JOBS, axes={"nodes": [2]}).run_resources
+    assert not [name for name, value in alike.items() if callable(value)]
+
+
+def test_in_an_allocation_only_nodes_are_counted(tmp_path: Path) -> None:
+    found = graph(tmp_path, ALLOCATION, environ=INSIDE)
+    assert [of(found, nodes) for nodes in (1, 2)] == [{"nodes": 1}, {"nodes": 2}]
+    assert found.shard_resources == {}
+    assert found.stage_resources == {"nodes": 2}
+    assert found.run_threads(1024) == 1
+    assert (shard_threads("allocation", 1024, 8), shard_threads("jobs", None, 8), shard_threads("local", 4, 4)) == (128, 1, 1)
+
+
+def test_runs_in_an_allocation_wait_for_their_datasets_on_all_nodes(tmp_path: Path) -> None:
+    found = graph(tmp_path, ALLOCATION, environ=INSIDE)
+    first, *others = found.study.runs
+    names = {found.study.build_dir(run.cell.dataset).name for run in found.study.runs}
+    assert found.staged(SimpleNamespace(run=first.run_id)) == [f"{found.results_dir}/staged/7-0/{name}.json" for name in sorted(names)]
+    record = found.study.record_path(first.run_id)
+    record.parent.mkdir(parents=True)
+    record.write_text('{"status": "ok", "result_number": 1}')
+    again = graph(tmp_path, ALLOCATION, environ=INSIDE)
+    assert again.staged(SimpleNamespace(run=first.run_id)) == []
+    assert again.staged(SimpleNamespace(run=others[0].run_id))
+
+
+@pytest.mark.parametrize("mode", [Mode(), JOBS, Mode(way="allocation", nodes=1, job="7-0")])
+def test_elsewhere_each_run_stages_what_it_needs(tmp_path: Path, mode: Mode) -> None:
+    site = SITE if mode.way != "local" else "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
+    environ = INSIDE if mode.way == "allocation" else None
+    assert graph(tmp_path, mode, site, environ, axes={"nodes": [1]}).staged == []
+
+
+def test_a_shard_is_a_small_job(tmp_path: Path) -> None:
+    assert graph(tmp_path, JOBS).shard_resources == {
+        "nodes": 1,
+        "cpus_per_task": 1,
+        "mem_mb": 2000,
+        "runtime": 240,
+        "slurm_partition": "main",
+        "slurm_extra": "--open-mode=append",
+    }
+
+
+def test_the_job_outlives_the_run_by_what_the_push_needs(tmp_path: Path) -> None:
+    site = graph(tmp_path, None).study.site
+    assert job_minutes(600.0, site) == 13
+    limited = graph(tmp_path, None, SITE + "walltime: 12m\n", limits={"walltime": "10m"}).study.site
+    assert job_minutes(600.0, limited) == 12
+
+
+@pytest.mark.parametrize("line", ["--nodes=4", "-N 4", "--time=1:00", "--mem=4G", "--gres=gpu:1", "-p gpu", "--account x", "--output=x"])
+def test_directives_may_not_say_what_other_keys_say(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError, match="which Slipway sets itself"):
+        graph(tmp_path, JOBS, f"{SITE}directives: ['{line}']\n")
+
+
+def test_other_directives_are_taken(tmp_path: Path) -> None:
+    lines = ["--reservation=x", "--licenses=a", "--gpus-per-node=1", "--ntasks-per-node=1", "--signal=USR1@60", "--mem-bind=local"]
+    refuse_owned_directives(graph(tmp_path, JOBS, f"{SITE}directives: {lines}\n").study.site)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "limits", "mode"),
+    [
+        ({}, {}, Mode()),
+        ({"mem_mb": "local"}, {"_cores": 2, "_nodes": None}, Mode()),
+        ({"nodes": "local"}, {}, JOBS),
+        ({}, {"nodes": 2}, ALLOCATION),
+        ({}, {"nodes": SimpleNamespace(value=2)}, ALLOCATION),
+    ],
+)
+def test_the_way_is_read_from_the_profile(scopes: dict[str, str], limits: dict[str, Any], mode: Mode) -> None:
+    assert mode_of(scopes, limits, True, INSIDE) == mode
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "mode", "environ", "words"),
+    [
+        ("slurm", Mode(), {}, "use `slipway run STUDY` for a job per run, or `slipway submit STUDY`"),
+        ("slurm", Mode(), INSIDE, "this is inside a job: use `slipway run STUDY`, whose runs share its nodes"),
+        ("slurm", ALLOCATION, {}, "this is not a job of Slurm; use `slipway submit STUDY`"),
+        ("local", JOBS, {}, "`slipway run STUDY` takes the profile that fits; or choose a site with a scheduler that takes jobs: slurm"),
+        ("local", ALLOCATION, {}, "this profile runs inside a job of a scheduler, and the site 'here' says scheduler: local"),
+    ],
+)
+def test_a_profile_that_does_not_fit_the_site(tmp_path: Path, scheduler: str, mode: Mode, environ: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        graph(tmp_path, mode, f"storage: s\ncache: {{path: /c}}\nscheduler: {scheduler}\n", environ)
+
+
+def test_profiles_that_fit(tmp_path: Path) -> None:
+    site = graph(tmp_path, None).study.site
+    refuse_wrong_way(site, "jobs", {})
+    refuse_wrong_way(site, "jobs", INSIDE)
+    refuse_wrong_way(site, "allocation", INSIDE)
+    refuse_wrong_executor(site, "jobs", "slurm")
+    refuse_wrong_executor(site, "allocation", "local")
+
+
+@pytest.mark.parametrize(("way", "executor"), [("jobs", "local"), ("local", "slurm"), ("allocation", "slurm"), ("local", "lsf")])
+def test_an_executor_that_is_not_the_profiles(tmp_path: Path, way: Any, executor: str) -> None:
+    with pytest.raises(ConfigError, match=executor):
+        refuse_wrong_executor(graph(tmp_path, None).study.site, way, executor)
+
+
+def test_a_run_that_never_fits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nodes=1: lenet-\S+ needs 2 nodes"):
+        graph(tmp_path, Mode(way="allocation", nodes=1), environ=INSIDE)
+
+
+def test_inside_of_a_job_only_the_jobs_own_record_is_read(tmp_path: Path) -> None:
+    found = graph(tmp_path, Mode(way="jobs", main=False), environ=INSIDE)
+    first, second = (run.run_id for run in found.study.runs[:2])
+    path = found.study.record_path(first)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"status": "oom", "result_number": 4}')
+    manifest = f"{found.study.build_dir('digits')}/dataset.json"
+    assert [found.dataset_of(SimpleNamespace(run=run)) for run in (first, f"{first}.after-4", second)] == [[], [], manifest]
+    assert (found.receipts, found.records) == ([], [])
+    assert "_finished" not in vars(found)
+
+
+def test_the_environment_of_a_snakemake_that_submits(tmp_path: Path) -> None:
+    ours = graph(tmp_path, JOBS).environment({"PATH": "/bin", "PYTHONPATH": "/mine"})
+    assert ours["PYTHONPATH"] == f"{ROOMS}:/mine"
+    assert ours["PATH"].endswith(":/bin")
+    assert set(graph(tmp_path, Mode(way="jobs", main=False)).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
+    assert set(graph(tmp_path, ALLOCATION, environ=INSIDE).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
+
+
+@pytest.mark.parametrize(
+    ("widths", "nodes", "rounds"),
+    [([], 4, 0), ([1], 4, 1), ([1] * 8, 4, 2), ([4, 2, 1, 1], 4, 2), ([2, 2, 2], 4, 2), ([3, 3, 1, 1], 4, 2), ([4] * 3 + [1] * 5, 4, 5)],
+)
+def test_rounds(widths: list[int], nodes: int, rounds: int) -> None:
+    assert num_rounds(widths, nodes) == rounds
+
+
+def test_a_submission(tmp_path: Path) -> None:
+    study = graph(tmp_path, None, SITE + "gpus_per_node: 8\nsetup: [module load gcc]\n", limits={"walltime": "10m"}).study
+    job = plan_submission(study, study.runs, Width(), "0badcafe", ["--config", "retry=failed"])
+    assert (job.name, job.size.nodes, job.size.gpus, job.size.memory_mb, job.size.whole_nodes) == ("slipway-small-0badcafe", 2, 8, 0, True)
+    assert job.argv[1:10] == (
+        *("-P", "-m", "snakemake", "--configfile", str(study.path.absolute())),
+        *("--config", "retry=failed", "--resources", "nodes=2"),
+    )
+    assert job.setup == ("module load gcc",)
+    assert job.size.minutes == 65  # 4 rounds of two small runs or one large, and 2 x 4 runs: 2 + 4 of 10 m 15 s, and the end
+    four = plan_submission(study, study.runs, Width(nodes=4), "0badcafe")
+    assert (four.size.nodes, "nodes=4" in four.argv, four.size.minutes) == (4, True, 34)
+
+
+def test_a_submission_takes_what_the_site_allows_and_time_to_build(tmp_path: Path) -> None:
+    study = graph(tmp_path, None, SITE + "walltime: 30m\n", limits={"walltime": "10m"}).study
+    assert minutes_for(study, study.runs, 2) == 30
+    one = study.runs[:1]
+    assert minutes_for(study, one, 2, built=True) == 14
+    assert minutes_for(study, one, 2, built=False) == 29
+
+
+def test_a_submission_of_too_few_nodes_is_refused(tmp_path: Path) -> None:
+    study = graph(tmp_path, None).study
+    with pytest.raises(ConfigError, match="--nodes 1: a run of the study needs 2 nodes"):
+        plan_submission(study, study.runs, Width(nodes=1), "0badcafe")
+
+
+def test_a_submission_whose_repeats_are_spread(tmp_path: Path) -> None:
+    """Two repeats, the largest run on 2 nodes: two sets of 2 nodes, side by side, in the time of one set."""
+    study = graph(tmp_path, None, base={"repeats": 2}, limits={"walltime": "10m"}).study
+    job = plan_submission(study, study.runs, Width(spread=True), "0badcafe")
+    assert (job.size.nodes, job.environ, "nodes=4" in job.argv) == (4, (("SLIPWAY_NODE_SETS", "2"),), True)
+    assert "export SLIPWAY_NODE_SETS=2" in batch_script(job).splitlines()
+    plain = plan_submission(study, study.runs, Width(), "0badcafe")
+    assert (plain.size.nodes, plain.environ) == (2, ())
+    assert job.size.minutes < plain.size.minutes
+
+
+@pytest.mark.parametrize(
+    ("repeats", "nodes", "words"),
+    [(1, None, "one repeat"), (3, 2, "multiples of 2 from 4 on, 6 for all 3 repeats"), (3, 5, "multiples of 2")],
+)
+def test_what_cannot_be_spread_is_refused(tmp_path: Path, repeats: int, nodes: int | None, words: str) -> None:
+    study = graph(tmp_path, None, base={"repeats": repeats}).study
+    with pytest.raises(ConfigError, match=words):
+        plan_submission(study, study.runs, Width(nodes=nodes, spread=True), "0badcafe")
+
+
+@pytest.mark.parametrize(("cells", "repeats", "sets"), [(1, 3, 3), (4, 3, 3), (5, 2, 2), (7, 4, 4), (3, 3, 5)])
+def test_repeats_take_sets_of_their_own(cells: int, repeats: int, sets: int) -> None:
+    names = [f"cell{number}" for number in range(cells)]
+    runs = [name for repeat in range(repeats) for name in random.Random(repeat).sample(names, cells)]
+    taken: dict[str, list[int]] = {}
+    for cell, found in zip(runs, node_sets(runs, sets), strict=True):
+        taken.setdefault(cell, []).append(found)
+    assert all(len(set(found)) == repeats and set(found) <= set(range(sets)) for found in taken.values())
+
+
+def test_fewer_sets_than_repeats_are_used_evenly() -> None:
+    assert node_sets(["a"] * 5, 2) == [0, 1, 0, 1, 0]
+    assert node_sets(["a", "b"] * 2, 2) == [0, 1, 1, 0]
+    assert node_sets(["a", "b", "c"], 1) == [0, 0, 0]
+
+
+def test_resources_have_the_plugins_names(tmp_path: Path) -> None:
+    study = graph(tmp_path, None).study
+    assert set(resources(run_size(study.cells[0], study.site, 60.0))) >= {"nodes", "gres", "mpi", "tasks", "runtime", "slurm_extra"}

@@ -1,0 +1,325 @@
+"""report.html: complete and closed: nothing runs in it but our script, nothing is fetched, and its links lead to places in it or to files
+beside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.report.builder import (
+    collected,
+    failed,
+    make_cell,
+    make_record,
+    plausible_records,
+    scaling_cells,
+    write_records,
+    write_study,
+)
+from tests.workflow.report.test_tables import HOSTILE, hostile
+from workflow.report.analysis import Analysis, analyse
+from workflow.report.collect import collect
+from workflow.report.digits import joined, with_error
+from workflow.report.groups import warnings
+from workflow.report.page import SCRIPT, json_in_script, page
+from workflow.report.table import Table
+from workflow.report.tables import TABLES
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'
+SVGS = dict.fromkeys(("throughput", "efficiency", "budget", "step_time", "loss"), SVG)
+LOADS = {"src", "srcset", "data", "poster", "background", "action", "formaction", "ping", "manifest", "style"}
+
+
+class Parsed(HTMLParser):
+    """Elements, attributes, and the text of script and style elements."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.inside: dict[str, str] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] in ("script", "style"):
+            self.inside[self.tags[-1]] = self.inside.get(self.tags[-1], "") + data
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(f"/{tag}")
+
+
+@pytest.fixture
+def analysis(tmp_path: Path) -> Analysis:
+    cells = scaling_cells(batch_size=[32], nodes=[1, 2, 4])
+    records = plausible_records(cells[:2]) + [failed(cells[2], repeat) for repeat in (1, 2)]
+    return collected(tmp_path / "digits", records, cells)
+
+
+def test_the_page_holds_summary_tables_plots_failures_and_provenance(analysis: Analysis) -> None:
+    text = page(analysis, SVGS)
+    summary = ("digits-scaling: scaling report", "6 / 9", "failed rows", "lenet · batch 32 on 2 processes", "2026-05-02")
+    rows = ("1 (baseline)", "rank 1 on node01: oom", "out of memory", "Debian GNU/Linux 12", "Intel(R) Xeon(R)")
+    for words in (*summary, *rows, "slipway run study.yaml", "python -m workflow.report all"):
+        assert words in text, words
+    assert text.count("<svg ") == 5
+    assert text.count("<table") == 7
+    parsed = Parsed(text)
+    assert parsed.tags.count("h1") == 1
+    links = [value for tag, name, value in parsed.attributes if tag == "a" and name == "href"]
+    targets = {value.removeprefix("#") for value in links if value.startswith("#")}
+    assert targets <= {value for _, name, value in parsed.attributes if name == "id"}
+
+
+def test_a_table_that_is_added_appears_on_the_page(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    def added(found: Analysis) -> Table:
+        return replace(TABLES["times"](found), name="added", title="What was added")
+
+    assert 'id="further"' not in page(analysis, SVGS)
+    monkeypatch.setitem(TABLES, "added", added)
+    assert 'id="table-added"' in page(analysis, SVGS)
+
+
+def assert_closed(text: str) -> Parsed:
+    """Nothing is fetched, nothing runs but our script, and every link is to a place in the page or to a file below the directory of it."""
+    parsed = Parsed(text)
+    assert not [entry for entry in parsed.attributes if entry[1] in LOADS or entry[1].startswith("on")]
+    assert {name for _, name, _ in parsed.attributes if name.endswith("href")} == {"href"}
+    links = [value for _, name, value in parsed.attributes if name == "href"]
+    assert not [link for link in links if not re.fullmatch(r"#[\w.~%-]+|(runs|tables)/[\w.~%/-]+", link, re.ASCII)]
+    assert not set(parsed.tags) & {"link", "img", "image", "iframe", "object", "embed", "base", "form", "video", "audio", "source", "use"}
+    assert [value for tag, name, value in parsed.attributes if tag == "script" and name == "type"] == ["application/json"]
+    assert parsed.tags.count("script") == 2
+    assert parsed.inside["script"].endswith(SCRIPT)
+    assert not re.search(r"@import|url\(", parsed.inside["style"])
+    return parsed
+
+
+def test_nothing_is_fetched_and_nothing_runs(analysis: Analysis) -> None:
+    parsed = assert_closed(page(analysis, SVGS))
+    policies = [value for tag, name, value in parsed.attributes if tag == "meta" and name == "content" and "default-src" in value]
+    digest = base64.b64encode(hashlib.sha256(parsed.inside["style"].encode()).digest()).decode()
+    script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    assert policies == [
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; script-src 'sha256-{script}'"
+    ]
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    text = page(hostile(tmp_path), SVGS)
+    parsed = assert_closed(text)
+    assert "\x1b" not in text
+    data = json.loads(parsed.inside["script"].removesuffix(SCRIPT))
+    assert any(HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}") == row["model"] or row["model"] == HOSTILE for row in data)
+
+
+def test_json_cannot_end_its_script_element() -> None:
+    value = {"a": "</script><!--<script>&\u2028"}
+    text = json_in_script(value)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == value
+
+
+def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
+    records = plausible_records([make_cell()])
+    analysis = collected(tmp_path / "digits", records)
+    assert page(analysis, SVGS) == page(collected(tmp_path / "digits", records), SVGS)
+
+
+def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", [], [make_cell()]), {})
+    assert "no comparison with a baseline yet" in text
+    assert "not run yet" in text
+
+
+def test_warnings_of_runs_are_listed_once(tmp_path: Path) -> None:
+    cell = make_cell()
+    records = [make_record(cell, repeat, warnings=["ranks disagree on <b>x</b>"]) for repeat in (1, 2, 3)]
+    text = page(collected(tmp_path / "digits", records), {})
+    assert text.count("ranks disagree on &lt;b&gt;x&lt;/b&gt;") == 1
+    assert '<a href="#warning-1">3</a>' in text
+
+
+def test_warnings_that_differ_in_numbers_only_are_one_row(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in range(1, 60)]
+    seen = [[f"slow step {cell['nodes']}: 0.{cell['nodes']} s", f"slow step {cell['nodes'] + 1}: 3.5 s"] for cell in cells]
+    records = [make_record(cell, warnings=said) for cell, said in zip(cells, seen, strict=True)]
+    records[-1]["warnings"].append("another")
+    found = warnings(collected(tmp_path / "digits", records))
+    assert sorted(row[0].text for row in found.table.rows) == ["1", "59"], "a run is counted once, and the rarer one is not cut away"
+    shown = {row[2].text for row in found.table.rows}
+    assert shown == {"another", "slow step 1 to 60: 0.1 to 3.5 s"}
+    assert "and 53 more" in next(row[1].text for row in found.table.rows if row[0].text == "59")
+
+
+def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    for site in ("alps", "jura"):
+        write_records(write_study(tmp_path / site / "digits", cells, site=site), plausible_records(cells, seed=len(site)))
+    text = page(analyse(collect([tmp_path / "alps" / "digits", tmp_path / "jura" / "digits"])), {})
+    assert "12 runs on alps and jura" in text
+    assert "<h3>alps</h3>" in text
+    assert "<td>jura</td>" in text
+    assert "<title>digits-scaling: scaling report</title>" in text
+
+
+def test_a_page_of_two_studies_names_both(tmp_path: Path) -> None:
+    for name in ("alpha", "omega"):
+        cells = scaling_cells(nodes=[1, 2])
+        records = [{**record, "study": name} for record in plausible_records(cells)]
+        write_records(write_study(tmp_path / "results" / name, cells, study=name), records)
+    text = page(analyse(collect([tmp_path / "results" / "alpha", tmp_path / "results" / "omega"])), {})
+    assert "<title>alpha and omega: scaling report</title>" in text
+    assert "<h1>alpha and omega: scaling report</h1>" in text
+
+
+@pytest.mark.parametrize(("noise", "doubtful"), [(0.01, False), (0.6, True)])
+def test_a_speed_up_that_may_be_none_is_said_to_be_so(tmp_path: Path, noise: float, doubtful: bool) -> None:
+    text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]), noise=noise)), {})
+    assert ("no proof of a speed-up" in text) == doubtful
+
+
+def test_the_best_speed_up_is_said_to_be_chosen_with_an_interval_that_allows_for_it(tmp_path: Path) -> None:
+    analysis = collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2, 4, 8]), noise=0.02))
+    text = page(analysis, {})
+    assert "This is the largest of 3 measured speed-ups; its 95 % confidence interval allows for that choice" in text
+    assert "<span>best of 3 speed-ups: 8 processes against 1 process</span>" in text
+    best = analysis.primary[-1].speedup
+    assert best is not None
+    assert f"{joined(with_error(best.among(3)))} times the throughput of 1 process " in text
+    assert f"{joined(with_error(best))} times" not in text
+
+
+def test_of_one_speed_up_nothing_was_chosen(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]))), {})
+    assert "<span>speed-up: 2 processes against 1 process</span>" in text
+    assert "largest of" not in text
+
+
+@pytest.mark.parametrize(
+    ("jobs", "hosts", "said"),
+    [
+        (
+            ("1", "2", "3"),
+            ("a", "a", "a"),
+            "3 measured runs, from 3 allocations, on 1 set of nodes. In every cell all runs were on the same nodes",
+        ),
+        (("1", "1", "1"), ("a", "b", "c"), "3 measured runs, from 1 allocation, on 3 sets of nodes.</p>"),
+    ],
+)
+def test_the_page_says_how_many_jobs_and_nodes_stand_behind_its_numbers(
+    tmp_path: Path, jobs: tuple[str, ...], hosts: tuple[str, ...], said: str
+) -> None:
+    records = plausible_records(scaling_cells(gpus_per_node=[1, 2]))
+    for place, record in enumerate(records):
+        record["job_id"] = jobs[place % 3]
+        for node in record["nodes"]:
+            node["hostname"] = hosts[place % 3]
+    assert f"Behind a cell stand {said}" in page(collected(tmp_path / "digits", records, baseline={"gpus_per_node": 1}), {})
+
+
+def test_the_largest_is_the_largest_of_all_that_the_table_shows(tmp_path: Path) -> None:
+    weak = [(nodes, 32, rate) for nodes, rate in ((1, 100.0), (2, 150.0), (4, 300.0))]
+    strong = [(1, 128, 80.0), (2, 64, 160.0)]  # the cell of four nodes is 128 in all: 3.75 times as fast as one node with 128
+    cells = [(make_cell(nodes=nodes, batch_size=batch), rate) for nodes, batch, rate in [*weak, *strong]]
+    records = [make_record(cell, repeat, step_s=cell["global_batch_size"] / rate) for cell, rate in cells for repeat in (1, 2, 3)]
+    analysis = collected(tmp_path / "digits", records)
+    table = [value.text for row in TABLES["speedup"](analysis).rows for value in row]
+    assert any(text.startswith("3.750 ") for text in table)
+    text = page(analysis, {})
+    assert "3.75\N{MULTIPLICATION SIGN}" in text
+    numbers = sum(" (" in text and "baseline" not in text for text in table)
+    assert f"largest of {numbers} measured speed-ups" in text
+
+
+def test_a_slow_down_is_said_to_be_one(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
+    steps = [(cells[0], 0.1), (cells[1], 0.37)]
+    records = [make_record(cell, repeat, step_s=step * (1 + repeat / 1000)) for cell, step in steps for repeat in (1, 2, 3)]
+    text = page(collected(tmp_path / "digits", records), {})
+    assert "The whole interval is below 1, so this is slower than the baseline." in text
+    assert "includes 1" not in text
+
+
+def test_a_speed_up_of_single_runs_is_a_number_and_then_its_doubt(tmp_path: Path) -> None:
+    text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]), repeats=1), repeats=1), {})
+    assert re.search(r": \d\.\d+ times the throughput of 1 process \(efficiency [\d.]+ %, weak scaling; n=1, no CI\)\.", text)
+    assert "Behind a cell stands 1 measured run, from" in text
+
+
+def test_one_is_said_as_one(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=2), make_cell(nodes=1)]
+    records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)][:-1]
+    text = page(collected(tmp_path / "digits", records, cells, baseline={"nodes": 2}), {})
+    assert "<span>run not run yet</span>" in text
+    assert "speed-up: 1 process against 2 processes</span>" in text
+    assert "on 1 process: " in text
+    assert "1 cell, 1 run on local" in page(collected(tmp_path / "one", [], [make_cell()], repeats=1), {})
+
+
+def marked_baseline(tmp_path: Path, steps_s: tuple[float, float] = (0.1, 0.08)) -> str:
+    cells = scaling_cells(nodes=[1, 2])
+    records = [make_record(cell, repeat, step_s=step) for cell, step in zip(cells, steps_s, strict=True) for repeat in (1, 2, 3)]
+    for record in records[:3]:
+        record["oversubscribed"] = True
+    return page(collected(tmp_path / "digits", records), {})
+
+
+def test_the_head_says_that_the_baseline_of_a_superlinear_number_was_slowed_down(tmp_path: Path) -> None:
+    text = marked_baseline(tmp_path)
+    said = (
+        "A baseline that was slowed down makes a speed-up too large. 125.0 % efficiency of lenet \N{MIDDLE DOT} batch 32 on 2 processes: "
+    )
+    assert f"{said}the baseline, 1 process, is marked oversubscribed." in text
+
+
+def test_runs_on_the_same_nodes_are_counted_among_cells_with_several_runs(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    records = [make_record(cells[0], repeat) for repeat in (1, 2, 3)] + [make_record(cells[1])]
+    text = page(collected(tmp_path / "digits", records, cells), {})
+    assert "In every cell that have" not in text
+    assert "In every cell that has several measured runs all runs were on the same nodes" in text
+
+
+def test_nodes_of_one_machine_are_said_to_be_shares_of_it(tmp_path: Path) -> None:
+    analysis = collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2])))
+    said = "Nodes are shares of one machine, not machines: its cores in 2 parts, of which 1 node has one and 2 nodes have all."
+    assert said in page(analysis, {})
+    assert said in TABLES["speedup"](analysis).caption
+    assert said in TABLES["times"](analysis).caption
+    records = [{**record, "scheduler": "slurm"} for record in plausible_records(scaling_cells(nodes=[1, 2]))]
+    assert "shares of one machine" not in page(collected(tmp_path / "cluster", records), {})
+
+
+def test_how_busy_machines_were_is_one_row_with_the_range_over_its_runs(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    records = [make_record(cell, repeat) for cell in cells for repeat in (1, 2, 3)]
+    for used, record in zip((0.47, 0.9, 0.66, 0.5, 0.8, 0.7), records, strict=True):
+        names = "python of root" if used > 0.6 else "python of root, sh of root"
+        words = f"local-{record['cell']['nodes'] - 1}: others used {used:.2g} of 1 core while it measured ({names})"
+        record["busy"] = record["warnings"] = [words]
+    analysis = collected(tmp_path / "digits", records)
+    (row,) = warnings(analysis).table.rows
+    assert [value.text for value in (row[0], row[2])] == [
+        "6",
+        "local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, sh of root)",
+    ]
+
+
+def test_the_page_says_by_how_much_machines_were_busy(tmp_path: Path) -> None:
+    load = {"cores": 2, "before": None, "during": {"seconds": 9.0, "others_cores": 1.25, "steal_ratio": 0, "memory_wait_ratio": None}}
+    records = [make_record(make_cell(), repeat, busy=["local-0: others used 1.2 of 2 cores while it measured"]) for repeat in (1, 2, 3)]
+    records[0]["nodes"][0]["load"] = load
+    text = page(collected(tmp_path / "digits", records), {})
+    said = "a machine did something else while it measured: others used up to 1.2 of 2 cores in the window of 1 of 3 runs"
+    assert text.count(said) >= 2, "at the table of the speed-up, and in the legend of the runs"

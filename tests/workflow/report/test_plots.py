@@ -1,0 +1,167 @@
+"""The plots: what they draw (their data), and that they can be drawn."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.workflow.report.builder import collected, failed, make_cell, plausible_records, scaling_cells
+from workflow.report.plots import MOST_LINES, overview, throughput
+from workflow.report.rendering import SEPARATOR, inline, to_json, to_svg
+from workflow.report.run_plots import MOST_BARS, MOST_CURVES, PLOTS
+
+pytestmark = pytest.mark.slow  # rendering: every plot is drawn for real
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def values(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """All data rows of a chart."""
+    found: list[dict[str, Any]] = [row for rows in spec.get("datasets", {}).values() for row in rows]
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("values"), list) and node["values"] and isinstance(node["values"][0], dict):
+                found.extend(node["values"])
+            for inner in node.values():
+                walk(inner)
+        elif isinstance(node, list):
+            for inner in node:
+                walk(inner)
+
+    walk({key: value for key, value in spec.items() if key != "datasets"})
+    return found
+
+
+def test_throughput_draws_every_cell_its_interval_and_the_ideal_line(tmp_path: Path) -> None:
+    cells = scaling_cells(batch_size=[32], nodes=[1, 2, 4])
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    rows = values(throughput(analysis))
+    measured = {row["processes"]: row for row in rows if row["kind"] == "measured"}
+    ideal = {row["processes"]: row["value"] for row in rows if row["kind"] == "ideal"}
+    rates = [cell.rate_per_s for cell in analysis.cells]
+    assert [measured[count]["value"] for count in (1, 2, 4)] == [rate.value for rate in rates if rate]
+    assert measured[4]["low"] < measured[4]["value"] < measured[4]["high"]
+    assert ideal == {1: pytest.approx(measured[1]["value"]), 4: pytest.approx(4 * measured[1]["value"])}
+
+
+@pytest.mark.parametrize("counts", [[1, 2, 4], [1, 3, 4], [7]])
+@pytest.mark.parametrize("name", ["throughput", "efficiency"])
+def test_whiskers_of_several_lines_stand_beside_one_another(tmp_path: Path, name: str, counts: list[int]) -> None:
+    cells = scaling_cells(batch_size=[16, 32, 64, 128], nodes=counts)
+    spec = PLOTS[name](collected(tmp_path / "digits", plausible_records(cells), baseline={"nodes": counts[0]}))
+    rows = [row for row in values(spec) if row["kind"] == "measured"]
+    assert len({row["x"] for row in rows}) == len(rows) == 4 * len(counts)
+    for row in rows:
+        assert min(counts, key=lambda count: abs(math.log2(row["x"] / count))) == row["processes"], "it stands at its own number"
+    factors = {(row["line"], round(row["x"] / row["processes"], 9)) for row in rows}
+    assert len(factors) == 4, "a line is moved as a whole, so that its slope is what it was"
+    assert spec["layer"][1]["encoding"]["x"]["field"] == "x"
+
+
+def test_a_single_line_stands_at_its_numbers(tmp_path: Path) -> None:
+    rows = values(throughput(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2, 4])))))
+    assert {(row["x"], row["processes"]) for row in rows} == {(count, count) for count in (1, 2, 4)}
+
+
+def test_efficiency_has_the_line_of_75_percent(tmp_path: Path) -> None:
+    spec = PLOTS["efficiency"](collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]))))
+    assert [row["value"] for row in values(spec) if row["kind"] == "limit"] == [0.75]
+
+
+def test_many_lines_of_several_models_get_a_panel_each(tmp_path: Path) -> None:
+    cells = scaling_cells(model=["lenet", "resnet18"], batch_size=[16, 32, 64, 128], nodes=[1, 2])
+    spec = throughput(collected(tmp_path / "digits", plausible_records(cells, repeats=1), repeats=1))
+    assert {row["panel"] for row in values(spec)} == {"lenet", "resnet18"}
+    assert {row["label"] for row in values(spec)} == {f"batch {size}" for size in (16, 32, 64, 128)}
+
+
+@pytest.mark.slow
+def test_what_is_too_much_for_a_picture_is_cut_and_said(tmp_path: Path) -> None:
+    cells = scaling_cells(batch_size=list(range(1, MOST_LINES + 6)), nodes=[1])
+    analysis = collected(tmp_path / "digits", plausible_records(cells, repeats=1), repeats=1)
+    assert f"the first {MOST_LINES} of {MOST_LINES + 5} lines" in str(throughput(analysis)["title"])
+    assert f"the first {MOST_BARS} of" in str(PLOTS["budget"](analysis)["title"])
+    assert len({row["run"] for row in values(PLOTS["loss"](analysis))}) == MOST_CURVES
+
+
+def test_loss_is_read_from_the_records_over_samples_seen(tmp_path: Path) -> None:
+    rows = values(PLOTS["loss"](collected(tmp_path / "digits", plausible_records([make_cell(nodes=2)], repeats=1), baseline={"nodes": 2})))
+    assert (rows[0]["seen"], rows[0]["loss"]) == (64, pytest.approx(2.3))
+    assert len(rows) == 105
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_plot_without_measurements_says_so(tmp_path: Path, name: str) -> None:
+    analysis = collected(tmp_path / "digits", [failed(make_cell())])
+    assert re.search("no run|no comparison", to_json(PLOTS[name](analysis)))
+
+
+@pytest.mark.slow
+def test_every_plot_is_an_svg_that_loads_nothing(tmp_path: Path) -> None:
+    hostile = 'x"><script>alert(1)</script> http://example.invalid/a.png'
+    cells = scaling_cells(batch_size=[32], nodes=[1, 2], model=["lenet", "resnet18"])
+    analysis = collected(tmp_path / "digits", [{**record, "cell": {**record["cell"]}} for record in plausible_records(cells)])
+    for name, plot in PLOTS.items():
+        spec = plot(analysis)
+        spec["title"] = {"text": hostile} if "title" in spec else spec.get("title")
+        svg = to_svg({key: value for key, value in spec.items() if value is not None}, name)
+        root = ElementTree.fromstring(svg)
+        tags = {element.tag.removeprefix(SVG) for element in root.iter()}
+        assert not tags & {"script", "image", "style", "foreignObject", "use", "a"}, name
+        assert not [key for element in root.iter() for key in element.attrib if "href" in key or key == "style" or key.startswith("on")]
+        ids = {element.attrib["id"] for element in root.iter() if "id" in element.attrib}
+        assert set(re.findall(r"url\(#([^)]*)\)", svg)) <= ids, "clips still have their shapes"
+        assert all(one.startswith(name) for one in ids)
+        texts = " ".join(element.text or "" for element in root.iter(f"{SVG}text"))
+        assert texts.strip(), name
+        placed = inline(svg, hostile)
+        assert 'fill="white"' not in placed.split("<g", 1)[0]
+        assert "<script" not in placed
+
+
+@pytest.mark.slow
+def test_the_overview_shows_both_panels(tmp_path: Path) -> None:
+    svg = to_svg(overview(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2])))), "overview")
+    assert all(word in svg for word in ("Throughput", "Efficiency", "lenet · batch 32"))
+    assert svg.count("graphics-symbol") > 10, "there are marks, not only axes"
+
+
+def test_a_key_in_which_only_cells_without_a_number_differ_is_in_no_label(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2])
+    other = make_cell(optimizer={"name": "sgd", "learning_rate": 1e18, "momentum": 0.9, "weight_decay": 0})
+    analysis = collected(tmp_path / "digits", [*plausible_records(cells), failed(other, status="nan")], [*cells, other])
+    assert {row["label"] for row in values(throughput(analysis))} == {f"lenet{SEPARATOR}batch 32"}
+
+
+def test_details_that_go_along_with_another_key_are_in_no_label(tmp_path: Path) -> None:
+    steps = {"train": {"warmup": 5, "measured": 100}, "infer": {"warmup": 5, "measured": 200}}
+    cells = [make_cell(mode=mode, steps=steps[mode], nodes=nodes) for mode in steps for nodes in (1, 2)]
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    assert {row["label"] for row in values(throughput(analysis))} == {f"lenet{SEPARATOR}{mode}{SEPARATOR}batch 32" for mode in steps}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["throughput", "step_time", "loss"])
+def test_long_labels_are_drawn_whole(tmp_path: Path, name: str) -> None:
+    programs = [f"a-program-with-a-very-long-name-of-its-own-{number}" for number in (1, 2)]
+    cells = [make_cell(framework=framework, comm_hook=hook) for framework in programs for hook in ("none", "fp16")]
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    svg = to_svg(PLOTS[name](analysis), name)
+    text = "".join(element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}tspan"))
+    text += "".join(element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text"))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    assert all(program in text for program in programs)
+    assert text.count("batch 32") >= 4
+    assert text.count("hook fp16") >= 2
+
+
+def test_what_only_infers_has_no_training_loss(tmp_path: Path) -> None:
+    cells = [make_cell(mode=mode, nodes=1) for mode in ("train", "infer")]
+    rows = values(PLOTS["loss"](collected(tmp_path / "digits", plausible_records(cells))))
+    assert {row["run"] for row in rows} == {f"lenet{SEPARATOR}train{SEPARATOR}batch 32{SEPARATOR}1\N{MULTIPLICATION SIGN}1"}

@@ -1,0 +1,412 @@
+"""The tables: what stands in which cell, in every format, and that hostile text stays text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.workflow.report.builder import CPU, collected, drift_of, failed, make_cell, make_record, plausible_records, scaling_cells
+from workflow.report.analysis import Analysis
+from workflow.report.digits import joined, significant, with_error
+from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
+from workflow.report.lint import MARKS
+from workflow.report.statistics import Estimate
+from workflow.report.table import Column, Table, Value, raised, text
+from workflow.report.tables import TABLES, all_tables
+
+HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
+
+
+def cells_of(table: Table, column: str) -> list[str]:
+    index = [one.key for one in table.columns].index(column)
+    return [row[index].text for row in table.rows]
+
+
+def marks_of(table: Table, column: str) -> list[set[str]]:
+    index = [one.key for one in table.columns].index(column)
+    return [set(row[index].marks) for row in table.rows]
+
+
+@pytest.fixture
+def analysis(tmp_path: Path) -> Analysis:
+    """lenet at batch 2 on 1, 2 and 4 processes; the last one out of memory."""
+    cells = scaling_cells(batch_size=[2], nodes=[1, 2, 4])
+    records = [make_record(cells[0], repeat, step_s=0.1 * noise) for repeat, noise in enumerate((0.99, 1.0, 1.01), 1)]
+    records += [make_record(cells[1], repeat, step_s=0.125 * noise) for repeat, noise in enumerate((0.99, 1.0, 1.01), 1)]
+    records += [failed(cells[2], repeat) for repeat in (1, 2)]
+    return collected(tmp_path / "digits", records, cells)
+
+
+def test_speedup_table(analysis: Analysis) -> None:
+    table = TABLES["speedup"](analysis)
+    assert [column.title for column in table.columns] == ["Model", "Scaling", "Batch", "1 process", "2 processes", "4 processes"]
+    assert [value.text for value in table.rows[0]] == ["lenet", "weak", "2 each", "1 (baseline)", "1.600 (80.0 %) ±0.037", "missing, oom"]
+    assert "nodes: 1" in table.caption
+    assert "All rows: pytorch, digits, train, fp32, nchw, cpu on Intel" in table.caption
+
+
+def test_time_table(analysis: Analysis) -> None:
+    table = TABLES["times"](analysis)
+    assert cells_of(table, "runs") == ["3/3", "3/3", "0/3"]
+    assert cells_of(table, "step_p50_s") == ["100", "125", "–"]
+    assert cells_of(table, "samples_per_s") == ["20.00 ±0.50", "32.00 ±0.80", "–"]
+    assert cells_of(table, "speedup") == ["1", "1.600 ±0.037", "–"]
+    assert cells_of(table, "efficiency") == ["100.0 %", "80.0 %", "–"]
+    assert cells_of(table, "note") == ["", "", "missing, oom"]
+    assert cells_of(table, "run_s") == ["27.4", "32.8", "–"]  # 215 steps, and 5.9 s of staging, starting and pushing
+    assert cells_of(table, "training_s") == ["21.5", "26.9", "–"]
+    assert [column.title for column in table.columns if column.key == "run_s"] == ["Run [s]"]
+
+
+@pytest.mark.parametrize(("step_s", "title", "shown"), [(2.0, "Run [s]", "436"), (4.0, "Run [min]", "14.4"), (200.0, "Run [h]", "11.9")])
+def test_the_unit_of_a_column_of_times_follows_the_longest(tmp_path: Path, step_s: float, title: str, shown: str) -> None:
+    table = TABLES["times"](collected(tmp_path / "digits", [make_record(make_cell(), step_s=step_s)], repeats=1))
+    assert title in [column.title for column in table.columns]
+    assert cells_of(table, "run_s") == [shown]
+    assert next(csv.DictReader(io.StringIO(to_csv(table))))["run_s"].startswith(str(int(215 * step_s + 5)))
+
+
+def test_dlbench_view(analysis: Analysis) -> None:
+    table = TABLES["dlbench"](analysis)
+    assert cells_of(table, "batch_2") == ["0.100(24.5)", "0.125(29.9)", "missing, oom"]
+
+
+def test_failures_table(analysis: Analysis) -> None:
+    table = TABLES["failures"](analysis)
+    assert cells_of(table, "end") == ["oom", "oom", "missing"]
+    assert cells_of(table, "reason") == ["rank 1 on node01: oom", "rank 1 on node01: oom", "not run yet"]
+    assert cells_of(table, "last_lines")[0] == "allocating 2 GiB\nout of memory"
+    assert cells_of(table, "exit")[0] == "41"
+    assert cells_of(table, "files")[0].endswith("-r1/attempts/1/")
+    assert analysis.summary.closing_line() == "6 of 9 runs ok, 2 failed (2 oom), 1 missing"
+    assert analysis.summary.failed_rows == 2
+
+
+def test_budget_table_adds_up(analysis: Analysis) -> None:
+    table = TABLES["budget"](analysis)
+    for row in table.rows:
+        raw = {column.key: value.raw for column, value in zip(table.columns, row, strict=True)}
+        five = [raw[f"{step}_s"] for step in ("stage", "train", "result", "push", "release")]
+        assert sum(value for value in five if isinstance(value, float)) == pytest.approx(raw["run_s"])
+    assert marks_of(table, "run_s") == [set(), set()]
+
+
+def test_arguments_of_a_program_are_columns_for_people_and_for_programs(tmp_path: Path) -> None:
+    program = {"name": "gpt", "command": ["x"], "version": 1}
+    cells = [
+        make_cell(nodes=nodes, program=program, framework="gpt", model="gpt", args={"width": width, "fast": True, "nodes": width})
+        for nodes in (1, 2)
+        for width in (8, 16)
+    ]
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["scaling"](analysis)))))
+    assert {(row["args.width"], row["args.fast"]) for row in rows} == {("8", "true"), ("16", "true")}
+    assert [column.title for column in TABLES["speedup"](analysis).columns][:4] == ["Model", "Args.nodes", "Width", "Scaling"]
+
+
+def test_scaling_table_has_every_comparison_with_its_numbers(analysis: Analysis) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(TABLES["scaling"](analysis)))))
+    assert [(row["scaling"], row["reason"]) for row in rows] == [("baseline", ""), ("weak", ""), ("weak", "missing, oom")]
+    assert float(rows[1]["speedup"]) == pytest.approx(1.6)
+    assert float(rows[1]["speedup_low"]) < 1.6 < float(rows[1]["speedup_high"])
+    assert float(rows[1]["step_s"]) == pytest.approx(0.125, rel=1e-4)
+    assert rows[2]["speedup"] == "", "a missing number is empty, never 0"
+
+
+NETWORK = {
+    "seconds": 0.2, "pairs": 2, "connect_ms_max": 1.0, "all_reduce_ms": 3.0, "rate_mbit_median": 900.0, "rate_mbit_min": 90.0,
+    "slowest": {"from": "n2", "to": "n1"}, "findings": ["n2 is slow on the network"],
+}  # fmt: skip
+
+
+def node_of(load: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "local-0", "hostname": "node00", "cpu_model": CPU, "gpus": [], "load": load}
+
+
+def load_of(others_cores: float | None) -> dict[str, Any]:
+    """Of two cores, as far as tables read it."""
+    return {"cores": 2, "before": None, "during": {"seconds": 40.0, "others_cores": others_cores}}
+
+
+LOUD: Final = "local-0: others used 1.3 of 2 cores while it measured"
+
+
+def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
+    cell = make_cell()
+    loud = {"nodes": [node_of(load_of(1.31))], "busy": ["local-0: others used 1.3 of 2 cores while it measured (python3 of alice)"]}
+    hot = {"busy": ["local-0: heat slowed its cores down 3 times while it measured"]}
+    quiet = {"nodes": [node_of(load_of(0.02))]}
+    records = [make_record(cell, 1, **loud), make_record(cell, 2, **hot), *[make_record(cell, repeat, **quiet) for repeat in (3, 4)]]
+    for table in (TABLES["times"], TABLES["speedup"]):
+        ((_, sentence),) = table(collected(tmp_path / table.__name__, records, repeats=4)).footnotes()
+        assert "others used up to 1.3 of 2 cores in the window of 1 of 4 runs; 1 of 4 runs had other reasons" in sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "mark"),
+    [
+        ({"performance.num_measured_steps": 99}, "short"),
+        ({"performance.window_s": 29.9}, "short"),
+        ({"oversubscribed": True}, "oversubscribed"),
+        ({"exclusive": False}, "shared"),
+        ({"busy": ["local-0: others used 1.3 of 2 cores while it measured"]}, "busy"),
+        ({"busy": [LOUD], "warnings": [LOUD]}, "busy"),  # one cause, one mark
+        ({"nodes": [node_of(load_of(0.05))]}, None),
+        ({"nodes": [node_of(load_of(None))]}, None),
+        ({"performance.drift": drift_of(0.09, 0.01)}, "drift"),
+        ({"performance.drift": drift_of(-0.09, 0.01)}, "drift"),
+        ({"performance.drift": drift_of(0.09, 0.1)}, None),  # chance does that
+        ({"performance.drift": drift_of(0.009, 0.0001)}, None),  # certain, and small
+        ({"performance.drift_ratio": 1.5, "performance.drift": None}, None),  # of an older record, alone
+        *[({"performance.uneven_cause": cause}, cause) for cause in ("stalls", "input", "stragglers", "gaps")],
+        ({"performance.rate_to_median_ratio": 1.051}, "uneven"),
+        ({"performance.rate_to_median_ratio": 0.949}, "uneven"),
+        ({"performance.rate_to_median_ratio": 0.951}, None),
+        ({"performance.rate_to_median_ratio": 0.5, "performance.uneven_cause": "input"}, "input"),
+        ({"performance.window_steps_ratio": 1.021}, "window"),
+        ({"performance.window_steps_ratio": 0.979}, "window"),
+        ({"preflight": NETWORK}, "network"),
+        ({"preflight": {**NETWORK, "findings": []}}, None),
+        ({"resumed_from": {"attempt": 1, "step": 40, "used_s": 60.0}}, "resumed"),
+        ({"warnings": ["ranks disagree on torch_version"]}, "warned"),
+        ({"nodes": [{"hostname": "x", "cpu_model": "another", "gpus": []}]}, "hardware"),
+        ({"threads_per_rank": 1}, "threads"),
+        ({"dataset.digest": "cd" * 32}, "dataset"),
+        ({"provenance.cudnn_benchmark": True}, None),  # the others are of a version that did not tell
+        ({"provenance.git_sha": "1234567"}, "commit"),
+        ({"provenance.git_dirty": True}, "changed"),
+        ({"provenance.torch_version": "1.0"}, "software"),
+        ({}, None),
+        ({"performance.drift_ratio": 1.019, "performance.num_measured_steps": 100}, None),  # one of three runs
+        ({"performance.window_steps_ratio": 1.019}, None),
+        ({"performance.window_steps_ratio": None}, None),
+        ({"performance.window_s": 30.0, "performance.step_s.mean": 0.125}, None),  # the slowest rank of each step: longer than any window
+        ({"performance.window_s": 0.5, "performance.window_steps_ratio": 0.97}, "short"),  # 15 ms: one turn of the scheduler
+        ({"performance.drift_ratio": None, "exclusive": None}, None),
+    ],
+)
+def test_marks_stand_beside_the_number(tmp_path: Path, changes: dict[str, Any], mark: str | None) -> None:
+    cell = make_cell()
+    analysis = collected(tmp_path / "digits", [make_record(cell, 1, **changes), make_record(cell, 2), make_record(cell, 3)])
+    table = TABLES["times"](analysis)
+    assert marks_of(table, "samples_per_s") == [{mark} - {None}]
+    assert [set(value.marks) for value in TABLES["dlbench"](analysis).rows[0]][-1] == {mark} - {None}, "one rule for all tables"
+    assert [letter for letter, _ in table.footnotes()] == (["a"] if mark else [])
+    for to_text, sign in (
+        (to_markdown, "ᵃ"),
+        (to_html, "<sup>a</sup>"),
+        (to_latex, r"\textsuperscript{a}"),
+        (to_csv, f"samples_per_s: {mark}"),
+    ):
+        assert (sign in to_text(table)) == bool(mark)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "marked"),
+    [
+        ((1.02, 1.021, 1.022), True),
+        ((0.97, 0.972, 0.971), True),
+        ((1.02, 1.021), False),
+        ((1.002, 1.003, 1.0025), False),
+        ((1.1, 0.9, 1), False),
+    ],
+)
+def test_runs_of_older_records_drift_together_or_not_at_all(tmp_path: Path, ratios: Sequence[float], marked: bool) -> None:
+    """They do not tell how uncertain their halves are: three of them do."""
+    records = [
+        make_record(make_cell(), repeat, **{"performance.drift_ratio": ratio, "performance.drift": None})
+        for repeat, ratio in enumerate(ratios, 1)
+    ]
+    (cell,) = collected(tmp_path / "digits", records).cells
+    assert ("drift" in cell.marks) == marked
+
+
+def test_what_all_runs_have_in_common_is_not_more_certain_for_it(tmp_path: Path) -> None:
+    """Bunched input in the same phase in each of ten runs tilts all lines alike, and moves other slow changes as much."""
+    alike = [make_record(make_cell(), repeat, **{"performance.drift": drift_of(0.09, 0.1)}) for repeat in range(1, 11)]
+    assert "drift" not in collected(tmp_path / "alike", alike, repeats=10).cells[0].marks
+    chance = [drift_of(0.09, 0.1 if repeat % 2 else -0.1) for repeat in range(10)]
+    noisy = [make_record(make_cell(), repeat, **{"performance.drift": found}) for repeat, found in enumerate(chance, 1)]
+    assert "drift" in collected(tmp_path / "noisy", noisy, repeats=10).cells[0].marks
+
+
+def test_a_cell_says_how_many_allocations_and_sets_of_nodes_stand_behind_it(tmp_path: Path) -> None:
+    cell = make_cell(nodes=2)
+    hosts = (("n1", "n2"), ("n2", "n1"), ("n3", "n4"), ("n5", "n6"))
+    records = [
+        make_record(cell, repeat, job_id=job, nodes=[{"hostname": name, "cpu_model": "x", "gpus": []} for name in names])
+        for repeat, (job, names) in enumerate(zip(("7", "7", "8", "9"), hosts, strict=True), 1)
+    ]
+    unmeasured = failed(cell, 4, job_id="9")
+    table = TABLES["times"](collected(tmp_path / "digits", [*records[:3], unmeasured]))
+    assert (cells_of(table, "allocations"), cells_of(table, "node_sets")) == (["2"], ["2"])
+
+
+def test_a_budget_that_does_not_close_is_marked(tmp_path: Path) -> None:
+    analysis = collected(tmp_path / "digits", [make_record(make_cell(), 1, run_s=100.0)])
+    assert marks_of(TABLES["budget"](analysis), "run_s") == [{"budget"}]
+
+
+def test_a_cell_of_which_a_run_failed_says_so(tmp_path: Path) -> None:
+    cell = make_cell()
+    analysis = collected(tmp_path / "digits", [make_record(cell, 1), make_record(cell, 2), failed(cell, 3, status="killed")])
+    table = TABLES["times"](analysis)
+    assert cells_of(table, "runs") == ["2/3"]
+    assert marks_of(table, "runs") == [{"partial"}]
+    assert cells_of(table, "samples_per_s") == ["320.0 n=2, no CI"]
+    assert analysis.summary.closing_line() == "2 of 3 runs ok, 1 prevented (1 killed)"
+
+
+def test_only_keys_that_differ_are_columns(tmp_path: Path) -> None:
+    cells = scaling_cells(comm_hook=["none", "fp16"], nodes=[1, 2])
+    cells += [
+        make_cell(nodes=nodes, optimizer={"name": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0}) for nodes in (1, 2)
+    ]
+    table = TABLES["speedup"](collected(tmp_path / "digits", [make_record(cell) for cell in cells]))
+    assert [column.key for column in table.columns][:3] == ["model", "comm_hook", "optimizer.learning_rate"]
+    assert [value.text for value in table.rows[2]][:3] == ["lenet", "none", "0.1"]
+
+
+def test_shapes_of_one_number_of_processes_are_told_apart(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2], gpus_per_node=[1, 2], device=["cuda"])
+    table = TABLES["speedup"](collected(tmp_path / "digits", [make_record(cell) for cell in cells]))
+    assert [column.title for column in table.columns][3:] == ["1 GPU", "2 GPUs (1×2)", "2 GPUs (2×1)", "4 GPUs"]
+    keys = [column.key for column in table.columns][3:]
+    assert keys == ["processes_1", "processes_2_on_1_nodes", "processes_2_on_2_nodes", "processes_4"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_table_exists_without_a_single_run(tmp_path: Path, suffix: str) -> None:
+    for table in all_tables(collected(tmp_path / "digits", [], [make_cell()])):
+        assert FORMATS[suffix](table)
+
+
+class Structure(HTMLParser):
+    """Counts elements, and refuses what a table must not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: dict[str, int] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+        assert not {name for name, _ in attrs} & {"src", "href", "style", "onclick"}
+
+
+def hostile(tmp_path: Path) -> Analysis:
+    cell = make_cell(model=HOSTILE, comm_hook=HOSTILE)
+    reason = {"status_reason": HOSTILE, "failed_rank": {"rank": 0, "host": HOSTILE, "exit_code": 1, "signal": None, "last_lines": HOSTILE}}
+    record = {**failed(cell, 1, status="error", **reason), "run_id": "x-r1"}
+    good = {**make_record({**cell, "nodes": 2}, 1), "run_id": "y-r1"}
+    directory = tmp_path / "digits"
+    cells = [{**cell, "cell_id": "x"}, {**cell, "nodes": 2, "global_batch_size": 64, "cell_id": "y"}]
+    records = [{**record, "cell": cells[0]}, {**good, "cell": cells[1]}]
+    return collected(directory, records, cells, repeats=1)
+
+
+def test_hostile_text_is_text_in_every_format(tmp_path: Path) -> None:
+    for table in all_tables(hostile(tmp_path)):
+        page = to_html(table)
+        structure = Structure()
+        structure.feed(page)
+        assert structure.count.get("script", 0) == 0
+        assert structure.count.get("img", 0) == 0
+        assert structure.count.get("tr", 0) in (0, len(table.rows) + 1)
+        for row in csv.reader(io.StringIO(to_csv(table))):
+            assert len(row) == len(table.columns) + 1
+            assert not [value for value in row if value.startswith(("=", "+", "-", "@"))]
+        assert "\x1b" not in "".join(to_text(table) for to_text in FORMATS.values())
+        markdown = to_markdown(table)
+        assert "<script" not in markdown
+        bars = {len(re.findall(r"(?<!\\)\|", line)) for line in markdown.splitlines() if line.startswith("|")}
+        assert len(bars) <= 1, "every row of the Markdown table has the same number of cells"
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [("=1+1", "'=1+1"), ("-x", "'-x"), ("+x", "'+x"), ("@x", "'@x"), ("\tx", "'\tx"), (-1.5, "-1.5"), (None, ""), ("a=b", "a=b")],
+)
+def test_formulas_are_quoted_in_csv_and_numbers_are_not(raw: str | float | None, shown: str) -> None:
+    table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=((Value(shown="x", raw=raw),),))
+    assert next(iter(csv.DictReader(io.StringIO(to_csv(table)))))["a"] == shown
+
+
+def test_latex_escapes_everything_that_means_something() -> None:
+    table = Table(
+        name="t", title="50 % of $x_1$", caption="", columns=(Column(key="a", title="A"),), rows=((text("a&b_c#{~^\\<1.5 ±0.1"),),)
+    )
+    found = to_latex(table)
+    assert r"50 \% of \$x\_1\$" in found
+    assert r"a\&b\_c\#\{\textasciitilde{}\textasciicircum{}\textbackslash{}\textless{}1.5 $\pm$0.1 \\" in found
+
+
+def test_a_table_that_carries_every_mark_has_a_letter_for_each() -> None:
+    row = (Value(shown="1", raw=1, marks=frozenset(MARKS)),)
+    table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=(row,))
+    assert len(set(table.letters().values())) == len(MARKS)
+    assert to_html(table).count("<sup>") == 1 + len(MARKS)
+    said = to_markdown(table)
+    assert all(raised([letter]) in said for letter in table.letters().values())
+    assert FORMATS["tex"](table).count(r"\textsuperscript") == 1 + len(MARKS)
+
+
+def test_a_table_with_ragged_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="do not have 1 values"):
+        Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=((),))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.034736, "0.0347"),
+        (3.31234, "3.31"),
+        (9.996, "10.0"),
+        (99.96, "100"),
+        (921.23, "921"),
+        (12345.6, "12346"),
+        (0.0, "0"),
+        (None, "–"),
+        (1.0, "1.00"),
+    ],
+)
+def test_significant_digits(value: float | None, shown: str) -> None:
+    assert significant(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("estimate", "shown"),
+    [
+        (Estimate(value=1.70712, low=1.68, high=1.741, n=3), "1.707 ±0.034"),
+        (Estimate(value=1566.3, low=1510.0, high=1624.4, n=3), "1566 ±58"),
+        (Estimate(value=2.0, low=2.0, high=2.0, n=3), "2.000 ±<0.001"),
+        (Estimate(value=2.0, low=1.99999, high=2.00001, n=3), "2.000 ±<0.001"),
+        (Estimate(value=3.06, low=2.9, high=3.16, n=3), "3.06 ±0.16"),
+        (Estimate(value=1.02, low=0.4, high=2.85, n=3), "1.02 [0.400, 2.85]"),
+        (Estimate(value=1.234, n=2), "1.234 n=2, no CI"),
+        (None, "–"),
+    ],
+)
+def test_the_interval_decides_the_digits(estimate: Estimate | None, shown: str) -> None:
+    assert joined(with_error(estimate)) == shown
+
+
+def test_a_baseline_that_failed_has_no_speed_up(tmp_path: Path) -> None:
+    cells = scaling_cells(batch_size=[2], nodes=[1, 2])
+    records = [failed(cells[0], 1, status="nan"), *(make_record(cells[1], repeat) for repeat in (1, 2, 3))]
+    table = TABLES["times"](collected(tmp_path / "digits", records, cells))
+    assert cells_of(table, "speedup") == ["–", "–"]
+
+
+def test_no_two_columns_of_a_table_have_one_title(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes, steps={"warmup": 10, "measured": count}) for nodes in (1, 2) for count in (100, 200)]
+    analysis = collected(tmp_path / "digits", plausible_records(cells))
+    for build in TABLES.values():
+        titles = [column.title for column in build(analysis).columns]
+        assert len(titles) == len(set(titles)), titles

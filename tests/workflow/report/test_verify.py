@@ -1,0 +1,417 @@
+"""`slipway verify`: whatever was changed on storage is named, and what is whole passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+
+from base.seal import sealed_text
+from tests.workflow.report.builder import make_record, scaling_cells, write_study
+from workflow.commands.main import run
+from workflow.report.collect import collect
+from workflow.report.files import PLOT_NAMES
+from workflow.report.outputs import read_plots, write_all, write_collected, write_tables
+from workflow.report.recompute import differences
+from workflow.report.verified import Verified, summary
+from workflow.report.verify import verify_runs
+from workflow.report.verify_outputs import verify_outputs
+from workflow.report.watched import Told, each_run
+from workflow.run.record.events import read_events
+from workflow.run.record.performance import thinned
+from workflow.run.record.run_record import measured
+from workflow.run.record.watcher_file import file_name
+
+pytestmark = pytest.mark.processes
+
+CELL = scaling_cells(nodes=[2], steps=[{"warmup": 10, "measured": 120}])[0]
+STEP_S = 0.32
+RUN = f"{CELL['cell_id']}-r1"
+
+
+def events(rank: int, first: int = 0, steps: int = 130) -> str:
+    """The lines of a rank whose steps take a little longer now and then."""
+    lines: list[dict[str, Any]] = [
+        {"event": "run_start", "parameters": 10, "provenance": {}, "framework": "pytorch", "framework_version": "2.13.0"}
+    ]
+    now = 0
+    for step in range(first, first + steps):
+        seconds = 0.3 + 0.01 * ((step * 7 + rank) % 5)
+        now += round(seconds * 1e9)
+        lines.append(
+            {"event": "step", "step": step, "seconds": seconds, "input_s": 0.001, "samples": 32, "loss": 2 / (step + 1),
+             "measured": step >= first + 10, "monotonic_ns": now}
+        )  # fmt: skip
+    lines.append({"event": "run_stop", "train_s": now / 1e9, "window_wall_s": 38.4, "window_steps_s": 38.3})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def attempt(results: Path, number: int = 1, first: int = 0, **changes: Any) -> dict[str, Any]:
+    """An attempt on storage as a supervisor leaves it; its record."""
+    directory = results / "runs" / RUN / "attempts" / str(number)
+    (directory / "logs").mkdir(parents=True)
+    (directory / "logs" / "rank-0.log").write_text("hello\n")
+    for rank in range(2):
+        (directory / f"events-{rank}.jsonl").write_text(events(rank, first))
+    found = measured(read_events(directory, 2), 2, CELL["global_batch_size"], "train")
+    files = [
+        {"path": str(path.relative_to(directory)), "bytes": path.stat().st_size, "blake3": blake3(path.read_bytes()).hexdigest()}
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    ]
+    parts = {"performance": found["performance"], "training": found["training"], "files": files, **changes}
+    record = make_record(CELL, attempt=number, step_s=STEP_S, **parts)
+    publish(results, record)
+    return record
+
+
+def publish(results: Path, record: dict[str, Any]) -> None:
+    run_dir = results / "runs" / RUN
+    for path in (run_dir / "attempts" / str(record["attempt"]) / "record.json", run_dir / "record.json"):
+        path.write_bytes(sealed_text(record))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    directory = write_study(tmp_path / "results" / "digits", [CELL], repeats=1)
+    attempt(directory)
+    return directory
+
+
+def test_what_is_whole_passes_and_is_counted(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(results)]) == 0
+    said = capsys.readouterr().out
+    assert "1 run, 2 records, 3 files" in said
+    assert "numbers of 1 attempt computed again: all is what was written" in said
+
+
+CONTRADICTIONS: dict[str, tuple[Callable[[str, int], str], str]] = {
+    "another world": (
+        lambda text, rank: text.replace('"parameters": 10', '"parameters": 10, "world_size": 1', 1),
+        "rank 0 tells of 1 ranks in all, and the run has 2: they did not work together",
+    ),
+    "another device": (
+        lambda text, rank: text.replace('"parameters": 10', '"parameters": 10, "device": "cuda:0"', 1),
+        "rank 0 computed on cuda:0, as it tells, and the run's device is cpu",
+    ),
+    "another network": (
+        lambda text, rank: text,
+        "the program trained another network: lenet has 11 parameters here, and rank 0 tells of 10",
+    ),
+    "no end": (lambda text, rank: text[: text.rindex('{"event": "run_stop"')] if rank else text, "was pushed without run_stop"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_an_ok_that_its_own_events_contradict_is_listed_and_left_as_it_is(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written, words = CONTRADICTIONS[name]
+    plain = events
+    monkeypatch.setitem(globals(), "events", lambda rank, first=0: written(plain(rank, first), rank))
+    results = write_study(tmp_path / "results" / "digits", [CELL], repeats=1)
+    (results / "runs" / RUN / "attempts" / "1").mkdir(parents=True)
+    (results / "runs" / RUN / "attempts" / "1" / "cell.json").write_text(json.dumps({"model_parameters": 11 if "network" in name else 10}))
+    attempt(results)
+    before = (results / "runs" / RUN / "record.json").read_bytes()
+    assert run(["verify", str(results)]) == 19
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "attempts/1/record.json: it says ok, and is an error by the rules of this version: " in line
+    assert words in line
+    assert (results / "runs" / RUN / "record.json").read_bytes() == before
+
+
+def change(path: str, old: bytes, new: bytes) -> Callable[[Path], None]:
+    def apply(run_dir: Path) -> None:
+        content = (run_dir / path).read_bytes()
+        assert old in content
+        (run_dir / path).write_bytes(content.replace(old, new, 1))
+
+    return apply
+
+
+def link(run_dir: Path) -> None:
+    target = run_dir / "attempts" / "1" / "events-0.jsonl"
+    aside = run_dir.parent / "aside"
+    target.rename(aside)
+    target.symlink_to(aside)
+
+
+def set_aside(run_dir: Path) -> None:
+    """Attempt 1 once more, as another one delivered it, and a digit of its record changed."""
+    shutil.copytree(run_dir / "attempts/1", run_dir / "attempts/1.lost-0badcafe")
+    change("attempts/1.lost-0badcafe/record.json", b'"repeat": 1', b'"repeat": 2')(run_dir)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a bit of a file": (change("attempts/1/logs/rank-0.log", b"hello", b"hellp"), "blake3 differs"),
+    "a file cut": (change("attempts/1/logs/rank-0.log", b"hello\n", b"hello"), "5 bytes, the record says 6"),
+    "a file gone": (lambda run_dir: (run_dir / "attempts/1/events-1.jsonl").unlink(), "it is missing"),
+    "a file more": (lambda run_dir: (run_dir / "attempts/1/more.txt").touch(), "no file of the record"),
+    "a link": (link, "a link or a special file"),
+    "a fifo": (lambda run_dir: os.mkfifo(run_dir / "attempts/1/pipe"), "a link or a special file"),
+    "a digit of a sealed record": (change("record.json", b'"repeat": 1', b'"repeat": 2'), "its seal does not fit"),
+    "a torn record": (lambda run_dir: (run_dir / "attempts/1/record.json").write_text("{"), "it is no JSON"),
+    "the record of an attempt set aside": (set_aside, "its seal does not fit"),
+    "an old record published": (change("attempts/1/record.json", b'\n "seal"', b'\n "seal "'), "it is the record of no attempt"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_whatever_was_changed_is_named(results: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    damage, words = DAMAGE[name]
+    damage(results / "runs" / RUN)
+    assert run(["verify", str(results)]) == 19
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", ["performance.step_s.p50", "performance.samples_per_s", "training.final_loss", "training.losses"])
+def test_a_number_that_its_events_do_not_give_is_named_even_under_a_right_seal(results: Path, number: str) -> None:
+    part, *inner, last = number.split(".")
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    node = record[part]
+    for key in inner:
+        node = node[key]
+    node[last] = node[last][:-1] if isinstance(node[last], list) else node[last] / 3
+    if last == "p50":
+        record["performance"]["step_s"]["min"] = 0.0
+    publish(results, record)
+    assert collect([results]).frame["status"].to_list() == ["ok"], "by itself it can be believed"
+    findings = verify_runs(results).findings
+    assert any(number in finding for finding in findings)
+
+
+def test_a_record_by_the_rules_of_an_earlier_version_is_compared_where_it_can_be(results: Path) -> None:
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    for key in ("samples", "rate_to_median_ratio", "uneven_cause"):
+        del record["performance"][key]
+    record["performance"].update(samples_per_s=1.0, samples_per_s_per_gpu=0.5, straggler_rank=1)
+    publish(results, record)
+    assert verify_runs(results).findings == []
+    record["performance"]["step_s"]["p50"] /= 1.01
+    publish(results, record)
+    assert len(verify_runs(results).findings) == 1
+
+
+def test_a_run_that_went_on_is_compared_with_both_its_attempts(results: Path) -> None:
+    before = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    resumed = {"attempt": 1, "step": 130, "used_s": 60.0}
+    record = attempt(results, 2, 130, resumed_from=resumed, result_number=1)
+    record["training"]["first_loss"] = before["training"]["first_loss"]
+    record["training"]["losses"] = [*before["training"]["losses"], *record["training"]["losses"]]
+    record["training"]["losses"] = thinned(record["training"]["losses"])
+    publish(results, record)
+    assert verify_runs(results).findings == []
+    record["training"]["first_loss"] = 1.0
+    publish(results, record)
+    assert len(verify_runs(results).findings) == 1
+
+
+def test_tables_that_are_not_what_the_records_give_are_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tables(write_collected([results], results), results)
+    assert run(["verify", str(results)]) == 0
+    table = results / "tables" / "times.csv"
+    table.write_text(table.read_text().replace("32", "33", 1))
+    assert run(["verify", str(results)]) == 19
+    assert f"{table}: not what the records give" in capsys.readouterr().out
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    publish(results, {**record, "warnings": ["later"]})
+    assert run(["verify", str(results)]) == 19
+    assert "1 row not as they say, such as " + RUN in capsys.readouterr().out
+
+
+def test_what_there_was_no_time_for_is_told(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(results), "--minutes", "0"]) == 19
+    said = capsys.readouterr().err
+    assert "1 run not verified: the time was over; tables, plots and page not verified: nothing was looked at" in said
+    assert "all is" not in said
+
+
+def test_a_run_whose_file_does_not_come_is_left_and_the_file_named(tmp_path: Path) -> None:
+    def stuck(run: Path, told: Told) -> Verified:
+        told(run / "events-0.jsonl")
+        while True:
+            signal.pause()
+
+    runs = [f"run-{number}" for number in range(6)]
+    found = list(each_run(tmp_path, runs, stuck, silence_s=0.05))
+    total = Verified()
+    for one in found:
+        total.add(one)
+    assert (total.silent, total.unread) == (4, 2), "where all are silent no more are begun"
+    assert f"{tmp_path / 'run-0' / 'events-0.jsonl'}: not read: nothing of it came within 0.05 s" in total.findings[0]
+    assert "4 runs not verified: storage did not answer; 2 runs not verified: storage did not answer" in summary(total, [tmp_path])
+
+
+def test_every_file_that_numbers_are_made_of_is_told_before_it_is_opened(results: Path, tmp_path: Path) -> None:
+    """Where nothing is told, a file whose storage hangs is waited for without an end. Here all but the one that was told last are empty."""
+    directory = results / "runs" / RUN / "attempts" / "1"
+    record = json.loads((directory / "record.json").read_bytes())
+    contents = {directory / f"events-{rank}.jsonl": (directory / f"events-{rank}.jsonl").read_bytes() for rank in range(2)}
+    for index, node in enumerate(record["nodes"]):
+        contents[directory / file_name(index)] = b'{"schema": "slipway.load/1", "cores": 4}\n'
+        node["load"] = {"cores": 4, "kernel_seen": True, "before": None, "during": None}
+    told: list[str | Path | None] = []
+
+    def tell(place: str | Path | None) -> None:
+        told.append(place)
+        for path, content in contents.items():
+            (tmp_path / "other").write_bytes(content if path == place else b"")
+            (tmp_path / "other").replace(path)
+
+    tell(None)
+    assert list(differences(record, directory, None, tell)) == []
+    assert set(told) == {None, *contents}
+    assert len(contents) == 4
+    assert told[-1] is None
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_of_many_runs_one_that_hangs_or_dies_takes_no_other_with_it(tmp_path: Path, dies: bool) -> None:
+    def look(run: Path, told: Told) -> Verified:
+        told(run / "record.json" if run.name == "run-017" else None)
+        while run.name == "run-017":
+            os._exit(1) if dies else signal.pause()
+        return Verified(runs=1, files=1)
+
+    total = Verified()
+    for found in each_run(tmp_path, [f"run-{number:03}" for number in range(100)], look, silence_s=1.0):
+        total.add(found)
+    assert (total.files, total.runs, total.silent, total.unread) == (99, 99 + dies, not dies, 0)
+    assert len(total.findings) == 1
+    assert f"{tmp_path / 'run-017'}" in total.findings[0]
+
+
+def test_no_limit_holds_where_nothing_is_read(tmp_path: Path) -> None:
+    """The computing child is silent until the other one has long been given up."""
+    (reader, writer) = os.pipe()
+
+    def look(run: Path, told: Told) -> Verified:
+        told(None if run.name == "computes" else run)
+        os.read(reader, 1)
+        return Verified(runs=1)
+
+    found = each_run(tmp_path, ["computes", "hangs"], look, silence_s=0.05)
+    assert next(found).silent == 1
+    os.write(writer, b"12")
+    assert next(found).runs == 1
+
+
+def test_a_plot_or_page_that_was_changed_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_all([results], results)
+    assert run(["verify", str(results)]) == 0
+    assert "42 files of tables, plots and page made again" in capsys.readouterr().out
+    for name in ("plots/throughput.vl.json", "plots/loss.svg", "report.html"):
+        path = results / name
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"samples", b"sampled", 1))
+        assert path.read_bytes() != content
+        assert run(["verify", str(results)]) == 19
+        assert f"{path}: not what the records give" in capsys.readouterr().out
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["records.parquet", "tables/times.csv", "plots/loss.svg"])
+@pytest.mark.parametrize("there", ["a pipe", "a device"])
+def test_nothing_is_waited_for_where_a_file_should_lie(results: Path, name: str, there: str) -> None:
+    write_tables(write_collected([results], results), results)
+    (results / "plots").mkdir()
+    for plot in PLOT_NAMES:
+        (results / "plots" / f"{plot}.svg").write_text("<svg/>")
+    assert read_plots(results) is not None
+    place = results / name
+    place.unlink()
+    os.mkfifo(place) if there == "a pipe" else place.symlink_to("/dev/zero")
+    if name.startswith("plots"):
+        os.utime(results / "records.parquet", (0, 0))
+        assert read_plots(results) is None, "they are made again"
+    else:
+        assert [sentence for sentence in verify_outputs(results).findings if str(place) in sentence]
+
+
+def test_a_run_without_a_record_is_told_and_a_study_that_cannot_be_read_is_wrong(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.move(results / "runs" / RUN, results.parent / "elsewhere")
+    assert run(["verify", str(results)]) == 0
+    assert "0 runs, 0 records, 0 files (0 B); numbers of 0 attempts computed again; 1 run of the study without a record" in (
+        capsys.readouterr().out
+    )
+    (results / "runs" / RUN).symlink_to(results.parent / "elsewhere")
+    assert f"{results / 'runs' / RUN}: a link" in verify_runs(results).findings[0]
+    (results / "study.json").write_text("{")
+    assert run(["verify", str(results)]) == 19
+    assert f"{results / 'study.json'} is not valid JSON" in capsys.readouterr().out
+
+
+def test_a_published_record_that_is_gone_or_old_is_named_unless_its_run_goes_on(results: Path) -> None:
+    run_dir = results / "runs" / RUN
+    first = (run_dir / "record.json").read_bytes()
+    attempt(results, 2, result_number=2)
+    assert verify_runs(results).findings == []
+    for damage, words in (
+        (lambda: (run_dir / "record.json").unlink(), "it is missing, and attempt 2 is a result"),
+        (lambda: (run_dir / "record.json").write_bytes(first), "it is not that of attempt 2, the newest result"),
+    ):
+        damage()
+        assert verify_runs(results).findings == [f"{run_dir / 'record.json'}: {words}"]
+        (run_dir / "lease.json").write_text("{}")
+        assert verify_runs(results).findings == []
+        (run_dir / "lease.json").unlink()
+
+
+def test_an_earlier_result_that_is_gone_is_named(results: Path) -> None:
+    attempt(results, 3, 130, result_number=2, resumed_from={"attempt": 1, "step": 130, "used_s": 60.0})
+    shutil.rmtree(results / "runs" / RUN / "attempts" / "1")
+    where = results / "runs" / RUN / "attempts"
+    assert verify_runs(results).findings == [
+        f"{where}: of its results number 1 is missing",
+        f"{where / '3'}: it went on from an attempt that is not there",
+    ]
+
+
+def test_a_record_of_many_processes_is_looked_at_as_fast_as_any(results: Path) -> None:
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    many = 20_000_000
+    record["cell"].update(nodes=1, gpus_per_node=many, global_batch_size=many * record["cell"]["batch_size"])
+    publish(results, {**record, "world_size": many, "nodes": record["nodes"][:1]})
+    assert any("its events give" in finding for finding in verify_runs(results).findings)
+
+
+def test_tables_without_their_records_and_tables_that_are_gone_are_named(results: Path) -> None:
+    write_tables(write_collected([results], results), results)
+    (results / "tables" / "times.md").unlink()
+    assert [sentence.partition(";")[0] for sentence in verify_outputs(results).findings] == [
+        f"{results / 'tables' / 'times.md'}: it is missing"
+    ]
+    (results / "records.parquet").unlink()
+    (sentence,) = verify_outputs(results).findings
+    assert "not verified, since" in sentence
+    shutil.rmtree(results / "tables")
+    assert list(verify_outputs(results).findings) == []
+
+
+def test_a_directory_that_was_copied_is_verified_by_what_lies_in_it(results: Path, tmp_path: Path) -> None:
+    """Not by what still lies, or lies no more, where its tables were made."""
+    write_tables(write_collected([results], results), results)
+    good, changed = (shutil.copytree(results, tmp_path / name) for name in ("good", "changed"))
+    record = json.loads((changed / "runs" / RUN / "record.json").read_bytes())
+    publish(changed, {**record, "warnings": ["later"]})
+    assert verify_outputs(good).findings == []
+    (sentence,) = verify_outputs(changed).findings
+    assert sentence.startswith(f"{changed / 'records.parquet'}: 1 row not as they say, such as {RUN}")
+    shutil.rmtree(results)
+    assert verify_outputs(good).findings == []
+
+
+@pytest.mark.parametrize("target", ["study.json", "/nowhere/study.json"])
+def test_a_study_that_is_a_link_to_nowhere_is_wrong(results: Path, target: str) -> None:
+    (results / "study.json").unlink(missing_ok=True)
+    (results / "study.json").symlink_to(target)
+    (finding,) = verify_runs(results).findings
+    assert finding.startswith(f"{results / 'study.json'} cannot be read")

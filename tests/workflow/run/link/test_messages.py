@@ -1,0 +1,243 @@
+"""Each message between supervisor and node programs is what both expect, or ends the connection with a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from typing import Any, Final
+
+import pytest
+from msgspec import structs
+
+from base.jsonfile import json_ascii
+from cluster.types import Allocation, ForeignUse, Grant, Node
+from data_prep import staging
+from data_prep.staging import peer_group
+from tests.hostile import changed
+from tests.workflow.run.cells import DOCUMENT
+from workflow.run.link import messages, orders, said
+from workflow.run.link.messages import decode_order, decode_said, encode
+from workflow.run.link.protocol import Decoder, ProtocolError
+from workflow.run.link.protocol import encode as lines_of
+from workflow.run.plan import Framework
+from workflow.run.record.ended_note import ended_note
+from workflow.run.record.outcome import Ending, RankEnd, RankState
+from workflow.run.record.steps_asked import StepsAsked
+
+GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(ForeignUse("GPU-1", "python"),))
+ALLOCATION: Final = Allocation(
+    scheduler="local", job_id="1", nodes=(Node(name="n0", hostname="h", address="127.0.0.1"),), device="cpu", exclusive=True
+)
+CORES: Final = said.MachineCores(sockets=1, cores=2, cpus=4)
+NETWORK: Final = {"name": "eth0", "kind": "Ethernet", "mbit_per_s": None}
+FACTS: Final = said.Facts(
+    hostname="n0",
+    cpu_model=None,
+    machine_cores=CORES,
+    memory_bytes=1 << 30,
+    network=(NETWORK,),
+    kernel="6.1",
+    os="Debian",  # type: ignore[arg-type]
+)
+RANK: Final = RankState(rank=0, host="n0", phase=None, step=3, silent_s=1.5, limit_s=60.0, state="S", last_lines="")
+ENDED: Final = ended_note(
+    {"run_id": "a-r1"}, Ending(status="error", rank_end=RankEnd((0, 1), "n0", 1, 5.0)), {"run_s": 1.0}, [0, 1], None, StepsAsked(8, 6)
+)
+DATASET: Final = said.StagedCopy(
+    **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
+    **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},
+)  # type: ignore[arg-type]
+STAGED: Final = said.Staged(dataset=DATASET, image=None, foreign=(ForeignUse("", "not known"),))
+END: Final = RankEnd(ranks=(0,), host="n0", exit_code=0, time=1.0)
+RING: Final = said.Ring(seconds=0.1, problem=None, damaged=False)
+SAID: Final[tuple[said.Said, ...]] = (
+    said.Ready(facts=FACTS, grant=GRANT, pid=7),
+    said.Ready(facts=structs.replace(FACTS, network=None, machine_cores=None), grant=None, pid=7),
+    said.Alive(step=None),
+    said.Alive(step=7, tokens=4096),
+    said.Signalled(number=15),
+    said.Failed(during="stage", error="StagingError", message="it broke"),
+    said.PreflightAnswered(answer=said.ProbesListen(address="127.0.0.1", port=4000)),
+    said.PreflightAnswered(answer=said.Reached(reached=(None, (0.001, None), (None, "no answer")))),
+    said.PreflightAnswered(answer=said.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=None)),
+    said.PreflightAnswered(answer=said.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=RING)),
+    said.Progress(what="dataset", done=1, total=2),
+    said.Listening(what="dataset", address="127.0.0.1", port=4000, have="none"),
+    said.Waiting(what="image"),
+    said.DatasetIsHere(),
+    said.Loading(seconds=1.0),
+    STAGED,
+    said.Staged(dataset=DATASET, image=said.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), foreign=()),
+    said.Reserved(ports=(61001,)),
+    said.Fetched(problem=None, storage_bytes=1, peer_bytes=2),
+    said.StagingEnded(),
+    said.Started(),
+    said.GpusSeen(seen=("GPU-1",)),
+    said.Overdue(ranks=(RANK,)),
+    said.RankReport(ranks=()),
+    said.Saving(step=3),
+    said.Exited(end=END, now=2.0),
+    said.Stopped(clean=True),
+    said.Collected(strangers=("x",)),
+    said.Pushed(files=(said.PushedFile(path="out/a", bytes=0, blake3="0"),)),
+    said.Released(),
+)
+PLAN: Final = orders.Plan(
+    allocation=ALLOCATION,
+    tag="t",
+    run_id="r",
+    run_dir="/r",
+    group=False,
+    source="/s",
+    cache="/c",
+    cache_max_bytes=None,
+    bytes_per_s=None,
+    ranks=None,
+)
+FRAMEWORK: Final = Framework(name="f", folder="/f", launcher="ranks", command=("{python}", "program.py"), sidecars=(("a", "b"),))
+IMAGE: Final = orders.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
+RANKS: Final = orders.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=None, beat_s=60.0, init_s=300.0)
+ORDERED: Final[tuple[orders.Order, ...]] = (
+    orders.Alive(),
+    PLAN,
+    structs.replace(PLAN, ranks=RANKS),
+    structs.replace(PLAN, ranks=structs.replace(RANKS, image=IMAGE)),
+    orders.Preflight(order=None),
+    orders.Preflight(order=orders.Listen(index=0, nodes=2, address="127.0.0.1")),
+    orders.Preflight(order=orders.Reach(peers=(("127.0.0.1", 4000),))),
+    orders.Preflight(order=orders.Measure(attempt=0, ring=True, bytes=1, limit_s=0.5)),
+    orders.Stage(),
+    orders.MeetPeers(
+        what="image", others=orders.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)
+    ),
+    orders.AllStaged(),
+    orders.Reserve(),
+    orders.Fetch(source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, listed=True),
+    orders.Forget(),
+    orders.Start(ports=((61001,), ()), left_s=-1.0),
+    orders.Checkpoint(),
+    orders.ReportRanks(),
+    orders.Stop(),
+    orders.Collect(),
+    orders.Push(part="/p", limit_s=1.0),
+    orders.Release(),
+    orders.End(pending=None),
+    orders.End(pending=orders.Pending(target="/t", reason="storage is gone", record={}, ended=ENDED)),
+)
+
+
+def plain(message: said.Message | orders.Message) -> dict[str, Any]:
+    """As it comes out of a connection."""
+    value: dict[str, Any] = json.loads(json_ascii(encode(message)))
+    return value
+
+
+SAYS: Final = tuple(map(plain, SAID))
+ORDERS: Final = tuple(map(plain, ORDERED))
+
+
+@pytest.mark.parametrize("message", [*SAID, *ORDERED], ids=lambda message: type(message).__name__)
+def test_a_message_comes_back_as_it_was_sent(message: said.Said | orders.Order) -> None:
+    (received,) = Decoder().feed(lines_of(encode(message)))
+    decode: Any = decode_said if isinstance(message, said.Message) else decode_order
+    found = decode(received)
+    assert found == message
+    assert type(found) is type(message)
+    hash(type(found))
+    with pytest.raises(AttributeError):
+        found.seconds = 1.0
+
+
+def test_here_is_an_example_of_every_message() -> None:
+    assert {type(message) for message in SAID} == set(messages.SAID.values())
+    assert {type(message) for message in ORDERED} == set(messages.ORDERS.values())
+    assert len(SAID) >= len(messages.SAID) == len({*messages.SAID.values()})
+
+
+def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:
+    """Its process is a child of the node program: its values are typed in data_prep, and go on from there."""
+    assert said.StagedCopy.__struct_fields__ == tuple(field.name for field in dataclasses.fields(staging.StagedFiles))
+    assert orders.Others.__struct_fields__ == tuple(field.name for field in dataclasses.fields(peer_group.Others))
+
+
+def said_with(message: said.Message, **changes: Any) -> dict[str, Any]:
+    return {**plain(message), **changes}
+
+
+def with_cores(core: int) -> dict[str, Any]:
+    value: dict[str, Any] = plain(PLAN)["allocation"]
+    value["nodes"][0]["cores"] = [core]
+    return value
+
+
+def without(message: said.Message, field: str) -> dict[str, Any]:
+    return {key: value for key, value in plain(message).items() if key != field}
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ({}, "it says say: None"),
+        ({"say": ["ready"]}, "no message of ours"),
+        ({"say": "hello"}, "it says say: hello, which is no message of ours"),
+        ({"say": "ready"}, "'ready' is none of ours: Object missing required field `facts`"),
+        (said_with(SAID[0], another=1), "'ready' is none of ours: Object contains unknown field `another`"),
+        (
+            said_with(SAID[0], grant={**dataclasses.asdict(GRANT), "cores": ["x"]}),
+            r"'ready' is none of ours: grant.cores\[0\]: Expected `int`",
+        ),
+        ({"say": "exited", "end": {}, "now": 1.0}, "end: Expected `array`"),
+        ({"say": "exited", "end": [[], "h", 0, 1.0], "now": 1.0}, "end: expected the end of a process of some ranks"),
+        ({"say": "exited", "end": [[0.5], "h", 0, 1.0], "now": 1.0}, r"end\[0\]\[0\]: Expected `int`"),
+        ({"say": "overdue", "ranks": []}, "ranks: Expected `array` of length >= 1"),
+        ({"say": "overdue", "ranks": [dataclasses.asdict(RANK) | {"rank": -1}]}, r"ranks\[0\]: rank must not be negative"),
+        ({"say": "signalled", "number": 4096}, "expected the number of a signal, found 4096"),
+        ({"say": "reserved", "ports": [True]}, r"ports\[0\]: Expected `int`, got `bool`"),
+        ({"say": "reserved", "ports": [65536]}, r"ports\[0\]: Expected `int` <= 65535"),
+        ({"say": "pushed", "files": [{"path": "a", "bytes": -1, "blake3": "0"}]}, r"files\[0\].bytes: Expected `int` >= 0"),
+        ({"say": "pushed", "files": [{"path": "a\0", "bytes": 1, "blake3": "0"}]}, r"files\[0\].path: Expected `str` matching"),
+        ({"say": "gpus_seen", "seen": ["x" * 201]}, r"seen\[0\]: Expected `str` of length <= 200"),
+        ({"say": "progress", "done": 10**19, "total": 1}, "done: Expected `int` <= "),
+        (without(STAGED, "dataset"), "missing required field `dataset`"),
+        ({"say": "preflight_answered", "answer": {"say": "ready"}}, "answer.say: Invalid value 'ready'"),
+        ({"say": "alive", "step": None, "\ud800": 1}, "'alive' is none of ours"),
+    ],
+)
+def test_what_is_none_of_ours_is_told(message: dict[str, Any], why: str) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        decode_said(message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"allocation": {}}, "'plan' is none of ours: allocation: Object missing required field `scheduler`"),
+        ({"allocation": with_cores(10**19)}, "'plan' is none of ours: allocation: expected numbers of CPUs, found "),
+        ({"allocation": with_cores(-1)}, "'plan' is none of ours: allocation: expected numbers of CPUs, found -1"),
+        ({"allocation": {**ALLOCATION.to_json(), "nodes": []}}, "allocation: nodes must hold at least one node"),
+        ({"ranks": {**plain(ORDERED[2])["ranks"], "beat_s": 1e300}}, "ranks.beat_s: Expected `float` <= 1000000000.0"),
+        ({"ranks": {**plain(ORDERED[2])["ranks"], "framework": {"name": "f"}}}, "ranks.framework: Object missing required field"),
+        ({"cache": "a\0b"}, "cache: Expected `str` matching"),
+    ],
+)
+def test_a_plan_that_is_none_is_told(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        decode_order({**plain(PLAN), **changes})
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(10000, marks=[pytest.mark.slow, pytest.mark.long])])
+@pytest.mark.parametrize(("decode", "ours"), [(decode_said, SAYS), (decode_order, ORDERS)], ids=["say", "do"])
+def test_any_message_is_ours_or_an_error_with_a_sentence(decode: Any, ours: Any, count: int) -> None:
+    chance = random.Random(20)
+    refused = 0
+    for _ in range(count):
+        message = changed(chance.choice(ours), chance)
+        why = ""
+        try:
+            decode(message if isinstance(message, dict) else {})
+        except ProtocolError as error:
+            why = str(error)
+        refused += bool(why)
+        assert len(why.encode()) < 1000
+    assert refused > count / 4

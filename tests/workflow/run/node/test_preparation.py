@@ -1,0 +1,207 @@
+"""What the ranks need, brought to one node, or to several: their preparations and the supervisor's staging in one process, with real
+stagers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from blake3 import blake3
+from msgspec import structs
+
+from base.chunks import chunks_path
+from cluster.types import Allocation, Node
+from containers.spec import CHECKPOINT
+from data_prep.hashing import new_hasher
+from tests.data_prep.reader.small import random_dataset
+from tests.data_prep.staging.disks import tmpfs
+from tests.workflow.run.link.test_messages import PLAN
+from workflow.run.link import orders, said
+from workflow.run.link.event_loop import Loop
+from workflow.run.node.preparation import Preparation
+from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.run_scope import RunScope
+from workflow.run.supervisor.staging import Staging
+
+pytestmark = pytest.mark.slow
+END_S = 30.0
+NODES = 3
+CONTENT = random.Random(3).randbytes((9 << 20) + 5)
+
+
+class Nodes:
+    """In the place of the supervisor's: what is sent is obeyed at once, what is said is heard at once."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        source = random_dataset(tmp_path / "storage" / "datasets", [100_000], chunk_bytes=65536)
+        self.loop = Loop()
+        self.staging = Staging(RunScope(self.loop), cast(Any, self))
+        nodes = tuple(Node(name=f"n{index}", hostname="here", address="127.0.0.1") for index in range(NODES))
+        allocation = Allocation(scheduler="local", job_id="1", nodes=nodes, device="cpu", exclusive=True)
+        self.plan = structs.replace(PLAN, allocation=allocation, source=str(source), run_dir=str(tmp_path / "run"), ranks=None)
+        self.all = [NodeHandle(index, node) for index, node in enumerate(nodes)]
+        self.caches = [tmp_path / f"cache{index}" for index in range(NODES)]
+        self.preparations: list[Preparation] = []
+        self.kept_when_ended: list[list[str]] = []
+
+    def send(self, node: NodeHandle, order: orders.Order) -> None:
+        if isinstance(order, orders.Plan):
+            self.preparations.append(Preparation(self.loop, node.index, order, bytes(32), lambda said_: self.hear(node, said_), self.fail))
+        elif isinstance(order, orders.OfPreparation):
+            self.preparations[node.index].obey(order)
+        elif isinstance(order, orders.Reserve):
+            node.note(said.Reserved(ports=()))
+
+    def tell(self, order: orders.Order) -> None:
+        for node in self.all:
+            self.send(node, order)
+
+    def forget(self, *kinds: type[said.Message]) -> None:
+        for node in self.all:
+            node.forget(*kinds)
+
+    def hear(self, node: NodeHandle, message: said.Said) -> None:
+        node.note(message)
+        if isinstance(message, said.OfStaging):
+            self.staging.heard(node, message)
+        elif isinstance(message, said.StagingEnded):
+            self.kept_when_ended.append(self.entries(self.caches[node.index]))
+
+    def fail(self, during: str, error: str, message: str) -> None:
+        raise AssertionError(f"{during}: {error}: {message}")
+
+    @staticmethod
+    def entries(cache: Path) -> list[str]:
+        return sorted(path.name for path in (cache / "datasets").iterdir())
+
+    def stage(self) -> None:
+        self.staging.run(self.plan, lambda node: str(self.caches[int(node.name[1:])]), None)
+
+    def resume(self, source: Path, listed: bool = True) -> list[said.Fetched]:
+        digest = blake3(CONTENT).hexdigest()
+        order = orders.Fetch(source=str(source), bytes=len(CONTENT), blake3=digest, limit_s=60.0, listed=listed)
+        assert self.staging.bring_checkpoint(order)
+        return [node.answer(said.Fetched) for node in self.all]
+
+    def brought(self) -> list[bytes]:
+        return [(preparation.directory.resume / CHECKPOINT).read_bytes() for preparation in self.preparations]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    found = Nodes(tmp_path)
+    found.stage()
+    yield found
+    for preparation in found.preparations:
+        preparation.stop()
+        with contextlib.suppress(FileNotFoundError):
+            preparation.directory.remove()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "storage" / "attempts" / "1" / CHECKPOINT
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    hashes = new_hasher()
+    hashes.update(CONTENT)
+    chunks_path(path).write_text(json.dumps(hashes.chunk_list(CHECKPOINT)))
+    return path
+
+
+def test_a_checkpoint_is_read_from_storage_once_and_its_copies_are_gone_before_the_ranks_start(nodes: Nodes, source: Path) -> None:
+    fetched = nodes.resume(source)
+    assert [one.problem for one in fetched] == [None] * NODES
+    assert sum(one.storage_bytes for one in fetched) == len(CONTENT)
+    assert sum(one.peer_bytes for one in fetched) == (NODES - 1) * len(CONTENT)
+    assert nodes.brought() == [CONTENT] * NODES
+    assert all(preparation.resumed for preparation in nodes.preparations)
+    dataset = Path(nodes.plan.source).name
+    assert [len(nodes.entries(cache)) for cache in nodes.caches] == [2] * NODES, "others may still need chunks of it"
+    nodes.staging.end()
+    assert nodes.kept_when_ended == [[dataset]] * NODES, "removed when a node says that its staging has ended"
+
+
+@pytest.mark.parametrize("damage", ["no list", "list of something else", "list is no list"])
+def test_without_its_list_each_node_reads_the_checkpoint(nodes: Nodes, source: Path, damage: str) -> None:
+    if damage == "no list":
+        chunks_path(source).unlink()
+    elif damage == "list is no list":
+        chunks_path(source).write_text("{")
+    else:
+        chunks_path(source).write_text(chunks_path(source).read_text().replace(CHECKPOINT, "other"))
+    fetched = nodes.resume(source, listed=damage != "no list")
+    assert [(one.problem, one.storage_bytes, one.peer_bytes) for one in fetched] == [(None, len(CONTENT), 0)] * NODES
+    assert nodes.brought() == [CONTENT] * NODES
+    nodes.staging.end()
+
+
+def test_a_disk_with_room_for_one_copy_of_a_checkpoint_is_enough(tmp_path: Path, source: Path) -> None:
+    with contextlib.ExitStack() as disks:
+        nodes = Nodes(tmp_path)
+        nodes.caches = [disks.enter_context(tmpfs(cache, len(CONTENT) * 3 // 2)) for cache in nodes.caches]
+        nodes.stage()
+        disks.callback(lambda: [preparation.stop() for preparation in nodes.preparations])
+        assert [one.problem for one in nodes.resume(source)] == [None] * NODES
+        assert nodes.brought() == [CONTENT] * NODES
+        nodes.staging.end()
+        assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES
+
+
+def test_a_damaged_checkpoint_is_named_by_every_node_and_an_older_one_is_taken(nodes: Nodes, source: Path, tmp_path: Path) -> None:
+    older = tmp_path / "storage" / "attempts" / "0" / CHECKPOINT
+    older.parent.mkdir()
+    older.write_bytes(CONTENT)
+    chunks_path(older).write_bytes(chunks_path(source).read_bytes())
+    source.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
+    fetched = nodes.resume(source)
+    assert all(one.problem is not None and f"the checkpoint {source} is damaged" in one.problem for one in fetched)
+    nodes.tell(orders.Forget())
+    fetched = nodes.resume(older)
+    assert [one.problem for one in fetched] == [None] * NODES
+    assert sum(one.storage_bytes for one in fetched) == len(CONTENT)
+    assert nodes.brought() == [CONTENT] * NODES
+    nodes.staging.end()
+    assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES
+
+
+def test_what_fits_its_list_and_not_its_record_is_damaged(nodes: Nodes, source: Path) -> None:
+    """Whoever can write beside it can exchange both."""
+    other = bytes(len(CONTENT))
+    source.write_bytes(other)
+    hashes = new_hasher()
+    hashes.update(other)
+    chunks_path(source).write_text(json.dumps(hashes.chunk_list(CHECKPOINT)))
+    assert all("is damaged" in str(one.problem) for one in nodes.resume(source))
+    nodes.tell(orders.Forget())
+    assert not any((preparation.directory.resume / CHECKPOINT).exists() for preparation in nodes.preparations)
+    nodes.staging.end()
+    assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES
+
+
+def test_a_lease_that_a_killed_stager_of_an_archive_has_left_goes_with_the_others(tmp_path: Path) -> None:
+    """Also where the stager was killed before it told of the archive: nobody knows its name in the cache then."""
+    source, cache = random_dataset(tmp_path / "storage", [20_000]), tmp_path / "cache"
+    told: list[Any] = []
+    own = structs.replace(PLAN, source=str(source), cache=str(cache), run_dir=str(tmp_path / "run"))
+    loop = Loop()
+    preparation = Preparation(loop, 0, own, b"", told.append, lambda *why: told.append(why))
+    preparation.obey(orders.Stage())
+    assert loop.until(lambda: any(isinstance(message, said.Staged | tuple) for message in told), END_S)
+    (lease,) = leases(cache)
+    left = cache / "leases" / "image.tar.zst-0123456789ab" / lease.name
+    left.parent.mkdir()
+    shutil.copy(lease, left)
+    preparation.stop()
+    preparation.release()
+    assert leases(cache) == []
+
+
+def leases(cache: Path) -> list[Any]:
+    return list(cache.glob("leases/*/*.json"))

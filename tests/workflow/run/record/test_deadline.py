@@ -1,0 +1,252 @@
+"""When a run stops, what that is called, and which attempt the next one resumes from. No processes, no files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.chunks import chunks_name
+from base.errors import DigestMismatch, StagingError
+from containers.spec import CHECKPOINT
+from tests.workflow.run.cells import document, made_site
+from workflow.run.record.continuation import OTHER_PROGRAM, checkpoint_of, joined, pushed_checkpoint, resumable, resumed_from
+from workflow.run.record.deadline import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
+from workflow.run.record.events import parse_events
+from workflow.run.record.first_cause import verdict
+from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.storage.checkpoint import fetch_checkpoint
+from workflow.study.cell import Cell, RunLimits
+
+HOUR = 3600.0
+CELL = Cell.from_json(document().to_json())
+HASH = "0" * 64
+
+
+def budget(walltime_s: float = 10 * HOUR, used_s: float = 0.0, margin_s: float = 120.0) -> Budget:
+    return Budget(walltime_s=walltime_s, used_s=used_s, margin_s=margin_s)
+
+
+@pytest.mark.parametrize(
+    ("site_margin", "walltime", "job", "expected"),
+    [
+        (120.0, 1800.0, None, 120.0),
+        (120.0, 100.0, None, 20.0),
+        (120.0, 36000.0, 120.0, 24.0),  # a short job of a long run
+        (120.0, 100.0, 36000.0, 20.0),
+    ],
+)
+def test_the_margin(site_margin: float, walltime: float, job: float | None, expected: float) -> None:
+    assert margin_of(site_margin, walltime, job) == expected
+    site = made_site(deadline_margin_s=site_margin, walltime_s=job)
+    assert budget_of(site, RunLimits(walltime_s=walltime)) == Budget(walltime_s=walltime, margin_s=expected)
+
+
+@pytest.mark.parametrize(
+    ("used", "job", "status"),
+    [
+        (0.0, None, "timeout"),  # no job ends: the budget does
+        (0.0, HOUR, "preempted"),
+        (8.9 * HOUR, HOUR, "preempted"),
+        (9 * HOUR - 239, HOUR, "timeout"),  # what is left is less than two margins: no attempt could use it
+        (9 * HOUR, HOUR, "timeout"),
+        (9.5 * HOUR, HOUR, "timeout"),
+        (0.0, 10 * HOUR + 60, "timeout"),  # the job outlives the budget
+        (0.0, 10 * HOUR - 5, "timeout"),  # a job exactly as long as the run, begun a moment before it
+    ],
+)
+def test_whether_budget_or_job_is_over(used: float, job: float | None, status: str) -> None:
+    ending = at_deadline(budget(used_s=used), job, Saved(step=7))
+    assert ending.status == status
+    assert ending.planned
+    assert ending.requeue == (status == "preempted")
+
+
+@pytest.mark.parametrize(
+    ("saved", "words", "requeue"),
+    [
+        (Saved(step=120), "resumable at step 120: the next attempt resumes there", True),
+        (Saved(step=120, resumed_step=100), "resumable at step 120", True),
+        (Saved(step=100, resumed_step=100), "resumable at step 100", False),  # it came no further: do not turn in a circle
+        (Saved(step=0), "resumable at step 0", False),
+        (Saved(why="no step was done"), "no checkpoint (no step was done): the next attempt begins from the beginning", False),
+        (Saved(why="no step was done", resumed_step=9), "the next attempt begins at step 9 once more", False),
+    ],
+)
+def test_what_a_run_says_that_its_job_cuts_off(saved: Saved, words: str, requeue: bool) -> None:
+    ending = at_deadline(budget(), HOUR, saved)
+    assert words in str(ending.reason)
+    assert str(ending.reason).startswith("the job ends in 120 s, and the run has 9h00m left; ")
+    assert ending.requeue == requeue
+
+
+def test_what_a_run_says_whose_budget_is_used_up() -> None:
+    first = at_deadline(budget(), None, Saved())
+    assert first.reason == "the walltime of 10h00m is over but for 120 s, kept for the push"
+    later = at_deadline(budget(used_s=2 * HOUR), None, Saved(step=9))
+    assert later.reason == (
+        "the walltime of 10h00m (2h00m of it in earlier attempts) is over but for 120 s, kept for the push; resumable at step 9 "
+        "with more walltime (`slipway run STUDY --retry failed`)"
+    )
+    assert "; no checkpoint: it was not written" in str(at_deadline(budget(), None, Saved(why="it was not written")).reason)
+
+
+def test_an_attempt_that_comes_too_late_is_not_begun() -> None:
+    ending = too_late(budget(), 100.4)
+    assert (ending.status, ending.exit_code) == ("preempted", 25)
+    assert "the job ends in 100 s, and an attempt needs 240 s at the least" in str(ending.reason)
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "words"),
+    [
+        ("cancelled", "cancelled", "n1 got SIGTERM: the job was cancelled"),
+        ("preempted", "preempted", "took the nodes back for another job"),
+        ("requeued", "preempted", "was put back into the queue"),
+        ("node_lost", "node_lost", "has lost a node"),
+        ("timeout", "preempted", "reached its time limit before our clock did"),
+        (None, "cancelled", "n1 got SIGTERM"),
+    ],
+)
+def test_what_the_scheduler_says_of_a_signal(word: str | None, status: str, words: str) -> None:
+    ending = by_scheduler(word, "n1 got SIGTERM", at_deadline(budget(), HOUR, Saved()))
+    assert ending.status == status
+    assert words in str(ending.reason)
+    assert not ending.planned
+
+
+def test_the_exit_code_of_a_checkpoint_is_no_failure_where_its_event_was_written() -> None:
+    end = RankEnd(ranks=(0,), host="n", exit_code=43, time=0.0, run_stop=False, checkpoint=5)
+    assert verdict(end) is None
+    said = verdict(end._replace(checkpoint=None))
+    assert said is not None
+    assert said.status == "error"
+
+
+# -- which attempt to resume from
+
+
+def record(attempt: int, step: int | None = 5, **changes: Any) -> dict[str, Any]:
+    files = [{"path": "checkpoint.safetensors", "bytes": 10, "blake3": HASH}] if step is not None else []
+    return {
+        "attempt": attempt,
+        "cell": CELL.to_json(),
+        "kind": "prevented",
+        "status": "preempted",
+        "checkpoint": None if step is None else {"step": step, "bytes": 10},
+        "resumed_from": None,
+        "files": files,
+        "steps_s": {"train": 100.0},
+        "performance": None,
+        "training": None,
+        **changes,
+    }
+
+
+def chosen(*records: dict[str, Any], walltime_s: float = 1000.0) -> list[int]:
+    return [offer.attempt for offer in resumable(records, CELL, budget(walltime_s, margin_s=100.0))]
+
+
+RESULT = {"kind": "result", "status": "error"}
+TIMEOUT = {"kind": "result", "status": "timeout"}
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([], []),
+        ([record(1)], [1]),
+        ([record(2), record(1)], [2, 1]),  # the older one in case the newer is damaged
+        ([record(2, None, status="killed"), record(1)], [1]),
+        ([record(1, status="cancelled")], [1]),
+        ([record(1, cell={"cell_id": "d"})], []),
+        ([record(1, cell={**CELL.to_json(), "seed": CELL.seed + 1})], []),
+        ([record(1, files=[])], []),  # it was not pushed
+        ([record(3), record(2, **RESULT), record(1)], [3]),  # a retry of a result begins anew
+        ([record(2, **RESULT), record(1)], []),
+        ([record(1, **TIMEOUT)], [1]),
+        ([record(2, **TIMEOUT), record(1)], [2, 1]),
+        ([record(2, None, **TIMEOUT), record(1)], []),
+        ([record(1, steps_s={"train": 900.0}, **TIMEOUT)], []),  # no walltime is left for it: as a whole again
+        ([record(1, steps_s={"train": 500.0}, resumed_from={"attempt": 1, "step": 1, "used_s": 400.0})], []),
+        ([{"kind": "prevented"}, record(1)], [1]),
+        ([{**record(2), "files": None}, record(1)], [1]),
+    ],
+)
+def test_which_attempts_can_be_gone_on_from(records: list[dict[str, Any]], expected: list[int]) -> None:
+    assert chosen(*records) == expected
+
+
+def test_the_time_of_all_earlier_attempts_counts() -> None:
+    (offer,) = resumable([record(4, resumed_from={"attempt": 3, "step": 2, "used_s": 50.5})], CELL, budget(1000.0, margin_s=100.0))
+    assert offer.used_s == 150.5
+    assert resumed_from(offer.to_json()) == {"attempt": 4, "step": 5, "used_s": 150.5}
+    assert resumed_from(None) is None
+
+
+def test_a_checkpoint_is_passed_on_where_its_list_was_pushed_with_it() -> None:
+    listed = {"path": chunks_name(CHECKPOINT), "bytes": 1, "blake3": HASH}
+    records = [record(2, files=[*record(2)["files"], listed]), record(1)]
+    assert [offer.listed for offer in resumable(records, CELL, budget(1000.0, margin_s=100.0))] == [True, False]
+
+
+def test_it_is_known_whose_program_trained_before() -> None:
+    warned = {"provenance": {"program_digest": "b"}, "warnings": [f"attempt 1 {OTHER_PROGRAM}"]}
+    records = [record(4, **warned), record(3, provenance={"program_digest": "a"}, warnings=["x"]), record(2, provenance=None), record(1)]
+    offers = resumable(records, CELL, budget(1000.0, margin_s=100.0))
+    assert [(offer.program_digest, offer.several_programs) for offer in offers] == [("b", True), ("a", False), (None, False), (None, False)]
+
+
+def test_the_checkpoint_in_a_record_is_one_that_was_told_of_and_pushed() -> None:
+    lines = [
+        b'{"event": "checkpoint", "file": "checkpoint.safetensors", "bytes": 10, "step": 3, "resumable": true}\n',
+        b'{"event": "checkpoint", "file": "parameters.safetensors", "bytes": 7}\n',
+        b'{"event": "warning", "message": "w"}\n',
+    ]
+    events = parse_events(lines)
+    assert events.warnings == ["w"]
+    found = {"checkpoint": checkpoint_of({0: events})}
+    assert found["checkpoint"] == {"step": 3, "bytes": 10}
+    assert checkpoint_of({1: events}) is None
+    assert pushed_checkpoint(found, record(1)["files"]) == {"step": 3, "bytes": 10}
+    assert pushed_checkpoint(found, []) is None
+    assert pushed_checkpoint({}, record(1)["files"]) is None
+
+
+def training(first: float | None, losses: list[list[float]]) -> dict[str, Any]:
+    return {"first_loss": first, "final_loss": losses[-1][1] if losses else None, "losses": losses}
+
+
+def test_a_resumed_record_has_the_whole_curve_and_its_own_window() -> None:
+    before = {"step": 2, "performance": {"p": 1}, "training": training(3.0, [[0, 3.0], [1, 2.0], [2, 1.9]])}
+    now = {"performance": {"p": 2}, "training": training(1.5, [[2, 1.5], [3, 1.0]])}
+    found = joined(now, before)
+    assert found["performance"] == {"p": 2}
+    assert found["training"] == training(3.0, [[0, 3.0], [1, 2.0], [2, 1.5], [3, 1.0]])
+    assert joined({**now, "performance": None}, before)["performance"] == {"p": 1}, "no step was left to be measured"
+    assert joined(now, None) == now
+    assert joined({"performance": None, "training": None}, before)["training"] is None
+    assert joined({"training": training(None, [])}, before)["training"] == training(3.0, [[0, 3.0], [1, 2.0]]) | {"final_loss": 1.9}
+
+
+def test_a_checkpoint_is_brought_whole_or_not_at_all(tmp_path: Path) -> None:
+    from blake3 import blake3
+
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"numbers")
+    good = blake3(b"numbers").hexdigest()
+    fetch_checkpoint(str(source), str(target), 7, good)
+    assert target.read_bytes() == b"numbers"
+    for num_bytes, digest in ((8, good), (7, HASH)):
+        with pytest.raises(DigestMismatch, match="is damaged: found 7 B with hash"):
+            fetch_checkpoint(str(source), str(target), num_bytes, digest)
+        assert not target.exists()
+    with pytest.raises(DigestMismatch, match="is not there any more"):
+        fetch_checkpoint(str(tmp_path / "nothing"), str(target), 7, good)
+    with pytest.raises(StagingError, match="cannot be copied to"):
+        fetch_checkpoint(str(source), str(tmp_path), 7, good)
+
+
+def test_an_ending_by_our_own_clock_has_time_to_push() -> None:
+    assert not Ending(status="preempted").planned

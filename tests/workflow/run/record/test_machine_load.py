@@ -1,0 +1,238 @@
+"""What watchers wrote, cut to the window; and what of it makes a number doubtful."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.run.cells import document
+from workflow.run.record.busy import busy, others_seen
+from workflow.run.record.events import RankEvents, Step
+from workflow.run.record.machine_load import load_of, loads
+from workflow.run.record.model_parts import Load
+from workflow.run.record.watcher_file import Watched, file_name, parse_watched
+from workflow.run.storage.attempt import read_measured
+
+CORES = 4
+
+
+def line(t: float, *, others: float = 0.0, own: float = 2.0, **more: Any) -> dict[str, Any]:
+    """At `t` seconds: ours used `own` cores since the begin, others so many; a tenth of a core served interrupts."""
+    return {
+        "t": t,
+        "idle": 100 + t * (CORES - own - others - 0.1),
+        "steal": 7.0,
+        "interrupts": 0.1 * t,
+        "own": own * t,
+        "faults": 3,
+        **more,
+    }
+
+
+def content(*lines: Any, head: Any = None) -> list[bytes]:
+    head = {"schema": "slipway.load/1", "cores": CORES} if head is None else head
+    return [json.dumps(value).encode() + b"\n" for value in (head, *lines)]
+
+
+def watched(*lines: Any) -> Watched:
+    found = parse_watched(content(*lines))
+    assert found is not None
+    return found
+
+
+def test_before_and_during_stand_apart() -> None:
+    quiet = [line(t) for t in (0, 1, 2, 3)]
+    loud = [
+        {**line(3 + t, others=0), "idle": quiet[-1]["idle"] + t * (CORES - 2 - 1.5 - 0.1), "busiest": [["python3 of alice", 1.4]]}
+        for t in (1, 2)
+    ]
+    found = load_of(watched(*quiet, *loud), (3.2, 4.8))
+    Load.model_validate(found)
+    assert found["before"]["others_cores"] == pytest.approx(0.0, abs=1e-3)
+    assert (found["before"]["seconds"], found["during"]["seconds"]) == (3, 2), "the window is widened to the lines around it"
+    assert found["during"]["others_cores"] == pytest.approx(1.5, abs=1e-3)
+    assert found["during"]["own_cores"] == pytest.approx(2.0)
+    assert found["during"]["interrupt_cores"] == pytest.approx(0.1)
+    assert [one["name"] for one in found["during"]["busiest"]] == ["python3 of alice"]
+
+
+def test_each_counter_has_its_own_lines() -> None:
+    """Some are asked seldom: what they tell is a rate over their own time."""
+    lines = [line(float(t)) for t in range(11)]
+    for t, seconds, switches in ((0, 1.0, [100, 10]), (5, 1.5, [600, 20]), (10, 3.5, [1100, 40])):
+        lines[t] |= {
+            "kernel": seconds,
+            "switches": switches,
+            "memory_some": t / 10,
+            "available": 10**9 - t,
+            "swapped_in": 4096 * t,
+            "mhz": [3000.0, 2000.0 - t],
+        }
+    during = load_of(watched(*lines), (5.5, 9.5))["during"]
+    assert during["kernel_cores"] == pytest.approx(0.4)
+    assert (during["voluntary_switches_per_s"], during["involuntary_switches_per_s"]) == (100, 4)
+    assert during["memory_wait_ratio"] == pytest.approx(0.1)
+    assert (during["available_bytes_min"], during["swapped_in_bytes"]) == (10**9 - 10, 5 * 4096)
+    assert (during["mhz_mean"], during["mhz_min"]) == (3000, 1990)
+    assert during["throttle_events"] is during["io_wait_ratio"] is during["gpus"] is None
+
+
+@pytest.mark.parametrize("window", [None, (-5.0, 2.0), (500.0, 600.0), (2.0, 1.0)])
+def test_a_window_of_another_clock_is_none(window: tuple[float, float] | None) -> None:
+    found = load_of(watched(*[line(float(t)) for t in range(5)]), window)
+    assert found["during"] is None
+    assert found["before"]["seconds"] == 4
+
+
+def test_the_end_of_a_container_takes_no_time_of_ours_away() -> None:
+    """Its processes are waited for by others: what they used is gone from ours, and must not be taken for that of others."""
+    lines = [line(float(t)) for t in range(5)]
+    gone = {**line(5.0), "own": 1.0}
+    during = load_of(watched(*lines, gone), (1.5, 4.5))["during"]
+    assert (during["seconds"], during["others_cores"]) == (3, 0)
+
+
+def test_lines_that_are_none_are_passed_over() -> None:
+    whole = [line(float(t)) for t in range(4)]
+    odd = [
+        {"t": 1.5, "own": -1},
+        {"t": 1.6, "idle": 1e300},
+        [1],
+        None,
+        {"own": 1},
+        {"t": "2"},
+        {"t": 0.5, "own": 1.0},
+        {"t": 1.7, "busiest": [["x"]]},
+    ]
+    found = parse_watched(content(*whole[:2], *odd, *whole[2:]) + [b'{"t": 9'])
+    assert found is not None
+    assert [sample["t"] for sample in found.lines] == [0, 1, 2, 3]
+    assert parse_watched([]) is None
+    assert parse_watched(content(line(1.0), head={"schema": "another", "cores": 2})) is None
+    assert parse_watched(content(line(1.0), head={"schema": "slipway.load/1", "cores": 0})) is None
+
+
+def test_what_no_line_has_is_not_kept_and_a_name_is_one_line() -> None:
+    lines = [{**line(float(t), busiest=[["a\nWARNING b\x1b", 0.2]]), "strange": "x" * 1000} for t in range(4)]
+    found = watched(*lines)
+    assert not any("strange" in sample for sample in found.lines)
+    during = load_of(found, (1.0, 2.0))["during"]
+    assert [one["name"] for one in during["busiest"]] == ["a WARNING b\ufffd"]
+
+
+def test_damaged_files_give_a_load_or_nothing() -> None:
+    chance = random.Random(3)
+    lines = [
+        line(float(t), kernel=0.1 * t, busiest=[["a of b", 0.2]], switches=[t, t], mhz=[1.0, 1.0], available=5, throttled=t)
+        for t in range(6)
+    ]
+    whole = b"".join(content(*lines))
+    for _ in range(300):
+        place = chance.randrange(len(whole))
+        damaged = whole[:place] + chance.choice([b"", b"\0", b"9" * 40, b"\n", b"-", b"null", b"[", b"\xff", b"NaN"]) + whole[place + 1 :]
+        found = parse_watched(damaged.splitlines(keepends=True))
+        if found is not None:
+            Load.model_validate(load_of(found, (1.5, 4.5)))
+
+
+def test_a_line_with_one_wrong_value_is_passed_over() -> None:
+    kept = {"kernel": 0.1, "busiest": [["a of b", 0.2]], "switches": [1, 2], "mhz": [1.0, 2.0], "available": 5, "strange": None}
+    odd = [None, True, -1, 1e16, math.nan, math.inf, 10**20, "1", [], [1], [[1, 1]], [["a", -1]], [1.0, "2"], {}, 0, 7.5]
+    right = {"busiest": [[]], "switches": [], "mhz": [], "strange": odd}
+    whole = line(1.0, **kept)
+    assert len(watched(whole).lines) == 1
+    for key in whole:
+        for value in odd:
+            found = watched({**whole, key: value}).lines
+            assert len(found) == (value in right.get(key, [0, 7.5])), (key, value)
+    for value in ([whole], {}, None, 3, {key: value for key, value in whole.items() if key != "t"}):
+        assert not watched(value).lines
+
+
+@pytest.mark.parametrize(("status", "read"), [("ok", True), ("preempted", False), ("timeout", False)])
+def test_only_of_an_attempt_that_ended_well_it_is_read_what_was_seen(tmp_path: Path, status: str, read: bool) -> None:
+    """Who is preempted has some seconds for the push; and has no rate that others can have moved."""
+    (tmp_path / file_name(0)).write_bytes(b"".join(content(*[line(float(t)) for t in range(3)])))
+    assert bool(read_measured(str(tmp_path), document(), 7, None, "cpu", status)["loads"]) is read
+
+
+def test_nodes_have_the_windows_of_their_own_ranks(tmp_path: Path) -> None:
+    def rank(begin: float) -> RankEvents:
+        return RankEvents(steps={step: Step(1.0, None, True, 1, None, int((begin + step + 1) * 1e9)) for step in range(3)})
+
+    cell = {"nodes": 2, "gpus_per_node": 1, "mode": "train"}
+    (tmp_path / file_name(1)).write_bytes(b"".join(content(*[line(float(t)) for t in range(100, 120)])))
+    found = loads(tmp_path, {0: rank(5000.0), 1: rank(110.0)}, cell)
+    assert set(found) == {1}, "the other node's file is not there"
+    assert found[1]["during"]["seconds"] == 3
+    assert loads(tmp_path, {1: rank(110.0)}, cell)[1]["during"] is None, "a window is one of all ranks"
+
+
+def node(**during: Any) -> dict[str, Any]:
+    quiet = load_of(watched(*[line(float(t)) for t in range(40)]), (10.0, 30.0))
+    return {"name": "n1", "load": {**quiet, "during": {**quiet["during"], **during}}}
+
+
+@pytest.mark.parametrize(
+    ("during", "words"),
+    [
+        ({}, None),
+        ({"others_cores": 0.19}, None),
+        ({"others_cores": 1.25}, "others used 1.2 of 4 cores while it measured"),
+        ({"others_cores": 1.25, "busiest": [{"name": "vim of bob", "cores": 1.0}]}, "(vim of bob)"),
+        ({"others_cores": 0.25, "seconds": 0.5}, None),  # a hundredth of a second more or less in some processes
+        ({"steal_ratio": 0.04}, None),
+        ({"steal_ratio": 0.12}, "the host of this virtual machine took 12 % of its cores' time"),
+        ({"memory_wait_ratio": 0.2}, "programs waited for memory in 20 % of the time"),
+        ({"swapped_in_bytes": 1 << 20}, "1.0 MiB came back from the swap space"),
+        ({"throttle_events": 2}, "heat slowed its cores down 2 times"),
+    ],
+)
+def test_what_can_have_moved_the_number_is_said(during: dict[str, Any], words: str | None) -> None:
+    found = busy([node(**during), {"name": "n2", "load": None}, {"name": "n3"}])
+    assert len(found) == (words is not None)
+    assert all(said.startswith("n1: ") and str(words) in said for said in found)
+
+
+def test_others_count_during_the_window_alone() -> None:
+    """Before it a daemon loads our image, and that is no other's work."""
+    quiet = node()
+    early = {**quiet, "load": {**quiet["load"], "before": {**quiet["load"]["before"], "others_cores": 0.5}}}
+    assert not others_seen([quiet, early, {"name": "n3"}])
+    assert not busy([early])
+    assert others_seen([quiet, node(others_cores=0.5)])
+
+
+def test_two_watchers_that_write_in_turn_lose_no_line() -> None:
+    """That of GPUs waits for its answer while the other one writes: its lines come late, and are nevertheless there."""
+    gpu = dict.fromkeys(("mhz", "max_mhz", "reasons", "celsius", "watts", "busy_ratio", "ecc_errors", "others"), 1)
+    lines: list[dict[str, Any]] = []
+    for t in range(0, 40, 2):
+        lines += [line(t + 0.5), line(t + 1.0), {"t": t + 0.25, "gpus": [{"uuid": "GPU-1", **gpu}]}, line(t + 0.75)]
+    found = watched(*lines)
+    assert [sample["t"] for sample in found.lines if "gpus" in sample] == [t + 0.25 for t in range(0, 40, 2)]
+    assert [sample["t"] for sample in found.lines if "own" in sample] == [t + add for t in range(0, 40, 2) for add in (0.5, 1.0)]
+    assert [sample["t"] for sample in found.lines] == sorted(sample["t"] for sample in found.lines)
+    assert load_of(found, (10.0, 20.0))["during"]["gpus"][0]["looks"] == 7
+
+
+def test_without_sight_of_the_kernel_s_threads_others_are_not_judged() -> None:
+    """What is busy and not ours may be the kernel's."""
+    lines = [line(float(t), others=1.5) for t in range(5)]
+    seen, unseen = (
+        parse_watched(content(*lines, head={"schema": "slipway.load/1", "cores": CORES, "kernel_seen": flag})) for flag in (True, False)
+    )
+    assert seen is not None
+    assert unseen is not None
+    told, untold = load_of(seen, (1.0, 3.0)), load_of(unseen, (1.0, 3.0))
+    assert told["during"]["others_cores"] == pytest.approx(1.5)
+    assert others_seen([{"name": "n1", "load": told}])
+    Load.model_validate(untold)
+    assert (untold["kernel_seen"], untold["during"]["others_cores"]) == (False, None)
+    assert not others_seen([{"name": "n1", "load": untold}])
+    assert not busy([{"name": "n1", "load": untold}])

@@ -1,0 +1,324 @@
+"""The rate is samples over wall time, in numbers that can be checked by hand; and by simulation, where both are known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.rate import CASES, measure
+from benchmarks.stragglers import named
+from data_prep.build.dataset import build_dataset
+from data_prep.spec import parse_spec
+from tests.workflow.run.world import ROOT, World
+from workflow.run.record.events import RankEvents, Step, parse_events
+from workflow.run.record.outcome import Ending
+from workflow.run.record.performance import performance
+from workflow.run.record.run_record import UNTOLD, measured, window_warnings
+from workflow.run.record.stragglers import straggler
+
+SECOND_NS = 10**9
+
+
+def rank(seconds: list[float], *, waits: list[float] | None = None, clock_ns: int = 0, gap_s: float = 0.0, **step: Any) -> RankEvents:
+    """A rank that did 2 samples in each step, `waits` of it waiting for the others, and then nothing for `gap_s`."""
+    steps = {}
+    now = float(clock_ns) / SECOND_NS
+    for number, took in enumerate(seconds):
+        now += took
+        wait = waits[number] if waits else None
+        steps[number] = Step(took, 0.0, True, 2, None, round(SECOND_NS * now), wait)._replace(**step)
+        now += gap_s
+    return RankEvents(steps=steps)
+
+
+def rate(events: dict[int, RankEvents], mode: str = "train") -> dict[str, Any]:
+    found = performance(events, len(events), 2 * len(events), mode)
+    assert found is not None
+    return found
+
+
+def test_a_step_that_stalls_counts_with_all_its_time() -> None:
+    """99 steps of 0.1 s and one of 10.1 s, 8 ranks of 2: 1600 samples in 20 s."""
+    found = rate({number: rank([0.1] * 99 + [10.1]) for number in range(8)})
+    assert (found["samples"], found["window_s"], found["samples_per_s"]) == (1600, pytest.approx(20), pytest.approx(80))
+    assert found["samples_per_s_per_gpu"] == pytest.approx(10)
+    assert found["step_s"]["p50"] == pytest.approx(0.1), "the median step says 160 samples/s"
+    assert (found["rate_to_median_ratio"], found["uneven_cause"]) == (pytest.approx(0.5), "stalls")
+
+
+def test_input_in_bunches_is_the_cause_that_is_named() -> None:
+    bunched = {number: rank([0.4, 0.1, 0.1, 0.1] * 25) for number in range(2)}
+    for events in bunched.values():
+        events.steps = {number: step._replace(input_s=step.seconds - 0.1) for number, step in events.steps.items()}
+    found = rate(bunched)
+    assert (found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(400 / 17.5), "input")
+
+
+def test_ranks_that_are_slow_in_turn_do_not_make_the_run_slower_than_its_wall_time() -> None:
+    found = rate({0: rank([0.1, 0.2] * 50), 1: rank([0.2, 0.1] * 50)})
+    assert (found["samples_per_s"], found["step_s"]["p50"]) == (pytest.approx(400 / 15), pytest.approx(0.2))
+    assert (found["rate_to_median_ratio"], found["uneven_cause"]) == (pytest.approx(4 / 3), "stragglers")
+
+
+def test_what_a_rank_does_between_its_steps_is_part_of_the_window() -> None:
+    """100 steps of 0.1 s with 0.1 s between them, such as an evaluation: the last gap is behind the window."""
+    found = rate({0: rank([0.1] * 100, gap_s=0.1)})
+    assert (found["window_s"], found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(19.9), pytest.approx(200 / 19.9), "gaps")
+
+
+def test_clocks_of_different_nodes_need_not_agree() -> None:
+    found = rate({0: rank([0.1] * 100), 1: rank([0.1] * 100, clock_ns=7 * 10**15)})
+    assert (found["window_s"], found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(10), pytest.approx(40), None)
+
+
+def test_the_window_that_a_program_tells_counts_where_its_lines_come_late() -> None:
+    """Beside a GPU the line of the first measured step may be written when others are under way."""
+    events = {0: rank([0.1] * 100)}
+    first = events[0].steps[0]
+    events[0].steps[0] = first._replace(end_ns=SECOND_NS // 5)
+    assert rate(events)["window_s"] == pytest.approx(9.9)
+    events[0].stop = {"window_wall_s": 10.0, "window_steps_s": 10.0}
+    assert rate(events)["samples_per_s"] == pytest.approx(20)
+
+
+def test_a_window_without_a_clock_is_as_long_as_its_steps() -> None:
+    assert rate({0: rank([0.1] * 100, end_ns=None)})["samples_per_s"] == pytest.approx(20)
+    assert rate({0: rank([0.1] * 100)})["samples_per_s"] == pytest.approx(20)
+
+
+def windows(counts: dict[int, int], told_s: dict[int, float]) -> dict[int, RankEvents]:
+    """Ranks of 4 samples a step and 0.1 s, which call `counts` steps from step 10 on measured and tell `told_s` for them."""
+    events = {}
+    for number, count in counts.items():
+        entry = rank([0.1] * 210, samples=4)
+        entry.steps = {step: took._replace(measured=10 <= step < 10 + count) for step, took in entry.steps.items()}
+        entry.stop = {"window_wall_s": told_s[number]} if number in told_s else None
+        events[number] = entry
+    return events
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("count", [200, 150, 100])
+def test_ranks_that_measure_different_steps_have_their_true_rate(mode: str, told: bool, count: int) -> None:
+    """A rank's told wall time is that of all the steps it calls measured: the common ones may be fewer."""
+    events = windows({0: 200, 1: count}, {0: 20.0, 1: count / 10} if told else {})
+    found = performance(events, 2, 8, mode)
+    assert found is not None
+    assert (found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(80), None)
+    assert found["rate_to_median_ratio"] == pytest.approx(1)
+    assert (found["samples"], found["window_s"]) == (
+        (800 + 4 * count, pytest.approx(20)) if mode == "infer" else (8 * count, pytest.approx(count / 10))
+    )
+    assert measured(events, 2, 8, mode)["warnings"] == []
+
+
+def told_lines(order: list[int]) -> bytes:
+    """The lines of 4 samples and 0.1 s that a rank writes, one every 0.1 s."""
+    fields = {"event": "step", "seconds": 0.1, "measured": True, "samples": 4}
+    lines = [{**fields, "step": step, "monotonic_ns": (place + 1) * SECOND_NS // 10} for place, step in enumerate(order)]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def test_a_step_that_is_told_again_changes_nothing_and_is_counted() -> None:
+    events = {0: parse_events(told_lines([*range(199), 0, 199]).splitlines(keepends=True))}
+    found = performance(events, 1, 4)
+    assert found is not None
+    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(800 / 20.1), pytest.approx(20.1))
+    assert measured(events, 1, 4)["warnings"] == ["rank 0 wrote 1 lines that are no events, or tell a step again"]
+
+
+@pytest.mark.parametrize("order", [[*range(1, 199), 0, 199], [199, *range(199)], list(range(199, -1, -1))])
+def test_steps_in_another_order_tell_no_wall_time(order: list[int]) -> None:
+    events = {0: parse_events(told_lines(order).splitlines(keepends=True))}
+    found = performance(events, 1, 4)
+    assert found is not None
+    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(40), pytest.approx(20))
+    (said,) = measured(events, 1, 4)["windows"]
+    assert said.startswith("the clock of rank 0 goes back")
+
+
+def test_ranks_that_tell_no_wall_time_are_warned_of() -> None:
+    """Their steps are added up, however long they really took together."""
+    fields = {"event": "step", "seconds": 0.1, "measured": True, "samples": 4}
+    silent = {0: parse_events([json.dumps({**fields, "step": step}).encode() + b"\n" for step in range(5)])}
+    assert measured(silent, 1, 4)["windows"] == [
+        "the wall time of the window is not known on rank 0: time between its steps is in no number"
+    ]
+    silent[0].stop = {"window_wall_s": 0.7}
+    (said,) = measured(silent, 1, 4)["windows"]
+    assert said == "the steps of rank 0 tell no monotonic_ns: nobody has compared their seconds with Slipway's clock"
+
+
+def test_no_window_is_shorter_than_its_steps() -> None:
+    events = {0: rank([0.1] * 100, end_ns=5)}
+    assert rate(events)["window_s"] == pytest.approx(10)
+    events[0].stop = {"window_wall_s": 0.1}
+    assert rate(events)["window_s"] == pytest.approx(10)
+    events[0].stop = {"window_wall_s": 9.9}
+    assert rate(events)["window_s"] == 9.9, "as far apart as the clocks of a node may be"
+
+
+def test_a_miscount_of_samples_never_makes_a_run_faster_and_is_told() -> None:
+    asked = rate({0: rank([0.1] * 10)})["samples_per_s"]
+    assert rate({0: rank([0.1] * 10, samples=16)})["samples_per_s"] == pytest.approx(asked)
+    assert rate({0: rank([0.1] * 10, samples=1)})["samples_per_s"] == pytest.approx(asked / 2)
+    assert rate({0: rank([0.1] * 10, samples=None)})["samples_per_s"] == pytest.approx(asked)
+    (warning,) = measured({0: rank([0.1] * 10, samples=16)}, 1, 2)["warnings"]
+    assert warning == "the ranks tell of 160 samples in 10 measured steps, and the cell asks for 20"
+    assert measured({0: rank([0.1] * 10)}, 1, 2)["warnings"] == []
+
+
+def test_tokens_count_as_they_are_told() -> None:
+    """Three and five tokens a step, 100 steps of 0.1 s; one silent step, and nobody knows how many they were."""
+    events = {0: rank([0.1] * 100, tokens=3), 1: rank([0.1] * 100, tokens=5)}
+    found = rate(events)
+    assert (found["tokens"], found["tokens_per_s"], found["tokens_per_s_per_gpu"]) == (800, pytest.approx(80), pytest.approx(40))
+    assert found["samples_per_s"] == pytest.approx(40)
+    slow = {0: rank([0.1] * 100, tokens=3), 1: rank([0.2] * 100, tokens=5)}
+    assert rate(slow)["tokens_per_s"] == pytest.approx(40)
+    assert rate(slow, "infer")["tokens_per_s"] == pytest.approx(30 + 25)
+    events[1].steps[7] = events[1].steps[7]._replace(tokens=None)
+    found = rate(events)
+    assert (found["tokens"], found["tokens_per_s"], found["tokens_per_s_per_gpu"]) == (None, None, None)
+    cell = {"steps": {"warmup": 0, "measured": 100}, "program": {"unit": "tokens"}}
+    assert window_warnings(Ending(status="ok"), cell, measured(events, 2, 4), None) == [UNTOLD]
+    assert window_warnings(Ending(status="ok"), cell, measured(slow, 2, 4), None) == []
+    assert window_warnings(Ending(status="ok"), {**cell, "program": {}}, measured(events, 2, 4), None) == []
+
+
+def test_inference_is_as_fast_as_its_ranks_together() -> None:
+    """Seven ranks with 20 samples/s and one with 10: 150, and the slow one ends after 20 s. In training all would wait for it: 80."""
+    events = {number: rank([0.2 if number == 3 else 0.1] * 100) for number in range(8)}
+    found = rate(events, "infer")
+    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(150), pytest.approx(20))
+    assert (found["straggler_rank"], found["uneven_cause"]) == (3, "stragglers")
+    assert rate(events)["samples_per_s"] == pytest.approx(80)
+
+
+def test_a_straggler_is_named_by_its_own_work_only() -> None:
+    """Rank 1 works for 0.2 s of every step, the others wait for it: all steps are equally long."""
+    slow = {number: rank([0.2] * 100, waits=[0.0 if number == 1 else 0.1] * 100) for number in range(4)}
+    found = rate(slow)
+    assert (found["straggler_rank"], found["rank_skew_p95_ratio"]) == (1, pytest.approx(2))
+    silent = {number: rank([0.2 + 0.001 * number] * 100) for number in range(4)}
+    assert (rate(silent)["straggler_rank"], rate(silent)["rank_skew_p95_ratio"]) == (None, None), "an arbitrary rank would be named"
+    slow[3] = rank([0.2] * 100)
+    assert (rate(slow)["straggler_rank"], rate(slow)["rank_skew_p95_ratio"]) == (None, None), "one that does not tell"
+
+
+def test_ranks_that_are_alike_have_no_straggler() -> None:
+    alike = {number: rank([0.2] * 100, waits=[0.1 - 0.001 * number] * 100) for number in range(4)}
+    found = rate(alike)
+    assert (found["straggler_rank"], found["rank_skew_p95_ratio"]) == (None, pytest.approx(0.103 / 0.1015))
+
+
+def test_noise_that_lasts_names_nobody() -> None:
+    """The slowest of a window must be it in each quarter; and of a few steps nothing can be said."""
+    assert straggler([[0.1, 0.2]] * 20) == 1
+    assert straggler([[0.1, 0.2]] * 19) is None
+    assert straggler([[0.1, 0.2]] * 80 + [[0.1, 0.1]] * 20) is None
+    assert straggler([[0.1, 0.109]] * 100) is None
+    assert straggler([[0.1, 0.2], None] * 50) is None
+    assert straggler([[0.1]] * 100) is None
+    trials = [named(seed, 8, 100, (0.1, 0.9), 1.0) for seed in range(40)]
+    assert sum(rank is not None for rank in trials) <= 2
+
+
+@pytest.mark.parametrize(("waited", "kept"), [("0.04", 0.04), ("0", 0.0), ("-1", None), ("0.2", None), ("NaN", None), ('"x"', None)])
+def test_a_wait_longer_than_its_step_is_none(waited: str, kept: float | None) -> None:
+    events = parse_events([b'{"event": "step", "step": 0, "seconds": 0.1, "exchange_s": %s}\n' % waited.encode()])
+    assert events.steps[0].exchange_s == kept
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_simulated_window_has_its_true_rate(name: str) -> None:
+    truth, found = measure(CASES[name], 8, 120)
+    assert found["samples_per_s"] == pytest.approx(truth, rel=0.01)
+    assert (found["uneven_cause"], found["straggler_rank"]) == (CASES[name].cause, CASES[name].straggler)
+
+
+CLOCK = """
+
+import time as _time
+
+_now = [0.0]
+
+
+def _tick() -> float:
+    _now[0] += 0.001
+    return _now[0]
+
+
+_time.perf_counter = _tick
+_time.monotonic_ns = lambda: round(_now[0] * 1e9)
+"""
+"""A clock of the program's own: looking at it takes a millisecond, waiting for input what OWN_COUNT says, and nothing else any time."""
+
+OWN_COUNT = """
+
+def _counted(batches: Batches) -> Batches:
+    import json
+    from pathlib import Path
+    from slipway_pytorch import _now
+    steps = json.loads(Path(os.environ["SLIPWAY_CELL"]).read_text())["steps"]
+    first, end, samples, begin = steps["warmup"], steps["warmup"] + steps["measured"], 0, 0.0
+    asked = _now[0]
+    for number, batch in enumerate(batches):  # asked for after the step before has ended; after the last step to evaluate
+        begin = asked if number == first else begin
+        samples += len(batch[1]) if first <= number < end else 0
+        if number == end:
+            Path(os.environ["SLIPWAY_OUT"], f"own-{os.environ['RANK']}.json").write_text(json.dumps([samples, asked - begin]))
+        _now[0] += 0.2 if number % 4 == 0 else 0.0
+        yield batch
+        asked = _now[0]
+"""
+
+
+@pytest.mark.slow
+def test_an_input_bound_run_has_the_rate_that_the_program_counts_itself(world: World, tmp_path: Path) -> None:
+    """PyTorch's program with a loader that brings four batches every 0.2 s of its clock, and that counts on its own by the same clock."""
+    folder = tmp_path / "slow-input" / "pytorch"
+    shutil.copytree(ROOT / "containers" / "frameworks" / "pytorch", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    package = folder / "slipway_pytorch" / "__init__.py"
+    package.write_text(package.read_text() + CLOCK)
+    feed = folder / "slipway_pytorch" / "feed.py"
+    views = "_views(iter(loader), torch.from_numpy(ring.images), torch.from_numpy(ring.labels))"
+    assert f"return {views}" in feed.read_text()
+    feed.write_text(feed.read_text().replace(f"return {views}", f"return _counted({views})") + OWN_COUNT)
+    datasets = world.storage / "datasets"
+    spec = parse_spec(
+        {"source": "synthetic", "samples": 64, "classes": 4, "size": 28, "channels": "grey", "splits": {"test": 0.25}}, datasets
+    )
+    world.dataset = datasets / build_dataset(spec, "tiny", datasets, jobs=1).path
+    run_id = world.cell(1, 2, measured=60)
+    optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0}
+    world.cells[-1].update({"framework": str(folder), "optimizer": optimizer, "threads": 1, "steps": {"warmup": 12, "measured": 60}})
+    world.write()
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    assert record["status"] == "ok", record["status_reason"]
+    attempt = world.run_dir(run_id) / "attempts" / "1"
+    own = [json.loads((attempt / f"own-{rank}.json").read_text()) for rank in (0, 1)]
+    assert [samples for samples, _ in own] == [120, 120]
+    found = record["performance"]
+    assert found["samples_per_s"] == pytest.approx(240 / max(seconds for _, seconds in own), rel=0.01)
+    assert found["samples_per_s"] < 0.7 * 4 / found["step_s"]["p50"], "which was the rate before"
+    assert found["uneven_cause"] == "input"
+
+
+def test_waiting_for_input_is_a_part_of_the_steps_that_counts_over_all_of_them() -> None:
+    lines = [
+        json.dumps({"event": "step", "step": step, "seconds": 0.1, "measured": True, **({"input_s": told} if told is not None else {})})
+        for step, told in enumerate([0.3, None, -1e-9, 0.05])
+    ]
+    events = parse_events([f"{line}\n".encode() for line in lines])
+    assert [step.input_s for step in events.steps.values()] == [0.1, None, None, 0.05]
+    found = performance({0: events}, 1, 4, "train")
+    assert found is not None
+    assert found["input_wait_s_mean"] == pytest.approx(0.15 / 4)

@@ -1,0 +1,37 @@
+"""No file name and nothing that a program tells makes a record that its reader does not take."""
+
+from __future__ import annotations
+
+import json
+
+from base.jsonfile import json_text
+from base.seal import sealed_text
+from tests.workflow.report.builder import make_cell, make_record
+from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.events import MAX_LINE, MAX_PROVENANCE, parse_events
+from workflow.run.record.reading import read_fields
+from workflow.run.record.run_record import measured
+from workflow.run.record.size import fitting
+
+
+def test_what_a_program_tells_of_its_libraries_is_bounded_in_all() -> None:
+    said = {"torch_version": "2", **{f"key{number}": [[1e15] * 200] * 200 for number in range(5)}, "last": "there"}
+    text = json.dumps({"event": "run_start", "provenance": said}, separators=(",", ":"))
+    line = text.replace("1000000000000000.0", "1e15").encode() + b"\n"
+    assert len(line) <= MAX_LINE
+    found = measured({0: parse_events([line])}, 1, 8)["provenance"]
+    assert (found["torch_version"], found["last"]) == ("2", "there")
+    assert all("left out" in found[f"key{number}"] for number in range(5))
+    assert len(json_text(found)) <= MAX_PROVENANCE
+
+
+def test_a_record_that_its_reader_would_not_take_is_written_shorter() -> None:
+    whole = make_record(make_cell())
+    assert fitting(whole) is whole
+    shorter = fitting({**whole, "provenance": {"python": "3", "said": "x" * MAX_BYTES}})
+    assert (shorter["provenance"], shorter["files"]) == ({"python": "3"}, whole["files"])
+    assert "without long values of provenance" in shorter["warnings"][0]
+    many = fitting({**whole, "files": [{"path": f"{number:02500d}", "bytes": 1, "blake3": "a" * 64} for number in range(2_000)]})
+    assert 3_000_000 < len(sealed_text(many)) <= MAX_BYTES
+    assert f"names {len(many['files'])} of 2000 files" in many["warnings"][0]
+    assert read_fields(sealed_text(many))["status"] == "ok"

@@ -1,0 +1,177 @@
+"""One writer per run, whoever dies when."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import LeaseError, StorageError
+from cluster.holding import holder_of
+from cluster.types import Holder
+from tests.data_prep.staging.disks import tmpfs
+from workflow.run.storage.lease import Lease, acquire, holds, new_lease, read_lease, release
+
+ME = holder_of(os.getpid(), "local", "1", 0)
+
+
+def wanted(attempt: int = 1) -> Callable[[Lease | None], Lease]:
+    return lambda dead: new_lease(ME, dead.attempt + 1 if dead else attempt)
+
+
+def take(run_dir: Path, alive: bool | None = True) -> tuple[Lease, Lease | None]:
+    return acquire(run_dir, wanted(), lambda _holder: alive, lambda holder: f"process {holder.pid} on {holder.host}; kill it")
+
+
+def files(run_dir: Path) -> list[str]:
+    return sorted(path.name for path in run_dir.iterdir())
+
+
+def test_a_free_run_is_taken_and_given_back(tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "r"
+    mine, dead = take(run_dir)
+    assert dead is None
+    assert read_lease(run_dir) == mine
+    assert json.loads((run_dir / "lease.json").read_text())["job_id"] == "1"
+    assert holds(run_dir, mine.token)
+    assert release(run_dir, mine.token)
+    assert files(run_dir) == []
+    assert not holds(run_dir, mine.token)
+    assert not release(run_dir, mine.token)
+
+
+@pytest.mark.parametrize(
+    ("alive", "words"), [(True, "is running already, attempt 1"), (None, r"cannot be seen from here.*remove .*lease\.json")]
+)
+def test_a_living_or_unknown_holder_is_refused_with_who_where_since_when_and_what_to_do(
+    tmp_path: Path, alive: bool | None, words: str
+) -> None:
+    take(tmp_path)
+    with pytest.raises(LeaseError, match=words) as caught:
+        take(tmp_path, alive)
+    assert f"process {os.getpid()} on {os.uname().nodename}; kill it" in str(caught.value)
+    assert "since 20" in str(caught.value)
+    assert caught.value.exit_code == 21
+
+
+def test_a_dead_holder_is_followed_and_fenced(tmp_path: Path) -> None:
+    first, _ = take(tmp_path)
+    second, dead = take(tmp_path, alive=False)
+    assert dead == first
+    assert second.attempt == 2
+    assert not holds(tmp_path, first.token)
+    assert not release(tmp_path, first.token), "the dead was not dead, and must not give back what is another's"
+    third, dead = take(tmp_path, alive=False)
+    assert dead == second
+    assert holds(tmp_path, third.token)
+    assert release(tmp_path, third.token)
+    assert files(tmp_path) == []
+
+
+def test_a_taker_that_dies_between_its_two_files_is_the_next_dead_holder(tmp_path: Path) -> None:
+    first, _ = take(tmp_path)
+    middle = new_lease(ME, 2)
+    (tmp_path / f".lease-after-{first.token}").write_text(json.dumps(middle.to_json()))
+    assert read_lease(tmp_path) == middle
+    last, dead = take(tmp_path, alive=False)
+    assert dead == middle
+    assert last.attempt == 3
+    assert holds(tmp_path, last.token)
+
+
+def test_one_who_was_believed_dead_writes_his_file_again_and_still_does_not_hold_it(tmp_path: Path) -> None:
+    first, _ = take(tmp_path)
+    content = (tmp_path / "lease.json").read_text()
+    second, _ = take(tmp_path, alive=False)
+    (tmp_path / "lease.json").write_text(content)
+    assert not holds(tmp_path, first.token)
+    assert holds(tmp_path, second.token)
+
+
+def test_a_mark_that_follows_nothing_any_more_is_withdrawn(tmp_path: Path) -> None:
+    first, _ = take(tmp_path)
+
+    def dies(_holder: Holder) -> bool:
+        release(tmp_path, first.token)  # between our look and our mark the holder ends well
+        return False
+
+    mine, dead = acquire(tmp_path, wanted(), dies, lambda _holder: "")
+    assert dead is None
+    assert read_lease(tmp_path) == mine
+    assert files(tmp_path) == ["lease.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"token": "x"', b"[]", b'{"token": "x"}'])
+def test_a_torn_file_is_held_while_it_is_young_and_of_nobody_when_it_is_old(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "lease.json"
+    path.write_bytes(content)
+    with pytest.raises(LeaseError, match=r"lease\.json is empty or torn"):
+        take(tmp_path)
+    os.utime(path, (1, 1))
+    mine, dead = take(tmp_path)
+    assert dead is not None
+    assert dead.token.startswith("torn")
+    assert holds(tmp_path, mine.token)
+    assert release(tmp_path, mine.token)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_full_storage_is_told_by_its_path_and_holds_nobody_up_once_there_is_room(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "storage", 64 << 10) as storage:
+        (storage / "filler").write_bytes(bytes(64 << 10))
+        with pytest.raises(StorageError, match=r"No space left on device: .*/r/lease\.json; free room or quota there"):
+            take(storage / "r")
+        assert files(storage / "r") == []
+        (storage / "filler").unlink()
+        mine, dead = take(storage / "r")
+        assert dead is None
+        assert holds(storage / "r", mine.token)
+
+
+def _race(run_dir: str, start: Any, found: Any) -> None:
+    start.wait()
+    me = holder_of(os.getpid(), "local", str(os.getpid()), 0)
+    try:
+        lease, _ = acquire(
+            Path(run_dir),
+            lambda dead: new_lease(me, dead.attempt + 1 if dead else 1),
+            lambda holder: holder.job_id != "1",
+            lambda _holder: "",
+        )
+        found.put(lease.token)
+    except LeaseError:
+        found.put(None)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("taken", [True, False])
+def test_of_many_takers_of_a_dead_or_free_run_one_gets_it(tmp_path: Path, taken: bool) -> None:
+    if taken:
+        take(tmp_path)
+    context = multiprocessing.get_context("fork")
+    start, found = context.Event(), context.Queue()
+    takers = [context.Process(target=_race, args=(str(tmp_path), start, found)) for _ in range(6)]
+    for taker in takers:
+        taker.start()
+    start.set()
+    tokens = [token for _ in takers if (token := found.get(timeout=30)) is not None]
+    for taker in takers:
+        taker.join()
+    assert len(tokens) == 1
+    assert holds(tmp_path, tokens[0])
+
+
+def test_the_holder_of_a_lease_is_told_by_its_scheduler() -> None:
+    from workflow.run.storage.prepare import describe_holder, holder_alive
+
+    assert holder_alive(ME) is True
+    foreign = replace(ME, scheduler="moab")
+    assert holder_alive(foreign) is None
+    assert "moab" in describe_holder(foreign)

@@ -1,0 +1,125 @@
+"""What a supervisor makes of what it hears when several things end at once; without a node program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from base.errors import Cancelled
+from cluster.types import Node
+from tests.workflow.run.supervisor.made import running_attempt
+from workflow.run.link import said
+from workflow.run.link.event_loop import Loop
+from workflow.run.record.outcome import Ending
+from workflow.run.supervisor.finish import give_up, not_clean
+from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
+from workflow.run.supervisor.run_scope import RunEnded
+from workflow.run.supervisor.running_attempt import RunningAttempt
+
+pytestmark = pytest.mark.processes
+
+KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTERM")
+OOM = Ending(status="oom", reason="rank 0 ran out of memory")
+
+
+def handle(*messages: said.Message) -> NodeHandle:
+    node = NodeHandle(0, Node(name="n0", hostname="n0", address="127.0.0.1"))
+    for message in messages:
+        node.note(message)
+    return node
+
+
+@pytest.fixture
+def run() -> Iterator[RunningAttempt]:
+    """Whose node programs have not come up."""
+    run = running_attempt()
+    yield run
+    run.nodes.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "said"),
+    [
+        (0, "srun: error: Node failure on n1", "its program ended: srun: error: Node failure on n1"),
+        (1, "srun: error: x", "its program ended with 1: srun: error: x"),
+        (0, "", "its program ended, and said nothing"),
+    ],
+)
+def test_a_lost_node_has_one_name_and_no_failure_beside_a_0(run: RunningAttempt, code: int, words: str, said: str) -> None:
+    assert how_it_ended(code, words) == said
+    for node, name in (
+        (Node(name="n1", hostname="n1", address="x"), "n1"),
+        (Node(name="local-0", hostname="here", address="x"), "local-0 (here)"),
+    ):
+        run.scope.ending = None
+        run._lost(NodeHandle(0, node), said)
+        assert run.scope.ending is not None
+        assert run.scope.ending.reason == f"the node program of {name} is gone: {said}"
+
+
+def test_a_failure_of_ranks_ends_a_run_that_nobody_was_told_to_end(run: RunningAttempt) -> None:
+    run._training_failed(KILLED)
+    assert run.scope.ending == KILLED
+
+
+def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: RunningAttempt) -> None:
+    run.job.ended("got SIGTERM")  # the scheduler is being asked why
+    run._training_failed(KILLED)
+    assert run.scope.ending is None
+
+
+def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: RunningAttempt) -> None:
+    run.job.ended("got SIGTERM")  # the scheduler is being asked why
+    run._training_failed(OOM)
+    assert run.scope.ending == OOM
+
+
+def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: RunningAttempt) -> None:
+    """Its program is gone without a word; `wait_if_ending` waits for the scheduler's."""
+    run.job.ended("got SIGTERM")  # the scheduler is being asked why
+    with pytest.raises(RunEnded) as caught:
+        run.job.wait_if_ending()
+    assert caught.value.ending == Ending(status="cancelled", reason="got SIGTERM")
+
+
+def test_several_causes_in_one_message_end_the_run_by_the_first(run: RunningAttempt) -> None:
+    for during in ("stage", "start"):
+        run._heard(handle(), said.Failed(during=during, error="StagingError", message="it broke"))
+    assert run.scope.ending is not None
+    assert run.scope.ending.reason == "stage on n0: it broke"
+
+
+def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(run: RunningAttempt) -> None:
+    run.scope.end(Ending(status="ok"))
+    run._heard(handle(), said.Signalled(number=15))
+    assert run.scope.cancels == 1
+    assert run.scope.ending == Ending(status="ok")
+    assert not run.job.is_ending
+
+
+@pytest.mark.parametrize(
+    ("during", "error", "status"),
+    [
+        ("come up", "UnsupportedRequest", "node_lost"),
+        ("preflight", "SlipwayError", "node_lost"),
+        ("start", "StagingError", "node_lost"),
+        ("stage", "StagingError", "storage"),
+        ("stage", "ContainerError", "node_lost"),
+    ],
+)
+def test_storage_is_not_accused_of_what_happens_without_it(run: RunningAttempt, during: str, error: str, status: str) -> None:
+    run._heard(handle(), said.Failed(during=during, error=error, message="it broke"))
+    assert run.scope.ending is not None
+    assert (run.scope.ending.status, run.scope.ending.reason) == (status, f"{during} on n0: it broke")
+
+
+def test_what_ended_before_anything_began_is_no_success() -> None:
+    assert give_up(Loop(), Ending(status="timeout", reason="its time was over", planned=True), None, None) == Cancelled.exit_code
+    assert give_up(Loop(), Ending(status="preempted", reason="not begun", planned=True), None, None) == 25
+
+
+def test_nodes_that_could_not_end_all_are_named() -> None:
+    assert not_clean([handle(said.Stopped(clean=True))]) == []
+    assert not_clean([handle(said.Stopped(clean=False))]) == ["n0"]
+    assert not_clean([handle()]) == ["n0"], "it did not answer"

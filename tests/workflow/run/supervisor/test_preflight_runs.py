@@ -1,0 +1,101 @@
+"""Runs whose nodes have different addresses: the network between them is tested before anything is staged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.run.world import PATIENCE_S, ROOT, World
+from workflow.run.record.model import validate_record
+
+pytestmark = pytest.mark.slow
+
+
+class Loopback(World):
+    """Supervisors that give each node a loopback address."""
+
+    addresses = ""
+
+    def start(self, run_id: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "tests.workflow.run.loopback", "--results", str(self.results), "--run", run_id]
+        env = {**os.environ, "SLIPWAY_TEST_WORLD": str(self.path), "SLIPWAY_TEST_ADDRESSES": self.addresses}
+        process = subprocess.Popen(argv, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self.started.append(process)
+        return process
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Loopback]:
+    made = Loopback(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_healthy_network_is_measured_and_nobody_is_named(world: Loopback, nodes: int) -> None:
+    run_id = world.cell(nodes)
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    validate_record(record)
+    found = record["preflight"]
+    assert found["pairs"] == nodes * (nodes - 1)
+    assert found["findings"] == []
+    assert record["warnings"] == record["busy"], "others may work here while it measures"
+    assert found["connect_ms_max"] > 0
+    assert 0 < found["rate_mbit_min"] <= found["rate_mbit_median"]
+    assert found["all_reduce_ms"] > 0
+    assert {found["slowest"]["from"], found["slowest"]["to"]} < {f"local-{index}" for index in range(nodes)} | {""}
+    assert found["seconds"] < record["steps_s"]["stage"]
+    assert "pairs connect in" in log
+    assert world.left() == []
+
+
+def test_one_address_for_all_is_no_network(world: Loopback) -> None:
+    world.addresses = "127.0.0.1 127.0.0.1"
+    run_id = world.cell(2)
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert world.record(run_id)["preflight"] is None
+
+
+def test_a_node_that_has_not_its_address_is_named_in_a_record(world: Loopback) -> None:
+    world.addresses = "127.0.0.2 192.0.2.7"
+    run_id = world.cell(2)
+    code, log = world.run(run_id)
+    assert code == 24, log
+    record = world.record(run_id, 1)
+    validate_record(record)
+    assert record["status"] == "node_lost"
+    assert "preflight on local-1: nothing can listen on 192.0.2.7" in record["status_reason"]
+    assert record["preflight"]["findings"] == []
+    assert world.left() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_that_dies_ends_the_run_and_leaves_nothing(world: Loopback, number: int) -> None:
+    run_id = world.cell(3)
+    process = world.start(run_id)
+    pid = world.wait_for(lambda: world.pids("cluster.preflight"))[0]
+    os.kill(pid, number)
+    _, log = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 24, log
+    assert "the probes of this node ended with" in world.record(run_id, 1)["status_reason"]
+    assert world.left() == []
+
+
+def test_cancelled_during_the_preflight_nothing_stays(world: Loopback) -> None:
+    run_id = world.cell(3)
+    process = world.start(run_id)
+    for pid in world.wait_for(lambda: world.pids("cluster.preflight")):
+        os.kill(pid, signal.SIGSTOP)
+    process.terminate()
+    _, log = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 26, log
+    assert world.left() == []

@@ -1,0 +1,73 @@
+"""A dataset on all nodes before the runs, from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.workflow.run.world import ROOT, World
+
+pytestmark = pytest.mark.slow
+
+
+def warmed(world: World, dataset: str = "tiny") -> tuple[int, dict[str, Any], str]:
+    """Exit code, what the file says, and the log."""
+    world.write()
+    output = world.results / ".warm" / "1" / "tiny.json"
+    argv = [
+        sys.executable,
+        "-m",
+        "workflow.run.supervisor.stage_all_nodes",
+        "--results",
+        str(world.results),
+        "--dataset",
+        dataset,
+        "--output",
+        str(output),
+    ]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    return done.returncode, json.loads(output.read_text()) if output.exists() else {}, done.stderr
+
+
+def test_all_nodes_have_it_and_storage_was_read_once(world: World) -> None:
+    run_id = world.cell(3, 1)
+    code, found, log = warmed(world)
+    assert code == 0, log
+    num_bytes = found["dataset"]["bytes"]
+    assert [row["name"] for row in found["nodes"]] == ["local-0", "local-1", "local-2"]
+    assert all(row["bytes"] == num_bytes and not row["hit"] for row in found["nodes"])
+    assert sum(row["storage_bytes"] for row in found["nodes"]) == num_bytes
+    assert sum(row["peer_bytes"] for row in found["nodes"]) == 2 * num_bytes
+    assert world.left() == []
+    assert not [path for index in range(3) for path in (world.cache / f"local-{index}" / "runs").iterdir()]
+    code, found, log = warmed(world)
+    assert code == 0, log
+    assert all(row["hit"] for row in found["nodes"])
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert all(node["stage"]["hit"] for node in world.record(run_id)["nodes"])
+
+
+def test_a_node_that_cannot_stage_does_not_stop_the_others(world: World) -> None:
+    world.cell(3, 1)
+    world.cache.mkdir()
+    (world.cache / "local-1").write_text("no directory")
+    code, found, log = warmed(world)
+    assert code == 0, log
+    assert ["error" in row for row in found["nodes"]] == [False, True, False]
+    assert sum(row.get("storage_bytes", 0) for row in found["nodes"]) == found["dataset"]["bytes"]
+
+
+def test_where_no_node_can_the_error_is_the_first_ones(world: World) -> None:
+    world.cell(2, 1)
+    world.cache.write_text("no directory")
+    code, found, log = warmed(world)
+    assert code == 15, log
+    assert found == {}
+    code, _, log = warmed(world, "other")
+    assert code == 10
+    assert "tiny" in log

@@ -1,0 +1,59 @@
+"""Whose words stand in the log of a run: of two supervisors of one run only the holder begins it anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).parents[4]
+PROGRAM = """
+import sys
+from workflow.run.supervisor import stderr_relay
+relay = stderr_relay.Relay(sys.argv[1])
+print("before", file=sys.stderr)
+relay.go(getattr(stderr_relay, sys.argv[2]))
+print("after", file=sys.stderr)
+relay.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "log", "beside"),
+    [
+        ("ANEW", "before\nafter\n", None),
+        ("BEHIND", "of the holder\nbefore\nafter\n", None),
+        ("BESIDE", "of the holder\n", "before\nafter\n"),
+    ],
+)
+def test_only_the_holder_begins_the_log_anew(tmp_path: Path, what: str, log: str, beside: str | None) -> None:
+    path = tmp_path / "a-r1.log"
+    path.write_text("of the holder\n")
+    with path.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", PROGRAM, str(path), what], stderr=stream, check=True, cwd=ROOT, timeout=60)
+    assert path.read_text() == log
+    other = tmp_path / "a-r1.refused.log"
+    assert (other.read_text() if other.exists() else None) == beside
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file_in_the_place_of_the_other_log_is_not_written_to(tmp_path: Path, kind: str) -> None:
+    path, other, precious = tmp_path / "a-r1.log", tmp_path / "a-r1.refused.log", tmp_path / "precious"
+    precious.write_text("mine\n")
+    other.symlink_to(precious) if kind == "link" else os.mkfifo(other)
+    with path.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", PROGRAM, str(path), "BESIDE"], stderr=stream, check=True, cwd=ROOT, timeout=60)
+    assert (path.read_text(), precious.read_text()) == ("before\nafter\n", "mine\n")
+
+
+def test_a_refusal_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "a-r1.log"
+    for _ in range(2):
+        with path.open("ab") as stream:
+            subprocess.run([sys.executable, "-c", PROGRAM, str(path), "BESIDE"], stderr=stream, check=True, cwd=ROOT, timeout=60)
+    assert (tmp_path / "a-r1.refused.log").read_text() == "before\nafter\n"

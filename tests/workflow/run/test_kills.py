@@ -1,0 +1,138 @@
+"""kill -9 whatever there is, at random moments; the next start finishes, and nothing is left. Seen from outside, by /proc and the files.
+
+SLIPWAY_KILLS=20 sets the trials per victim (default 2); a failure prints the seed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.run.world import World
+from workflow.run.record.model import validate_record
+
+pytestmark = pytest.mark.slow
+TRIALS = int(os.environ.get("SLIPWAY_KILLS", "2"))
+VICTIMS = {
+    "supervisor": "workflow.run.supervisor",
+    "node": "workflow.run.node",
+    "rank": "program.py",
+    "staging": "data_prep.staging",
+    "any": "",
+}
+CLEAN_S = 20.0
+
+
+@pytest.mark.parametrize("trial", range(TRIALS))
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_kill_at_any_moment_leaves_nothing_and_the_next_start_finishes(world: World, victim: str, trial: int) -> None:
+    seed = random.randrange(1 << 30)
+    dice = random.Random(seed)
+    run_id = world.cell(2, 2, measured=40, step_s=0.005, do={"1": [5, "child"]})
+    process = world.start(run_id)
+    moment = time.monotonic() + dice.uniform(0.0, 1.2)
+    while time.monotonic() < moment and process.poll() is None:
+        time.sleep(0.002)
+    pids = world.pids(VICTIMS[victim])
+    if pids:
+        os.kill(dice.choice(pids), signal.SIGKILL)
+    _, log = process.communicate(timeout=60)
+    told = f"seed {seed}, killed {victim}, exit {process.returncode}\n{log}"
+    deadline = time.monotonic() + CLEAN_S
+    while world.processes() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert world.processes() == [], told
+    assert process.returncode in (0, -9, 1, 15, 22, 23, 24, 26), told
+    records = [json.loads(path.read_text()) for path in world.run_dir(run_id).glob("**/record.json")]
+    for record in records:
+        validate_record(record)
+    if process.returncode == 0:
+        assert world.record(run_id)["kind"] == "result", told
+    code, again = world.run(run_id)
+    assert code == 0, told + again
+    record = world.record(run_id)
+    validate_record(record)
+    assert record["status"] == "ok", told + again
+    assert world.left() == [], told + again
+
+
+def wait_for_training(world: World, run_id: str) -> Any:
+    process = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 2)
+    return process
+
+
+def test_a_killed_supervisor_takes_everything_with_it(world: World) -> None:
+    run_id = world.cell(2, step_s=0.01, measured=10_000_000, do={"0": [1, "child"]})
+    process = wait_for_training(world, run_id)
+    world.wait_for(lambda: world.pids("sleep"))
+    process.kill()
+    process.communicate(timeout=30)
+    world.wait_for(lambda: not world.processes())
+
+
+def test_a_killed_node_program_ends_the_run_and_is_named(world: World) -> None:
+    run_id = world.cell(2, step_s=0.01, measured=10000, do={"3": [1, "child"]}, each=2)
+    process = wait_for_training(world, run_id)
+    (victim,) = [pid for pid in world.pids("workflow.run.node") if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"\x001\x00")]
+    os.kill(victim, signal.SIGKILL)
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 24, log
+    record = world.record(run_id, 1)
+    assert record["status"] == "node_lost"
+    assert "the node program of local-1" in record["status_reason"]
+    assert world.processes() == []
+    world.cells[0]["steps"]["measured"] = 5
+    world.write()
+    assert world.run(run_id)[0] == 0
+    assert world.left() == []
+
+
+def test_a_frozen_node_program_is_lost_by_its_silence(world: World) -> None:
+    world.shorter["node_silence_s"] = 1.5
+    run_id = world.cell(step_s=0.01, measured=10000)
+    process = wait_for_training(world, run_id)
+    (victim,) = world.pids("workflow.run.node")
+    os.kill(victim, signal.SIGSTOP)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 24, log
+    assert "nothing heard from it" in world.record(run_id, 1)["status_reason"]
+    assert world.processes() == []
+
+
+def test_a_rank_killed_from_outside_is_named(world: World) -> None:
+    run_id = world.cell(2, step_s=0.01, measured=10000)
+    process = wait_for_training(world, run_id)
+    ranks = {pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in world.pids("program.py")}
+    (victim,) = [pid for pid, environ in ranks.items() if b"\0RANK=1\0" in b"\0" + environ]
+    os.kill(victim, signal.SIGKILL)
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 23, log
+    failed = world.record(run_id, 1)["failed_rank"]
+    assert (failed["rank"], failed["signal"]) == (1, "SIGKILL")
+    assert world.left() == []
+
+
+def test_processes_that_a_double_kill_left_are_ended_by_the_next_start(world: World) -> None:
+    run_id = world.cell(step_s=0.01, measured=10000, do={"0": [1, "child"]})
+    process = wait_for_training(world, run_id)
+    world.wait_for(lambda: world.pids("sleep"))
+    (node,) = world.pids("workflow.run.node")
+    process.send_signal(signal.SIGSTOP)  # so that neither cleans up after the other
+    os.kill(node, signal.SIGKILL)
+    process.kill()
+    process.communicate(timeout=30)
+    left = world.processes()
+    assert left, "the grandchild is nobody's"
+    world.cells[0]["steps"]["measured"] = 5
+    world.cells[0]["optimizer"]["fake"] = {}
+    world.write()
+    assert world.run(run_id)[0] == 0
+    assert world.left() == []

@@ -1,0 +1,200 @@
+"""Programs of a study, from the supervisor to the record: a script that uses slipway_events, and those that do what they should not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from containers.program_folder import look_at
+from tests.workflow.run.test_resume import cut_off, short_jobs
+from tests.workflow.run.test_runs import checked, ended
+from tests.workflow.run.world import World
+from workflow.run.record.continuation import OTHER_PROGRAM
+
+pytestmark = pytest.mark.slow
+
+LOOP = """
+import os, sys
+import slipway_events
+run = slipway_events.start(framework="mine", parameters=3)
+for batch in run.steps([[1, 2], [3, 4]], samples=len):
+    {step}
+    run.loss(1.0)
+print(sys.argv[1:], os.environ["SLIPWAY_ARG_WIDTH"], os.environ["MINE"], run.args)
+"""
+
+
+def program(world: World, text: str, *, nodes: int = 1, each: int = 1, **keys: Any) -> str:
+    """A run of a script with this text; `keys`: of its program."""
+    folder = world.path / "train"
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(text)
+    run_id = world.cell(nodes, each)
+    command = ["{python}", "{folder}/train.py", "{data}", "{args.width}", "{batch_size}"]
+    resolved = {"name": "gpt", "folder": str(folder), "command": command, "launcher": "ranks", "python": "python3"}
+    resolved |= {"env": {"MINE": "yes"}, "mounts": [], "version": 1, "checkpoint": False, **keys}
+    world.cells[-1].update({"framework": "gpt", "model": "gpt", "program": resolved, "args": {"width": 8, "fast": True}})
+    world.write()
+    return run_id
+
+
+@pytest.mark.parametrize(("launcher", "nodes", "each"), [("ranks", 2, 2), ("single", 1, 1), ("torchrun", 1, 2)])
+def test_a_script_of_one_s_own(world: World, launcher: str, nodes: int, each: int) -> None:
+    run_id = program(world, LOOP.format(step="pass"), nodes=nodes, each=each, launcher=launcher)
+    record = ended(world, run_id)
+    assert (record["status"], record["status_reason"]) == ("ok", None)
+    assert record["performance"]["num_measured_steps"] == 6
+    assert record["performance"]["samples"] == 6 * 2 * nodes * each
+    assert record["training"]["parameters"] == 3
+    assert record["cell"]["args"] == {"width": 8, "fast": True}
+    assert record["provenance"]["framework"] == "mine"
+    digest = record["provenance"]["program_digest"]
+    assert digest == look_at(world.path / "train").digest == look_at(world.results / "programs" / digest).digest
+    assert not [line for line in record["warnings"] if "network" in line]
+    log = next((world.run_dir(run_id) / "attempts" / "1" / "logs").glob("rank-0*.log")).read_text()
+    assert "'8', '2'] 8 yes {'fast': True, 'width': 8}" in log
+    assert str(world.cache) in log
+
+
+def test_a_program_that_counts_tokens(world: World) -> None:
+    text = LOOP.format(step="pass").replace("samples=len", "tokens=lambda batch: 100 + run.rank")
+    run_id = program(world, text, nodes=2, unit="tokens")
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    assert record["cell"]["program"]["unit"] == "tokens"
+    found = record["performance"]
+    assert (found["samples"], found["tokens"]) == (6 * 2 * 2, 6 * (100 + 101))
+    assert found["tokens_per_s"] == pytest.approx(found["tokens"] / found["window_s"])
+    assert "tokens/s over 6 steps" in log
+    assert "samples/s" not in log
+
+
+ENDPOINTS = """
+import json, os, socket, time
+import slipway_events
+config = json.loads(os.environ["TF_CONFIG"])
+places = [worker.rsplit(":", 1) for worker in config["cluster"]["worker"]]
+index = config["task"]["index"]
+assert index == int(os.environ["RANK"])
+server = socket.create_server((places[index][0], int(places[index][1])))
+for host, port in places:
+    for _ in range(1000):
+        try:
+            socket.create_connection((host, int(port))).close()
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    server.accept()
+run = slipway_events.start(framework="mine", parameters=3)
+for batch in run.steps([[1, 2]], samples=len):
+    run.loss(1.0)
+"""
+
+
+def test_each_rank_listens_where_all_were_told_that_it_does(world: World) -> None:
+    run_id = program(world, ENDPOINTS, nodes=2, each=2, env_from=["tf_config"])
+    world.cells[-1]["steps"] = {"warmup": 0, "measured": 1}
+    world.write()
+    record = ended(world, run_id)
+    assert (record["status"], record["status_reason"]) == ("ok", None)
+
+
+def test_the_name_of_a_network_of_ours_is_a_promise(world: World) -> None:
+    run_id = program(world, LOOP.format(step="pass"))
+    world.cells[-1]["model"] = "lenet"
+    world.write()
+    record = ended(world, run_id)
+    assert record["status"] == "error"
+    assert "the program trained another network: lenet has 426571 parameters here, and rank 0 tells of 3" in record["status_reason"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("print('nothing else')", "error", "or writes no events (slipway_events does)"),
+        (LOOP.format(step="break"), "error", "it left its steps early"),
+        (LOOP.format(step="sys.exit(3)"), "error", "3"),
+        (LOOP.format(step="raise MemoryError('all of it')"), "oom", "all of it"),
+        (LOOP.format(step="run.loss(float('inf')); continue"), "nan", "the loss of step 0 is inf"),
+        ("import nowhere", "error", "exit code 1"),
+        (LOOP.format(step="assert os.stat(__file__).st_mode & 0o222, 'may not be written'"), "error", "may not be written"),
+    ],
+    ids=["no helper", "leaves the loop", "exits", "memory", "loss", "import", "writes its folder"],
+)
+def test_a_script_that_fails_is_a_row_with_its_reason(world: World, text: str, status: str, words: str) -> None:
+    record = ended(world, program(world, text))
+    assert record["status"] == status
+    assert words in record["status_reason"]
+
+
+def test_a_folder_with_a_link_is_refused_before_anything_is_staged(world: World) -> None:
+    run_id = program(world, LOOP.format(step="pass"))
+    (world.path / "train" / "data").symlink_to("/nowhere")
+    code, log = world.run(run_id)
+    assert code != 0
+    assert "train/data is a link, and only files are taken along" in log
+    assert world.left() == []
+
+
+def test_a_mount_that_a_node_has_not_is_named_before_the_ranks_start(world: World) -> None:
+    mount = {"source": "/nowhere/tokenizer", "target": "/nowhere/tokenizer", "writable": False}
+    code, log = world.run(program(world, LOOP.format(step="pass"), mounts=[mount]))
+    assert code != 0
+    assert "/nowhere/tokenizer, a mount of the program 'gpt', is not on this node" in log
+    assert world.left() == []
+
+
+def test_a_run_whose_attempts_had_different_programs_says_so(world: World) -> None:
+    text = """
+import os, sys, time
+import slipway_events
+run = slipway_events.start(framework="mine", parameters=3)
+if run.resume_from:
+    run.resume(int(open(run.resume_from).read()))
+for batch in run.steps([[1, 2]], samples=len):
+    if run.checkpoint_wanted:
+        path = os.path.join(os.environ["SLIPWAY_OUT"], "checkpoint.safetensors")
+        with open(path, "w") as file:
+            file.write(str(run.step))
+        run.checkpoint(path, run.step)
+        sys.exit(43)
+    time.sleep(0 if run.resume_from else 0.02)
+    run.loss(1.0)
+"""
+    run_id = program(world, text, checkpoint=True)
+    world.cells[-1]["steps"] = {"warmup": 2, "measured": 998, "total": 1000}
+    short_jobs(world)
+    cut_off(world, run_id)
+    world.job_s = None
+    (world.path / "train" / "train.py").write_text(text.replace("0.02", "0.03"))
+    world.write()
+    record = ended(world, run_id)
+    assert record["resumed_from"]["attempt"] == record["attempt"] - 1
+    assert [OTHER_PROGRAM in line for line in record["warnings"]].count(True) == 1
+
+
+def test_a_folder_is_taken_as_it_was_when_the_run_began(world: World) -> None:
+    first, second = program(world, LOOP.format(step="pass")), program(world, LOOP.format(step="pass"))
+    digests = []
+    for number, run_id in enumerate((first, second)):
+        (world.path / "train" / "note.txt").write_text(str(number))
+        digests.append(ended(world, run_id)["provenance"]["program_digest"])
+    assert len(set(digests)) == 2
+    assert checked(world, first)["status"] == "ok"
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_run_without_a_dataset_stages_nothing(world: World, nodes: int) -> None:
+    text = LOOP.format(step="assert 'SLIPWAY_DATA' not in os.environ")
+    run_id = program(world, text, nodes=nodes, command=["{python}", "{folder}/train.py", "{data}"])
+    world.cells[-1].update({"dataset": "none", "dataset_spec": {"source": "none"}})
+    world.write()
+    record = ended(world, run_id)
+    assert (record["status"], record["dataset"]) == ("ok", None)
+    assert [node["stage"] for node in record["nodes"]] == [None] * nodes
+    assert record["performance"]["num_measured_steps"] == 6
+    log = next((world.run_dir(run_id) / "attempts" / "1" / "logs").glob("rank-0*.log")).read_text()
+    assert "['{data}'] 8 yes" in log
+    assert not [path for cache in world.cache.iterdir() for path in (cache / "datasets").iterdir()]

@@ -1,0 +1,352 @@
+"""Runs that are cut off by their job's end and go on in the next attempt, with a program that only writes events. Seen from outside.
+
+`world.job_s`: so long after a supervisor has read its allocation its job ends, by a scheduler of these tests, since this machine has no
+jobs that end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.units import format_duration, format_size
+from tests.workflow.run.test_runs import checked
+from tests.workflow.run.world import World
+from workflow.report.verify import verify_runs
+from workflow.run.node.delivery import deliver
+
+pytestmark = pytest.mark.slow
+STEP_S = 0.01
+STEPS = 10_000
+"""More than any job here has time for, until `long_jobs`."""
+PREEMPTED = 25
+
+
+def long_cell(world: World, nodes: int = 1, **fake: Any) -> str:
+    return world.cell(nodes, step_s=STEP_S, measured=STEPS - 2, hurry=str(world.path / "hurry"), **fake)
+
+
+def short_jobs(world: World, job_s: float = 6.0, walltime_s: float = 600.0) -> None:
+    world.job_s, world.limits["walltime_s"] = job_s, walltime_s
+    world.write()
+
+
+def longer_jobs(world: World) -> None:
+    """Twice the time, for a machine that is loaded."""
+    assert world.job_s is not None
+    world.job_s *= 2
+    world.limits["walltime_s"] += world.job_s / 2
+    world.write()
+
+
+def long_jobs(world: World) -> None:
+    (world.path / "hurry").touch()
+    world.job_s = None
+    world.write()
+
+
+def cut_off(world: World, run_id: str, attempt: int = 1, saves: bool = True) -> dict[str, Any]:
+    """One attempt whose job ends before the run does; nothing but its record is left. On a machine so loaded that it does not come to
+    its first steps meanwhile, or not to its checkpoint, it is forgotten, and another one gets a job of twice the time."""
+    while True:
+        code, log = world.run(run_id)
+        assert code == PREEMPTED, log
+        assert not (world.run_dir(run_id) / "record.json").exists()
+        assert world.left() == []
+        if "not begun; the next job begins it" in log:
+            longer_jobs(world)
+            continue
+        record = checked(world, run_id, attempt)
+        trained = record["performance"] is not None and record["performance"]["num_measured_steps"] > 10
+        if trained and (record["checkpoint"] or not saves):
+            return record
+        shutil.rmtree(world.run_dir(run_id) / "attempts" / str(attempt))
+        longer_jobs(world)
+
+
+def whole(world: World, run_id: str) -> dict[str, Any]:
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert world.left() == []
+    return checked(world, run_id)
+
+
+def test_a_checkpoint_that_was_delivered_later_is_gone_on_from(world: World) -> None:
+    run_id = long_cell(world, 1)
+    short_jobs(world)
+    world.shorter["push_s"] = 0.5
+    world.write()
+    record: dict[str, Any] = {"checkpoint": None}
+    while record["checkpoint"] is None:  # on a loaded machine the job may end before there is one
+        shutil.rmtree(world.run_dir(run_id), ignore_errors=True)
+        process = world.start(run_id)
+        world.wait_for(lambda: world.steps(run_id) > 1)
+        (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+        _, log = process.communicate(timeout=60)
+        assert process.returncode == PREEMPTED, log
+        (world.run_dir(run_id) / "attempts").unlink()
+        (delivery,) = deliver(world.cache / "local-0", world.storage)
+        assert delivery.message == "delivered; attempt 1 was prevented (preempted), its files are on storage"
+        assert verify_runs(world.results).findings == []
+        record = checked(world, run_id, 1)
+        longer_jobs(world)
+    long_jobs(world)
+    last = whole(world, run_id)
+    assert (last["status"], last["resumed_from"]["attempt"], last["resumed_from"]["step"]) == ("ok", 1, record["checkpoint"]["step"])
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes: int) -> None:
+    run_id = long_cell(world, nodes)
+    short_jobs(world)
+    first = cut_off(world, run_id)
+    assert (first["status"], first["kind"]) == ("preempted", "prevented")
+    step = first["checkpoint"]["step"]
+    assert step > 10
+    assert f"resumable at step {step}: the next attempt resumes there" in first["status_reason"]
+    assert first["failed_rank"] is None
+    assert first["resumed_from"] is None
+    assert len(first["training"]["losses"]) > 10
+    long_jobs(world)
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert world.left() == []
+    last = checked(world, run_id)
+    size = format_size(first["checkpoint"]["bytes"])
+    sent = size if nodes == 2 else format_size(0)
+    assert f"checkpoint: {size} were read from storage, {sent} sent by other nodes" in log
+    assert (last["status"], last["attempt"], last["result_number"], last["checkpoint"]) == ("ok", 2, 1, None)
+    used = last["resumed_from"]["used_s"]
+    assert last["resumed_from"] == {"attempt": 1, "step": step, "used_s": used}
+    assert used == pytest.approx(first["steps_s"]["train"])
+    assert last["performance"]["num_warmup_steps"] == 2
+    assert last["performance"]["num_measured_steps"] == STEPS - step - 2, "those right after the resume are left out"
+    assert last["performance"]["first_step_s"] is None
+    assert last["training"]["first_loss"] == first["training"]["first_loss"] == 2.0
+    assert [entry[0] for entry in last["training"]["losses"]][:: len(last["training"]["losses"]) - 1] == [0, STEPS - 1]
+    assert last["warnings"] == last["busy"]
+
+
+def test_three_jobs_make_one_run(world: World) -> None:
+    run_id = long_cell(world)
+    short_jobs(world)
+    records = [cut_off(world, run_id)]
+    records.append(cut_off(world, run_id, 2))
+    long_jobs(world)
+    last = whole(world, run_id)
+    assert records[0]["checkpoint"]["step"] < records[1]["checkpoint"]["step"]
+    trained = sum(record["steps_s"]["train"] for record in records)
+    assert last["resumed_from"] == {"attempt": 2, "step": records[1]["checkpoint"]["step"], "used_s": pytest.approx(trained)}
+
+
+def test_the_budget_counts_over_all_attempts_and_its_end_is_a_row(world: World) -> None:
+    run_id = world.cell(step_s=STEP_S, measured=100_000)
+    short_jobs(world, job_s=4.0, walltime_s=8.0)
+    first = cut_off(world, run_id)
+    long_jobs(world)
+    last = whole(world, run_id)
+    assert last["status"] == "timeout"
+    assert last["checkpoint"]["step"] > first["checkpoint"]["step"]
+    walltime, used = (format_duration(seconds) for seconds in (world.limits["walltime_s"], first["steps_s"]["train"]))
+    assert f"the walltime of {walltime} ({used} of it in earlier attempts) is over but for " in last["status_reason"]
+    assert ", kept for the push; resumable at step" in last["status_reason"]
+    world.limits["walltime_s"] = 600.0
+    world.cells[0]["steps"]["measured"] = 5
+    world.write()
+    again = whole(world, f"{run_id}.after-1")
+    assert again["resumed_from"] is None, "another cell: from the start"
+
+
+def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> None:
+    run_id = long_cell(world)
+    world.limits["walltime_s"] = 3.0
+    world.write()
+    while not (first := whole(world, run_id))["checkpoint"]:  # the machine is busy: it had not begun, or the checkpoint took too long
+        shutil.rmtree(world.run_dir(run_id))
+        world.limits["walltime_s"] *= 2
+        world.write()
+    assert first["status"] == "timeout"
+    world.limits["walltime_s"] = 600.0
+    long_jobs(world)
+    last = whole(world, f"{run_id}.after-1")
+    assert (last["status"], last["result_number"]) == ("ok", 2)
+    assert last["resumed_from"]["step"] == first["checkpoint"]["step"]
+
+
+def test_the_retry_of_any_other_result_begins_anew(world: World) -> None:
+    run_id = long_cell(world, do={"0": [STEPS - 100, "exit 3"]})
+    short_jobs(world)
+    cut_off(world, run_id)
+    long_jobs(world)
+    assert whole(world, run_id)["status"] == "error"
+    again = whole(world, f"{run_id}.after-1")
+    assert (again["attempt"], again["resumed_from"]) == (3, None)
+
+
+def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
+    run_id = long_cell(world)
+    short_jobs(world)
+    first = cut_off(world, run_id)
+    cut_off(world, run_id, 2)
+    long_jobs(world)
+    path = world.run_dir(run_id) / "attempts/2/checkpoint.safetensors"
+    content = bytearray(path.read_bytes())
+    content[5] ^= 1
+    path.write_bytes(content)
+    last = whole(world, run_id)
+    assert last["resumed_from"]["attempt"] == 1
+    assert last["resumed_from"]["step"] == first["checkpoint"]["step"]
+    warning, *busy = last["warnings"]
+    assert busy == last["busy"]
+    assert warning.startswith("attempt 2 cannot be resumed: the checkpoint ")
+    assert "is damaged" in warning
+
+
+def test_without_a_whole_checkpoint_it_begins_anew(world: World) -> None:
+    run_id = long_cell(world)
+    short_jobs(world)
+    cut_off(world, run_id)
+    long_jobs(world)
+    (world.run_dir(run_id) / "attempts/1/checkpoint.safetensors").unlink()
+    last = whole(world, run_id)
+    assert last["resumed_from"] is None
+    assert "is not there any more" in last["warnings"][0]
+    assert last["training"]["losses"][0][0] == 0
+
+
+def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: World) -> None:
+    from blake3 import blake3
+
+    from base.seal import publish_sealed
+
+    run_id = long_cell(world)
+    short_jobs(world)
+    record = cut_off(world, run_id)
+    long_jobs(world)
+    directory = world.run_dir(run_id) / "attempts/1"
+    content = json.dumps({"step": 3, "cell": "another", "seen": [0, 1, 2]}).encode()
+    (directory / "checkpoint.safetensors").write_bytes(content)
+    for file in record["files"]:
+        if file["path"] == "checkpoint.safetensors":
+            file.update(bytes=len(content), blake3=blake3(content).hexdigest())
+    publish_sealed(directory / "record.json", record)
+    last = whole(world, run_id)
+    assert last["status"] == "error"
+    assert "/resume/checkpoint.safetensors is a checkpoint of another cell" in last["status_reason"]
+
+
+@pytest.mark.parametrize(("how", "words"), [("slow", "it was not written within"), ("fail", "no space left on the device")])
+def test_a_checkpoint_that_cannot_be_made_in_time_costs_the_attempt_only(world: World, how: str, words: str) -> None:
+    run_id = long_cell(world, save=how)
+    short_jobs(world)
+    record = cut_off(world, run_id, saves=False)
+    assert words in record["status_reason"]
+    assert "the next attempt begins from the beginning" in record["status_reason"]
+    assert record["checkpoint"] is None
+    assert not [file for file in record["files"] if "checkpoint" in file["path"]]
+
+
+def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(world: World) -> None:
+    run_id = long_cell(world)
+    short_jobs(world)
+    first = cut_off(world, run_id)
+    world.cells[0]["optimizer"]["fake"]["save"] = "slow"
+    world.write()
+    for path in (world.run_dir(run_id) / "attempts/1").glob("record.json"):  # the same cell, but for how the fake behaves
+        content = json.loads(path.read_text())
+        content["cell"]["optimizer"]["fake"]["save"] = "slow"
+        path.write_text(json.dumps(content))
+    process = world.start(run_id)
+    world.wait_for(lambda: list(world.cache.glob("local-*/runs/*/out/.checkpoint.safetensors.part")))
+    (rank,) = world.pids("program.py")
+    os.kill(rank, signal.SIGKILL)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == PREEMPTED, log
+    assert world.left() == []
+    second = checked(world, run_id, 2)
+    assert second["checkpoint"] is None
+    assert second["resumed_from"]["step"] == first["checkpoint"]["step"]
+    assert f"at step {first['checkpoint']['step']} once more" in second["status_reason"]
+
+
+def test_a_supervisor_killed_while_it_writes_is_followed_by_one_that_goes_on(world: World) -> None:
+    run_id = long_cell(world)
+    short_jobs(world)
+    first = cut_off(world, run_id)
+    process = world.start(run_id)
+    world.wait_for(lambda: list(world.cache.glob("local-*/runs/*/out/checkpoint.safetensors")))
+    process.kill()
+    process.communicate(timeout=30)
+    world.wait_for(lambda: not world.processes())
+    long_jobs(world)
+    last = whole(world, run_id)
+    assert last["status"] == "ok"
+    assert last["resumed_from"]["step"] >= first["checkpoint"]["step"]
+
+
+def test_a_frozen_rank_at_the_deadline_is_no_hang(world: World) -> None:
+    world.shorter["rank_silence_s"] = 1.5
+    run_id = world.cell(2, step_s=STEP_S, measured=10_000, save="slow")
+    short_jobs(world, job_s=20.0)
+    record = cut_off(world, run_id, saves=False)
+    assert "it was not written within 2.0 s" in record["status_reason"]
+
+
+def test_an_attempt_for_which_no_time_is_left_is_not_begun(world: World) -> None:
+    run_id = world.cell(measured=5)
+    world.job_s = 0.001
+    world.write()
+    code, log = world.run(run_id)
+    assert code == PREEMPTED, log
+    assert "not begun; the next job begins it" in log
+    assert list(world.run_dir(run_id).iterdir()) == []
+    assert world.left() == []
+
+
+def test_a_job_that_ends_while_the_run_waits_for_its_turn(world: World) -> None:
+    one, two = world.cell(step_s=0.02, measured=10_000), world.cell()
+    first = world.start(one)
+    world.wait_for(lambda: world.steps(one) > 1)
+    world.job_s = 2.0
+    world.write()
+    code, log = world.run(two)
+    assert code == PREEMPTED, log
+    assert "not begun" in log
+    assert list(world.run_dir(two).iterdir()) == []
+    first.terminate()
+    first.communicate(timeout=30)
+    assert world.left() == []
+
+
+def test_a_framework_without_checkpoints_begins_anew(world: World, tmp_path: Path) -> None:
+    from tests.workflow.run.world import FAKE
+
+    folder = tmp_path / "frameworks" / "fake"
+    shutil.copytree(FAKE, folder)
+    text = (folder / "framework.yaml").read_text()
+    (folder / "framework.yaml").write_text(text.replace("checkpoint: true\n", ""))
+    run_id = long_cell(world)
+    world.cells[0]["framework"] = str(folder)
+    short_jobs(world)
+    record = cut_off(world, run_id, saves=False)
+    assert "writes none): the next attempt begins from the beginning" in record["status_reason"]
+    assert record["checkpoint"] is None
+
+
+def test_a_signal_while_it_is_saved_cancels(world: World) -> None:
+    run_id = world.cell(step_s=STEP_S, measured=10_000, save="slow")
+    short_jobs(world, job_s=20.0)
+    process = world.start(run_id)
+    world.wait_for(lambda: list(world.cache.glob("local-*/runs/*/out/.checkpoint.safetensors.part")))
+    process.terminate()
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 26, log
+    record = checked(world, run_id, 1)
+    assert (record["status"], record["checkpoint"]) == ("cancelled", None)
+    assert world.left() == []

@@ -1,0 +1,700 @@
+"""Runs from the supervisor to the record, with a program that only writes events: every end, seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import NodeLost
+from base.publish import remove_tree
+from data_prep.push import deliver_pending
+from tests.cluster import smi
+from tests.workflow.run.reading import held_up
+from tests.workflow.run.world import World
+from workflow.run.node.delivery import check_target, deliver
+from workflow.run.record.model import validate_record
+
+pytestmark = pytest.mark.slow
+
+
+def checked(world: World, run_id: str, attempt: int | None = None) -> dict[str, Any]:
+    """The record, valid; its files are all there."""
+    record = world.record(run_id, attempt)
+    validate_record(record)
+    directory = world.run_dir(run_id) / "attempts" / str(record["attempt"])
+    listed = {file["path"] for file in record["files"]}
+    found = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+    assert found == listed | {"record.json"}
+    assert json.loads((directory / "record.json").read_text()) == record
+    return record
+
+
+def ended(world: World, run_id: str) -> dict[str, Any]:
+    """Run it; a result with exit code 0, its record, and nothing left."""
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert world.left() == []
+    return checked(world, run_id)
+
+
+@pytest.mark.parametrize(("nodes", "each"), [(1, 1), (1, 2), (2, 1), (3, 2)])
+def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
+    run_id = world.cell(nodes, each, measured=10, step_s=0.002)
+    record = ended(world, run_id)
+    assert record["status"] == "ok"
+    assert record["kind"] == "result"
+    assert (record["attempt"], record["result_number"], record["world_size"]) == (1, 1, nodes * each)
+    assert record["performance"]["num_measured_steps"] == 10
+    assert record["performance"]["num_warmup_steps"] == 2
+    assert record["training"]["eval"] == {"split": "test", "loss": 0.5, "accuracy": 0.75, "samples": 4}
+    assert record["training"]["parameters"] == 426_571, "of lenet on these images"
+    assert [node["name"] for node in record["nodes"]] == [f"local-{index}" for index in range(nodes)]
+    assert all(node["stage"]["copied_bytes"] > 0 and not node["stage"]["hit"] for node in record["nodes"])
+    assert sum(node["stage"]["storage_bytes"] for node in record["nodes"]) == record["dataset"]["bytes"]  # once, however many nodes
+    assert sum(node["stage"]["peer_bytes"] for node in record["nodes"]) == (nodes - 1) * record["dataset"]["bytes"]
+    assert record["oversubscribed"] == (nodes > len(os.sched_getaffinity(0)) or each > len(os.sched_getaffinity(0)) // nodes)
+    assert record["provenance"]["framework"] == "fake"
+    assert record["provenance"]["slipway_version"]
+    assert record["warnings"] == record["busy"], "others may work here while it measures"
+    names = {file["path"] for file in record["files"]}
+    assert {"cell.json", "parameters.safetensors", "events-0.jsonl", "logs/rank-0.log", f"logs/node-{nodes - 1}.log"} <= names
+
+
+def test_the_log_of_a_good_run_ends_with_its_rate_and_its_loss(world: World) -> None:
+    code, log = world.run(world.cell(2, measured=10, step_s=0.002))
+    assert code == 0
+    assert re.search(r": ok in [\d.]+ s: [\d.,]+ samples/s over 10 steps, loss [\d.]+ -> [\d.]+, 75.0 % of test correct\n", log), log
+    assert "killed" not in log.lower()
+
+
+def test_nodes_stage_each_for_itself_and_only_once(world: World) -> None:
+    ended(world, world.cell(2))
+    again = ended(world, world.cell(2))
+    assert all(node["stage"]["hit"] and node["stage"]["copied_bytes"] == 0 for node in again["nodes"])
+
+
+def test_a_small_cell_of_a_larger_study_gets_a_small_node(world: World) -> None:
+    run_id = world.cell(1)
+    cores = len(os.sched_getaffinity(0))
+    world.cell(cores)
+    record = ended(world, run_id)
+    assert len(record["nodes"][0]["cores"]) == 1
+    assert record["provenance"]["cpu_cores"] == record["nodes"][0]["cores"]
+    assert record["threads_per_rank"] == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "words"),
+    [
+        ("exit 3", "error", "ended with exit code 3"),
+        ("raise", "error", "ended with exit code 1: ValueError: the seed of all evil"),
+        ("nan", "nan", "met a loss that is not a number: loss is nan at step 3"),
+        ("oom", "oom", "ran out of memory: DefaultCPUAllocator"),
+        ("leave", "error", "its events stop before run_stop"),
+        ("SIGSEGV", "error", "died of SIGSEGV"),
+    ],
+)
+def test_a_program_that_fails_is_a_row(world: World, action: str, status: str, words: str) -> None:
+    record = ended(world, world.cell(2, do={"1": [3, action]}))
+    assert record["status"] == status
+    assert record["status_reason"].startswith("rank 1 on local-1 ")
+    assert words in record["status_reason"]
+    assert record["failed_rank"]["rank"] == 1
+    assert record["failed_rank"]["host"] == "local-1"
+    if action == "raise":
+        assert record["failed_rank"]["last_lines"].endswith("ValueError: the seed of all evil")
+        assert record["performance"]["num_measured_steps"] == 1
+    if action == "SIGSEGV":
+        assert record["failed_rank"]["signal"] == "SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"0": 0, "1": 0}, "rank 0 ended well, and wrote 0 of the 6 measured steps that were asked"),
+        ({"1": 7}, "rank 1 ended well, and wrote 5 of the 6 measured steps that were asked"),
+    ],
+)
+def test_a_program_that_ends_well_without_its_steps_is_no_ok(world: World, told: dict[str, int], words: str) -> None:
+    record = ended(world, world.cell(2, told=told))
+    assert (record["status"], record["kind"], record["status_reason"]) == ("error", "result", words)
+
+
+def test_a_program_whose_clock_is_slow_is_no_ok(world: World) -> None:
+    cell = world.cell(1, measured=60, step_s=0.1, clock=0.05)  # 6 s that are told as 0.3: also a late look sees it
+    record = ended(world, cell)
+    assert record["status"] == "error"
+    assert record["status_reason"].startswith("rank 0 on local-0 tells of ")
+    assert "its clock is wrong, or it does not write its events as they happen" in record["status_reason"]
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world: World, rank: int) -> None:
+    run_id = world.cell(3, step_s=0.01, do={str(rank): [3, "SIGKILL"]})
+    code, log = world.run(run_id)
+    assert code == 23, log
+    assert not (world.run_dir(run_id) / "record.json").exists()
+    record = checked(world, run_id, 1)
+    assert (record["status"], record["kind"], record["result_number"]) == ("killed", "prevented", None)
+    assert record["failed_rank"]["rank"] == rank
+    assert record["failed_rank"]["signal"] == "SIGKILL"
+    assert world.left() == []
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "status", "words"),
+    [
+        ("disk", 22, "storage", "rank 1 on local-1 could not read its dataset or write its files: OSError: [Errno 28] No space left"),
+        (
+            "child-killed",
+            23,
+            "killed",
+            "rank 1 on local-1 lost a process of its own to a signal from outside, without a sign of",
+        ),
+        ("SIGBUS", 22, "storage", "rank 1 on local-1 died of SIGBUS: what it had mapped into its memory could not be read"),
+    ],
+)
+def test_what_a_program_cannot_help_prevents_the_attempt(world: World, action: str, code: int, status: str, words: str) -> None:
+    run_id = world.cell(2, do={"1": [3, action]})
+    ended_with, log = world.run(run_id)
+    assert ended_with == code, log
+    record = checked(world, run_id, 1)
+    assert (record["status"], record["kind"]) == (status, "prevented")
+    assert record["status_reason"].startswith(words)
+    assert world.left() == []
+
+
+def test_a_cleaner_that_removes_the_cache_is_told_in_words(world: World) -> None:
+    run_id = world.cell(step_s=0.02, measured=10000)
+    process = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 1)
+    remove_tree(world.cache / "local-0" / "runs")
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 15, log
+    assert "Traceback" not in log
+    record = world.record(run_id, 1)
+    assert (record["status"], record["kind"]) == ("storage", "prevented")
+    assert "somebody removed it while the run was at work, such as a cleaner of old files: keep it off the cache" in record["status_reason"]
+
+
+def test_a_prevented_attempt_is_followed_by_the_next(world: World) -> None:
+    run_id = world.cell(do={"0": [3, "SIGKILL"]})
+    assert world.run(run_id)[0] == 23
+    world.cells[0]["optimizer"]["fake"] = {}
+    world.write()
+    record = ended(world, run_id)
+    assert (record["attempt"], record["result_number"], record["status"]) == (2, 1, "ok")
+    record = ended(world, f"{run_id}.after-1")
+    assert (record["attempt"], record["result_number"]) == (3, 2)
+
+
+def test_a_result_that_is_there_is_published_and_not_trained_again(world: World) -> None:
+    run_id = world.cell(do={"0": [3, "exit 3"]})
+    first = ended(world, run_id)
+    for remove in (False, True):
+        if remove:
+            (world.run_dir(run_id) / "record.json").unlink()
+        code, log = world.run(run_id)
+        assert code == 0, log
+        assert f"{run_id} has the result that was asked for: attempt 1, status error; nothing is trained" in log
+        assert world.record(run_id) == first
+    world.cells[0]["optimizer"]["fake"] = {}
+    world.write()
+    second = ended(world, f"{run_id}.after-1")
+    assert (second["status"], second["attempt"], second["result_number"]) == ("ok", 2, 2)
+    code, log = world.run(f"{run_id}.after-1")  # of somebody who saw the first result only
+    assert (code, world.record(run_id)) == (0, second), log
+    assert sorted(path.name for path in (world.run_dir(run_id) / "attempts").iterdir()) == ["1", "2"]
+    assert world.left() == []
+
+
+def test_a_frozen_rank_hangs_and_is_named(world: World) -> None:
+    world.shorter["rank_silence_s"] = 2.0
+    run_id = world.cell(2, do={"1": [4, "SIGSTOP"]}, step_s=0.001)
+    record = ended(world, run_id)
+    assert record["status"] == "hang"
+    assert record["status_reason"].startswith("rank 1 on local-1 has said nothing for ")
+    assert "in phase train" in record["status_reason"]
+    assert "stopped (state T)" in record["status_reason"]
+
+
+def test_a_rank_that_never_speaks_hangs_by_the_init_limit(world: World) -> None:
+    world.shorter["rank_silence_s"] = 2.0
+    world.limits["init_s"] = 4.0
+    record = ended(world, world.cell(do={"0": [0, "sleep"]}))
+    assert record["status"] == "hang"
+    assert "in phase warmup, limit 4 s" in record["status_reason"]
+
+
+def test_a_program_that_ignores_term_is_killed_and_its_children_too(world: World) -> None:
+    world.shorter["rank_silence_s"] = 5.0
+    run_id = world.cell(2, do={"0": [3, "child"], "1": [1, "deaf"]}, step_s=0.01, measured=4000, sync=False)
+    process = world.start(run_id)
+    world.wait_for(lambda: world.pids("sleep") and world.steps(run_id, 1) > 3)
+    process.terminate()
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 26, log
+    assert world.left() == []
+
+
+def test_the_walltime_ends_a_run_as_a_row_with_what_is_there(world: World) -> None:
+    world.limits["walltime_s"] = 8.0
+    record = ended(world, world.cell(step_s=0.02, measured=10000))
+    assert record["status"] == "timeout"
+    assert record["performance"]["num_measured_steps"] > 5
+    assert record["failed_rank"] is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_cancels_and_what_is_there_is_pushed(world: World, number: int) -> None:
+    run_id = world.cell(2, step_s=0.02, measured=10000)
+    process = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 5)
+    process.send_signal(number)
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 26, log
+    record = checked(world, run_id, 1)
+    assert record["status"] == "cancelled"
+    assert signal.Signals(number).name in record["status_reason"]
+    assert record["performance"]["num_measured_steps"] > 0
+    assert world.left() == []
+
+
+def test_a_supervisor_whose_parent_ends_cancels(world: World) -> None:
+    import subprocess
+    import sys
+
+    run_id = world.cell(step_s=0.02, measured=10000)
+    code = (
+        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-m', 'workflow.run.supervisor', '--results', sys.argv[1], '--run',"
+        " sys.argv[2]], stderr=subprocess.DEVNULL); input()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(world.results), run_id],
+        stdin=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "SLIPWAY_TEST_WORLD": str(world.path)},
+    )
+    world.wait_for(lambda: world.steps(run_id) > 5)
+    parent.kill()
+    parent.communicate()
+    world.wait_for(lambda: not world.processes())
+    assert checked(world, run_id, 1)["status_reason"] == "the process that started the supervisor has ended"
+    assert world.left() == []
+
+
+def test_a_flood_in_a_log_is_kept_within_bounds(world: World) -> None:
+    run_id = world.cell(do={"0": [1, "flood"]})
+    record = ended(world, run_id)
+    log = next(file for file in record["files"] if file["path"] == "logs/rank-0.log")
+    assert log["bytes"] == 2000 * 6001
+
+
+def test_a_second_supervisor_of_a_living_run_is_refused(world: World) -> None:
+    run_id = world.cell(step_s=0.02, measured=10000)
+    first = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 1)
+    code, log = world.run(run_id)
+    assert code == 21
+    assert re.search(rf"{run_id} is running already, attempt 1 of this run, since .*: process {first.pid} on .*kill {first.pid}", log)
+    first.terminate()
+    first.communicate(timeout=30)
+    assert first.returncode == 26
+    assert world.left() == []
+
+
+def test_a_supervisor_that_is_refused_leaves_the_log_of_the_one_that_runs(world: World, tmp_path: Path) -> None:
+    run_id = world.cell(step_s=0.02, measured=10000)
+    log = tmp_path / f"{run_id}.log"
+    log.write_text("of an earlier attempt\n")
+    first = world.start_as_the_rule(run_id, log)
+    world.wait_for(lambda: world.steps(run_id) > 1)
+    before = log.read_text()
+    assert "of an earlier attempt" not in before
+    assert f"{run_id}: attempt 1" in before
+    assert world.start_as_the_rule(run_id, log).wait(timeout=60) == 21
+    assert log.read_text().startswith(before)
+    assert "is running already" not in log.read_text()
+    assert "is running already, attempt 1 of this run" in (tmp_path / f"{run_id}.refused.log").read_text()
+    first.terminate()
+    assert first.wait(timeout=30) == 26
+
+
+def test_two_runs_take_nodess_on_this_machine(world: World) -> None:
+    one, two = world.cell(step_s=0.02, measured=60), world.cell(measured=5)
+    first = world.start(one)
+    world.wait_for(lambda: world.steps(one) > 1)
+    record = ended_after(world, two)
+    assert first.wait(30) == 0
+    mine = world.record(one)
+    assert record["time"]["start"] < mine["time"]["end"], "they were there at the same time"
+    assert record["steps_s"]["assign"] > 0.2
+    assert record["run_s"] < record["steps_s"]["assign"] + 30
+    begin = float(json.loads((world.run_dir(two) / "attempts/1/events-0.jsonl").read_text().splitlines()[0])["time"])
+    end = float(json.loads((world.run_dir(one) / "attempts/1/events-0.jsonl").read_text().splitlines()[-1])["time"])
+    assert begin > end, "the second began before the first was over"
+
+
+def ended_after(world: World, run_id: str) -> dict[str, Any]:
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert re.search(r"waiting for this machine: study \S+ of \S+, process \d+ \(fake-0-r1\)", log)
+    return checked(world, run_id)
+
+
+def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> None:
+    one, two = world.cell(step_s=0.02, measured=10000), world.cell()
+    first = world.start(one)
+    world.wait_for(lambda: world.steps(one) > 1)
+    second = world.start(two)
+    world.wait_for(lambda: (world.run_dir(two) / "lease.json").exists())
+    second.terminate()
+    second.communicate(timeout=30)
+    assert second.returncode == 26
+    assert [path.name for path in world.run_dir(two).iterdir()] == []
+    first.terminate()
+    first.communicate(timeout=30)
+    assert world.left() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (lambda world: world.cells[0].update(model="lenet5"), 11, "lenet5"),
+        (lambda world: world.cells[0].update(precision="bf16"), 11, "bf16"),
+        (lambda world: world.cells[0].update(device="cuda"), 14, "nvidia-smi shows no GPU"),
+        (lambda world: world.site.update(scheduler="lsf"), 11, "lsf"),
+        (lambda world: world.site.update(scheduler="slurm"), 14, "not inside a job"),
+        (lambda world: world.cells[0].update(dataset="other"), 20, "dataset.json"),
+        (lambda world: world.site.update(setup=["exit 3"]), 24, "ended with 3"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_and_nothing_stays(world: World, change: Any, code: int, words: str) -> None:
+    run_id = world.cell()
+    receipt = next(world.storage.glob("datasets/.build/*/dataset.json"))
+    change(world)
+    world.write()
+    if code == 20:
+        world.cells[0]["dataset"] = "other"
+        for path in world.storage.glob("datasets/.build/*/dataset.json"):
+            if path != receipt:
+                path.unlink()
+    found, log = world.run(run_id)
+    assert (found, words in log) == (code, True), log
+    assert world.left() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave a file of another's")
+def test_a_file_of_another_user_among_the_results_is_an_error_that_names_it(world: World) -> None:
+    run_id = world.cell(1, 2, do={"1": [3, "stranger"]})
+    record = ended(world, run_id)
+    assert record["status"] == "error"
+    assert "out/stranger of uid 65534 on local-0" in record["status_reason"]
+    assert record["status_reason"] in record["warnings"]
+
+
+@pytest.fixture
+def used_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """One GPU, on which another's process is; its UUID."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    smi.install(place, ["p100x8-query", "p100x8-list", "compute-apps"])
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    uuid = smi.answer("compute-apps").split(",")[0]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid)
+    return uuid
+
+
+@pytest.mark.parametrize("word", ["record", "refuse"])
+def test_another_s_process_on_a_gpu_of_this_machine(world: World, used_gpu: str, word: str) -> None:
+    world.site["foreign_gpu"] = word
+    run_id = world.cell()
+    world.cells[0]["device"] = "cuda"
+    world.write()
+    code, log = world.run(run_id)
+    said = f"local-0: {used_gpu} is used by process 41207 (/usr/bin/python3) of"
+    if word == "record":
+        assert code == 0, log
+        assert said in world.record(run_id)["warnings"][0]
+    else:
+        assert code == 14, log
+        assert "foreign_gpu: refuse" in world.record(run_id, 1)["status_reason"]
+        assert used_gpu in world.record(run_id, 1)["status_reason"]
+    assert world.left() == []
+
+
+def test_a_run_that_the_study_does_not_have_is_an_error(world: World) -> None:
+    world.cell()
+    code, log = world.run("nobody-r1")
+    assert code == 19
+    assert "nobody-r1" in log
+
+
+def test_a_damaged_dataset_prevents_the_run(world: World) -> None:
+    run_id = world.cell()
+    data = next(world.dataset.glob("*/data.mdb"))
+    data.chmod(0o600)
+    content = bytearray(data.read_bytes())
+    content[100] ^= 1
+    data.write_bytes(content)
+    code, log = world.run(run_id)
+    assert code == 15, log
+    record = checked(world, run_id, 1)
+    assert record["status"] == "storage"
+    assert "local-0" in record["status_reason"]
+    assert record["steps_s"]["train"] is None
+    assert world.left() == []
+
+
+# -- storage at push
+
+
+def fails_at_push(world: World, run_id: str) -> Any:
+    """Start the run, wait until it trains."""
+    process = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 1)
+    return process
+
+
+def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delivered(world: World) -> None:
+    world.shorter["push_s"] = 0.5
+    run_id = world.cell(2, step_s=0.02, measured=40)
+    process = fails_at_push(world, run_id)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 22, log
+    assert "could not be pushed" in log
+    assert world.processes() == []
+    waiting = sorted(world.cache.glob("local-*/runs/*/pending.json"))
+    assert len(waiting) == 2
+    assert list(world.cache.glob("local-*/leases/*/*.json")) == []
+    (world.run_dir(run_id) / "attempts").unlink()
+    (delivery,) = deliver(world.cache / "local-0", world.storage)
+    assert delivery.delivered
+    assert "files of other nodes are missing (node 1): deliver there too" in delivery.message
+    record = world.record(run_id, 1)
+    validate_record(record)
+    assert (record["status"], record["kind"]) == ("storage", "prevented")
+    assert "the run ended ok, and its result could not be pushed" in record["status_reason"]
+    assert not (world.run_dir(run_id) / "record.json").exists()
+    (delivery,) = deliver(world.cache / "local-1", world.storage)
+    assert delivery.message == "delivered; the run's result: attempt 1, status ok"
+    record = checked(world, run_id)
+    assert (record["status"], record["result_number"], record["performance"]["num_measured_steps"]) == ("ok", 1, 40)
+    assert {"events-0.jsonl", "events-1.jsonl", "logs/node-1.log", "ended.json"} <= {file["path"] for file in record["files"]}
+    assert "it was delivered later" in record["warnings"][0]
+    # and nothing is trained again
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert "attempt 1, status ok; nothing is trained" in log
+    assert [path.name for path in (world.run_dir(run_id) / "attempts").iterdir()] == ["1"]
+    assert world.left() == []
+
+
+def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_the_next_start(world: World) -> None:
+    world.shorter["push_s"] = 0.5
+    run_id = world.cell(step_s=0.02, measured=20, do={"0": [15, "exit 3"]})
+    process = fails_at_push(world, run_id)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 22, log
+    (world.run_dir(run_id) / "attempts").unlink()
+    assert [delivery.delivered for delivery in deliver_pending(world.cache / "local-0", partial(check_target, world.storage))] == [True]
+    assert world.record(run_id, 1)["status"] == "storage"
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = checked(world, run_id)
+    assert (record["status"], record["attempt"], record["failed_rank"]["exit_code"]) == ("error", 1, 3)
+    assert world.left() == []
+
+
+def test_storage_that_comes_back_gets_its_result(world: World) -> None:
+    run_id = world.cell(step_s=0.02, measured=20)
+    process = fails_at_push(world, run_id)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "push failed" in line:
+            break
+    (world.run_dir(run_id) / "attempts").unlink()
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 0, log
+    assert checked(world, run_id)["status"] == "ok"
+    assert world.left() == []
+
+
+def test_full_storage_is_told_as_such(world: World, tmp_path: Path) -> None:
+    from tests.data_prep.staging.disks import tmpfs
+
+    world.shorter["push_s"] = 0.5
+    run_id = world.cell(step_s=0.02, measured=20)
+    (world.results / "runs").mkdir(parents=True)
+    with tmpfs(world.results / "runs" / run_id, 64 << 10):
+        process = fails_at_push(world, run_id)
+        filler = world.results / "runs" / run_id / "filler"
+        with filler.open("wb") as file, contextlib.suppress(OSError):
+            file.write(bytes(1 << 20))
+        _, log = process.communicate(timeout=30)
+        assert process.returncode == 18, log
+        assert "storage is full" in log
+        assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+    assert world.processes() == []
+
+
+def test_full_storage_is_waited_for_a_while_only_and_holds_nobody_up(world: World) -> None:
+    from tests.data_prep.staging.disks import tmpfs
+
+    world.shorter["storage_full_s"] = 3.0
+    run_id = world.cell(step_s=0.02, measured=20)
+    (world.results / "runs").mkdir(parents=True)
+    with tmpfs(world.results / "runs" / run_id, 64 << 10):
+        process = fails_at_push(world, run_id)
+        with (world.results / "runs" / run_id / "filler").open("wb") as file, contextlib.suppress(OSError):
+            file.write(bytes(1 << 20))
+        assert process.stderr is not None
+        log = ""
+        for line in process.stderr:
+            log += line
+            if "others may use this machine" in line:
+                break
+        code, other = world.run(world.cell(step_s=0.0, measured=2, model="resnet18"))
+        assert code == 0, other
+        rest = process.stderr.read()
+        assert process.wait(30) == 18, log + rest
+        assert "a full disk is not waited for longer, the result stays on its nodes then" in log + rest
+        assert "its result waits on local-0; deliver it there with `slipway reap --push`" in rest
+        assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+    assert world.processes() == []
+
+
+def test_who_is_told_to_end_while_storage_refuses_leaves_the_result_on_the_node(world: World) -> None:
+    run_id = world.cell(step_s=0.02, measured=20)
+    process = fails_at_push(world, run_id)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    assert process.stderr is not None
+    log = ""
+    for line in process.stderr:
+        log += line
+        if "push failed" in line:
+            break
+    process.terminate()
+    rest = process.stderr.read()
+    assert process.wait(30) == 22, log + rest
+    assert rest.count("push failed") == 0
+    assert "its result waits on local-0" in rest
+    assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+    assert world.processes() == []
+
+
+def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_delivered(world: World) -> None:
+    from tests.data_prep.staging.disks import tmpfs
+    from workflow.run.node.work_locks import sweep
+
+    world.shorter["push_s"] = 0.5
+    run_id = world.cell(last="fill")
+    world.run_dir(run_id).mkdir(parents=True)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    with tmpfs(world.cache, 16 << 20):
+        code, log = world.run(run_id)
+        assert code == 22, log
+        (node,) = world.cache.glob("local-0")
+        assert (node / "filler").stat().st_size > 1 << 20
+        assert len(list(node.glob("runs/*/pending.json"))) == 1
+        assert sweep(node / "runs") == []
+        (world.run_dir(run_id) / "attempts").unlink()
+        (delivery,) = deliver(node, world.storage)
+        assert delivery.delivered, delivery.message
+        assert list((node / "runs").iterdir()) == []
+    assert checked(world, run_id)["status"] == "ok"
+
+
+def test_read_only_storage_is_told_as_such(world: World) -> None:
+    import subprocess
+
+    from tests.data_prep.staging.disks import tmpfs
+
+    world.shorter["push_s"] = 0.5
+    run_id = world.cell(step_s=0.02, measured=20)
+    (world.results / "runs").mkdir(parents=True)
+    with tmpfs(world.results / "runs" / run_id, 1 << 20) as place:
+        process = fails_at_push(world, run_id)
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        _, log = process.communicate(timeout=30)
+        assert process.returncode == 22, log
+        assert "Read-only file system" in log
+        assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+    assert world.processes() == []
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_node_that_is_lost_while_it_pushes_ends_the_run_without_it(world: World, nodes: int) -> None:
+    run_id = world.cell(nodes, do={"0": [3, "folder"]}, step_s=0.02, measured=1000, hurry=str(world.path / "hurry"))
+    process = world.start(run_id)
+    (left,) = world.wait_for(lambda: list(world.cache.glob("local-0/runs/*/out/folder/file")))
+    with held_up(left) as wait_for_the_push:
+        (world.path / "hurry").touch()
+        wait_for_the_push()
+        (part,) = world.run_dir(run_id).glob("attempts/.1.part-*/folder/file")
+        os.kill(min(pid for pid in world.pids("workflow.run.node") if b"--node\x000\0" in Path(f"/proc/{pid}/cmdline").read_bytes()), 9)
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == NodeLost.exit_code, log
+    record = world.record(run_id, 1)
+    assert record["status"] == "node_lost", log
+    assert "the run ended ok, and local-0 was lost before its files were on network storage" in record["status_reason"]
+    assert not part.parents[1].exists()
+    assert not (world.run_dir(run_id) / "record.json").exists()
+    logs = world.run_dir(run_id) / "attempts" / "1" / "logs"
+    assert [path.name for path in sorted(logs.glob("node-*"))] == [f"node-{index}.log" for index in range(1, nodes)]
+    assert world.processes() == []
+
+
+def test_an_attempt_that_was_pushed_before_its_supervisor_was_killed_is_published_by_the_next(world: World) -> None:
+    run_id = world.cell()
+    ended(world, run_id)
+    run_dir = world.run_dir(run_id)
+    record = (run_dir / "record.json").read_bytes()
+    (run_dir / "record.json").unlink()
+    from tests.cluster.test_local import holder
+    from workflow.run.storage.lease import new_lease
+
+    lease = new_lease(holder(pid=2**22 + 1), 1)
+    (run_dir / "lease.json").write_text(json.dumps(lease.to_json()))
+    code, log = world.run(run_id)
+    assert code == 0
+    assert "has the result that was asked for: attempt 1, status ok; nothing is trained" in log
+    assert (run_dir / "record.json").read_bytes() == record
+    assert world.left() == []
+
+
+def test_who_lost_the_lease_publishes_nothing(world: World) -> None:
+    run_id = world.cell(step_s=0.02, measured=50)
+    process = fails_at_push(world, run_id)
+    path = world.run_dir(run_id) / "lease.json"
+    lease = json.loads(path.read_text())
+    path.write_text(json.dumps({**lease, "token": "feedfeedfeedfeed"}))
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 21, log
+    assert not (world.run_dir(run_id) / "record.json").exists()
+    aside = world.run_dir(run_id) / "attempts" / f"1.lost-{lease['token'][:8]}"
+    assert (aside / "events-0.jsonl").exists()
+    assert json.loads(path.read_text())["token"] == "feedfeedfeedfeed"
+    path.unlink()
+    assert world.left() == []
+
+
+def test_ranks_that_write_the_same_names_keep_no_result_from_storage(world: World) -> None:
+    run_id = world.cell(2, do={"0": [2, "names"], "1": [2, "names"]})
+    record = ended(world, run_id)
+    assert record["status"] == "ok"
+    assert record["performance"]["num_measured_steps"] == 6
+    attempt = world.run_dir(run_id) / "attempts" / "1"
+    assert (attempt / "profile.txt").read_text() == "rank 0"
+    assert (attempt / "of-node-1" / "profile.txt").read_text() == "rank 1"

@@ -1,0 +1,98 @@
+"""The real PyTorch program under the launcher torchrun, on two nodes of this machine with addresses of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from data_prep.build.dataset import build_dataset
+from data_prep.spec import parse_spec
+from tests.workflow.run.supervisor.test_preflight_runs import Loopback
+from tests.workflow.run.world import ROOT
+from workflow.run.record.model import validate_record
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 240.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Loopback]:
+    made = Loopback(tmp_path)
+    datasets = made.storage / "datasets"
+    spec = parse_spec({"source": "synthetic", "samples": 64, "classes": 4, "size": 28, "channels": "grey"}, datasets)
+    made.dataset = datasets / build_dataset(spec, "tiny", datasets, jobs=1).path
+    yield made
+    made.close()
+
+
+def framework(tmp_path: Path, launcher: str) -> Path:
+    """A copy of the PyTorch folder with another launcher."""
+    folder = tmp_path / launcher / "pytorch"
+    shutil.copytree(ROOT / "containers" / "frameworks" / "pytorch", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (folder / "framework.yaml").read_text()
+    assert "launcher: ranks" in text
+    (folder / "framework.yaml").write_text(text.replace("launcher: ranks", f"launcher: {launcher}"))
+    return folder
+
+
+def cell(world: Loopback, folder: Path) -> str:
+    run_id = world.cell(2, 2, measured=20)
+    optimizer = {"name": "sgd", "learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0}
+    changes = {"framework": str(folder), "optimizer": optimizer, "batch_size": 1, "global_batch_size": 4, "threads": 1}
+    world.cells[-1].update(changes)
+    world.write()
+    return run_id
+
+
+def ended(world: Loopback, run_id: str) -> tuple[int, str]:
+    process = world.start(run_id)
+    _, log = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, log
+
+
+def test_torchrun_and_ranks_give_the_same_training(world: Loopback, tmp_path: Path) -> None:
+    records = {}
+    for launcher in ("torchrun", "ranks"):
+        run_id = cell(world, framework(tmp_path, launcher))
+        code, log = ended(world, run_id)
+        assert code == 0, log
+        records[launcher] = record = world.record(run_id)
+        validate_record(record)
+        assert (record["status"], record["status_reason"]) == ("ok", None)
+        assert record["performance"]["num_measured_steps"] == 20
+        assert record["performance"]["window_steps_ratio"] == pytest.approx(1, abs=0.1)
+        assert record["world_size"] == 4
+        logs = {file["path"] for file in record["files"] if file["path"].startswith("logs/rank")}
+        expected = {"logs/rank-0-1.log", "logs/rank-2-3.log"} if launcher == "torchrun" else {f"logs/rank-{rank}.log" for rank in range(4)}
+        assert logs == expected
+        assert world.left() == []
+    first, second = (records[launcher]["training"] for launcher in ("torchrun", "ranks"))
+    assert first["losses"] == second["losses"]
+    assert first["parameter_norm"] == second["parameter_norm"]
+
+
+def test_a_rank_that_dies_under_torchrun_ends_all(world: Loopback, tmp_path: Path) -> None:
+    run_id = cell(world, framework(tmp_path, "torchrun"))
+    world.cells[-1]["steps"]["measured"] = 100_000
+    world.write()
+    process = world.start(run_id)
+    world.wait_for(lambda: process.poll() is not None or world.steps(run_id, 3) > 5, PATIENCE_S)
+    ranks = [pid for pid in world.pids("program.py") if b"torch.distributed.run" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(ranks[-1], 9)
+    _, log = process.communicate(timeout=PATIENCE_S)
+    record = world.record(run_id, 1)
+    assert record["status"] in ("error", "killed"), log
+    assert record["failed_rank"] is not None
+    assert world.left() == []
+
+
+def test_the_options_are_those_of_this_torch() -> None:
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--help"], capture_output=True, text=True, check=True)
+    for option in ("--rdzv-id", "--local-addr", "--master-addr", "--master-port", "--node-rank", "--nproc-per-node", "--no-python"):
+        assert option in done.stdout

@@ -1,0 +1,234 @@
+"""A small world for the supervisor: storage with a staged-able dataset and a study.json, runs of the fake framework, eyes on processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from base.jsonfile import publish_json
+from cluster import processes
+from data_prep.manifest import manifest_digest
+from tests.data_prep.reader.small import image_dataset
+from tests.workflow.run import supervised
+from workflow.run.storage.asked_result import parse_asked
+from workflow.run.storage.description import build_name
+from workflow.study.cell import Cell
+
+ROOT = Path(__file__).parents[3]
+FAKE = Path(__file__).parent / "fake"
+PATIENCE_S = 240.0
+
+SPEC = {"source": "synthetic", "samples": 4, "size": [28, 28]}
+
+
+class World:
+    """Everything below one directory, which also marks our processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.storage = path / "storage"
+        self.results = self.storage / "results" / "test-study"
+        self.cache = path / "cache"
+        self.cells: list[dict[str, Any]] = []
+        self.limits: dict[str, Any] = {"walltime_s": 120.0, "gpu_hours": None, "init_s": 30.0}
+        self.shorter: dict[str, float] = {}
+        """Fields of AttemptLimits, for supervisors that start from now on."""
+        self.job_s: float | None = None
+        """After how long the jobs of these supervisors end."""
+        self.site: dict[str, Any] = {
+            "name": "here",
+            "storage": str(self.storage),
+            "cache": {"path": str(self.cache), "max_bytes": None},
+            "engine": "bare",
+            "scheduler": "local",
+            "device": "cpu",
+            "deadline_margin_s": 120.0,
+            "setup": [],
+            "shared": "user",
+            "directives": [],
+            "storage_limit": None,
+        }
+        self.dataset = image_dataset(
+            self.storage / "datasets",
+            [(np.full((28, 28, 1), label, np.uint8), label % 2) for label in range(8)],
+            name="tiny",
+            test_shards=1,
+        )
+        self.repeats = 1
+        self.started: list[subprocess.Popen[str]] = []
+        self.images: Path | None = None
+        """What the rule `image` has written."""
+
+    def cell(self, nodes: int = 1, each: int = 1, *, measured: int = 6, **fake: Any) -> str:
+        """A cell of the fake framework with one repeat; its run's id."""
+        cell = {
+            "cell_id": f"fake-{len(self.cells)}",
+            "framework": str(FAKE),
+            "mode": "train",
+            "model": "lenet",
+            "dataset": "tiny",
+            "dataset_spec": SPEC,
+            "batch_size": 2,
+            "global_batch_size": 2 * nodes * each,
+            "nodes": nodes,
+            "gpus_per_node": each,
+            "precision": "fp32",
+            "layout": "nchw",
+            "comm_hook": "none",
+            "device": "cpu",
+            "threads": "auto",
+            "seed": 0,
+            "optimizer": {"name": "sgd", "fake": fake},
+            "steps": {"warmup": 2, "measured": measured},
+            "epochs": None,
+            "save_parameters": True,
+        }
+        self.cells.append(cell)
+        self.write()
+        return f"{cell['cell_id']}-r1"
+
+    def write(self) -> None:
+        """study.json and the dataset's receipt."""
+        manifest = json.loads((self.dataset / "manifest.json").read_text())
+        digest = manifest_digest(self.dataset)
+        receipt = {"name": "tiny", "digest": digest, "path": self.dataset.name, "samples": manifest["samples"], "bytes": manifest["bytes"]}
+        if self.cells:
+            target = self.storage / "datasets" / ".build" / build_name(Cell.from_json(self.cells[0])) / "dataset.json"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            publish_json(target, receipt)
+        self.results.mkdir(parents=True, exist_ok=True)
+        content = {
+            "schema": "slipway.study/1",
+            "study": "test-study",
+            "baseline": {},
+            "limits": self.limits,
+            "site": self.site if self.job_s is None else {**self.site, "scheduler": supervised.NAME, "walltime_s": self.job_s},
+            "cells": self.cells,
+            "repeats": self.repeats,
+            "runs": [
+                {"run_id": f"{cell['cell_id']}-r{repeat}", "cell_id": cell["cell_id"], "repeat": repeat}
+                for repeat in range(1, self.repeats + 1)
+                for cell in self.cells
+            ],
+            "history": [],
+        }
+        publish_json(self.results / "study.json", content)
+
+    def image_argv(self) -> list[str]:
+        """The command of the rule `image`; supervisors that start from now on are told of its file."""
+        self.images = self.results / "images-0123456789ab.json"
+        return [sys.executable, "-m", "workflow.run.images.pin", "--results", str(self.results), "--output", str(self.images)]
+
+    def argv(self, asked: str) -> list[str]:
+        """The command of the rule `stage_train_push`: any result of a run, or with `.after-N` a later one."""
+        program = ["workflow.run.supervisor"]
+        if self.shorter or self.job_s is not None:
+            program = ["tests.workflow.run.supervised", json.dumps({"limits": self.shorter, "job_s": self.job_s})]
+        argv = [sys.executable, "-m", *program, "--results", str(self.results), "--run", asked]
+        return argv if self.images is None else [*argv, "--images", str(self.images)]
+
+    def start(self, run_id: str) -> subprocess.Popen[str]:
+        """A supervisor, as the rule starts it."""
+        argv = self.argv(run_id)
+        env = {**os.environ, "SLIPWAY_TEST_WORLD": str(self.path)}
+        process = subprocess.Popen(argv, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self.started.append(process)
+        return process
+
+    def start_as_the_rule(self, run_id: str, log: Path) -> subprocess.Popen[bytes]:
+        """With its log appended to."""
+        argv = [*self.argv(run_id), "--log", str(log)]
+        env = {**os.environ, "SLIPWAY_TEST_WORLD": str(self.path)}
+        with log.open("ab") as stream:
+            return subprocess.Popen(argv, cwd=ROOT, env=env, stderr=stream, start_new_session=True)
+
+    def run(self, run_id: str) -> tuple[int, str]:
+        """Exit code and log of one supervisor, run to its end."""
+        process = self.start(run_id)
+        _, log = process.communicate(timeout=PATIENCE_S)
+        return process.returncode, log
+
+    def run_dir(self, asked: str) -> Path:
+        return self.results / "runs" / parse_asked(asked)[0]
+
+    def record(self, run_id: str, attempt: int | None = None) -> dict[str, Any]:
+        """The record of the run, or of one attempt."""
+        directory = self.run_dir(run_id) if attempt is None else self.run_dir(run_id) / "attempts" / str(attempt)
+        value: dict[str, Any] = json.loads((directory / "record.json").read_text())
+        return value
+
+    def processes(self) -> list[int]:
+        """Living processes that name this world in their command line or environment."""
+        mark = str(self.path).encode()
+        found = []
+        for state in processes.all_processes():
+            if state.pid == os.getpid() or state.state in "ZX":
+                continue
+            try:
+                text = Path(f"/proc/{state.pid}/cmdline").read_bytes() + Path(f"/proc/{state.pid}/environ").read_bytes()
+            except OSError:
+                continue
+            if mark in text:
+                found.append(state.pid)
+        return found
+
+    def pids(self, word: str) -> list[int]:
+        """Living processes of this world with `word` in their command line."""
+        found = []
+        for pid in self.processes():
+            try:
+                if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+            except OSError:
+                continue
+        return found
+
+    def wait_for(self, condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> Any:
+        """The first true value of `condition`; fails after the limit. For things that nothing signals to a test, such as /proc."""
+        deadline = time.monotonic() + limit_s
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"nothing came of {condition} within {limit_s:g} s")
+            time.sleep(0.02)
+        return value
+
+    def steps(self, run_id: str, rank: int = 0) -> int:
+        """How many lines the rank of the running attempt has written."""
+        paths = list(self.cache.glob(f"local-*/runs/{run_id}-a*/out/events-{rank}.jsonl"))
+        return sum(path.read_bytes().count(b'"step",') for path in paths)
+
+    def left(self) -> list[str]:
+        """What must not be there when all is over: processes, leases, work directories, parts."""
+        found = [f"process {pid}" for pid in self.processes()]
+        patterns = [
+            "cache/local-*/leases/*/*.json",
+            "cache/local-*/runs/*",
+            "storage/**/.*.part-*",
+            "storage/**/.lease-after-*",
+            "storage/**/lease.json",
+        ]
+        for pattern in patterns:
+            found += [str(path) for path in self.path.glob(pattern)]
+        return found
+
+    def close(self) -> None:
+        """End what a failed test left."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):  # one that was about to end has done so
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,199 @@
+"""Everything that can be wrong in a study has an answer: file, line, key, what was found, what is valid, the closest word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError
+from tests.workflow.study.studies import changed, load
+from workflow.study.site_file import load_site
+from workflow.study.walltime import check_walltime
+
+
+def message_of(folder: Path, study: dict[str, Any] | str, site: str = "local") -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, study, site)
+    return str(caught.value)
+
+
+DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"datasets": {"digits": {"source": "folder", "path": "~nosuchuser/x"}}}, ["datasets.digits", "~nosuchuser has no home directory"]),
+        ({"base": {"nodes": -2}}, ["base.nodes", "-2", "1 or more"]),
+        ({"axes": {"nodes": [1, -2]}}, ["axes.nodes[1]", "-2", "1 or more"]),
+        ({"axes": {"nodes": [1, "2"]}}, ["axes.nodes[1]", "text '2'", "whole number"]),
+        ({"axes": {"nodes": [2.0]}}, ["axes.nodes[0]", "write 2"]),
+        ({"axes": {"nodes": [True]}}, ["axes.nodes[0]", "truth value true", "whole number"]),
+        ({"axes": {"nodes": 2}}, ["axes.nodes", "a list", "[2]"]),
+        ({"axes": {"nodes": []}}, ["axes.nodes", "at least one"]),
+        ({"axes": {"nodes": [1, 2, 1]}}, ["axes.nodes[2]", "twice"]),
+        ({"axes": {"nodes": None, "node": [1]}}, ["axes.node", "unknown key", "did you mean 'nodes'"]),
+        ({"axes": {"repeats": [1]}}, ["axes.repeats", "base"]),
+        ({"axes": {"model": ["lenett"]}}, ["axes.model[0]", "'lenett'", "did you mean 'lenet'"]),
+        ({"axes": {"model": ["LeNet"]}}, ["axes.model[0]", "'LeNet'", "lower-case", "did you mean 'lenet'?"]),
+        ({"axes": {"model": ["$(reboot)"]}}, ["axes.model[0]", "$(reboot)", "lower-case"]),
+        ({"axes": {"dataset": ["digit"]}}, ["axes.dataset[0]", "'digit'", "did you mean 'digits'"]),
+        ({"base": {"framework": "pytorhc"}}, ["base.framework", "pytorhc", "did you mean 'pytorch'"]),
+        ({"base": {"device": "gpu"}}, ["base.device", "did you mean 'cuda'"]),
+        ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "did you mean 24h?"]),
+        ({"base": {"precision": "fp23"}}, ["base.precision", "fp23", "did you mean 'fp32'"]),
+        ({"base": {"layout": "nhcw"}}, ["base.layout", "nchw, nhwc"]),
+        ({"base": {"mode": "inference"}}, ["base.mode", "infer, train", "did you mean 'infer'"]),
+        ({"base": {"comm_hook": "powersdg"}}, ["base.comm_hook", "did you mean 'powersgd'"]),
+        ({"base": {"device": "gpu"}}, ["base.device", "cpu, cuda, site"]),
+        ({"base": {"threads": 0}}, ["base.threads", "0", "auto"]),
+        ({"base": {"threads": "all"}}, ["base.threads", "'all'", "auto"]),
+        ({"base": {"seed": -1}}, ["base.seed", "0 or more"]),
+        ({"base": {"repeats": 0}}, ["base.repeats", "1 or more"]),
+        ({"base": {"save_parameters": "true"}}, ["base.save_parameters", "text 'true'", "true or false"]),
+        ({"base": {"optimizer": {"lr": 1}}}, ["base.optimizer.lr", "unknown key", "learning_rate"]),
+        ({"base": {"optimizer": {"learning_rate": 0}}}, ["base.optimizer.learning_rate", "more than 0"]),
+        ({"base": {"optimizer": {"momentum": 1}}}, ["base.optimizer.momentum", "less than 1"]),
+        ({"base": {"optimizer": {"name": "adam"}}}, ["base.optimizer.name", "'adam'", "sgd"]),
+        ({"base": {"optimizer": "sgd"}}, ["base.optimizer", "mapping"]),
+        ({"base": {"steps": {"measured": 0}}}, ["base.steps.measured", "1 or more"]),
+        ({"base": {"steps": {"warmup": 5, "measured": 5, "total": 9}}}, ["base.steps", "total 9", "= 10"]),
+        ({"base": {"steps": 50}}, ["base.steps", "mapping"]),
+        ({"base": {"steps": {"measured": 5}, "epochs": 2}}, ["base.epochs", "steps and epochs", "exactly one"]),
+        ({"base": {"epochs": 2}, "axes": {"steps": [{"measured": 5}]}}, ["axes.steps", "exactly one"]),
+        ({"base": {"batch_size": 8, "global_batch_size": 8}, "axes": {"batch_size": None}}, ["global_batch_size", "exactly one"]),
+        ({"base": {"global_batch_size": 64}}, ["axes.batch_size", "batch_size and global_batch_size", "exactly one"]),
+        ({"axes": {"batch_size": None}}, ["no batch", "batch_size (per GPU)"]),
+        ({"axes": {"model": None}}, ["no model"]),
+        ({"base": {"dataset": None}}, ["no dataset"]),
+        ({"axes": {"batch_size": None, "global_batch_size": [64, 65]}}, ["65", "nodes 2 x gpus_per_node 1 = 2", "64 or 66"]),
+        ({"zip": [{"nodes": 3}]}, ["zip[0].nodes", "axes and in zip"]),
+        ({"zip": [{"seed": 1, "threads": 1}, {"seed": 2}]}, ["zip[1]", "threads", "same keys"]),
+        ({"zip": [{"seed": 1}, {"seed": 1}]}, ["zip[1]", "twice"]),
+        ({"zip": [{}]}, ["zip[0]", "empty row"]),
+        ({"zip": {"seed": [1, 2]}}, ["zip", "a list"]),
+        ({"include": [{"model": "lenet", "batch_size": 32}]}, ["include[0]", "in the study already"]),
+        ({"include": [{"batch_size": 32}]}, ["include[0]", "no model"]),
+        ({"include": [{"model": "lenet", "batch_size": 32, "node": 1}]}, ["include[0].node", "did you mean 'nodes'"]),
+        ({"exclude": "nodes > 1"}, ["exclude", "a list"]),
+        ({"exclude": ["nodes >= 1"]}, ["exclude", "no cell is left of 4", "'nodes >= 1' removes 4"]),
+        ({"exclude": ["node > 1"]}, ["exclude[0]", "unknown key 'node'", "did you mean 'nodes'"]),
+        ({"exclude": ["model == lenet"]}, ["exclude[0]", "unknown key 'lenet'", "quotes"]),
+        ({"exclude": ["nodes > 'a'"]}, ["exclude[0]", "different kinds"]),
+        ({"exclude": ["__import__('os').system('x')"]}, ["exclude[0]", "not allowed"]),
+        ({"exclude": ["nodes = 1"]}, ["exclude[0]", "not an expression"]),
+        ({"exclude": [3]}, ["exclude[0]", "whole number 3", "text"]),
+        ({"baseline": {"nodes": 4}}, ["baseline.nodes", "found 4", "1, 2"]),
+        ({"baseline": {"nodes": 1, "batch_size": 7}}, ["baseline.batch_size", "found 7", "32, 64"]),
+        ({"baseline": {"nodes": 1, "global_batch_size": 128}}, ["baseline", "together"]),
+        ({"baseline": {}}, ["baseline", "found no key"]),
+        ({"baseline": {"nodes": 1, "optimizer": {"learning_rate": 1.0}}}, ["baseline.optimizer.learning_rate", "found 1", "0.01"]),
+        ({"baseline": {"nodes": [1]}}, ["baseline.nodes", "a list", "whole number"]),
+        ({"limits": {"walltime": 1800}}, ["limits.walltime", "1800s"]),
+        ({"limits": {"walltime": "12:30:00"}}, ["limits.walltime", "'12:30:00'", "1h30m"]),
+        ({"limits": {"walltime": "0s"}}, ["limits.walltime", "more than nothing"]),
+        ({"limits": {"walltime": "9" * 40 + "d"}}, ["limits.walltime", "number with its unit"]),
+        ({"limits": {"gpu_hours": -1}}, ["limits.gpu_hours", "0 or more"]),
+        ({"limits": {"wall_time": "1h"}}, ["limits.wall_time", "did you mean 'walltime'"]),
+        ({"directives": ["--exclusive"]}, ["directives", "site file"]),
+        ({"engine": "docker"}, ["engine", "site file"]),
+        ({"nodes": [1]}, ["nodes", "axes"]),
+        ({"walltime": "1h"}, ["walltime", "limits"]),
+        ({"stduy": "x", "study": None}, ["stduy", "did you mean 'study'", "study: this key is missing"]),
+        ({"study": "../up"}, ["study", "../up"]),
+        ({"study": "a..b"}, ["study", "a..b"]),
+        ({"study": "a b"}, ["study", "a b"]),
+        ({"study": "a/b"}, ["study", "a/b"]),
+        ({"study": "a\nb"}, ["study", "a\\nb"]),
+        ({"study": "a;rm"}, ["study", "a;rm"]),
+        ({"study": "Ab"}, ["study", "lower-case"]),
+        ({"study": "x" * 65}, ["study", "at most 64"]),
+        ({"study": 5}, ["study", "whole number 5"]),
+        ({"study": None}, ["study", "missing"]),
+        ({"datasets": None}, ["base.dataset", "'digits', which is not under datasets"]),
+        ({"datasets": {"digits": None}}, ["base.dataset", "valid: none"]),
+        ({"datasets": {"a/b": DIGITS}}, ["datasets.a/b", "a name"]),
+        ({"datasets": {"digits": {"source": "sklearn_digits"}}}, ["datasets.digits.source", "did you mean 'sklearn-digits'"]),
+        ({"datasets": {"digits": {}}}, ["datasets.digits.source", "missing"]),
+        ({"datasets": {"x": {"source": "none", "size": 3}}}, ["datasets.x", "size is for images; with source: none leave it out"]),
+        ({"datasets": {"x": {"source": "none", "path": "y"}}}, ["datasets.x", "source: none has no path"]),
+        ({"datasets": {"none": DIGITS}}, ["datasets.none", "which means no dataset"]),
+        ({"base": {"dataset": "none"}}, ["base.dataset", "source: none", "framework pytorch trains on images"]),
+        ({"base": {"dataset": None}}, ["no dataset for these cells"]),
+        ({"datasets": {"digits": {**DIGITS, "shard": 1}}}, ["datasets.digits.shard", "did you mean 'shards'"]),
+        ({"datasets": {"digits": {**DIGITS, "splits": {"test": "a"}}}}, ["datasets.digits.splits.test", "text 'a'", "number"]),
+        ({"datasets": {"digits": {**DIGITS, "splits": {"test": {"pth": "a"}}}}}, ["splits.test.pth", "did you mean 'path'"]),
+        ({"datasets": {"digits": {**DIGITS, "splits": {"test": 2}}}}, ["datasets.digits.splits.test", "less than 1"]),
+        ({"datasets": {"digits": {"source": "folder"}}}, ["datasets.digits", "needs a path"]),
+        ({"datasets": {"again": DIGITS}, "axes": {"dataset": ["digits", "again"]}}, ["datasets.again", "same dataset under two names"]),
+        ({"axes": {"model": ["resnet50"]}, "datasets": {"digits": {"source": "sklearn-digits", "size": 8}}}, []),
+        ({"axes": {"model": ["alexnet"]}}, ["alexnet", "at least", "32x32", "size:"]),
+        ({"datasets": {"digits": {"source": "sklearn-digits"}}}, ["lenet", "8x8", "size:"]),
+        ({"base": {"precision": "fp16"}}, ["base.precision", "fp16", "GPUs only"]),
+    ],
+    ids=lambda value: str(value)[:60] if isinstance(value, dict) else "",
+)
+def test_wrong_studies(tmp_path: Path, changes: dict[str, Any], words: list[str]) -> None:
+    if not words:
+        load(tmp_path, changed(**changes))  # a network that fits any size
+        return
+    message = message_of(tmp_path, changed(**changes))
+    assert message.startswith(f"{tmp_path / 'study.yaml'}:"), message
+    for word in words:
+        assert word in message, message
+
+
+def test_several_errors_come_together_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = "study: S\ndatasets:\n  d: {source: foldr}\nbase: {nodes: 0}\naxes: {modle: [lenet]}\nzip: 3\n"
+    lines = message_of(tmp_path, text).splitlines()
+    assert [line.removeprefix(f"{tmp_path}/").split(": ")[:2] for line in lines] == [
+        ["study.yaml:1", "study"],
+        ["study.yaml:3", "datasets.d.source"],
+        ["study.yaml:4", "base.nodes"],
+        ["study.yaml:5", "axes.modle"],
+        ["study.yaml:6", "zip"],
+    ]
+
+
+def test_very_many_errors_are_counted(tmp_path: Path) -> None:
+    lines = message_of(tmp_path, changed(axes={"nodes": [-1] * 100})).splitlines()
+    assert len(lines) == 21
+    assert "80 more errors" in lines[-1]
+
+
+def test_ten_million_cells_are_counted_not_made(tmp_path: Path) -> None:
+    axes = {"batch_size": list(range(1, 1001)), "nodes": list(range(1, 101)), "seed": list(range(100))}
+    message = message_of(tmp_path, changed(axes=axes))
+    assert "found 10,000,000 cells (1 model x 1000 batch_size x 100 nodes x 100 seed), before exclude; valid: at most 100,000" in message
+
+
+def test_an_excluded_combination_is_not_checked(tmp_path: Path) -> None:
+    study = changed(axes={"batch_size": None, "global_batch_size": [64, 65]}, exclude=["global_batch_size == 65 and nodes == 2"])
+    assert len(load(tmp_path, study).cells) == 3
+
+
+def test_control_characters_of_a_study_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    assert "\x1b" not in message_of(tmp_path, changed(study="\x1b[2J"))
+
+
+def test_what_the_site_cannot_do_is_refused(tmp_path: Path) -> None:
+    site = tmp_path / "tiny.yaml"
+    site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ngpus_per_node: 2\nwalltime: 1h\n")
+    message = message_of(tmp_path, changed(base={"gpus_per_node": 4}), str(site))
+    assert "base.gpus_per_node: found gpus_per_node 4; valid: at most 2" in message
+
+
+def test_a_run_longer_than_a_job_must_be_able_to_go_on(tmp_path: Path) -> None:
+    site = tmp_path / "tiny.yaml"
+    site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\nwalltime: 1h\n")
+    (note,) = [note for note in load(tmp_path, changed(limits={"walltime": "2h"}), str(site)).notes if "job" in note]
+    assert note == "a run may take 2h00m, and a job of the site 'tiny' 1h00m: runs are saved before its end, and resume in another job"
+    assert not [note for note in load(tmp_path, changed(limits={"walltime": "1h"}), str(site)).notes if "job" in note]
+    faults, _ = check_walltime(7200.0, load_site(str(site), {}), ["caffe"])
+    assert faults[0].place == ("limits", "walltime")
+    assert faults[0].message == (
+        "found 2h00m; valid: at most 1h00m, the walltime of the site 'tiny', since framework caffe cannot resume from a checkpoint "
+        "in another job"
+    )

@@ -1,0 +1,239 @@
+"""From keys to cells: product, zip, include, exclude, identity, order."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError
+from tests.workflow.study.studies import changed, load
+from workflow.study.cell import Cell
+from workflow.study.model import CellKeys
+from workflow.study.study import Study
+
+DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
+
+EVERY_KEY = {
+    **{"precision": "bf16", "comm_hook": "fp16", "layout": "nhwc", "mode": "infer", "device": "cpu", "threads": 2, "seed": 7},
+    **{"optimizer": {"learning_rate": 1}, "steps": {"total": 100}, "save_parameters": False},
+}
+
+
+def shapes(study: Study) -> list[tuple[int, int, int]]:
+    return [(cell.batch_size, cell.global_batch_size, cell.nodes) for cell in study.cells]
+
+
+def ids(study: Study) -> set[str]:
+    return {cell.cell_id for cell in study.cells}
+
+
+def test_axes_are_crossed_in_the_order_of_the_file(tmp_path: Path) -> None:
+    study = load(tmp_path, changed())
+    assert shapes(study) == [(32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)]
+    assert study.cells[1].world_size == 2
+    assert study.results_dir == study.site.storage / "results" / "small"
+
+
+def test_a_global_batch_is_divided(tmp_path: Path) -> None:
+    axes = {"batch_size": None, "global_batch_size": [64], "nodes": [1, 2], "gpus_per_node": [1, 4]}
+    assert [cell.batch_size for cell in load(tmp_path, changed(axes=axes)).cells] == [64, 16, 32, 8]
+
+
+def test_the_same_cell_has_one_identity_however_its_batch_is_written(tmp_path: Path) -> None:
+    by_process = load(tmp_path, changed(axes={"batch_size": [32], "nodes": [2]}))
+    by_total = load(tmp_path, changed(axes={"batch_size": None, "global_batch_size": [64], "nodes": [2]}))
+    assert by_process.cells == by_total.cells
+
+
+def test_zip_rows_are_crossed_with_the_axes(tmp_path: Path) -> None:
+    study = load(
+        tmp_path,
+        changed(
+            axes={"batch_size": None, "nodes": None, "seed": [0, 1]}, zip=[{"nodes": 1, "batch_size": 64}, {"nodes": 2, "batch_size": 32}]
+        ),
+    )
+    assert [(*shape, cell.seed) for shape, cell in zip(shapes(study), study.cells, strict=True)] == [
+        (64, 64, 1, 0), (32, 64, 2, 0), (64, 64, 1, 1), (32, 64, 2, 1),
+    ]  # fmt: skip
+
+
+def test_include_takes_base_and_its_own_keys_only(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(base={"seed": 7}, include=[{"model": "lenet", "batch_size": 8}], exclude=["batch_size < 64"]))
+    assert shapes(study) == [(64, 64, 1), (64, 128, 2), (8, 8, 1)]
+    assert study.cells[-1].seed == 7
+
+
+def test_only_include(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(axes=None, include=[{"model": "lenet", "batch_size": 8}]))
+    assert shapes(study) == [(8, 8, 1)]
+
+
+def test_base_alone_is_one_cell(tmp_path: Path) -> None:
+    assert shapes(load(tmp_path, changed(axes=None, base={"model": "lenet", "batch_size": 8, "nodes": 3}))) == [(8, 24, 3)]
+
+
+def test_axes_override_base(tmp_path: Path) -> None:
+    assert [cell.nodes for cell in load(tmp_path, changed(base={"nodes": 9}, axes={"batch_size": [8]})).cells] == [1, 2]
+
+
+def test_an_optimizer_is_completed_from_base_then_from_the_defaults(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(base={"optimizer": {"momentum": 0.5}}, axes={"optimizer": [{"learning_rate": 1}, {"momentum": 0}]}))
+    assert study.cells[0].optimizer == {"name": "sgd", "learning_rate": 1.0, "momentum": 0.5, "weight_decay": 0.0}
+    assert study.cells[1].optimizer == {"name": "sgd", "learning_rate": 0.01, "momentum": 0.0, "weight_decay": 0.0}
+
+
+def test_steps_have_a_total_and_epochs_stand_instead(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(axes={"steps": [{"measured": 20}, {"total": 100}]}))
+    assert study.cells[0].steps == {"warmup": 10, "measured": 20, "total": 30}
+    assert study.cells[1].steps == {"warmup": 10, "measured": 50, "total": 100}
+    cell = load(tmp_path, changed(base={"epochs": 3})).cells[0]
+    assert (cell.steps, cell.epochs) == (None, 3)
+
+
+def test_expressions_name_every_key(tmp_path: Path) -> None:
+    exclude = [
+        "learning_rate > 1 or warmup > 10 or total > 60 or optimizer != 'sgd' or epochs == 3",
+        "world_size not in [1, 2]",
+        "dataset != 'digits'",
+    ]
+    study = load(tmp_path, changed(exclude=exclude))
+    assert len(study.cells) == 4
+    assert study.notes == tuple(f"exclude: {text!r} removes no cell" for text in exclude)
+
+
+@pytest.mark.parametrize("source", ["folder", "list", "tar"])
+def test_a_dataset_of_many_sizes_cannot_be_trained_on(tmp_path: Path, source: str) -> None:
+    for encoding in ("raw", "jpeg"):
+        study = changed(datasets={"photos": {"source": source, "path": "photos", "encoding": encoding}}, base={"dataset": "photos"})
+        with pytest.raises(ConfigError, match=rf"study.yaml:\d+: datasets.photos: found no size, .* the {source} .*valid: size: 224"):
+            load(tmp_path, study)
+        study["datasets"]["photos"]["size"] = 32
+        assert load(tmp_path, study).cells
+
+
+@pytest.mark.parametrize("source", ["idx", "caffe-lmdb", "cifar"])
+def test_some_sources_have_one_size_of_their_own(tmp_path: Path, source: str) -> None:
+    assert load(tmp_path, changed(datasets={"photos": {"source": source, "path": "photos"}}, base={"dataset": "photos"})).cells
+
+
+def test_an_unused_dataset_is_a_note(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(datasets={"photos": {"source": "folder", "path": "photos"}}))
+    assert study.notes == ("no cell uses the dataset photos: nothing builds it",)
+    assert study.datasets["photos"].path == str(tmp_path / "photos")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"study": "other"},
+        {"base": {"repeats": 5}},
+        {"limits": {"walltime": "1h"}},
+        {"baseline": {"nodes": 2}},
+        {"base": {"precision": "fp32", "seed": 0, "optimizer": {"name": "sgd", "momentum": 0.9}, "steps": {"warmup": 10, "total": 60}}},
+        {"axes": {"nodes": [2, 1], "gpus_per_node": [1]}},
+        {"datasets": {"digits": None, "renamed": DIGITS}, "base": {"dataset": "renamed"}},
+        {"datasets": {"digits": {**DIGITS, "encoding": "raw", "channels": "grey", "resize": "squash"}}},
+    ],
+    ids=str,
+)
+def test_what_is_not_in_the_identity(tmp_path: Path, change: dict[str, object]) -> None:
+    assert ids(load(tmp_path, changed(**change))) == ids(load(tmp_path, changed()))
+
+
+def test_the_site_is_not_in_the_identity(tmp_path: Path) -> None:
+    site = tmp_path / "other.yaml"
+    site.write_text("storage: s\ncache: {path: c}\ndevice: cuda\nscheduler: slurm\nqueue: q\n")
+    assert ids(load(tmp_path, changed(), str(site))) == ids(load(tmp_path, changed()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"base": {"seed": 1}},
+        {"base": {"optimizer": {"momentum": 0}}},
+        {"base": {"steps": {"measured": 51}}},
+        {"base": {"steps": {"total": 61}}},
+        {"base": {"epochs": 1}},
+        {"base": {"save_parameters": False}},
+        {"base": {"threads": 1}},
+        {"base": {"device": "cpu"}},
+        {"base": {"mode": "infer"}},
+        {"base": {"layout": "nhwc"}},
+        {"base": {"gpus_per_node": 2}},
+        {"datasets": {"digits": {**DIGITS, "splits": {"test": 0.2}}}},
+    ],
+    ids=str,
+)
+def test_what_is_in_the_identity(tmp_path: Path, change: dict[str, object]) -> None:
+    assert not ids(load(tmp_path, changed(**change))) & ids(load(tmp_path, changed()))
+
+
+def test_identities_do_not_change_from_version_to_version(tmp_path: Path) -> None:
+    """Results of older versions are found by these names: whoever changes one loses them."""
+    study = load(tmp_path, changed(base={"optimizer": {"momentum": 0.5}, "precision": "bf16"}, axes={"batch_size": [32], "nodes": [1]}))
+    assert ids(study) == {"lenet-digits-b32-n1-g1-bf16-38f499d79f"}
+    assert ids(load(tmp_path, changed(axes={"batch_size": [32], "nodes": [1]}))) == {"lenet-digits-b32-n1-g1-c85f9513ff"}
+
+
+def test_runs_are_blocks_by_repeat_shuffled_by_the_study(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(axes={"batch_size": [8, 16, 32, 64]}))
+    blocks = [[run.run_id for run in study.runs if run.repeat == repeat] for repeat in (1, 2)]
+    assert [run.run_id for run in study.runs] == blocks[0] + blocks[1]
+    assert {run_id.removesuffix("-r1") for run_id in blocks[0]} == ids(study)
+    assert [name.removesuffix("-r1") for name in blocks[0]] != [name.removesuffix("-r2") for name in blocks[1]]
+    assert [run.run_id for run in load(tmp_path, changed(axes={"batch_size": [8, 16, 32, 64]})).runs] == [run.run_id for run in study.runs]
+    other = load(tmp_path, changed(study="other", axes={"batch_size": [8, 16, 32, 64]}))
+    assert [run.run_id for run in other.runs] != [run.run_id for run in study.runs]
+    fewer = [run.run_id for run in load(tmp_path, changed(axes={"batch_size": [8, 16]})).runs]
+    assert [run.run_id for run in study.runs if run.run_id in fewer] == fewer
+
+
+def test_the_baseline_is_the_smallest_unless_stated(tmp_path: Path) -> None:
+    assert load(tmp_path, changed(axes={"nodes": [4, 2]})).baseline == {"nodes": 2}
+    assert load(tmp_path, changed(axes={"nodes": [4, 2], "gpus_per_node": [8, 4]})).baseline == {"nodes": 2, "gpus_per_node": 4}
+    assert load(tmp_path, changed(baseline={"nodes": 2, "precision": "fp32"})).baseline == {"nodes": 2, "precision": "fp32"}
+
+
+def test_a_cell_travels_through_json(tmp_path: Path) -> None:
+    cell = load(tmp_path, changed()).cells[0]
+    assert Cell.from_json({**cell.to_json(), "schema": "slipway.cell/1", "run_id": "x"}) == cell
+
+
+def test_thousands_of_cells(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(base={"repeats": 1}, axes={"batch_size": list(range(1, 51)), "nodes": list(range(1, 51))}))
+    assert len(study.cells) == len(study.runs) == len(ids(study)) == 2500
+
+
+def test_a_cell_holds_every_key_of_the_study_file() -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(Cell)}
+    assert set(fields) == {"cell_id", "dataset_spec", *CellKeys.model_fields}
+    given = {name: default for name, default in fields.items() if default is not dataclasses.MISSING}
+    assert given == {name: CellKeys.model_fields[name].default for name in given}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cell_id"),
+    [
+        ({}, "lenet-digits-b64-n2-g1-92082a7f50"),
+        ({"base": {"epochs": 3}}, "lenet-digits-b64-n2-g1-7f1ed16d35"),
+        ({"base": EVERY_KEY}, "lenet-digits-b64-n2-g1-infer-bf16-nhwc-f-cc68908625"),
+        ({"axes": {"batch_size": None, "global_batch_size": [64]}, "base": {"gpus_per_node": 2}}, "lenet-digits-b16-n2-g2-f9f754972c"),
+    ],
+)
+def test_cells_have_the_names_they_always_had(tmp_path: Path, changes: dict[str, Any], cell_id: str) -> None:
+    assert load(tmp_path, changed(**changes)).cells[-1].cell_id == cell_id
+
+
+def test_cells_and_runs_are_found_by_the_beginning_of_their_names(tmp_path: Path) -> None:
+    study = load(tmp_path, changed())
+    assert study.cell("lenet-digits-b32-n2").nodes == 2
+    assert study.run(study.runs[3].run_id) == study.runs[3]
+    with pytest.raises(Exception, match="the names of 2 cells begin so: lenet-digits-b32-n1"):
+        study.cell("lenet-digits-b32")
+    with pytest.raises(Exception, match="did you mean 'lenet-digits-b64-n2"):
+        study.cell("lenet-digits-b46-n2-g1-000")
+    with pytest.raises(Exception, match="the names of 8 runs begin so"):
+        study.run("lenet")

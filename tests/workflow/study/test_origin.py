@@ -1,0 +1,343 @@
+"""Results belong to the study file that ran last: another file of the same name is refused, the same one elsewhere is not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError
+from base.jsonfile import publish_json, read_json
+from tests.workflow.study.studies import changed, write
+from workflow.commands import main
+from workflow.commands.results import refresh
+from workflow.dag.graph import Graph
+from workflow.dag.loading import load_graph
+from workflow.study import publishing
+from workflow.study.origin import is_same_file
+from workflow.study.publishing import publish_resolved
+from workflow.study.resolved import read_resolved
+from workflow.study.study import load_study
+
+pytestmark = pytest.mark.processes
+
+
+class Two:
+    """Two places whose studies go to one storage."""
+
+    def __init__(self, root: Path) -> None:
+        self.site = root / "site.yaml"
+        self.site.write_text("storage: storage\ncache: {path: cache}\ndevice: cpu\n")
+        self.one, self.other = root / "one", root / "other"
+        self.one.mkdir()
+        self.other.mkdir()
+
+    def load(self, place: Path, study: dict[str, Any], **config: Any) -> Graph:
+        return load_graph({"site": str(self.site), **config}, [write(place, study)], place, {})
+
+    def run(self, place: Path, study: dict[str, Any], **config: Any) -> Graph:
+        """Begin as Snakemake does, but for its child processes."""
+        graph = self.load(place, study, **config)
+        publish_resolved(graph.study, adopt=graph.adopt)
+        return graph
+
+
+ROOT = Path(__file__).parents[3]
+ROUNDS = 50
+OTHER = changed(axes={"batch_size": [16]})
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    return Two(tmp_path)
+
+
+def test_the_results_know_their_file(two: Two) -> None:
+    graph = two.run(two.one, changed())
+    (entry,) = read_resolved(graph.study.results_dir).history
+    path = two.one / "study.yaml"
+    assert (entry["path"], entry["file_sha256"]) == (str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_another_file_of_the_same_name_is_refused_with_both_paths(two: Two) -> None:
+    before = two.run(two.one, changed()).study
+    with pytest.raises(ConfigError) as caught:
+        two.load(two.other, OTHER)
+    for word in (
+        str(two.one / "study.yaml"),
+        str(two.other / "study.yaml"),
+        hashlib.sha256(before.text.encode()).hexdigest()[:12],
+        f"`slipway run {two.other / 'study.yaml'} --adopt --site {two.site}`, or `--config adopt=yes` of snakemake",
+    ):
+        assert word in str(caught.value)
+    assert len(read_resolved(before.results_dir).history) == 1
+
+
+def test_who_is_told_adopts_and_is_the_owner_then(two: Two) -> None:
+    two.run(two.one, changed())
+    graph = two.run(two.other, OTHER, adopt="yes")
+    assert [entry["path"] for entry in read_resolved(graph.study.results_dir).history] == [
+        str(two.one / "study.yaml"),
+        str(two.other / "study.yaml"),
+    ]
+    two.run(two.other, OTHER)
+    with pytest.raises(ConfigError, match="another file"):
+        two.load(two.one, changed())
+
+
+def test_one_file_may_be_edited(two: Two) -> None:
+    two.run(two.one, changed())
+    two.run(two.one, OTHER)
+    assert len(read_resolved(two.run(two.one, changed()).study.results_dir).history) == 3
+
+
+def test_a_moved_or_copied_study_is_the_same(two: Two) -> None:
+    two.run(two.one, changed())
+    graph = two.run(two.other, {**changed(), "limits": {"walltime": "20m"}})
+    assert [entry["path"] for entry in read_resolved(graph.study.results_dir).history][-1] == str(two.other / "study.yaml")
+    two.run(two.other, OTHER)
+
+
+def test_results_of_an_earlier_version_are_anybodys(two: Two) -> None:
+    results = two.run(two.one, changed()).study.results_dir
+    content = read_json(results / "study.json")
+    publish_json(results / "study.json", {**content, "history": [{"sha256": "0" * 64, "time": "2026-01-01T00:00:00+00:00"}]})
+    (results / ".study-1.json").unlink()
+    two.run(two.other, OTHER)
+
+
+def test_who_comes_between_look_and_start_is_refused_too(two: Two) -> None:
+    graph = two.load(two.other, OTHER)
+    two.run(two.one, changed())
+    with pytest.raises(ConfigError, match="another file"):
+        publish_resolved(graph.study)
+    with pytest.raises(ConfigError, match="another file"):
+        graph.start("local")
+
+
+def test_a_wrong_word_is_refused(two: Two) -> None:
+    with pytest.raises(ConfigError, match=r"adopt=maybe: found 'maybe', valid: yes"):
+        two.load(two.one, changed(), adopt="maybe")
+
+
+def test_the_way_out_is_told_to_who_submits_too(two: Two) -> None:
+    two.run(two.one, changed())
+    two.site.write_text("storage: storage\ncache: {path: cache}\ndevice: cpu\nscheduler: slurm\n")
+    with pytest.raises(ConfigError, match=r"`slipway run \S+ --adopt \S+ \S+` or `slipway submit \S+ --adopt "):
+        two.load(two.other, OTHER)
+
+
+@pytest.mark.parametrize("way", ["{root}/one/../one", "{root}/link"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_owner_is_the_same_by_another_path(two: Two, tmp_path: Path, way: str, gone: bool) -> None:
+    (tmp_path / "link").symlink_to(two.one)
+    place = Path(way.format(root=tmp_path))
+    two.run(place, changed())
+    study = write(two.one, OTHER)
+    if gone:
+        text = study.read_text()
+        study.unlink()
+        assert is_same_file(str(place / "study.yaml"), str(study))
+        study.write_text(text)
+    two.run(two.one, OTHER)
+
+
+@pytest.mark.parametrize("path", [7, "a\0b", "x/../" * 100_000 + "y"])
+def test_what_is_no_path_is_no_file(path: object) -> None:
+    assert not is_same_file(path, "/x/study.yaml")
+
+
+def test_a_refusal_is_short_whatever_study_json_says(two: Two) -> None:
+    results = two.run(two.one, changed()).study.results_dir
+    content = read_json(results / "study.json")
+    content["history"][-1].update(path="/x/" * 100_000, file_sha256="\x1b" * 100_000, time="t" * 100_000)
+    publish_json(results / "study.json", content)
+    with pytest.raises(ConfigError, match="would write into the results of another file") as caught:
+        two.load(two.other, OTHER)
+    assert len(str(caught.value)) < 2000
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("limits", [{"walltime": "30m"}, {"walltime": "20m"}])
+def test_tables_of_a_copy_leave_the_owner(two: Two, limits: dict[str, Any]) -> None:
+    owner = two.run(two.one, {**changed(), "limits": {"walltime": "30m"}}).study
+    copy = two.load(two.other, {**changed(), "limits": limits}).study
+    assert refresh(copy) is (limits["walltime"] == "20m")
+    last = read_resolved(owner.results_dir).history[-1]
+    assert (last["path"], last["file_sha256"]) == (str(owner.path), hashlib.sha256(owner.text.encode()).hexdigest())
+    two.run(two.one, OTHER)
+
+
+def test_tables_of_what_has_not_run_make_no_owner(two: Two) -> None:
+    refresh(two.load(two.one, changed()).study)
+    two.run(two.other, OTHER)
+
+
+def test_the_plan_is_refused_too_and_that_of_a_cell(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
+    two.run(two.one, changed())
+    path = write(two.other, OTHER)
+    cell = load_study(path, str(two.site), {}).cells[0].cell_id
+    for words in ([], ["--cell", cell], ["--cell", cell, "--json"]):
+        assert main.run(["plan", str(path), "--site", str(two.site), *words]) == 10
+        assert "would write into the results of another file" in capsys.readouterr().err
+
+
+def in_rounds(paths: list[Path], site: Path, places: list[Path]) -> list[list[object]]:
+    """What came of it in each place that a process for each path began at the same moment."""
+    argv = [sys.executable, "-m", "tests.workflow.study.starting"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    started: list[subprocess.Popen[str]] = [subprocess.Popen([*argv, str(path), str(site)], **pipes) for path in paths]  # type: ignore[call-overload]
+    streams = [(one.stdin, one.stdout) for one in started if one.stdin is not None and one.stdout is not None]
+    assert [out.readline() for _, out in streams] == ["ready\n"] * len(paths)
+    found: list[list[object]] = []
+    for place in places:
+        for stdin, _ in streams:
+            stdin.write(f"{place}\n")
+        for stdin, _ in streams:
+            stdin.flush()
+        found.append([json.loads(out.readline()) for _, out in streams])
+    for stdin, out in streams:
+        stdin.close()
+        out.close()
+    assert [one.wait(60) for one in started] == [0] * len(started)
+    return found
+
+
+@pytest.mark.slow
+def test_of_two_files_that_begin_at_the_same_moment_one_wins(two: Two, tmp_path: Path) -> None:
+    paths = [write(two.one, changed()), write(two.other, OTHER)]
+    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
+    for place, came in zip(places, in_rounds(paths, two.site, places), strict=True):
+        assert sorted(map(type, came), key=str) == [bool, str], came
+        winner = came.index(True)
+        assert all(str(path) in str(came[1 - winner]) for path in paths)
+        (entry,) = read_resolved(place).history
+        assert entry["path"] == str(paths[winner])
+        assert (place / "study.yaml").read_text() == paths[winner].read_text()
+
+
+@pytest.mark.slow
+def test_the_same_file_may_begin_twice_at_the_same_moment(two: Two, tmp_path: Path) -> None:
+    path = write(two.one, changed())
+    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
+    for place, came in zip(places, in_rounds([path, path], two.site, places), strict=True):
+        assert True in came
+        assert {type(one) for one in came} == {bool}
+        assert len(read_resolved(place).history) == 1
+
+
+def test_who_died_before_study_json_was_written_has_the_results(two: Two) -> None:
+    study = two.run(two.one, changed()).study
+    (study.results_dir / "study.json").unlink()
+    graph = two.load(two.other, OTHER)
+    with pytest.raises(ConfigError, match="would write into the results of another"):
+        graph.start("local")
+    two.run(two.one, changed())
+    assert len(read_resolved(study.results_dir).history) == 1
+    two.run(two.other, OTHER, adopt="yes")
+    assert len(read_resolved(study.results_dir).history) == 2
+
+
+def test_the_last_who_adopted_has_the_results_also_where_study_json_is_lost(two: Two) -> None:
+    results = two.run(two.one, changed()).study.results_dir
+    two.run(two.other, OTHER, adopt="yes")
+    (results / "study.json").unlink()
+    two.run(two.other, OTHER)
+    assert read_resolved(results).history[-1]["path"] == str(two.other / "study.yaml")
+    (results / "study.json").unlink()
+    graph = two.load(two.one, changed())
+    with pytest.raises(ConfigError, match=f"are those of {two.other / 'study.yaml'}"):
+        graph.start("local")
+
+
+def test_who_was_slow_leaves_study_json_to_who_came_after(two: Two) -> None:
+    """It hung between its claim and study.json, which it then wrote: what the next start reads is what counts all the same."""
+    results = two.run(two.one, changed()).study.results_dir
+    old = (results / "study.json").read_bytes()
+    two.run(two.one, OTHER)
+    new = (results / "study.json").read_bytes()
+    (results / "study.json").write_bytes(old)
+    two.run(two.one, OTHER)
+    assert (results / "study.json").read_bytes() == new
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"study": {'])
+def test_a_claim_that_was_cut_off_stops_nobody(two: Two, torn: bytes) -> None:
+    results = two.load(two.one, changed()).study.results_dir
+    results.mkdir(parents=True)
+    (results / ".study-1.json").write_bytes(torn)
+    os.utime(results / ".study-1.json", (0, time.time() - 2 * publishing.TORN_S))  # nobody writes it any more
+    study = two.load(two.one, changed()).study
+    assert publishing.publish_resolved(study)
+    assert not publishing.publish_resolved(study)
+    assert len(read_resolved(results).history) == 1
+
+
+def test_a_claim_of_the_largest_number_that_somebody_thought_of_stops_nobody(two: Two) -> None:
+    results = two.load(two.one, changed()).study.results_dir
+    results.mkdir(parents=True)
+    (results / ".study-999999999.json").write_text("{}")
+    os.utime(results / ".study-999999999.json", (0, 0))
+    assert publishing.publish_resolved(two.load(two.one, changed()).study)
+    assert len(read_resolved(results).history) == 1
+
+
+def test_what_an_older_version_wrote_after_the_last_claim_counts(two: Two) -> None:
+    study = two.run(two.one, changed()).study
+    content = read_json(study.results_dir / "study.json")
+    later = {**content["history"][-1], "path": str(two.other / "study.yaml"), "file_sha256": "0" * 64}
+    publish_json(study.results_dir / "study.json", {**content, "history": [*content["history"], later]})
+    publish_resolved(study, adopt=True)
+    assert len(read_resolved(study.results_dir).history) == 3
+
+
+def test_old_claims_go(two: Two) -> None:
+    for size in range(8, 20):
+        study = load_study(write(two.one, changed(axes={"batch_size": [size]})), str(two.site), {})
+        publish_resolved(study)
+    results = study.results_dir
+    assert len(read_resolved(results).history) == 12
+    assert sorted(path.name for path in results.glob(".study-*")) == [".study-11.json", ".study-12.json"]
+
+
+@pytest.mark.slow
+def test_of_four_versions_at_the_same_moment_study_json_is_the_last_one_claimed(two: Two, tmp_path: Path) -> None:
+    versions = [two.one / str(number) for number in range(4)]
+    for number, place in enumerate(versions):
+        place.mkdir()
+        write(place, changed(limits={"walltime": f"{number + 10}m"}))  # the same cells: each may write
+    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
+    for place, came in zip(places, in_rounds([version / "study.yaml" for version in versions], two.site, places), strict=True):
+        assert {type(one) for one in came} == {bool}, came
+        last = max(place.glob(".study-*.json"), key=lambda path: int(path.name[7:-5]))
+        claim = read_json(last)
+        assert read_json(place / "study.json") == claim["study"]
+        assert (place / "study.yaml").read_text() == claim["typed"]
+        assert len(claim["study"]["history"]) >= 4
+
+
+def test_tables_of_a_file_whose_results_are_anothers_are_refused(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
+    two.run(two.one, changed())
+    write(two.other, OTHER)
+    for words in (["tables", "--show"], ["tables"], ["report"], ["verify"]):
+        assert main.run([*words, str(two.other / "study.yaml"), "--site", str(two.site)]) == 10, words
+        assert f"are those of {two.one / 'study.yaml'}" in capsys.readouterr().err
+
+
+def test_tables_of_the_owners_edited_file_say_what_they_show(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
+    two.run(two.one, changed())
+    arguments = [str(two.one / "study.yaml"), "--site", str(two.site)]
+    assert main.run(["tables", "--json", *arguments]) == 0
+    assert capsys.readouterr().err == ""
+    write(two.one, OTHER)
+    assert main.run(["tables", "--json", *arguments]) == 0
+    said = capsys.readouterr()
+    json.loads(said.out)
+    assert f"{two.one / 'study.yaml'} was edited: what is shown are the cells and the baseline as of 20" in said.err

@@ -1,0 +1,220 @@
+"""Programs of a study: what is read, what is refused, what of them is a cell's identity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.errors import ConfigError, RecordError
+from tests.workflow.study.studies import changed, load
+from workflow.study.cell import Cell, datasets_of
+from workflow.study.cell_words import words_of
+from workflow.study.series import series_of
+from workflow.study.study import Study
+
+COMMAND = ["{python}", "{folder}/train.py", "--width", "{args.width}"]
+
+
+def study_of(tmp_path: Path, program: dict[str, Any] | None = None, **changes: Any) -> Study:
+    """Two batches, two widths, on one node; `program`: other keys of it."""
+    for name in ("train", "other"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "train.py").touch()
+    changes.setdefault("axes", {"model": None, "nodes": None, "args.width": [8, 16]})
+    changes.setdefault("base", {"program": "gpt", "args": {"depth": 2}})
+    return load(tmp_path, changed(programs={"gpt": {"folder": "train", "command": COMMAND, **(program or {})}}, **changes))
+
+
+def test_a_cell_carries_its_program_and_arguments(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    assert [(cell.batch_size, cell.args) for cell in study.cells] == [
+        (32, {"depth": 2, "width": 8}), (32, {"depth": 2, "width": 16}), (64, {"depth": 2, "width": 8}), (64, {"depth": 2, "width": 16}),
+    ]  # fmt: skip
+    cell = study.cells[0]
+    assert (cell.framework, cell.model) == ("gpt", "gpt")
+    assert cell.program is not None
+    assert cell.program["folder"] == str(tmp_path / "train")
+    assert Cell.from_json(cell.to_json()) == cell
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"env": None}, "program.env: expected"),
+        ({"env": {"A": 3}}, "program.env.A: expected text, found 3"),
+        ({"command": []}, "program.command: expected a command of one word or more"),
+        ({"command": "sh"}, "program.command: expected a list"),
+        ({"launcher": "mpi"}, "program.launcher: expected one of torchrun, ranks, single"),
+        ({"env_from": ["tf"]}, "program.env_from[0]: expected one of tf_config, paddle, dmlc, horovod, found 'tf'"),
+        ({"mounts": [{"source": "/a"}]}, "program.mounts[0]: the key 'target' is missing"),
+        ({"name": "../up"}, "program.name: expected a name"),
+    ],
+)
+def test_a_study_json_that_somebody_edited_is_refused_by_its_key(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    plain = study_of(tmp_path).cells[0].to_json()
+    with pytest.raises(RecordError) as caught:
+        Cell.from_json({**plain, "program": {**plain["program"], **change}})
+    assert words in str(caught.value)
+
+
+def test_arguments_may_be_written_with_a_dot_or_within_args(tmp_path: Path) -> None:
+    axes = {"model": None, "nodes": None, "args": {"width": [8, 16]}}
+    assert study_of(tmp_path, axes=axes).cells == study_of(tmp_path).cells
+    rows = {"base": {"program": "gpt"}, "axes": {"model": None, "nodes": None}}
+    zipped = study_of(tmp_path, zip=[{"args.width": 8, "args.depth": 2}, {"args": {"width": 16, "depth": 2}}], **rows)
+    assert zipped.cells == study_of(tmp_path).cells
+
+
+def test_an_include_row_adds_to_the_arguments_of_base(tmp_path: Path) -> None:
+    axes = {"model": None, "nodes": None, "batch_size": None}
+    study = study_of(tmp_path, axes=axes, include=[{"args.width": 8, "batch_size": 4}])
+    assert [cell.args for cell in study.cells] == [{"depth": 2, "width": 8}]
+
+
+def test_expressions_and_the_baseline_name_arguments(tmp_path: Path) -> None:
+    study = study_of(tmp_path, exclude=["args.width == 16 and batch_size > 32"], baseline={"args.width": 8})
+    assert [(cell.batch_size, (cell.args or {})["width"]) for cell in study.cells] == [(32, 8), (32, 16), (64, 8)]
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"folder": "other"}, True),
+        ({"image": "registry/name:tag"}, True),
+        ({"python": "/opt/python"}, True),
+        ({"mounts": [{"source": "/tokens", "target": "/tokens"}]}, True),
+        ({"unit": "samples"}, True),
+        ({"unit": "tokens"}, False),
+        ({"version": 2}, False),
+        ({"env": {"A": "1"}}, False),
+        ({"launcher": "ranks"}, False),
+        ({"command": [*COMMAND, "--fast"]}, False),
+    ],
+)
+def test_how_it_is_started_makes_the_cell_and_where_it_lies_does_not(tmp_path: Path, change: dict[str, Any], same: bool) -> None:
+    before, after = ({cell.cell_id for cell in study_of(tmp_path, keys).cells} for keys in ({}, change))
+    assert (before == after) is same
+    assert len(before) == 4
+
+
+def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
+    assert {"program", "args"}.isdisjoint(load(tmp_path, changed()).cells[0].to_json())
+
+
+@pytest.mark.parametrize(
+    ("program", "changes", "words"),
+    [
+        ({"folder": "nowhere"}, {}, "programs.gpt.folder: found 'nowhere', which is not there"),
+        ({"command": ["{folder}/tain.py"]}, {}, "found 'train', in which the command's tain.py is not there"),
+        ({"env": {"A": "a\nb"}}, {}, "programs.gpt.env.A: "),
+        ({"folder": None}, {}, "programs.gpt.folder: found nothing"),
+        ({"comand": ["x"]}, {}, "programs.gpt.comand: unknown key; valid: "),
+        ({"command": ["{args.widht}"]}, {}, "programs.gpt.command[0]: found {args.widht}, which some cells of this program have no"),
+        ({"command": ["{pyhton}"]}, {}, "did you mean 'python'?"),
+        ({"command": [3]}, {}, "programs.gpt.command[0]: found the whole number 3; valid: a word of the command"),
+        ({"env": {"RANK": "3"}}, {}, "and none that Slipway sets itself"),
+        (
+            {"mounts": [{"source": "a", "target": "mine"}]},
+            {},
+            "programs.gpt.mounts[0].target: found the text 'mine'; valid: an absolute path",
+        ),
+        ({"mounts": [{"source": "a", "target": "/slipway/out"}]}, {}, "that is none of the system's or of Slipway's"),
+        ({"mounts": [{"source": "a", "target": "//slipway/out"}]}, {}, "that is none of the system's or of Slipway's"),
+        ({"mounts": [{"source": "a", "target": "//"}]}, {}, "that is none of the system's or of Slipway's"),
+        ({"mounts": [{"source": "a,b", "target": "/a"}]}, {}, "valid: a path without comma or quote"),
+        ({"mounts": [{"source": "a", "target": "/a"}, {"source": "b", "target": "/a"}]}, {}, "mounts[1].target: found '/a' a second time"),
+        ({"mounts": [{"source": "a", "target": "/a"}]}, {}, "which can put nothing elsewhere; valid: a target that is the source"),
+        ({"launcher": "mpi"}, {}, "programs.gpt.launcher: found the text 'mpi'"),
+        ({"unit": "words"}, {}, "programs.gpt.unit: found the text 'words'"),
+        ({}, {"base": {"program": "gtp"}}, "base.program: found 'gtp', which is not under programs; valid: gpt; did you mean 'gpt'?"),
+        ({}, {"base": {"program": "gpt", "framework": "pytorch"}}, "framework and program are both given"),
+        ({}, {"base": {"program": "gpt", "epochs": 3}}, "base.epochs: found epochs, and how many steps are an epoch is up to the program"),
+        ({}, {"base": {"program": "gpt", "args": {"Width": 3}}}, "base.args.Width: found the text 'Width'; valid: the name of an argument"),
+        ({}, {"base": {"program": "gpt", "args.width": [3]}}, "base.args.width: found a list; valid: a word or line"),
+        ({}, {"base": {"program": "gpt", "args": {"depth": 1}, "args.depth": 2}}, "args.depth stands here twice"),
+        ({}, {"base": {"model": "lenet", "args": {"depth": 1}}}, "found an argument for cells without a program"),
+        ({"command": ["x", "--data={data}"]}, {"base": {"program": "gpt", "dataset": None}}, "programs.gpt.command[1]: found {data}, and"),
+        (
+            {},
+            {"base": {"program": "gpt", "dataset": "none", "model": "lenet"}},
+            "base.model: found 'lenet', a network of Slipway's for images",
+        ),
+        ({}, {"exclude": ["args.widht == 3"]}, "unknown key 'args.widht' in the expression; valid: args.depth, args.width, "),
+    ],
+)
+def test_what_is_wrong_is_said_where_it_stands(tmp_path: Path, program: dict[str, Any], changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        study_of(tmp_path, program, **changes)
+    assert words in str(caught.value), str(caught.value)
+    assert f"{tmp_path}/study.yaml:" in str(caught.value)
+
+
+def test_a_program_may_do_without_a_dataset(tmp_path: Path) -> None:
+    """Left out, as the word `none`, or under a name of its own: the same cells. What a study with one says of it stays as it was."""
+    left_out = study_of(tmp_path, base={"program": "gpt", "dataset": None}, datasets=None)
+    said = study_of(tmp_path, base={"program": "gpt", "dataset": "none"})
+    named = study_of(tmp_path, base={"program": "gpt", "dataset": "own"}, datasets={"own": {"source": "none"}})
+    assert [cell.cell_id for cell in left_out.cells] == [cell.cell_id for cell in said.cells] == [cell.cell_id for cell in named.cells]
+    assert {(cell.dataset, cell.dataset_spec["source"], cell.has_dataset) for cell in left_out.cells} == {("none", "none", False)}
+    assert said.notes == ("no cell uses the dataset digits: nothing builds it",)
+    assert datasets_of(left_out.cells) == []
+    assert datasets_of(study_of(tmp_path).cells) == ["digits"]
+    assert study_of(tmp_path).cells[0].cell_id == "gpt-digits-b32-n1-g1-c5f4c03aae"
+
+
+def test_a_folder_that_cannot_be_taken_along_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    study_of(tmp_path)
+    (tmp_path / "train" / "data").symlink_to("/nowhere")
+    with pytest.raises(ConfigError, match="which cannot be taken along: .*train/data is a link"):
+        study_of(tmp_path)
+
+
+def test_two_programs_are_told_apart_by_their_names_and_one_can_be_the_baseline(tmp_path: Path) -> None:
+    programs = {name: {"command": ["train", "{batch_size}"]} for name in ("plain", "fast")}
+    axes = {"model": None, "program": ["plain", "fast"], "batch_size": [32]}
+    study = load(tmp_path, changed(programs=programs, axes=axes, baseline={"program": "plain", "nodes": 1}))
+    (series,) = {one.has_baseline for one in series_of(study.cells, study.baseline)}
+    assert series
+    words = words_of(study.cells, study.site, 1)
+    assert [words(run) for run in study.runs if run.cell.nodes == 1 and run.repeat == 1 and run.cell.framework == "fast"] == [
+        "fast, batch 32, 1 node"
+    ]
+
+
+def test_in_a_container_it_needs_an_image(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("storage: storage\ncache: {path: cache}\nscheduler: local\nengine: docker\n")
+    (tmp_path / "train").mkdir()
+    study = changed(programs={"gpt": {"folder": "train", "command": ["x"]}}, base={"program": "gpt"}, axes={"model": None})
+    with pytest.raises(ConfigError, match="found 'gpt', which has no image, and the site's engine is docker; valid: image: NAME"):
+        load(tmp_path, study, str(tmp_path / "site.yaml"))
+
+
+def test_values_that_a_command_cannot_tell_apart_are_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"axes.args.width\[1\]: the same value stands here twice: 8"):
+        study_of(tmp_path, axes={"model": None, "nodes": None, "args.width": [8, "8"]})
+
+
+def test_a_program_may_not_be_called_as_a_framework(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="which is a framework of Slipway's"):
+        load(tmp_path, changed(programs={"pytorch": {"command": ["x"]}}))
+
+
+def test_a_program_that_no_cell_uses_is_noted(tmp_path: Path) -> None:
+    assert load(tmp_path, changed(programs={"gpt": {"command": ["x"]}})).notes == ("no cell uses the program gpt",)
+
+
+def test_samples_of_one_program_are_not_compared_with_tokens_of_another(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    programs = {
+        name: {"folder": "train", "command": ["{python}", "-c", "pass"], "unit": unit}
+        for name, unit in (("gpt", "tokens"), ("other", "tokens"), ("net", "samples"))
+    }
+    axes = {"model": None, "batch_size": None, "nodes": None, "program": ["net", "gpt", "other"]}
+    base = {"framework": None, "batch_size": 4}
+    study = load(tmp_path, changed(programs=programs, base=base, axes=axes, baseline={"program": "gpt"}))
+    found = {series.cells[0].framework: (series.has_baseline, series.obstacle) for series in series_of(study.cells, study.baseline)}
+    assert found["other"] == found["gpt"] == (True, "")
+    assert found["net"] == (False, "the nearest one differs in unit (tokens there, samples here)")

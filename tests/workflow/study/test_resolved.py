@@ -1,0 +1,132 @@
+"""study.json: written when something changed, read without YAML and pydantic."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from base.errors import RecordError
+from tests.workflow.study.studies import changed, load
+from workflow.study.cell import RunLimits
+from workflow.study.publishing import publish_resolved
+from workflow.study.resolved import find_run, read_resolved, resolved_study
+from workflow.study.study import Study, load_study
+
+
+def local_study(folder: Path, **changes: object) -> Study:
+    site = folder / "site.yaml"
+    site.write_text("storage: storage\ncache: {path: cache}\n")
+    return load(folder, changed(**changes), str(site))
+
+
+def test_written_once_per_content(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    first = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert publish_resolved(study, first)
+    path = study.results_dir / "study.json"
+    before = path.stat()
+    assert not publish_resolved(study)
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    content = read_resolved(study.results_dir)
+    assert [entry["time"] for entry in content.history] == ["2026-01-02T03:04:05+00:00"]
+    assert publish_resolved(local_study(tmp_path, base={"repeats": 1}))
+    assert len(read_resolved(study.results_dir).history) == 2
+
+
+def test_the_study_file_is_stored_as_it_was_typed(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    stored = study.results_dir / "study.yaml"
+    publish_resolved(study)
+    assert stored.read_text() == study.path.read_text()
+    before = stored.stat()
+    publish_resolved(study)
+    assert stored.stat().st_mtime_ns == before.st_mtime_ns, "written once per content"
+    study.path.write_text(f"# only a comment is new\n{study.path.read_text()}")
+    assert publish_resolved(load_study(study.path, str(tmp_path / "site.yaml")))
+    assert stored.read_text() == study.path.read_text()
+    last = read_resolved(study.results_dir).history[-1]
+    assert last["file_sha256"] == hashlib.sha256(stored.read_bytes()).hexdigest(), "`slipway verify` compares the two"
+
+
+def test_a_copy_of_the_study_file_leaves_the_one_of_the_owner(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    publish_resolved(study)
+    typed = study.path.read_text()
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(f"# another comment\n{typed}")
+    publish_resolved(load_study(copy, str(tmp_path / "site.yaml")), runs=False)
+    assert (study.results_dir / "study.yaml").read_text() == typed
+
+
+def test_content(tmp_path: Path) -> None:
+    study = local_study(tmp_path, limits={"walltime": "5m", "gpu_hours": 2, "init": "30s"})
+    publish_resolved(study)
+    content = json.loads((study.results_dir / "study.json").read_text())
+    content.pop("history")
+    assert content == json.loads(json.dumps(resolved_study(study)))
+    assert content["schema"] == "slipway.study/1"
+    assert content["limits"] == {"walltime_s": 300.0, "gpu_hours": 2.0, "init_s": 30.0}
+    found = read_resolved(study.results_dir)
+    assert found.limits == RunLimits(walltime_s=300.0, init_s=30.0)
+    assert (found.baseline, found.repeats) == ({"nodes": 1}, study.repeats)
+    assert [entry.run_id for entry in found.runs] == [run.run_id for run in study.runs]
+    assert found.site == study.site
+    assert found.cells == study.cells
+    for run in study.runs:
+        assert find_run(found, run.run_id) == run
+    with pytest.raises(RecordError, match="no run 'x-r1'"):
+        find_run(found, "x-r1")
+
+
+def test_a_run_of_no_cell_is_refused(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    publish_resolved(study)
+    path = study.results_dir / "study.json"
+    content = json.loads(path.read_text())
+    content["runs"][1]["cell_id"] = "another"
+    path.write_text(json.dumps(content))
+    with pytest.raises(RecordError, match=r"runs\[1\].cell_id: 'another' is none of its cells; it was edited"):
+        read_resolved(study.results_dir)
+
+
+def test_one_line_per_cell_and_run(tmp_path: Path) -> None:
+    study = local_study(tmp_path)
+    publish_resolved(study)
+    lines = (study.results_dir / "study.json").read_text().splitlines()
+    assert sum(line.startswith("  {") and '"framework": ' in line for line in lines) == 4
+    assert sum(line.startswith("  {") and '"run_id": ' in line for line in lines) == 8
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "slipway.study/2"}', "[" * 100_000])
+def test_a_file_that_is_none_of_ours(tmp_path: Path, content: str) -> None:
+    (tmp_path / "study.json").write_text(content)
+    with pytest.raises(RecordError, match=r"study\.json"):
+        read_resolved(tmp_path)
+
+
+def test_a_limit_of_no_time_is_refused(tmp_path: Path) -> None:
+    """The allocation that is asked for it would be refused by a ValueError (found by 10,000 cases of the fuzz)."""
+    study = local_study(tmp_path)
+    publish_resolved(study)
+    path = study.results_dir / "study.json"
+    path.write_text(path.read_text().replace('"walltime_s": 1800.0', '"walltime_s": 0'))
+    with pytest.raises(RecordError, match=r"limits.walltime_s.*above 0"):
+        read_resolved(study.results_dir)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="No such file"):
+        read_resolved(tmp_path)
+
+
+@pytest.mark.processes
+def test_the_supervisor_needs_neither_yaml_nor_pydantic() -> None:
+    code = "import sys, workflow.study.resolved, workflow.study.site, workflow.study.paths; print(*{'yaml', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
+    assert done.stdout.strip() == ""
