@@ -4,19 +4,28 @@ braces itself is not filled in again."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 PLACES: Final = ("python", "folder", "data", "out", "cell")
 """What the engine knows: the interpreter, the program's folder, the staged dataset, the directory to write to, cell.json."""
 CELL_PLACES: Final = ("model", "dataset", "mode", "precision", "batch_size", "global_batch_size", "nodes", "gpus_per_node", "seed")
 """Keys of a cell that a command can name."""
+NETWORK_PLACES: Final = ("head", "address")
+"""The address of the head, and that of the node."""
+PORT: Final = "port."
+"""`{port.NAME}`: a port of the head, reserved for the run; the same number on all nodes."""
 _NAME: Final = re.compile(r"\{([a-z_]+(?:\.[a-z0-9_]+)?)\}")
 
 
 def names_in(word: str) -> list[str]:
     """The names of the placeholders in `word`; other braces, as those of JSON, are text."""
     return _NAME.findall(word)
+
+
+def ports_in(words: Iterable[str]) -> tuple[str, ...]:
+    """The names of the ports that these words ask for, in order."""
+    return tuple(sorted({name.removeprefix(PORT) for word in words for name in names_in(word) if name.startswith(PORT)}))
 
 
 def fill(word: str, values: Mapping[str, str]) -> str:

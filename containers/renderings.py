@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Rendering = Literal["tf_config", "paddle", "dmlc", "horovod"]
+SidecarEnds = Literal["stopped", "with-ranks"]
+"""How a sidecar ends: we stop it when the ranks have ended, or it ends by itself, with 0, when they do."""
 PORT_PER_RANK: Final = ("tf_config", "paddle")
 """Those that name an address of every rank."""
 
@@ -65,19 +67,20 @@ def _paddle(place: RankPlace) -> dict[str, str]:
     }
 
 
-def dmlc_of_all(master: tuple[str, int], workers: int, servers: int) -> dict[str, str]:
-    """What scheduler, servers and workers have alike; each has its DMLC_ROLE besides."""
+def _dmlc_of_all(place: RankPlace) -> dict[str, str]:
+    """What scheduler, servers and workers have alike; each has its DMLC_ROLE besides. DMLC_NODE_HOST, because on a host with several
+    addresses each would choose one by itself."""
     return {
-        "DMLC_PS_ROOT_URI": master[0],
-        "DMLC_PS_ROOT_PORT": str(master[1]),
-        "DMLC_NUM_WORKER": str(workers),
-        "DMLC_NUM_SERVER": str(servers),
+        "DMLC_PS_ROOT_URI": place.master[0],
+        "DMLC_PS_ROOT_PORT": str(place.master[1]),
+        "DMLC_NUM_WORKER": str(place.world_size),
+        "DMLC_NUM_SERVER": str(place.servers),
+        "DMLC_NODE_HOST": place.address,
     }
 
 
 def _dmlc(place: RankPlace) -> dict[str, str]:
-    """DMLC_NODE_HOST, because on a host with several addresses it takes one by itself."""
-    return {**dmlc_of_all(place.master, place.world_size, place.servers), "DMLC_NODE_HOST": place.address, "DMLC_ROLE": "worker"}
+    return {**_dmlc_of_all(place), "DMLC_ROLE": "worker"}
 
 
 def _horovod(place: RankPlace) -> dict[str, str]:
@@ -110,6 +113,11 @@ _ANY: Final = RankPlace(
 )  # fmt: skip
 VARIABLES: Final = {name: frozenset(function(_ANY)) for name, function in RENDERINGS.items()}
 """Rendering -> the variables that it sets, which nobody else sets."""
+
+
+def rendered_for_sidecars(asked: tuple[str, ...], place: RankPlace) -> dict[str, str]:
+    """What of them is no rank's own. `place`: of any rank of the sidecar's node."""
+    return _dmlc_of_all(place) if "dmlc" in asked else {}
 
 
 def rendered(asked: tuple[str, ...], place: RankPlace) -> dict[str, str]:

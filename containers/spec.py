@@ -63,9 +63,11 @@ class ProcessSpec:
     name: str
     """Names the log: `rank-3`."""
     ranks: tuple[int, ...]
-    """The ranks that end with this process: one, or all of the node under torchrun."""
+    """The ranks that end with this process: one, all of the node under torchrun, none of a sidecar."""
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
+    sidecar: str | None = None
+    """Its name, where it is a process around the ranks."""
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -149,6 +151,7 @@ class ProcessPlan:
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
     cwd: str
+    sidecar: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

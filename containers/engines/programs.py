@@ -44,6 +44,7 @@ def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Ma
             argv=tuple(fill(word, values) for word in process.command),
             env=tuple(sorted({**env, **dict(process.env)}.items())),
             cwd=places.out,
+            sidecar=process.sidecar,
         )
         for process in spec.processes
     )

@@ -11,14 +11,16 @@ from typing import Annotated, Any, Final, Literal
 from base.errors import ConfigError
 from base.jsonfile import read_content
 from base.typed import Check, Closed, Name, read_as
-from containers.renderings import Rendering
+from containers.placeholders import NETWORK_PLACES
+from containers.renderings import Rendering, SidecarEnds
 from containers.yamltext import parse_yaml
 
 Mode = Literal["train", "infer"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Layout = Literal["nchw", "nhwc"]
 CommHook = Literal["none", "fp16", "bf16", "powersgd"]
-PLACEHOLDERS: Final = ("{python}", "{folder}")
+PLACEHOLDERS: Final = ("{python}", "{folder}", *(f"{{{name}}}" for name in NETWORK_PLACES))
+PORT_PLACEHOLDER: Final = re.compile(r"{port\.[a-z0-9_]+}")
 MAX_BYTES: Final = 1 << 20
 MAX_TEXT: Final = 2000
 MAX_LIST: Final = 1000
@@ -37,11 +39,14 @@ Environment = Annotated[Mapping[str, Word | int], Check("names with values", lam
 
 @dataclass(frozen=True, kw_only=True)
 class Sidecar(Closed):
-    """A process that lives around the ranks, on the head node or on each node."""
+    """A process that lives around the ranks, on the head node or on each node. `ends`: whether it is stopped after the ranks, or ends by
+    itself when they do."""
 
+    name: Name
     where: Literal["head", "each"]
     command: Words
     env: Environment = field(default_factory=dict)
+    ends: SidecarEnds = "stopped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +96,13 @@ class FrameworkSpec(Closed):
     checkpoint: bool = False
 
     def __post_init__(self) -> None:
-        unknown = [found for word in self.command for found in re.findall(r"{[^}]*}", word) if found not in PLACEHOLDERS]
-        if not self.command or unknown:
-            raise ValueError(f"command: expected words, with no placeholder but {', '.join(PLACEHOLDERS)}, found {self.command!r}")
+        for key, command in (("command", self.command), *((f"sidecars: {one.name}: command", one.command) for one in self.sidecars)):
+            if not command or not all(map(_is_placeholder, (found for word in command for found in re.findall(r"{[^}]*}", word)))):
+                valid = ", ".join((*PLACEHOLDERS, "{port.NAME}"))
+                raise ValueError(f"{key}: expected words, with no placeholder but {valid}, found {command!r}")
+        names = [one.name for one in self.sidecars]
+        if len(set(names)) < len(names):
+            raise ValueError(f"sidecars: expected each name once, found {names!r}")
         if self.events == "program":
             return
         try:
@@ -103,6 +112,10 @@ class FrameworkSpec(Closed):
         if not self.events.startswith("log:") or "step" not in pattern.groupindex:
             wanted = "`program`, or `log:` and a regular expression with a group named step"
             raise ValueError(f"events: expected {wanted}, found {self.events!r}")
+
+
+def _is_placeholder(found: str) -> bool:
+    return found in PLACEHOLDERS or PORT_PLACEHOLDER.fullmatch(found) is not None
 
 
 def read_framework(path: Path) -> FrameworkSpec:

@@ -7,10 +7,10 @@ from typing import Final
 
 from cluster.types import Allocation, Node
 from containers.labels import labels_of
-from containers.placeholders import CELL_PLACES
-from containers.renderings import PORT_PER_RANK, RankPlace, rendered
+from containers.placeholders import CELL_PLACES, PORT
+from containers.renderings import PORT_PER_RANK, RankPlace, rendered, rendered_for_sidecars
 from containers.spec import ContainerSpec, Paths, ProcessSpec
-from workflow.run.plan import TAG, Workload, node_ranks, threads_per_rank
+from workflow.run.plan import TAG, Framework, Workload, node_ranks, threads_per_rank
 from workflow.run.ports import MASTER, Reserved, ports_by_name, rank_port
 from workflow.study.cell import Cell, plain_text
 
@@ -38,7 +38,7 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
     cell, framework = asked.cell, asked.framework
     start = Start(asked=asked, allocation=allocation, index=index, ports=ports_by_name(framework, cell, reserved))
     master = start.master
-    processes = _PROCESSES[framework.launcher](start)
+    processes = _sidecars(start) + _PROCESSES[framework.launcher](start)
     env = {
         TAG: asked.owner.tag,
         "SLIPWAY_NODE_RANK": str(index),
@@ -58,7 +58,7 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
         python=framework.python or "python3",
         bare_python=framework.bare_python,
         mounts=framework.mounts,
-        words=_words_of(cell) if framework.own else (),
+        words=(*(_words_of(cell) if framework.own else ()), *_network_words(start)),
         processes=processes,
         paths=paths,
         device=allocation.device,
@@ -76,6 +76,13 @@ def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
     """What placeholders in the command of a program stand for, as the cell says it."""
     args = {f"args.{name}": plain_text(value) for name, value in (cell.args or {}).items()}
     return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **args}.items())
+
+
+def _network_words(start: Start) -> tuple[tuple[str, str], ...]:
+    """What {head}, {address} and {port.NAME} stand for."""
+    head, node = start.allocation.head.address, start.allocation.nodes[start.index].address
+    ports = ((name, str(port)) for name, port in start.ports[0].items() if name.startswith(PORT))
+    return (("head", head), ("address", node), *ports)
 
 
 def _own_variables(asked: Workload) -> dict[str, str]:
@@ -122,8 +129,31 @@ def _place(start: Start, rank: int) -> RankPlace:
         device=allocation.device,
         master=start.master,
         endpoints=tuple((allocation.nodes[host].address, ports[host][name]) for host, name in ranks) if has_ports else (),
-        servers=0,
+        servers=_servers(asked.framework, len(allocation.nodes)),
     )
+
+
+def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
+    """Those of this node; they stand before the ranks, and are started before them."""
+    framework, place = start.asked.framework, _place(start, start.index * start.asked.cell.gpus_per_node)
+    env = {"MASTER_ADDR": place.master[0], "MASTER_PORT": str(place.master[1]), **rendered_for_sidecars(framework.env, place)}
+    return tuple(
+        ProcessSpec(
+            name=f"sidecar-{one.name}-{start.index}",
+            ranks=(),
+            sidecar=one.name,
+            command=one.command,
+            env=tuple({**env, "SLIPWAY_SIDECAR": one.name, **dict(one.env)}.items()),
+        )
+        for one in framework.sidecars
+        if one.where == "each" or start.index == 0
+    )
+
+
+def _servers(framework: Framework, nodes: int) -> int:
+    """Parameter servers among the sidecars, on all nodes."""
+    serving = [one for one in framework.sidecars if ("DMLC_ROLE", "server") in one.env]
+    return sum(nodes if one.where == "each" else 1 for one in serving)
 
 
 def _single(start: Start) -> tuple[ProcessSpec, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from workflow.run.plan import Framework
+from workflow.run.plan import Framework, Sidecar
 from workflow.study.cell import Cell
 
 
@@ -29,7 +29,7 @@ def describe_framework(cell: Cell, device: str) -> Framework:
         python=spec.python,
         launcher=spec.launcher,
         env=spec.env,
-        sidecars=tuple(sidecar.command for sidecar in spec.sidecars),
+        sidecars=tuple(_sidecar(asdict(sidecar)) for sidecar in spec.sidecars),
         command=spec.command,
         events=spec.events,
         checkpoint=spec.checkpoint,
@@ -49,10 +49,17 @@ def of_program(program: Mapping[str, Any]) -> Framework:
         launcher=program["launcher"],
         command=tuple(program["command"]),
         env=tuple(program.get("env_from", ())),
+        sidecars=tuple(map(_sidecar, program.get("sidecars", ()))),
         variables=tuple(sorted(program["env"].items())),
         mounts=tuple((mount["source"], mount["target"], mount["writable"]) for mount in program["mounts"]),
         checkpoint=program["checkpoint"],
     )
+
+
+def _sidecar(words: Mapping[str, Any]) -> Sidecar:
+    """`words`: its keys, as framework.yaml and the study have them."""
+    env = tuple((name, str(value)) for name, value in sorted(words["env"].items()))
+    return Sidecar(name=words["name"], where=words["where"], command=tuple(words["command"]), env=env, ends=words["ends"])
 
 
 def taken_along(framework: Framework) -> Framework:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
 from containers.labels import Owner
+from containers.renderings import SidecarEnds
 from workflow.study.cell import Cell, Run
 from workflow.study.site import Site, device_of
 
@@ -25,6 +26,17 @@ CELL_SCHEMA: Final = "slipway.cell/1"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sidecar:
+    """A process around the ranks, as framework.yaml or the study has it."""
+
+    name: str
+    where: Literal["head", "each"]
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    ends: SidecarEnds = "stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Framework:
     """What a start needs of a framework's folder. Fields that are not described here are those of framework.yaml."""
 
@@ -38,8 +50,7 @@ class Framework:
     command: tuple[str, ...]
     env: tuple[str, ...] = ()
     """Renderings of the allocation that the program wants."""
-    sidecars: tuple[tuple[str, ...], ...] = ()
-    """Their commands."""
+    sidecars: tuple[Sidecar, ...] = ()
     events: str = "program"
     checkpoint: bool = False
     own: bool = False
@@ -164,8 +175,6 @@ def check_framework(framework: Framework, world_size: int) -> None:
         raise UnsupportedRequest(
             f"framework {name!r} asks for {asked}, and {launcher} sets the variables of its ranks itself; valid: {valid}"
         )
-    if framework.sidecars:
-        raise UnsupportedRequest(f"framework {name!r} asks for sidecars: {list(framework.sidecars)!r}, which is not here yet")
     if framework.events != "program":
         raise UnsupportedRequest(f"framework {name!r} writes no events of its own (events: {framework.events!r}), which is not here yet")
 

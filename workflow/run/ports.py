@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from containers.placeholders import PORT, ports_in
 from containers.renderings import PORT_PER_RANK
 from workflow.run.plan import Framework, node_ranks
 from workflow.study.cell import Cell
@@ -20,7 +21,13 @@ def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:
     """Of node `index`; the master's is the first of the head."""
     master = (MASTER,) if index == 0 else ()
     of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(PORT_PER_RANK) else ()
-    return master + of_ranks
+    return master + of_ranks + (_of_head(framework) if index == 0 else ())
+
+
+def _of_head(framework: Framework) -> tuple[str, ...]:
+    """Those that words of commands ask for."""
+    commands = (framework.command, *(sidecar.command for sidecar in framework.sidecars))
+    return tuple(f"{PORT}{name}" for name in ports_in(word for command in commands for word in command))
 
 
 def rank_port(rank: int) -> str:

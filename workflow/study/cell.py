@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 from base.jsonfile import canonical_json
 from base.names import slug
 from base.typed import Check, Count, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
-from containers.renderings import Rendering
+from containers.renderings import Rendering, SidecarEnds
 
 ID_DIGITS: Final = 10
 NO_DATASET: Final = "none"
@@ -31,6 +31,16 @@ class MountWords(TypedDict):
     writable: bool
 
 
+class SidecarWords(TypedDict):
+    """A sidecar of a program, as a cell has it."""
+
+    name: Name
+    where: Literal["head", "each"]
+    command: Annotated[tuple[str, ...], Check("a command of one word or more", bool)]
+    env: dict[str, str]
+    ends: SidecarEnds
+
+
 class ProgramWords(TypedDict):
     """A program of the study, as a cell has it: absolute paths, and all keys that have a default."""
 
@@ -46,6 +56,7 @@ class ProgramWords(TypedDict):
     image: NotRequired[str]
     unit: NotRequired[Literal["samples", "tokens"]]
     env_from: NotRequired[tuple[Rendering, ...]]
+    sidecars: NotRequired[tuple[SidecarWords, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)

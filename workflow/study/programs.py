@@ -19,12 +19,12 @@ from base.errors import SlipwayError
 from base.names import choices
 from base.userpath import absolute_path
 from containers.frameworks import FRAMEWORKS
-from containers.placeholders import CELL_PLACES, PLACES, names_in
+from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, names_in
 from containers.program_folder import check
-from containers.renderings import VARIABLES, Rendering
+from containers.renderings import VARIABLES, Rendering, SidecarEnds
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault
-from workflow.study.keys import ABSENT, Count, Flag, Part, Several, TextLine, wrong
+from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Several, TextLine, wrong
 from workflow.study.places import Place
 
 ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -104,6 +104,20 @@ class Mount(Part):
     writable: Flag = Field(default=False, description="whether the program may write to it")
 
 
+class Sidecar(Part):
+    """A process around the ranks, such as a parameter server or the master of a cluster of another kind."""
+
+    name: Name = Field(description="names it in messages, and its log")
+    where: Literal["head", "each"] = Field(description="one on the head node, or one on each node")
+    command: Several[Word] = Field(description="word by word, with the placeholders of the program's")
+    env: dict[Variable, Annotated[str, BeforeValidator(_text)]] = Field(
+        default={}, description="environment variables beside the program's"
+    )
+    ends: SidecarEnds = Field(
+        default="stopped", description="stopped: when the ranks have ended, we end it; with-ranks: it ends by itself, with 0, when they do"
+    )
+
+
 class Program(Part):
     """A training program of the user's own: a folder with its files, or a command that the image or the node has."""
 
@@ -124,6 +138,7 @@ class Program(Part):
     env_from: tuple[Rendering, ...] = Field(
         default=(), description="the allocation in the words of a framework, as variables of each rank; launchers ranks and single"
     )
+    sidecars: tuple[Sidecar, ...] = Field(default=(), description="processes around the ranks, started before them")
     version: Count = Field(default=1, description="part of the cell: raise it, and its runs are new")
     checkpoint: Flag = Field(default=False, description="it writes a checkpoint when asked, and resumes from one")
 
@@ -154,19 +169,25 @@ def program_faults(
     of the arguments that all its cells have; `bare`: programs of which a cell has no dataset; `folder`: the study's."""
     for name, program in programs.items():
         place = ("programs", name)
+        of_sidecars: dict[Place, tuple[str, ...]] = {
+            ("sidecars", number, "command"): sidecar.command for number, sidecar in enumerate(program.sidecars)
+        }
+        commands = {("command",): program.command, **of_sidecars}
         if name in FRAMEWORKS:
             yield Fault(place=place, message=f"found {name!r}, which is a framework of Slipway's; valid: another name")
-        if program.folder is None and any("{folder}" in word for word in program.command):
+        if program.folder is None and any("{folder}" in word for command in commands.values() for word in command):
             yield Fault(place=(*place, "command"), message="found {folder}, and the program has no folder; valid: folder: PATH beside it")
         if program.folder is not None and (wrong_path := _folder_fault(program.folder, folder, program.command)):
             yield Fault(place=(*place, "folder"), message=f"found {program.folder!r}, {wrong_path}; valid: a directory")
         yield from _rendering_faults((*place, "env_from"), program)
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
-        for number, word in enumerate(program.command):
-            yield from _placeholder_faults((*place, "command", number), word, arguments.get(name))
-            if name in bare and "data" in names_in(word):
-                message = "found {data}, and cells of this program have no dataset; valid: dataset: NAME for them, or no {data}"
-                yield Fault(place=(*place, "command", number), message=message)
+        for number, sidecar in enumerate(program.sidecars):
+            if sidecar.name in [before.name for before in program.sidecars[:number]]:
+                found = f"found {sidecar.name!r} a second time"
+                yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: each name once")
+        for inner, command in commands.items():
+            for number, word in enumerate(command):
+                yield from _placeholder_faults((*place, *inner, number), word, arguments.get(name), name in bare)
 
 
 def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:
@@ -178,10 +199,13 @@ def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:
             yield Fault(place=place, message=f"found {name}, which sets {variable}, and env sets it too; valid: one of the two")
 
 
-def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | None) -> Iterator[Fault]:
+def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | None, is_bare: bool) -> Iterator[Fault]:
     for found in names_in(word):
-        known = (*PLACES, *CELL_PLACES, *(f"args.{name}" for name in sorted(arguments or ())))
-        if found.startswith("args.") and arguments is None:
+        if is_bare and found == "data":
+            message = "found {data}, and cells of this program have no dataset; valid: dataset: NAME for them, or no {data}"
+            yield Fault(place=place, message=message)
+        known = (*PLACES, *NETWORK_PLACES, *CELL_PLACES, *(f"args.{name}" for name in sorted(arguments or ())))
+        if found.startswith(PORT) or (found.startswith("args.") and arguments is None):
             continue
         if found not in known:
             reason = "which some cells of this program have no argument for" if found.startswith("args.") else "which is not known"

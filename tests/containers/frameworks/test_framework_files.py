@@ -128,12 +128,21 @@ def test_an_unknown_framework_gets_the_closest_one() -> None:
         ({"events": "log:[a"}, "not a regular expression"),
         ({"events": "log:loss (.*)"}, "a group named step"),
         ({"events": "stdout"}, "expected `program`"),
-        ({"sidecars": [{"where": "all", "command": ["x"]}]}, r"sidecars\[0\]\.where: expected one of head, each"),
-        ({"sidecars": [{"where": "each", "command": ["x"], "env": ["A"]}]}, r"sidecars\[0\]\.env: expected an object"),
-        ({"sidecars": [{"where": "each", "command": ["x"], "env": {1: "A"}}]}, r"sidecars\[0\]\.env: expected names with values"),
+        ({"sidecars": [{"name": "a", "where": "all", "command": ["x"]}]}, r"sidecars\[0\]\.where: expected one of head, each"),
+        ({"sidecars": [{"name": "a", "where": "each", "command": ["x"], "env": ["A"]}]}, r"sidecars\[0\]\.env: expected an object"),
         (
-            {"sidecars": [{"where": "each", "command": ["x"], "env": {"A": True}}]},
+            {"sidecars": [{"name": "a", "where": "each", "command": ["x"], "env": {1: "A"}}]},
+            r"sidecars\[0\]\.env: expected names with values",
+        ),
+        (
+            {"sidecars": [{"name": "a", "where": "each", "command": ["x"], "env": {"A": True}}]},
             r"sidecars\[0\]\.env\.A: expected text or a whole number",
+        ),
+        ({"sidecars": [{"where": "each", "command": ["x"]}]}, r"sidecars\[0\]: the key 'name' is missing"),
+        ({"sidecars": [{"name": "a", "where": "each", "command": ["{data}"]}]}, r"sidecars: a: command: expected words"),
+        (
+            {"sidecars": [{"name": "a", "where": where, "command": ["x"]} for where in ("each", "head")]},
+            "sidecars: expected each name once",
         ),
         ({"supports": []}, r"supports: expected an object, found \[\]"),
     ],
@@ -160,7 +169,7 @@ def test_what_is_no_mapping_is_an_error(text: str, expected: str) -> None:
 
 
 def test_sidecars_and_patterns_are_read() -> None:
-    sidecar = {"where": "head", "command": ["start", "{folder}"], "env": {"ROLE": "scheduler", "PORT": 1}}
+    sidecar = {"name": "s", "where": "head", "command": ["start", "{folder}", "{head}:{port.web}"], "env": {"ROLE": "scheduler", "PORT": 1}}
     spec = parse_framework(yaml.safe_dump({**document(), "sidecars": [sidecar], "events": r"log:Iteration (?P<step>\d+)"}).encode(), PATH)
     assert dict(spec.sidecars[0].env) == {"ROLE": "scheduler", "PORT": 1}
     assert spec.events.startswith("log:")

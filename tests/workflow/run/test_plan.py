@@ -105,6 +105,29 @@ def test_an_allocation_is_told_in_the_words_of_a_framework() -> None:
     assert (env["PADDLE_CURRENT_ENDPOINT"], env["PADDLE_MASTER"], env["MASTER_PORT"]) == (endpoints[3], "10.0.0.0:61001", "61001")
 
 
+def test_sidecars_are_started_before_the_ranks_with_what_they_have_to_know() -> None:
+    scheduler = plan.Sidecar(
+        name="scheduler", where="head", command=("serve", "{head}:{port.web}", "{address}"), env=(("DMLC_ROLE", "scheduler"),)
+    )
+    server = plan.Sidecar(name="server", where="each", command=("serve",), env=(("DMLC_ROLE", "server"),), ends="with-ranks")
+    framework = replace(FRAMEWORK, env=("dmlc",), sidecars=(scheduler, server))
+    asked = replace(work(), framework=framework)
+    assert [port_names(framework, asked.cell, index) for index in (0, 1)] == [("master", "port.web"), ()]
+    head, other = (bare.plan(container_spec(asked, allocation(), index, PATHS, ((61001, 61002), ())), {}) for index in (0, 1))
+    assert [one.name for one in head.processes] == ["sidecar-scheduler-0", "sidecar-server-0", "rank-0", "rank-1"]
+    assert [(one.name, one.ranks) for one in other.processes] == [("sidecar-server-1", ()), ("rank-2", (2,)), ("rank-3", (3,))]
+    assert head.processes[0].argv == ("serve", "10.0.0.0:61002", "10.0.0.0")
+    env = dict(other.processes[0].env)
+    assert (env["DMLC_ROLE"], env["DMLC_NUM_SERVER"], env["DMLC_PS_ROOT_PORT"], env["DMLC_NODE_HOST"]) == (
+        "server",
+        "2",
+        "61001",
+        "10.0.0.1",
+    )
+    assert "RANK" not in env
+    assert dict(other.processes[1].env)["DMLC_ROLE"] == "worker"
+
+
 def test_single_runs_on_the_head_only() -> None:
     assert [process.ranks for process in container_spec(work("single", 1), allocation(1), 0, PATHS, PORTS).processes] == [(0,)]
     assert container_spec(work("single", 1), allocation(2), 1, PATHS, PORTS).processes == ()
@@ -130,7 +153,6 @@ def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each
         ({"launcher": "mpirun"}, 2, "mpirun"),
         ({"launcher": "single"}, 2, "one process"),
         ({"launcher": "torchrun", "env": ("tf_config",)}, 2, "asks for tf_config, and torchrun sets the variables of its ranks itself"),
-        ({"sidecars": (("x",),)}, 2, "sidecars"),
         ({"events": "log:x"}, 2, "log:x"),
     ],
 )

@@ -91,6 +91,8 @@ def test_expressions_and_the_baseline_name_arguments(tmp_path: Path) -> None:
         ({"version": 2}, False),
         ({"env": {"A": "1"}}, False),
         ({"launcher": "ranks"}, False),
+        ({"launcher": "ranks", "env_from": ["dmlc"]}, False),
+        ({"sidecars": [{"name": "a", "where": "head", "command": ["x"]}]}, False),
         ({"command": [*COMMAND, "--fast"]}, False),
     ],
 )
@@ -114,6 +116,15 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({"comand": ["x"]}, {}, "programs.gpt.comand: unknown key; valid: "),
         ({"command": ["{args.widht}"]}, {}, "programs.gpt.command[0]: found {args.widht}, which some cells of this program have no"),
         ({"command": ["{pyhton}"]}, {}, "did you mean 'python'?"),
+        ({"env_from": ["tf_config"]}, {}, "with launcher torchrun, which sets the variables of its ranks itself; valid: launcher: ranks"),
+        (
+            {"env_from": ["dmlc"], "env": {"DMLC_ROLE": "x"}, "launcher": "ranks"},
+            {},
+            "found dmlc, which sets DMLC_ROLE, and env sets it too",
+        ),
+        ({"sidecars": [{"name": "a", "where": "head", "command": ["{haed}"]}]}, {}, "did you mean 'head'?"),
+        ({"sidecars": 2 * [{"name": "a", "where": "head", "command": ["x"]}]}, {}, "sidecars[1].name: found 'a' a second time"),
+        ({"sidecars": [{"name": "a", "where": "node", "command": ["x"]}]}, {}, "programs.gpt.sidecars[0].where: found the text 'node'"),
         ({"command": [3]}, {}, "programs.gpt.command[0]: found the whole number 3; valid: a word of the command"),
         ({"env": {"RANK": "3"}}, {}, "and none that Slipway sets itself"),
         (

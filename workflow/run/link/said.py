@@ -268,15 +268,15 @@ class Saving(Message, frozen=True, kw_only=True):
 
 
 class Exited(Message, frozen=True, kw_only=True):
-    """A process of some ranks has ended."""
+    """A process of some ranks has ended, or a sidecar."""
 
     end: RankEnd
     now: float
     """Unix time of this node."""
 
     def __post_init__(self) -> None:
-        if not self.end.ranks:
-            raise ValueError("end: expected the end of a process of some ranks, found none")
+        if not self.end.ranks and self.end.sidecar is None:
+            raise ValueError("end: expected the end of a process of some ranks, or of a sidecar, found neither")
 
 
 # -- the end of the attempt

@@ -172,10 +172,11 @@ class NodeWork:
         self.loop.every(min(RANK_LOOK_EVERY_S, started.beat_s / 4), self._tick)
 
     def _rank_ended(self, end: RankEnd) -> None:
-        logger.debug("%s ended with %s", f"rank{'s' * (len(end.ranks) > 1)} {', '.join(map(str, end.ranks))}", end.exit_code)
+        ranks = f"rank{'s' * (len(end.ranks) > 1)} {', '.join(map(str, end.ranks))}"
+        logger.debug("%s ended with %s", ranks if end.sidecar is None else f"sidecar {end.sidecar}", end.exit_code)
         self._say_gpus()
         self.say(said.Exited(end=end, now=time.time()))
-        if self.watcher is not None and self.ranks is not None and not self.ranks.running():
+        if self.watcher is not None and self.ranks is not None and not self.ranks.rank_runs():
             self.watcher.finish()
         if self.shutdown is not None:
             self.shutdown.rank_ended()

@@ -76,6 +76,7 @@ class Watched:
             failed_rank=next(iter(odd), None) if failed is None else failed,
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
             wrong_clock=next(iter(odd.values()), None),
+            sidecar=self.process.plan.sidecar,
         )
 
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
@@ -157,6 +158,10 @@ class Ranks:
     def running(self) -> list[Watched]:
         """Those that have not ended."""
         return [watched for watched in self.watched if not watched.ended]
+
+    def rank_runs(self) -> bool:
+        """Whether any process of ranks has not ended; sidecars may run."""
+        return any(watched.process.plan.ranks for watched in self.running())
 
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
         """See Watched.states, for all that run."""

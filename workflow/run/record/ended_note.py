@@ -15,7 +15,7 @@ SCHEMA: Final = "slipway.ended/1"
 class RankEndNote(TypedDict):
     """A RankEnd, in its words."""
 
-    ranks: Annotated[list[Count], Check("ranks", bool)]
+    ranks: list[Count]
     host: str
     exit_code: int | None
     time: float
@@ -27,6 +27,7 @@ class RankEndNote(TypedDict):
     failed_rank: Count | None
     checkpoint: Count | None
     wrong_clock: NotRequired[str | None]
+    sidecar: NotRequired[str | None]
 
 
 class EndingNote(TypedDict):

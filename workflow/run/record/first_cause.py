@@ -55,6 +55,8 @@ def verdict(end: RankEnd) -> Verdict | None:
             what = f"ended with exit code {end.exit_code}, after the kernel had killed a process beside it for want of memory"
             return Verdict("oom", weight, f"{what}{_message(end)}")
         return Verdict("error", weight, f"ended with exit code {end.exit_code}{_message(end) or _last_words(end)}")
+    if end.sidecar is not None:
+        return Verdict("error", 1, f"ended with exit code 0 while ranks were running{_last_words(end)}")
     if not end.run_stop:
         why = "it left its steps early, or writes no events (slipway_events does)"
         return Verdict("error", 1, f"ended with exit code 0, but its events stop before run_stop: {why}")
@@ -87,11 +89,11 @@ def _signal_verdict(end: RankEnd, number: int) -> Verdict:
 
 def root_cause(ends: Iterable[RankEnd]) -> Ending | None:
     """The first failure by time, causes before consequences; None if all ended well."""
-    found = [(said.weight, end.time, end.rank, end, said) for end in ends if (said := verdict(end)) is not None]
+    found = [(said.weight, end.time, min(end.ranks, default=0), end, said) for end in ends if (said := verdict(end)) is not None]
     if not found:
         return None
     *_, end, said = min(found, key=lambda entry: entry[:3])
-    return Ending(status=said.status, reason=f"rank {end.rank} on {end.host} {said.what}", rank_end=end)
+    return Ending(status=said.status, reason=f"{end.who} {said.what}", rank_end=end)
 
 
 def hang(states: Iterable[RankState]) -> Ending:

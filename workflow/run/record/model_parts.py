@@ -56,13 +56,14 @@ else:
 
 
 class FailedRank(Part):
-    """The first rank that failed. Neither code nor signal: it hangs."""
+    """The first rank that failed, or the sidecar. Neither code nor signal: it hangs."""
 
-    rank: Count
+    rank: Count | None
     host: str
     exit_code: Count | None
     signal: str | None
     last_lines: str
+    sidecar: str | None = None
 
 
 class Times(Part):

@@ -53,11 +53,18 @@ class RankEnd(NamedTuple):
     """The step of the checkpoint that it told of."""
     wrong_clock: str | None = None
     """What its events tell of time that cannot be."""
+    sidecar: str | None = None
+    """Its name, where it is a process around the ranks: then there are no ranks."""
 
     @property
-    def rank(self) -> int:
-        """The rank to be named."""
-        return self.ranks[0] if self.failed_rank is None else self.failed_rank
+    def rank(self) -> int | None:
+        """The rank to be named; None of a sidecar."""
+        return next(iter(self.ranks), None) if self.failed_rank is None else self.failed_rank
+
+    @property
+    def who(self) -> str:
+        """In sentences."""
+        return f"rank {self.rank} on {self.host}" if self.sidecar is None else f"sidecar {self.sidecar} on {self.host}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +136,7 @@ class Ending:
             "exit_code": code if code is not None and code >= 0 else None,
             "signal": signal_name(-code) if code is not None and code < 0 else None,
             "last_lines": end.last_lines,
+            **({} if end.sidecar is None else {"sidecar": end.sidecar}),
         }
 
 

@@ -73,9 +73,11 @@ class Training:
                 assert_never(message)
 
     def rank_ended(self, message: Exited) -> None:
-        """A node says that one of its processes has ended."""
+        """A node says that one of its processes has ended. A sidecar's end counts while ranks run."""
         skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
         end = message.end._replace(time=message.end.time + skew_s)
+        if end.sidecar is not None and (not self._left or self._may_end(end)):
+            return
         self._ends.append(end)
         self._left -= set(end.ranks)
         if end.checkpoint is not None and end.exit_code == CHECKPOINT_EXIT:
@@ -92,11 +94,16 @@ class Training:
         self._nodes.tell(ReportRanks())
         self._loop.after(self._limits.other_failures_s, self._judge)
 
+    def _may_end(self, end: RankEnd) -> bool:
+        """Whether a sidecar ends by itself when the ranks do, and has done that."""
+        ends = {sidecar.name: sidecar.ends for sidecar in self._framework.sidecars}
+        return not end.exit_code and ends.get(end.sidecar or "") == "with-ranks"
+
     def _stopped_at_checkpoint(self, end: RankEnd) -> None:
         if self._on_saved is not None:
             self._on_saved(end.checkpoint, None)
             return
-        reason = f"rank {end.rank} on {end.host} stopped at a checkpoint (exit code {CHECKPOINT_EXIT}) that nobody had asked for"
+        reason = f"{end.who} stopped at a checkpoint (exit code {CHECKPOINT_EXIT}) that nobody had asked for"
         self._on_end(Ending(status="error", reason=reason, rank_end=end))
 
     def _judge(self) -> None:

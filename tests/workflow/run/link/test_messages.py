@@ -20,7 +20,7 @@ from workflow.run.link import messages, orders, said
 from workflow.run.link.messages import decode_order, decode_said, encode
 from workflow.run.link.protocol import Decoder, ProtocolError
 from workflow.run.link.protocol import encode as lines_of
-from workflow.run.plan import Framework
+from workflow.run.plan import Framework, Sidecar
 from workflow.run.record.ended_note import ended_note
 from workflow.run.record.outcome import Ending, RankEnd, RankState
 from workflow.run.record.steps_asked import StepsAsked
@@ -95,7 +95,9 @@ PLAN: Final = orders.Plan(
     bytes_per_s=None,
     ranks=None,
 )
-FRAMEWORK: Final = Framework(name="f", folder="/f", launcher="ranks", command=("{python}", "program.py"), sidecars=(("a", "b"),))
+FRAMEWORK: Final = Framework(
+    name="f", folder="/f", launcher="ranks", command=("{python}", "program.py"), sidecars=(Sidecar(name="a", where="head", command=("b",)),)
+)
 IMAGE: Final = orders.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
 RANKS: Final = orders.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=None, beat_s=60.0, init_s=300.0)
 ORDERED: Final[tuple[orders.Order, ...]] = (
@@ -188,7 +190,7 @@ def without(message: said.Message, field: str) -> dict[str, Any]:
             r"'ready' is none of ours: grant.cores\[0\]: Expected `int`",
         ),
         ({"say": "exited", "end": {}, "now": 1.0}, "end: Expected `array`"),
-        ({"say": "exited", "end": [[], "h", 0, 1.0], "now": 1.0}, "end: expected the end of a process of some ranks"),
+        ({"say": "exited", "end": [[], "h", 0, 1.0], "now": 1.0}, "end: expected the end of a process of some ranks, or of a sidecar"),
         ({"say": "exited", "end": [[0.5], "h", 0, 1.0], "now": 1.0}, r"end\[0\]\[0\]: Expected `int`"),
         ({"say": "overdue", "ranks": []}, "ranks: Expected `array` of length >= 1"),
         ({"say": "overdue", "ranks": [dataclasses.asdict(RANK) | {"rank": -1}]}, r"ranks\[0\]: rank must not be negative"),

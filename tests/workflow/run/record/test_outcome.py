@@ -101,6 +101,18 @@ def test_the_reason_names_rank_host_and_cause() -> None:
     assert killed.failed_rank() == {"rank": 1, "host": "n1", "exit_code": None, "signal": "SIGKILL", "last_lines": ""}
 
 
+def test_a_sidecar_is_named_as_the_cause_and_never_as_a_rank() -> None:
+    sidecar = RankEnd(ranks=(), host="n1", exit_code=3, time=99.0, last_lines="no room", sidecar="server")
+    ending = root_cause([end(0, 3), sidecar])
+    assert ending is not None
+    assert ending.reason == "sidecar server on n1 ended with exit code 3: no room"
+    failed = {"rank": None, "host": "n1", "exit_code": 3, "signal": None, "last_lines": "no room", "sidecar": "server"}
+    assert ending.failed_rank() == failed
+    early = verdict(sidecar._replace(exit_code=0, last_lines=""))
+    assert early is not None
+    assert early.what == "ended with exit code 0 while ranks were running"
+
+
 @pytest.mark.parametrize(
     ("message", "words"),
     [
