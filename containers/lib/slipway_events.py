@@ -151,6 +151,7 @@ class Run:
         self.train_s = 0.0
         self.window = [0.0, 0.0]
         self.measured_s = 0.0
+        self.memory: Dict[str, Any] = {}
         self.inside_epochs = False
         self.plan: Optional[Tuple[int, int, int]] = None
         self.file = open_events(out, self.rank) if self.active else None
@@ -292,6 +293,8 @@ class Run:
                 self.phase("train")
             self.clock.begin()
             self.window[0 if self.step == first else 1] = time.perf_counter()
+            if self.step == end:
+                self.memory = peak_memory(self.cell.get("device"))
 
     def report(self, finished: List[Finished]) -> None:
         """A line per step that has ended."""
@@ -312,10 +315,13 @@ class Run:
         now = time.perf_counter()
         if self.window[1] == 0.0:
             self.window[1] = now
+            self.memory = peak_memory(self.cell.get("device"))
         self.train_s = now - self.begun
 
     def checkpoint(self, file: str, step: int, resumable: bool = True) -> None:
         """A checkpoint lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
+        if self.clock is not None:
+            self.report(self.clock.drain())
         self.emit("checkpoint", file=os.path.basename(file), bytes=os.path.getsize(file), step=step, resumable=resumable)
 
     def finish(self, **fields: Any) -> None:
@@ -324,9 +330,8 @@ class Run:
         if self.active and not self.stopped and not self.failed and self.all_done():
             self.stopped = True
             wall_s = max(0.0, self.window[1] - self.window[0]) if self.window[0] else 0.0
-            memory, source = peak_memory()
             times = {"train_s": self.train_s, "window_wall_s": wall_s, "window_steps_s": self.measured_s}
-            self.emit("run_stop", steps=self.step, max_memory_allocated_bytes=memory, memory_source=source, **dict(times, **fields))
+            self.emit("run_stop", steps=self.step, **dict(times, **dict(self.memory, **fields)))
 
     def fail(self, error: BaseException) -> None:
         """The event `error`, once."""
@@ -337,7 +342,8 @@ class Run:
 
 def start(**facts: Any) -> Run:
     """This rank's run, the same one for every call. `facts` stand in the event run_start: framework, framework_version, device, parameters
-    (their count), provenance."""
+    (their count), provenance, flop_per_unit (floating-point operations of the model for one sample, or one token where the study's unit is
+    that: forward and, in training, backward, without what is computed again), precision (fp32, tf32, bf16, fp16: of the matrices)."""
     if STARTED:
         return STARTED[0]
     out = os.environ.get("SLIPWAY_OUT")
@@ -406,12 +412,15 @@ def detect_framework() -> Dict[str, Any]:
     return {}
 
 
-def peak_memory() -> Tuple[int, str]:
-    """Bytes, and whose count they are."""
+def peak_memory(device: Optional[str]) -> Dict[str, Any]:
+    """Bytes, and whose count they are, until now: of PyTorch's allocator on a GPU, on the CPU the resident set. Of another framework's
+    memory on a GPU nothing is known here."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        return int(torch.cuda.max_memory_allocated()), "cuda_allocator"
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "resident_set"
+        return {"max_memory_allocated_bytes": int(torch.cuda.max_memory_allocated()), "memory_source": "cuda_allocator"}
+    if device == "cuda":
+        return {}
+    return {"max_memory_allocated_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "memory_source": "resident_set"}
 
 
 def kind_of(error: BaseException) -> str:

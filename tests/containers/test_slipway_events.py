@@ -80,6 +80,24 @@ def test_tokens_stand_beside_the_samples(tmp_path: Path) -> None:
     assert [(step.samples, step.tokens) for step in events(tmp_path).steps.values()] == [(2, 20), (2, 20), (2, 10)] * 2 + [(2, 20)]
 
 
+def test_the_flop_and_precision_of_the_program_are_told_and_the_memory_at_the_end_of_the_window(tmp_path: Path) -> None:
+    facts = "flop_per_unit=6e9, precision='bf16'"
+    assert start(tmp_path, LOOP.format(facts=facts, loss="0.5"), CELL)[0] == 0
+    found = events(tmp_path)
+    assert found.start is not None
+    assert (found.start["flop_per_unit"], found.start["precision"]) == (6e9, "bf16")
+    assert found.stop is not None
+    assert found.stop["max_memory_allocated_bytes"] > 1 << 20
+
+
+def test_of_a_gpu_that_another_framework_uses_no_memory_is_told(tmp_path: Path) -> None:
+    """Not that of the host: a table would show it as the GPU's."""
+    assert start(tmp_path, LOOP.format(facts="", loss="0.5"), {**CELL, "device": "cuda"})[0] == 0
+    found = events(tmp_path)
+    assert found.stop is not None
+    assert "max_memory_allocated_bytes" not in found.stop
+
+
 def test_it_is_python_3_6_and_imports_nothing_else() -> None:
     tree = ast.parse(HELPER.read_text(), feature_version=(3, 6))
     imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

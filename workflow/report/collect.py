@@ -22,6 +22,7 @@ from base.names import is_name
 from base.publish import publish
 from workflow.report.chunks import BESIDE
 from workflow.report.files import RECORDS_FILE
+from workflow.report.mfu import with_utilisation
 from workflow.report.readers import read_runs
 from workflow.report.records import SCHEMA
 from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
@@ -213,6 +214,7 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
             .alias("status_reason"),
         )
         .with_columns(*_rates())
+        .pipe(with_utilisation)
         .drop("problem", "told_samples_per_s", "told_tokens_per_s")
     )
 

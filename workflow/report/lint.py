@@ -51,6 +51,8 @@ MARKS: Final[dict[str, str]] = {
     "dataset": "different datasets, by their digests, in what is compared",
     "settings": "different settings of TF32, cuDNN's benchmark or determinism in what is compared",
     "commit": "different commits of Slipway in what is compared",
+    "impossible": "a model FLOP utilisation above 100 %, which no GPU reaches: the FLOP or the precision that its program tells is wrong, "
+    "or its rate is",
     "changed": "a run came from a checkout with changes that are in no commit",
     "batch": "the batch differs from the baseline's, per process and in all",
     "baseline": "the baseline of this comparison carries marks that this cell does not: see its row",
@@ -71,6 +73,7 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
     **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},
     "uneven": pl.col("uneven_cause").is_null() & ((pl.col("rate_to_median_ratio") - 1).abs() > UNEVEN),
+    "impossible": pl.col("mfu") > 1,
     "warned": pl.col("warnings").list.set_difference(pl.col("busy").fill_null([])).list.len() > 0,
     "network": pl.col("network_findings").list.len() > 0,
     "resumed": pl.col("resumed_attempt").is_not_null(),

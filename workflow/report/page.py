@@ -55,7 +55,7 @@ class Section:
     blocks: tuple[Block, ...] = ()
 
 
-PLACED: Final = ("speedup", "failures", "times", "budget", "hours", "dlbench", "scaling")
+PLACED: Final = ("speedup", "failures", "times", "budget", "hours", "utilisation", "dlbench", "scaling")
 """Tables that have their place in a section, or are the page's data; the others stand in a section of their own."""
 
 
@@ -107,7 +107,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
-        Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours")),
+        Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", "utilisation")),
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench")),
         *([Section(id="further", title="Further tables", tables=tables(*further))] if further else []),
         Section(id="runs", title="Runs", text=RUNS_TEXT, tables=(runs.markup,)),

@@ -109,6 +109,7 @@ def cell_frame(cells: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         row["num_processes"] = cell["nodes"] * cell["gpus_per_node"]
         row["threads"] = str(cell.get("threads"))
         row["unit"] = unit_of(cell)
+        row["own_program"] = cell.get("program") is not None
         row["cell_device"] = cell.get("device")
         for name, values in columns.items():
             values.append(row.get(name))
@@ -119,6 +120,7 @@ CELL_COLUMNS: dict[str, pl.DataType] = {
     **{name: pl.String() for name in ("cell_id", "series", *(word for word in WORDS if word != "device"))},
     **{name: pl.Int64() for name in (*SIZES, "num_processes")},
     **{name: pl.String() for name in ("cell_device", "threads", "unit")},
+    "own_program": pl.Boolean(),
     "seed": pl.Int64(),
     "cell": pl.String(),
 }

@@ -29,6 +29,7 @@ from workflow.report.leads import cell_place, to_cells
 from workflow.report.lint import MARKS
 from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
+from workflow.report.utilisation import utilisation
 from workflow.run.record.columns import BESIDE, SHOWN_STEPS
 from workflow.study.baseline_keys import in_words, is_named
 from workflow.study.cell import UNITS
@@ -188,6 +189,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "failures": failures,
     "budget": budget,
     "hours": hours,
+    "utilisation": utilisation,
     "dlbench": dlbench,
     "scaling": scaling,
 }

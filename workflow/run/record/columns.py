@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from cluster.types import DEVICES
-from workflow.run.record.kinds import EIGHT, FLAG, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
+from workflow.run.record.events import PRECISIONS
+from workflow.run.record.kinds import EIGHT, FLAG, FLOP, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
 from workflow.run.record.outcome import TABLE
 from workflow.run.record.step_clock import STEPS
 from workflow.study.cell import SIZES, WORDS
@@ -91,6 +92,9 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "eval_accuracy": ("training.eval.accuracy", SHARE),
     "eval_samples": ("training.eval.samples", WHOLE),
     "parameters": ("training.parameters", WHOLE),
+    "told_flop_per_unit": ("training.flop_per_unit", FLOP),
+    "told_precision": ("training.precision", one_of(*PRECISIONS)),
+    "model_macs": ("model_macs", WHOLE),
     "parameter_norm": ("training.parameter_norm", SIGNED),
     "training_s": ("training.train_s", REAL),
     "evaluation_s": ("training.eval_s", REAL),
@@ -144,6 +148,7 @@ MACHINES: Final[dict[str, Kind]] = {
     "hosts": LONG,
     "hardware": LONG,
     "machine": LONG,
+    "gpu_models": LONG,
     "mixed_hardware": FLAG,
     "num_gpus": WHOLE,
     "memory_per_node_bytes": WHOLE,

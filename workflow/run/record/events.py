@@ -23,6 +23,9 @@ MAX_STEPS: Final = 1_000_000
 """Per rank; so are MAX_KEPT."""
 MAX_SECONDS: Final = 1e8
 """Three years: the sum over MAX_STEPS is still a number that the tables take."""
+MAX_FLOP: Final = 1e30
+"""Of a sample: more than any training has taken in all."""
+PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
 MAX_KEPT: Final = 1000
 """Of every other kind; of `checkpoint` and `eval` the last ones count, and replace the last."""
 MAX_WARNING: Final = 500
@@ -83,6 +86,11 @@ def _between(most: float) -> Reader:
 
 
 _seconds: Final = _between(MAX_SECONDS)
+_flop: Final = _between(MAX_FLOP)
+
+
+def _precision(value: object) -> str | None:
+    return value if isinstance(value, str) and value in PRECISIONS else None
 
 
 _nanoseconds: Final = partial(whole, most=2**63 - 1)
@@ -105,6 +113,8 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "world_size": whole,
         "device": _word,
         "parameters": whole,
+        "flop_per_unit": _flop,
+        "precision": _precision,
         "provenance": _provenance,
     },
     "run_stop": {

@@ -22,6 +22,7 @@ def one_of(*words: str) -> Kind:
 
 
 REAL: Final = Kind("a number from 0 to 1e15", "Float64", 0, 1e15)
+FLOP: Final = Kind("a number from 0 to 1e30", "Float64", 0, 1e30)
 SIGNED: Final = Kind("a number below 1e100", "Float64", -1e100, 1e100)
 SHARE: Final = Kind("a number from 0 to 1", "Float64", 0, 1)
 WHOLE: Final = Kind("a whole number from 0", "Int64", 0, 2**63 - 1)

@@ -81,6 +81,7 @@ class RunRecord(Part):
     resumed_from: ResumedFrom | None
     checkpoint: Checkpoint | None
     dataset: Dataset | None
+    model_macs: Count | None = None
     provenance: dict[str, Any]
     warnings: list[str]
     files: list[File]

@@ -294,6 +294,8 @@ class Training(Part):
     eval: Evaluation | None
     parameters: Count | None
     parameter_norm: Finite | None
+    flop_per_unit: Finite | None = None
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] | None = None
     train_s: Seconds | None
     eval_s: Seconds | None
     peak_memory_bytes: Count | None

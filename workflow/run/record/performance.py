@@ -101,6 +101,8 @@ def training(events: Mapping[int, RankEvents], world_size: int) -> dict[str, Any
         "eval": evaluation and {**{key: number(evaluation.get(key)) for key in ("loss", "accuracy")}, **_counts(evaluation)},
         "parameters": parameters if isinstance(parameters, int) else None,
         "parameter_norm": number(stop.get("norm")),
+        "flop_per_unit": head.start.get("flop_per_unit") or None,
+        "precision": head.start.get("precision"),
         "train_s": number(stop.get("train_s")),
         "eval_s": number(stop.get("eval_s")),
         "peak_memory_bytes": max((peak for stop in stops if (peak := stop.get("max_memory_allocated_bytes"))), default=None),

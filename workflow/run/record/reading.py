@@ -166,6 +166,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 def _machines(nodes: Sequence[Any]) -> list[Any]:
     """The values of MACHINES."""
     hosts, names, machines, memory, staged, copied = [], set(), set(), [], [], []
+    models: set[str] = set()
     num_gpus, mixed = 0, False
     busiest: tuple[float | None, int | None] = None, None
     for node in nodes:
@@ -173,6 +174,7 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
         hosts.append(_HOST(get("hostname")))
         own = [_GPU(_object("nodes[].gpus[]", gpu).get("model")) for gpu in _list("nodes[].gpus", get("gpus"))]
         gpus = {model for model in own if model}
+        models |= gpus
         num_gpus += len(own)
         mixed |= len(gpus) > 1
         names.add(", ".join(part for part in (" and ".join(sorted(gpus)), _CPU(get("cpu_model"))) if part))
@@ -188,6 +190,7 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
         ",".join(hosts) or None,
         " + ".join(sorted(names)) or None,
         " + ".join(sorted(machines - {""})) or None,
+        " + ".join(sorted(models)) or None,
         mixed or len(names) > 1,
         num_gpus,
         min((found for found in memory if found is not None), default=None),

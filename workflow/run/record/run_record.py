@@ -210,8 +210,9 @@ def build_record(
     """The record.
 
     `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
-    threads_per_rank, preflight, dataset, provenance, `splits`: samples of each of the dataset's, and `earlier`, the attempt it goes on
-    from, of continuation.resumable); `times`: start, end, run_s, steps_s; `found`: of attempt.read_measured; `files`: path, bytes, blake3.
+    threads_per_rank, preflight, dataset, model_macs, provenance, `splits`: samples of each of the dataset's, and `earlier`, the attempt
+    before, of continuation.resumable); `times`: start, end, run_s, steps_s; `found`: of attempt.read_measured; `files`: path, bytes,
+    blake3.
     """
     allocation, earlier = run["allocation"], run.get("earlier")
     loads = dict(found.get("loads", []))
@@ -250,6 +251,7 @@ def build_record(
         "resumed_from": resumed_from(earlier),
         "checkpoint": pushed_checkpoint(found, files),
         "dataset": run["dataset"],
+        "model_macs": run.get("model_macs"),
         "provenance": {**run["provenance"], **found.get("provenance", {})},
         "busy": busy(nodes),
         "warnings": [

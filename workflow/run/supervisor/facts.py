@@ -52,6 +52,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
         "warnings": attempt.warnings,
         "dataset": None if work.dataset is None else {key: getattr(work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
         "splits": None if work.dataset is None else work.dataset.splits,
+        "model_macs": None if work.model is None else work.model.macs,
         "provenance": {
             **_provenance(attempt.provenance),
             **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
