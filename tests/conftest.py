@@ -19,6 +19,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests import skips
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # as many of them as there are cores to be used: polars need not share out frames of nine rows
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+gc.disable()  # until all is collected: nothing of it is garbage, and it would be looked through again and again
+
 settings.register_profile("slipway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("slipway")
 
@@ -126,6 +130,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: the collector of garbage need not look at it again, nor a forked child copy it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 class Rows(LoadScopeScheduling):
