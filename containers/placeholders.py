@@ -15,6 +15,8 @@ NETWORK_PLACES: Final = ("head", "address")
 """The address of the head, and that of the node."""
 PORT: Final = "port."
 """`{port.NAME}`: a port of the head, reserved for the run; the same number on all nodes."""
+STEPS_PLACE: Final = "steps.total"
+"""How many steps a cell asks for, which a command can name too."""
 _NAME: Final = re.compile(r"\{([a-z_]+(?:\.[a-z0-9_]+)?)\}")
 
 

@@ -21,7 +21,7 @@ def inherited(host_env: Mapping[str, str], allowed: Sequence[str]) -> dict[str, 
 def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
     """`places`: the paths of `spec` as its programs see them; `base_env`: what they get besides what is the same everywhere."""
     data = places.data if spec.paths.data else None
-    values = {**dict(spec.words), "python": python, "folder": places.program, "out": places.out, "cell": places.cell}
+    values = {**dict(spec.words), "python": python, "folder": places.program, "out": places.out, "cell": places.cell, "lib": places.lib}
     values |= {"data": data} if data else {}
     env = {
         **base_env,

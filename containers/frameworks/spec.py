@@ -13,6 +13,7 @@ from base.jsonfile import read_content
 from base.typed import Check, Closed, Name, read_as
 from containers.placeholders import NETWORK_PLACES
 from containers.renderings import Rendering, SidecarEnds
+from containers.step_lines import EventsWord, LogEvents, events_of
 from containers.yamltext import parse_yaml
 
 Mode = Literal["train", "infer"]
@@ -77,7 +78,7 @@ class Supports(Closed):
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSpec(Closed):
-    """A framework folder. `env`: renderings of the allocation as environment variables; `events`: `program`, or `log:<pattern>`;
+    """A framework folder. `env`: renderings of the allocation as environment variables; `events`: who writes them (step_lines.py);
     `python`: the interpreter inside the image (the bare engine has its own); `packages`: what that interpreter must be able to import,
     as requirements; `command`: one process, with {python} and {folder} to fill in; `checkpoint`: whether the program writes a checkpoint
     when asked, and resumes from one."""
@@ -90,7 +91,7 @@ class FrameworkSpec(Closed):
     env: Annotated[tuple[Rendering, ...], SHORT]
     sidecars: Annotated[tuple[Sidecar, ...], SHORT]
     command: Words
-    events: Text
+    events: EventsWord | LogEvents
     supports: Supports
     packages: Words
     checkpoint: bool = False
@@ -103,15 +104,12 @@ class FrameworkSpec(Closed):
         names = [one.name for one in self.sidecars]
         if len(set(names)) < len(names):
             raise ValueError(f"sidecars: expected each name once, found {names!r}")
-        if self.events == "program":
-            return
         try:
-            pattern = re.compile(self.events.removeprefix("log:"))
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"events: the pattern {self.events!r} is not a regular expression ({error})") from error
-        if not self.events.startswith("log:") or "step" not in pattern.groupindex:
-            wanted = "`program`, or `log:` and a regular expression with a group named step"
-            raise ValueError(f"events: expected {wanted}, found {self.events!r}")
+            kind, _ = events_of(self.events)
+        except ValueError as error:
+            raise ValueError(f"events: {error}") from error
+        if kind != "program" and self.checkpoint:
+            raise ValueError("checkpoint: found true, and a program that writes no events cannot tell of one; valid: false")
 
 
 def _is_placeholder(found: str) -> bool:

@@ -348,7 +348,7 @@ def start(**facts: Any) -> Run:
         return STARTED[0]
     out = os.environ.get("SLIPWAY_OUT")
     cell = None
-    if out and os.environ.get("SLIPWAY_CELL"):
+    if out and os.environ.get("SLIPWAY_CELL") and not os.environ.get("SLIPWAY_EVENTS"):  # else they are written for this program
         with open(os.environ["SLIPWAY_CELL"]) as file:
             cell = json.load(file)
     run = Run(cell, out or ".", facts)

@@ -313,7 +313,8 @@ def test_yaml_examples_load(block: str, tmp_path: Path) -> None:
     path = tmp_path / "example.yaml"
     path.write_text(block)
     (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "train.py").touch()
+    for name in ("train.py", "train.awk"):
+        (tmp_path / "train" / name).touch()
     if re.search(r"^study:", block, re.MULTILINE):
         study = load_study(path, "local", {})
         assert study.cells

@@ -85,6 +85,8 @@ def failures(analysis: Analysis) -> Table:
 
 def reason_of(row: Mapping[str, Any]) -> str | None:
     """Why a row of records.parquet is no measurement, in words."""
+    if row["status"] == "ok" and row["steps_source"] == "none":
+        return "ended ok; its program tells of no steps (events: none), so that there are wall times only"
     untold = ": its program told no tokens" if row["unit"] == "tokens" and row["tokens"] is None else ""
     return row["status_reason"] or {MISSING: "not run yet", "ok": f"ended ok, but no rate could be measured{untold}"}.get(row["status"])
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cluster.types import Allocation, Node
 from containers.labels import labels_of
-from containers.placeholders import CELL_PLACES, PORT
+from containers.placeholders import CELL_PLACES, PORT, STEPS_PLACE
 from containers.renderings import PORT_PER_RANK, RankPlace, rendered, rendered_for_sidecars
 from containers.spec import ContainerSpec, Paths, ProcessSpec
+from workflow.run.from_output import below_adapter
 from workflow.run.plan import TAG, Framework, Workload, node_ranks, threads_per_rank
 from workflow.run.ports import MASTER, Reserved, ports_by_name, rank_port
 from workflow.study.cell import Cell, plain_text
@@ -35,6 +36,7 @@ class Start:
 def container_spec(asked: Workload, allocation: Allocation, index: int, paths: Paths, reserved: Reserved) -> ContainerSpec:
     """All that runs on node `index`. `reserved`: the ports of all nodes."""
     node = allocation.nodes[index]
+    asked = replace(asked, framework=below_adapter(asked.framework, asked.cell.mode))
     cell, framework = asked.cell, asked.framework
     start = Start(asked=asked, allocation=allocation, index=index, ports=ports_by_name(framework, cell, reserved))
     master = start.master
@@ -75,7 +77,8 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
 def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
     """What placeholders in the command of a program stand for, as the cell says it."""
     args = {f"args.{name}": plain_text(value) for name, value in (cell.args or {}).items()}
-    return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **args}.items())
+    steps = {} if cell.steps is None else {STEPS_PLACE: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
+    return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **steps, **args}.items())
 
 
 def _network_words(start: Start) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from base.errors import UnsupportedRequest
+from containers.step_lines import LogEvents, StepLines, events_of
 from workflow.run.plan import Framework, Sidecar
 from workflow.study.cell import Cell
 
@@ -22,6 +24,11 @@ def describe_framework(cell: Cell, device: str) -> Framework:
     name = cell.framework
     spec = read_framework(Path(name, "framework.yaml")) if "/" in name else load_framework(name)
     check_supports(spec, {**cell.to_json(), "device": device})
+    events, lines = events_of(spec.events)
+    if events == "log" and cell.steps is None:
+        raise UnsupportedRequest(
+            f"framework {spec.name!r} writes no events, and its steps are counted by lines: steps are needed, not epochs"
+        )
     return Framework(
         name=spec.name,
         folder=str(spec.folder),
@@ -31,7 +38,8 @@ def describe_framework(cell: Cell, device: str) -> Framework:
         env=spec.env,
         sidecars=tuple(_sidecar(asdict(sidecar)) for sidecar in spec.sidecars),
         command=spec.command,
-        events=spec.events,
+        events=events,
+        lines=lines,
         checkpoint=spec.checkpoint,
         bare_python=own_python(spec),
     )
@@ -39,6 +47,8 @@ def describe_framework(cell: Cell, device: str) -> Framework:
 
 def of_program(program: Mapping[str, Any]) -> Framework:
     """What a start needs of a program of a study. Its folder has no digest yet: see `taken_along`."""
+    said = program.get("events", "program")
+    events, lines = events_of(said if isinstance(said, str) else LogEvents(log=StepLines(**said["log"])))
     return Framework(
         name=program["name"],
         own=True,
@@ -53,6 +63,8 @@ def of_program(program: Mapping[str, Any]) -> Framework:
         variables=tuple(sorted(program["env"].items())),
         mounts=tuple((mount["source"], mount["target"], mount["writable"]) for mount in program["mounts"]),
         checkpoint=program["checkpoint"],
+        events=events,
+        lines=lines,
     )
 
 

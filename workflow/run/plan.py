@@ -10,6 +10,7 @@ from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
 from containers.labels import Owner
 from containers.renderings import SidecarEnds
+from containers.step_lines import Events, StepLines
 from workflow.study.cell import Cell, Run
 from workflow.study.site import Site, device_of
 
@@ -51,7 +52,9 @@ class Framework:
     env: tuple[str, ...] = ()
     """Renderings of the allocation that the program wants."""
     sidecars: tuple[Sidecar, ...] = ()
-    events: str = "program"
+    events: Events = "program"
+    lines: StepLines | None = None
+    """How lines with steps look, where `events` is `log`."""
     checkpoint: bool = False
     own: bool = False
     """Whether it is a program of the study: nodes work with a copy of its folder, which is empty where it has none."""
@@ -175,8 +178,6 @@ def check_framework(framework: Framework, world_size: int) -> None:
         raise UnsupportedRequest(
             f"framework {name!r} asks for {asked}, and {launcher} sets the variables of its ranks itself; valid: {valid}"
         )
-    if framework.events != "program":
-        raise UnsupportedRequest(f"framework {name!r} writes no events of its own (events: {framework.events!r}), which is not here yet")
 
 
 def node_ranks(cell: Cell, index: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from base.jsonfile import canonical_json
 from base.names import slug
 from base.typed import Check, Count, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
 from containers.renderings import Rendering, SidecarEnds
+from containers.step_lines import LogEvents
 
 ID_DIGITS: Final = 10
 NO_DATASET: Final = "none"
@@ -52,6 +53,7 @@ class ProgramWords(TypedDict):
     mounts: tuple[MountWords, ...]
     version: FromOne
     checkpoint: bool
+    events: NotRequired[Literal["none"] | Annotated[dict[str, Any], Like(LogEvents)]]
     folder: NotRequired[PathText]
     image: NotRequired[str]
     unit: NotRequired[Literal["samples", "tokens"]]

@@ -13,19 +13,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from base.errors import SlipwayError
 from base.names import choices
 from base.userpath import absolute_path
 from containers.frameworks import FRAMEWORKS
-from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, names_in
+from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in
 from containers.program_folder import check
 from containers.renderings import VARIABLES, Rendering, SidecarEnds
+from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault
 from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Several, TextLine, wrong
-from workflow.study.places import Place
+from workflow.study.places import Place, kind_of
 
 ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 ARGUMENT_RULE: Final = "lower-case letters, digits and '_', first a letter, at most 40"
@@ -74,6 +76,21 @@ def _text(value: object) -> object:
     return value if value == "" else _word(value)
 
 
+def _events_word(value: object) -> object:
+    if value in ("program", "helper", "none"):
+        return "none" if value == "none" else "program"
+    raise wrong(value, "program (it writes events), none, or {log: {step: 'a regular expression'}}")
+
+
+def _expression(value: object) -> object:
+    if not isinstance(value, str):
+        raise wrong(value, "a regular expression, in single quotes")
+    fault = expression_fault(value)
+    if fault is not None:
+        raise PydanticCustomError("slipway", "{text}", {"text": f"found {kind_of(value)}, {fault}"})
+    return value
+
+
 def _target(value: object) -> object:
     if not isinstance(value, str) or not TARGET.fullmatch(value) or os.path.normpath(value) != value or TAKEN.match(value):
         raise wrong(value, "an absolute path such as /tokenizer, without comma or quote, that is none of the system's or of Slipway's")
@@ -96,6 +113,12 @@ Source = Annotated[str, BeforeValidator(_source), WithJsonSchema({"type": "strin
 Target = Annotated[str, BeforeValidator(_target), WithJsonSchema({"type": "string", "pattern": "^/"})]
 
 
+Expression = Annotated[
+    str, BeforeValidator(_expression), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_EXPRESSION, "format": "regex"})
+]
+EventsWord = Annotated[str, BeforeValidator(_events_word), WithJsonSchema({"enum": ["program", "helper", "none"]})]
+
+
 class Mount(Part):
     """What a program finds beside its dataset, such as a tokenizer; it is where it is, and is not staged."""
 
@@ -116,6 +139,22 @@ class Sidecar(Part):
     ends: SidecarEnds = Field(
         default="stopped", description="stopped: when the ranks have ended, we end it; with-ranks: it ends by itself, with 0, when they do"
     )
+
+
+class LogLines(Part):
+    """How the steps of a program that writes no events are found in its output."""
+
+    step: Expression = Field(description="a line that it matches tells of steps; its named groups say which, and what of them")
+    every: Annotated[int, Strict(), Field(ge=1, le=MAX_EVERY)] = Field(
+        default=1, description="how many steps each such line is later than the one before, where no group tells its step"
+    )
+    ranks: Literal["first", "all"] = Field(default="first", description="whose output is searched: rank 0's, or that of each rank")
+
+
+class LogEvents(Part):
+    """Steps are read from what the program prints."""
+
+    log: LogLines = Field(description="how a line with steps looks")
 
 
 class Program(Part):
@@ -141,12 +180,17 @@ class Program(Part):
     sidecars: tuple[Sidecar, ...] = Field(default=(), description="processes around the ranks, started before them")
     version: Count = Field(default=1, description="part of the cell: raise it, and its runs are new")
     checkpoint: Flag = Field(default=False, description="it writes a checkpoint when asked, and resumes from one")
+    events: EventsWord | LogEvents = Field(
+        default="program", description="program: it writes events, as with slipway_events; none; or log: an expression for its output"
+    )
 
     def resolved(self, name: str, folder: Path) -> dict[str, Any]:
         """What a cell carries: plain values, the folder as an absolute path; relative ones are relative to `folder`, the study's."""
         plain = self.model_dump(exclude_none=True)
         if self.unit == DEFAULTS["unit"]:
             del plain["unit"]  # as in studies of before the key: in all of these cells it is not there
+        if plain["events"] == "program":
+            del plain["events"]  # as in cells of versions that knew no other
         if self.folder is not None:
             plain["folder"] = str(absolute_path(self.folder, folder))
         mounts = sorted(self.mounts, key=lambda mount: mount.target)
@@ -181,6 +225,7 @@ def program_faults(
             yield Fault(place=(*place, "folder"), message=f"found {program.folder!r}, {wrong_path}; valid: a directory")
         yield from _rendering_faults((*place, "env_from"), program)
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
+        yield from _events_faults(place, program)
         for number, sidecar in enumerate(program.sidecars):
             if sidecar.name in [before.name for before in program.sidecars[:number]]:
                 found = f"found {sidecar.name!r} a second time"
@@ -199,12 +244,20 @@ def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:
             yield Fault(place=place, message=f"found {name}, which sets {variable}, and env sets it too; valid: one of the two")
 
 
+def _events_faults(place: Place, program: Program) -> Iterator[Fault]:
+    if program.events != "program" and program.checkpoint:
+        message = "found true, and a program that writes no events cannot tell of a checkpoint; valid: false"
+        yield Fault(place=(*place, "checkpoint"), message=message)
+    if isinstance(program.events, LogEvents) and (fault := every_fault(program.events.log.step, program.events.log.every)):
+        yield Fault(place=(*place, "events", "log", "every"), message=f"found {program.events.log.every}; {fault}")
+
+
 def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | None, is_bare: bool) -> Iterator[Fault]:
     for found in names_in(word):
         if is_bare and found == "data":
             message = "found {data}, and cells of this program have no dataset; valid: dataset: NAME for them, or no {data}"
             yield Fault(place=place, message=message)
-        known = (*PLACES, *NETWORK_PLACES, *CELL_PLACES, *(f"args.{name}" for name in sorted(arguments or ())))
+        known = (*PLACES, *NETWORK_PLACES, *CELL_PLACES, STEPS_PLACE, *(f"args.{name}" for name in sorted(arguments or ())))
         if found.startswith(PORT) or (found.startswith("args.") and arguments is None):
             continue
         if found not in known:

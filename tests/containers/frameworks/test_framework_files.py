@@ -18,6 +18,7 @@ from containers.frameworks import FRAMEWORKS, check_supports, load_framework
 from containers.frameworks.spec import FrameworkSpec, parse_framework
 from containers.models import MODELS
 from containers.placeholders import fill
+from containers.step_lines import StepLines, events_of
 
 FOLDER = Path(containers.frameworks.__file__).parent
 PATH = FOLDER / "pytorch" / "framework.yaml"
@@ -125,9 +126,13 @@ def test_an_unknown_framework_gets_the_closest_one() -> None:
         ({"name": "../pytorch"}, "name: expected a name of small letters"),
         ({"command": []}, "command: expected words"),
         ({"command": ["{pyton}", "x"]}, r"no placeholder but \{python\}, \{folder\}"),
-        ({"events": "log:[a"}, "not a regular expression"),
-        ({"events": "log:loss (.*)"}, "a group named step"),
-        ({"events": "stdout"}, "expected `program`"),
+        ({"events": "log:[a"}, "events: step: found '\\[a', which is no regular expression"),
+        ({"events": "log:loss (.*)"}, "which has no group that tells of a step"),
+        ({"events": "stdout"}, "events: expected"),
+        ({"events": {"log": {"step": "(?P<sepp>.)"}}}, "a group is named 'sepp'; valid: epoch"),
+        ({"events": {"log": {"stepp": "(?P<step>.)"}}}, "events"),
+        ({"events": {"log": {"step": "(?P<step>.)", "every": 2}}}, "valid: no every"),
+        ({"events": "none", "checkpoint": True}, "checkpoint: found true"),
         ({"sidecars": [{"name": "a", "where": "all", "command": ["x"]}]}, r"sidecars\[0\]\.where: expected one of head, each"),
         ({"sidecars": [{"name": "a", "where": "each", "command": ["x"], "env": ["A"]}]}, r"sidecars\[0\]\.env: expected an object"),
         (
@@ -170,9 +175,11 @@ def test_what_is_no_mapping_is_an_error(text: str, expected: str) -> None:
 
 def test_sidecars_and_patterns_are_read() -> None:
     sidecar = {"name": "s", "where": "head", "command": ["start", "{folder}", "{head}:{port.web}"], "env": {"ROLE": "scheduler", "PORT": 1}}
-    spec = parse_framework(yaml.safe_dump({**document(), "sidecars": [sidecar], "events": r"log:Iteration (?P<step>\d+)"}).encode(), PATH)
+    plain = {**document(), "checkpoint": False}
+    spec = parse_framework(yaml.safe_dump({**plain, "sidecars": [sidecar], "events": r"log:Iteration (?P<step>\d+)"}).encode(), PATH)
+    again = parse_framework(yaml.safe_dump({**plain, "events": {"log": {"step": r"Iteration (?P<step>\d+)"}}}).encode(), PATH)
     assert dict(spec.sidecars[0].env) == {"ROLE": "scheduler", "PORT": 1}
-    assert spec.events.startswith("log:")
+    assert events_of(spec.events) == events_of(again.events) == ("log", StepLines(step=r"Iteration (?P<step>\d+)"))
 
 
 CELL = {"mode": "train", "model": "lenet", "precision": "fp32", "layout": "nchw", "comm_hook": "none", "device": "cpu", "seed": 3}

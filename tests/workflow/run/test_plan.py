@@ -153,7 +153,6 @@ def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each
         ({"launcher": "mpirun"}, 2, "mpirun"),
         ({"launcher": "single"}, 2, "one process"),
         ({"launcher": "torchrun", "env": ("tf_config",)}, 2, "asks for tf_config, and torchrun sets the variables of its ranks itself"),
-        ({"events": "log:x"}, 2, "log:x"),
     ],
 )
 def test_what_is_not_here_yet_is_refused_by_name(changes: dict[str, Any], world: int, words: str) -> None:

@@ -229,3 +229,42 @@ def test_samples_of_one_program_are_not_compared_with_tokens_of_another(tmp_path
     found = {series.cells[0].framework: (series.has_baseline, series.obstacle) for series in series_of(study.cells, study.baseline)}
     assert found["other"] == found["gpt"] == (True, "")
     assert found["net"] == (False, "the nearest one differs in unit (tokens there, samples here)")
+
+
+LOG = {"log": {"step": r"it (?P<step>\d+)"}}
+
+
+@pytest.mark.parametrize("events", [LOG, "none"])
+def test_who_tells_of_the_steps_is_part_of_the_cell_and_the_default_is_not(tmp_path: Path, events: Any) -> None:
+    plain, told = study_of(tmp_path).cells[0], study_of(tmp_path, {"events": "program"}).cells[0]
+    other = study_of(tmp_path, {"events": events}).cells[0]
+    assert plain == told == study_of(tmp_path, {"events": "helper"}).cells[0]
+    assert other.cell_id != plain.cell_id
+    assert Cell.from_json(other.to_json()) == other
+
+
+@pytest.mark.parametrize(
+    ("events", "place", "words"),
+    [
+        ("log", "programs.gpt.events", "valid: program (it writes events), none, or {log: {step:"),
+        ({"lo": {}}, "programs.gpt.events.lo", "unknown key; valid: log"),
+        ({"log": {}}, "programs.gpt.events.log.step", "this key is missing"),
+        ({"log": {"stepp": "x"}}, "programs.gpt.events.log.stepp", "did you mean 'step'"),
+        ({"log": {"step": "it (.*"}}, "programs.gpt.events.log.step", "which is no regular expression of Python's"),
+        ({"log": {"step": 3}}, "programs.gpt.events.log.step", "found the whole number 3; valid: a regular expression, in single quotes"),
+        ({"log": {"step": "(?P<lsos>.)"}}, "programs.gpt.events.log.step", "did you mean 'loss'"),
+        ({"log": {"step": "(?P<step>.)", "every": 5}}, "programs.gpt.events.log.every", "the group step tells which step it is"),
+        ({"log": {"step": "(?P<loss>.)", "every": 0}}, "programs.gpt.events.log.every", "1 or more"),
+        ({"log": {"step": "(?P<step>.)", "ranks": "one"}}, "programs.gpt.events.log.ranks", "valid: all, first"),
+    ],
+)
+def test_a_wrong_expression_is_named_where_it_stands(tmp_path: Path, events: Any, place: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        study_of(tmp_path, {"events": events})
+    assert place in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_program_that_writes_no_events_promises_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"programs\.gpt\.checkpoint: found true, and a program that writes no events"):
+        study_of(tmp_path, {"events": LOG, "checkpoint": True})

@@ -17,6 +17,8 @@ READ_BYTES = 4 << 20
 PARSE_LINES = 200
 RECENT_STEPS = 50
 STEPS_IN_LIMIT = 20
+OUTPUT = "output"
+"""The phase of a program whose events an adapter writes, from its start to its end."""
 
 
 class Beats:
@@ -84,7 +86,7 @@ class Beats:
     def _take(self, event: Event) -> None:
         kind = event["event"]
         if kind == "step":
-            self._seconds.append(event["seconds"])
+            self._seconds.append(event["seconds"] * max(1, event.get("steps") or 1))
             self.step = event["step"]
             self.tokens = event.get("tokens")
             self._newest = (event["step"], event.get("monotonic_ns"))
@@ -98,13 +100,14 @@ class Beats:
             self.stopped = True
 
     def limit_s(self, beat_s: float, init_s: float) -> float:
-        """How long this rank may be silent now: in train max(beat_s, 20 median steps), else `init_s`."""
-        if self.phase != "train" or self.stopped:
+        """How long this rank may be silent now: in train max(beat_s, 20 median steps), else `init_s`. A program that writes no events
+        does not say when it evaluates or saves: in the phase output max(init_s, 20 median lines)."""
+        if self.phase not in ("train", OUTPUT) or self.stopped:
             return init_s
         if not self._seconds:
             return max(beat_s, init_s)
         middle = sorted(self._seconds)[len(self._seconds) // 2]
-        return max(beat_s, STEPS_IN_LIMIT * middle)
+        return max(beat_s if self.phase == "train" else init_s, STEPS_IN_LIMIT * middle)
 
     def silent_s(self, now: float) -> float:
         """Seconds since the last line."""

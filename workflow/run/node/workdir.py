@@ -1,7 +1,7 @@
 """The work directory of one attempt on one node, in the node-local cache: `out` and `own` are pushed, the rest goes away with them.
 
 <cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  beat  cell.json
-                                      lib/ (slipway_reader, slipway_program, slipway_events.py)
+                                      lib/ (slipway_reader, slipway_program, slipway_events.py, slipway_log.py, slipway_steps.py)
                                       own/ (what only we write: logs/, cell.json, a record that could not be pushed)
                                       resume/ (stop, and the checkpoint this attempt resumes from)
                                       room/ (blocks of the disk for the notes of a result that waits for storage)
@@ -57,7 +57,7 @@ PENDING_BYTES: Final = 64 << 10
 LIBRARY: Final = {
     "slipway_reader": ROOMS / "data_prep" / "reader",
     "slipway_program": ROOMS / "containers" / "lib" / "slipway_program",
-    "slipway_events.py": ROOMS / "containers" / "lib" / "slipway_events.py",
+    **{name: ROOMS / "containers" / "lib" / name for name in ("slipway_events.py", "slipway_log.py", "slipway_steps.py")},
 }
 """What programs find of ours on their path, by its name there."""
 WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"

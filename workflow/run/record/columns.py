@@ -12,6 +12,7 @@ from workflow.run.record.events import PRECISIONS
 from workflow.run.record.kinds import EIGHT, FLAG, FLOP, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
 from workflow.run.record.outcome import TABLE
 from workflow.run.record.step_clock import STEPS
+from workflow.run.record.steps_source import SOURCES
 from workflow.study.cell import SIZES, WORDS
 
 SCHEMA_NAME: Final = "slipway.run/1"
@@ -56,6 +57,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "device": ("device", one_of(*DEVICES)),
     "world_size": ("world_size", FROM_ONE),
     "threads_per_rank": ("threads_per_rank", FROM_ONE),
+    "steps_source": ("steps_source", one_of(*SOURCES)),
     "preflight_s": ("preflight.seconds", REAL),
     "network_findings": ("preflight.findings", TEXTS),
     "resumed_attempt": ("resumed_from.attempt", FROM_ONE),
@@ -67,6 +69,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "num_warmup_steps": ("performance.num_warmup_steps", WHOLE),
     "samples": ("performance.samples", WHOLE),
     "tokens": ("performance.tokens", WHOLE),
+    "steps_together": ("performance.steps_together", FROM_ONE),
     "step_n": ("performance.step_s.n", FROM_ONE),
     **{
         f"step_{name}_s": (f"performance.step_s.{name}", REAL)

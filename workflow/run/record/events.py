@@ -51,6 +51,8 @@ class Step(NamedTuple):
     end_ns: int | None
     exchange_s: float | None = None
     tokens: int | None = None
+    together: int = 1
+    """How many steps, of which it is the last, were told at once: their times are means. 0: it is another one of them."""
 
 
 def _word(value: object) -> str | None:
@@ -105,6 +107,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "tokens": whole,
         "loss": number,
         "monotonic_ns": _nanoseconds,
+        "steps": whole,
     },
     "run_start": {
         "framework": _word,
@@ -116,6 +119,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "flop_per_unit": _flop,
         "precision": _precision,
         "provenance": _provenance,
+        "steps_source": _word,
     },
     "run_stop": {
         "norm": number,
@@ -178,19 +182,29 @@ class RankEvents:
             self.phase = event["phase"]
 
     def _add_step(self, event: Event) -> bool:
-        if len(self.steps) >= MAX_STEPS or event["step"] in self.steps:
+        """Of `steps` that end with it, each is as the event tells, and only the last one has a loss."""
+        last, count = event["step"], max(1, event.get("steps") or 1)
+        numbers = range(last - count + 1, last + 1)
+        if numbers.start < 0 or len(self.steps) + count > MAX_STEPS or any(one in self.steps for one in numbers):
             return False
-        exchange_s = event.get("exchange_s")
-        self.steps[event["step"]] = Step(
+        exchange_s, end_ns = event.get("exchange_s"), event.get("monotonic_ns")
+        step = Step(
             seconds=event["seconds"],
             input_s=_part(event.get("input_s"), event["seconds"]),
             measured=event.get("measured", False),
             samples=event.get("samples"),
             loss=event.get("loss"),
-            end_ns=event.get("monotonic_ns"),
+            end_ns=end_ns,
             exchange_s=exchange_s if exchange_s is not None and exchange_s <= event["seconds"] else None,
             tokens=event.get("tokens"),
+            together=count,
         )
+        before = self.steps.get(numbers.start - 1)
+        least_ns = (before.end_ns if before is not None else None) or 0
+        for earlier in numbers[:-1]:
+            ended = None if end_ns is None else min(end_ns, max(least_ns, end_ns - int((last - earlier) * step.seconds * 1e9)))
+            self.steps[earlier] = step._replace(loss=None, end_ns=ended, together=0)
+        self.steps[last] = step
         return True
 
 

@@ -58,7 +58,7 @@ def verdict(end: RankEnd) -> Verdict | None:
     if end.sidecar is not None:
         return Verdict("error", 1, f"ended with exit code 0 while ranks were running{_last_words(end)}")
     if not end.run_stop:
-        why = "it left its steps early, or writes no events (slipway_events does)"
+        why = "it left its steps early, or writes no events (slipway_events does, or `events:` of the program)"
         return Verdict("error", 1, f"ended with exit code 0, but its events stop before run_stop: {why}")
     return Verdict("error", 1, end.wrong_clock) if end.wrong_clock is not None else None
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from base.foreign import text
 from workflow.run.record.events import RankEvents
 from workflow.run.record.rate import measured_steps, moments, windows_of
+from workflow.run.record.steps_source import telling
 from workflow.run.record.watcher_file import Watched, file_name, read_watched
 
 MOST_NAMED: Final = 3
@@ -27,8 +28,9 @@ def loads(
 ) -> dict[int, dict[str, Any]]:
     """Position of a node -> the record's `load` of it, of those with a file in `directory`; `told` hears of each before it is read."""
     per_node, found = cell["gpus_per_node"], {}
-    ranks = [events[rank].steps for rank in range(cell["nodes"] * per_node) if rank in events]
-    whole = len(ranks) == cell["nodes"] * per_node
+    _, tell, num_telling = telling(events, cell["nodes"] * per_node)
+    ranks = [tell[rank].steps for rank in range(num_telling) if rank in tell]
+    whole = len(ranks) == num_telling
     measured = measured_steps(ranks) if whole else []
     spans = (
         [moments(steps, window) for steps, window in zip(ranks, windows_of(ranks, measured, cell["mode"]), strict=True)] if measured else []

@@ -75,6 +75,7 @@ class RunRecord(Part):
     world_size: FromOne
     device: Literal["cpu", "cuda"]
     threads_per_rank: FromOne
+    steps_source: Literal["program", "log", "none"] | None = None
     preflight: Preflight | None
     performance: Performance | None
     training: Training | None

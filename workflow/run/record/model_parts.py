@@ -259,6 +259,7 @@ class Performance(Part):
     num_warmup_steps: Count
     samples: Count | None = None
     step_s: StepSeconds
+    steps_together: FromOne = 1
     input_wait_s_mean: Seconds | None
     first_step_s: Seconds | None
     window_s: Seconds

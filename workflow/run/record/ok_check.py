@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from workflow.run.record.events import RankEvents
 from workflow.run.record.model_check import wrong_model
-from workflow.run.record.steps_asked import StepsAsked, too_few_steps
+from workflow.run.record.steps_asked import StepsAsked, too_few_lines, too_few_steps
+from workflow.run.record.steps_source import telling
 
 
 def contradiction(
@@ -22,8 +23,13 @@ def contradiction(
         unfinished(events, world_size)
         or elsewhere(events, world_size)
         or (None if model is None else wrong_model(events, *model))
-        or (None if steps is None else too_few_steps(events, steps))
+        or (None if steps is None else _too_few(events, world_size, steps))
     )
+
+
+def _too_few(events: Mapping[int, RankEvents], world_size: int, steps: StepsAsked) -> str | None:
+    source, told, _ = telling(events, world_size)
+    return too_few_steps(told, steps) if source == "program" else too_few_lines(told, steps)
 
 
 def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:

@@ -22,8 +22,11 @@ MAX_NUMBER = 1e15
 """A rate or a ratio beyond it is that of a clock which did not run: no number."""
 
 
-def performance(events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train") -> dict[str, Any] | None:
-    """The record's `performance`; None unless every rank has measured steps in common, and most of them took time."""
+def performance(
+    events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train", processes: int | None = None
+) -> dict[str, Any] | None:
+    """The record's `performance`; None unless every rank has measured steps in common, and most of them took time. `processes`: of the run,
+    where not all of them tell of steps."""
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
     measured = measured_steps(ranks) if len(ranks) == world_size else []
     slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
@@ -35,27 +38,30 @@ def performance(events: Mapping[int, RankEvents], world_size: int, global_batch:
     work = [own_work(ranks, step, mode) for step in measured]
     found = pace(ranks, measured, walls_s, global_batch, mode)
     rate, tokens_per_s = _possible(found.samples_per_s), _possible(found.tokens_per_s)
+    together = [ranks[0][step].together for step in measured]
+    means = [seconds for seconds, count in zip(slowest, together, strict=True) if count]  # one of each line
     inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
     return {
         "num_measured_steps": len(measured),
         "num_warmup_steps": sum(1 for step in ranks[0] if step < measured[0] and all(step in steps for steps in ranks)),
         "samples": found.samples,
-        "step_s": summarise(slowest),
+        "step_s": summarise(means or slowest),
+        "steps_together": max(1, *together),
         "input_wait_s_mean": math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
         "first_step_s": max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
         "window_s": found.window_s,
         "window_steps_ratio": _possible(_window_steps(stops)),
         "samples_per_s": rate,
-        "samples_per_s_per_gpu": None if rate is None else rate / world_size,
+        "samples_per_s_per_gpu": None if rate is None else rate / (processes or world_size),
         "tokens": found.tokens,
         "tokens_per_s": tokens_per_s,
-        "tokens_per_s_per_gpu": None if tokens_per_s is None else tokens_per_s / world_size,
+        "tokens_per_s_per_gpu": None if tokens_per_s is None else tokens_per_s / (processes or world_size),
         "rate_to_median_ratio": _possible(found.ratio),
         "uneven_cause": found.cause,
         "rank_skew_p95_ratio": _possible(skew(work)),
         "straggler_rank": straggler(work),
-        "drift_ratio": _possible(_halves(slowest)),
-        "drift": drift(slowest),
+        "drift_ratio": _possible(_halves(means or slowest)),
+        "drift": drift(means or slowest),
     }
 
 
@@ -84,12 +90,13 @@ def _halves(seconds: Sequence[float]) -> float | None:
     return median(seconds[half:]) / first if first else None
 
 
-def training(events: Mapping[int, RankEvents], world_size: int) -> dict[str, Any] | None:
-    """The record's `training`; None unless rank 0 has started. Losses are means over the ranks that wrote the step."""
+def training(events: Mapping[int, RankEvents], world_size: int, telling: Mapping[int, RankEvents] | None = None) -> dict[str, Any] | None:
+    """The record's `training`; None unless rank 0 has started. Losses are means over the ranks that wrote the step; `telling`: the ranks
+    that are to tell of steps, where these are not all."""
     head = events.get(0)
     if head is None or head.start is None:
         return None
-    losses = mean_losses(events, world_size)
+    losses = mean_losses(events, world_size) if telling is None else mean_losses(telling, len(telling))
     stops = [rank.stop for rank in events.values() if rank.stop is not None]
     stop = head.stop or {}
     evaluation = head.evals[-1] if head.evals else None
@@ -117,7 +124,7 @@ def _counts(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 def mean_losses(events: Mapping[int, RankEvents], world_size: int) -> list[tuple[int, float]]:
     """(step, mean over ranks), for the steps that every rank of `world_size` has with a loss."""
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
-    if len(ranks) < world_size:
+    if not ranks or len(ranks) < world_size:
         return []
     found = []
     for step in sorted(set(ranks[0]).intersection(*ranks[1:])):

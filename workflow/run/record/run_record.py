@@ -21,6 +21,7 @@ from workflow.run.record.performance import performance, training
 from workflow.run.record.plausibility import clock_warnings, evaluation_warnings
 from workflow.run.record.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, tells_wall, windows_of
 from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.record.steps_source import slack, telling
 from workflow.study.cell import unit_of
 
 MAX_WARNINGS: Final = 20
@@ -47,22 +48,27 @@ def measured(
     model: tuple[str, int] | None = None,
     steps: StepsAsked | None = None,
 ) -> dict[str, Any]:
-    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, `window`: the numbers of its
-    first and last step, or None, `windows`: what would be wrong with the measured steps of a run that ended well, and `contradiction`: why
-    this was no run that ended `ok`, or None. `model`: name and parameter count of the cell's network; `steps`: what was asked of each
-    rank."""
+    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, `steps_source`, `window`: the
+    numbers of its first and last step, or None, `windows`: what would be wrong with the measured steps of a run that ended well, and
+    `contradiction`: why this was no run that ended `ok`, or None. `model`: name and parameter count of the cell's network; `steps`: what
+    was asked of each rank."""
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     unchecked = unchecked_model(events, model[0]) if model is not None else []
-    miscounted = _miscounted(events, world_size, global_batch, mode)
-    window = _common(events, world_size)
+    source, told, num_telling = telling(events, world_size)
+    miscounted = _miscounted(told, num_telling, global_batch, mode)
+    window = _common(told, num_telling)
+    found = performance(told, num_telling, global_batch, mode, world_size)
+    if found is not None and source == "log":
+        found["first_step_s"] = None  # its first line comes after the start of the program too
     return {
-        "performance": performance(events, world_size, global_batch, mode),
-        "training": training(events, world_size),
+        "steps_source": source,
+        "performance": found,
+        "training": training(events, world_size, told),
         "provenance": program_provenance(starts),
         "checkpoint": checkpoint_of(events),
         "contradiction": contradiction(events, world_size, model, steps),
         "window": [window[0], window[-1]] if window else None,
-        "windows": _windows(events),
+        "windows": _windows(told),
         "warnings": [*unchecked, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
     }
 
@@ -171,9 +177,11 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
 def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str, Any], since: int | None) -> list[str]:
     """Warnings where a run that ended well has no window, or another one than was asked for; `found`: of
     continuation.joined; `since`: the first step after a resume, from which on a shorter window is what is left."""
-    if ending.status != "ok":
+    if ending.status != "ok" or found.get("steps_source") == "none":
         return []
     performance, steps = found.get("performance"), cell["steps"] or {}
+    if found.get("steps_source") == "log" and performance and performance["num_measured_steps"] >= steps["measured"] - slack(performance):
+        return list(found.get("windows", []))
     count, asked = performance["num_measured_steps"] if performance else 0, steps.get("measured")
     if not count:
         cells = "" if asked is None else f", and the cell asks for {asked}"
@@ -245,6 +253,7 @@ def build_record(
         "world_size": run["cell"]["nodes"] * run["cell"]["gpus_per_node"],
         "device": allocation["device"],
         "threads_per_rank": run["threads_per_rank"],
+        "steps_source": found.get("steps_source"),
         "preflight": run["preflight"],
         "performance": found.get("performance"),
         "training": found.get("training"),

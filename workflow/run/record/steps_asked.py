@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from workflow.run.record.events import MAX_STEPS, RankEvents
+from workflow.run.record.steps_source import largest_together
 
 MOST_WARMUP_OF_EPOCHS: Final = 10
 
@@ -32,6 +33,20 @@ def steps_asked(cell: Mapping[str, Any], train_samples: int, first: int = 0) -> 
         total = cell["steps"].get("total") or warmup + measured
     left = min(max(0, total - first), MAX_STEPS)
     return StepsAsked(left, min(measured, max(0, left - warmup)))
+
+
+def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
+    """The same of ranks whose steps are read from their output: lines that tell of several steps need not begin and end where the window
+    does."""
+    for rank, entry in sorted(events.items()):
+        if not entry.steps:
+            return f"rank {rank} ended well, and no line of its output told of a step: the expression under events matched none"
+        measured, reached = sum(step.measured for step in entry.steps.values()), max(entry.steps) + 1
+        together = largest_together({rank: entry}) if measured else max(step.together for step in entry.steps.values())
+        if measured < max(min(1, asked.measured), asked.measured - 2 * together) or reached < asked.total - together:
+            told = f"its output told of {measured} of the {asked.measured} measured steps that were asked"
+            return f"rank {rank} ended well, and {told}, up to step {reached} of {asked.total}, {together} to a line"
+    return None
 
 
 def too_few_steps(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:

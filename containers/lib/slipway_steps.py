@@ -1,0 +1,175 @@
+"""Steps out of what a program prints: each line that an expression matches tells of the steps up to its own. Python 3.6, standard library
+only; docs/framework-contract.md says what the groups of an expression mean.
+
+A line that tells every tenth step tells of ten: their time is one mean. So is that of lines which came in one reading, because the program
+buffers its output: when each of them was printed, nobody knows.
+"""
+
+import math
+import re
+import signal
+from typing import Any, Dict, List, NamedTuple, Optional
+
+MAX_LINE = 4096
+"""Characters of a line that are looked at."""
+MAX_STEPS = 1000000
+"""Between one line and the next."""
+SLOW_S = 0.1
+MAX_SLOW = 10
+BUFFERED = 0.2
+MAX_SECONDS = 1e8
+MAX_TOLD = 1e15
+_COLOURS = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
+
+
+class TooSlow(Exception):
+    """The expression has been at one line for longer than SLOW_S of processor time."""
+
+
+class Told(NamedTuple):
+    """What one line says. `done`: steps that have ended; `gap`: how many since the line before; `steps`: how many its seconds, samples and
+    tokens are for, 1 where it does not say."""
+
+    done: int
+    gap: int
+    steps: float
+    seconds: Optional[float]
+    samples: Optional[float]
+    tokens: Optional[float]
+    loss: Optional[float]
+
+
+def plain_number(text: Optional[str]) -> Optional[float]:
+    """`1,234`, `1.2e-3` and `nan` as numbers; None where it is none."""
+    try:
+        return None if text is None else float(text.replace(",", "").strip("'\" "))
+    except ValueError:
+        return None
+
+
+class Steps:
+    """The steps of one rank. Times are those of one monotonic clock, in seconds; `started`: when the program was."""
+
+    def __init__(self, settings: Dict[str, Any], steps: Dict[str, int], started: float) -> None:
+        self.expression = re.compile(settings["step"])
+        self.every = int(settings.get("every") or 1)
+        self.window = (steps["warmup"], steps["warmup"] + steps["measured"])
+        self.told_at = started
+        self.done = 0
+        self.offset: Optional[int] = None
+        self.first_epoch: Optional[float] = None
+        self.lines = self.together = self.again = self.unreadable = self.slow = 0
+        self.looking = 0
+        self.looked = 0
+
+    def tick(self, *_: Any) -> None:
+        """Called by a timer of the processor time that this process takes, every SLOW_S: ends the match of a line that it meets twice."""
+        if self.looking and self.looking == self.looked:
+            raise TooSlow
+        self.looked = self.looking
+
+    def limit_time(self) -> None:
+        """Have the timer call `tick`; of the main thread only. What `re` does inside of a match stops for a signal."""
+        signal.signal(signal.SIGVTALRM, self.tick)
+        signal.setitimer(signal.ITIMER_VIRTUAL, SLOW_S, SLOW_S)
+
+    def find(self, line: str) -> Optional[Dict[str, Optional[str]]]:
+        """The groups in this line; None where the expression does not match, or takes too long."""
+        if self.slow >= MAX_SLOW:
+            return None
+        if "\x1b" in line:
+            line = _COLOURS.sub("", line)
+        try:
+            self.looking = self.looked + 1
+            match = self.expression.search(line, 0, MAX_LINE)
+            self.looking = 0
+        except TooSlow:
+            self.looking = 0
+            self.slow += 1
+            return None
+        return None if match is None else match.groupdict()
+
+    def take(self, lines: List[str], now: float) -> Optional[Dict[str, Any]]:
+        """The event of the steps that these lines, which came together at `now`, tell of; None where they tell of none."""
+        begin, told = self.done, []
+        for line in lines:
+            found = self.find(line)
+            one = None if found is None else self.read(found)
+            if one is not None:
+                told.append(one)
+                self.done = one.done
+        if not told:
+            return None
+        self.lines += len(told)
+        self.together += len(told) - 1
+        count = self.done - begin
+        # seconds that the lines tell count where they are those of all their steps: a line every ten steps may time one of them
+        seconds = added([one.seconds for one in told]) if all(one.steps == one.gap for one in told) else None
+        event: Dict[str, Any] = {"step": self.done - 1, "steps": count, "measured": self.window[0] <= begin and self.done <= self.window[1]}
+        event["seconds"] = (max(0.0, now - self.told_at) if seconds is None else seconds) / count
+        for name in ("samples", "tokens"):
+            total = added([None if getattr(one, name) is None else getattr(one, name) * one.gap / one.steps for one in told])
+            if total is not None and 0 <= total <= MAX_TOLD:
+                event[name] = int(round(total / count))
+        losses = [one.loss for one in told if one.loss is not None]
+        if losses:
+            event["loss"] = next((loss for loss in losses if not math.isfinite(loss)), losses[-1])
+        self.told_at = now
+        return event
+
+    def read(self, found: Dict[str, Optional[str]]) -> Optional[Told]:
+        """What the groups of one line say; None where that is no step after the last one."""
+        numbers = {name: plain_number(text) for name, text in found.items()}
+        done = self.done + self.every if "step" not in found else self.number(numbers)
+        if done is None or done - self.done > MAX_STEPS:
+            self.unreadable += 1
+            return None
+        if done <= self.done:
+            self.again += 1
+            return None
+        seconds = numbers.get("seconds")
+        if seconds is None and numbers.get("milliseconds") is not None:
+            seconds = (numbers["milliseconds"] or 0.0) / 1000
+        if seconds is not None and not 0 <= seconds <= MAX_SECONDS:
+            seconds = None
+        steps = numbers.get("steps") or 1.0
+        return Told(
+            done, done - self.done, steps if 1 <= steps <= MAX_STEPS else 1.0, seconds, *map(numbers.get, ("samples", "tokens", "loss"))
+        )
+
+    def number(self, numbers: Dict[str, Optional[float]]) -> Optional[int]:
+        """How many steps have ended by the step that a line names. Who counts from 0 tells of the first one as 0."""
+        step, epoch, each = numbers.get("step"), numbers.get("epoch"), numbers.get("epoch_steps")
+        if step is None or not 0 <= step <= MAX_TOLD:
+            return None
+        if epoch is not None and each is not None:
+            self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
+            step += (epoch - self.first_epoch) * each
+        if not math.isfinite(step):
+            return None
+        if self.offset is None:
+            self.offset = 1 if step == 0 else 0
+        return int(step) + self.offset
+
+    def warnings(self) -> List[str]:
+        """What was odd about the lines, a sentence each."""
+        found = []
+        if self.lines >= 10 and self.together > BUFFERED * self.lines:
+            why = (
+                "the program buffers its output, or prints faster than that can be read; their times are means of those that came together"
+            )
+            found.append("%d of %d lines with steps came together with one before: %s" % (self.together, self.lines, why))
+        if self.again:
+            found.append("%d lines tell of a step that was told before, or of an earlier one, and were left out" % self.again)
+        if self.unreadable:
+            found.append("%d lines match the expression, and tell of no step that can be: they were left out" % self.unreadable)
+        if self.slow:
+            ends = "; after that none was looked at" if self.slow >= MAX_SLOW else ""
+            found.append("the expression took more than %g s for each of %d lines, which were left out%s" % (SLOW_S, self.slow, ends))
+        return found
+
+
+def added(values: List[Optional[float]]) -> Optional[float]:
+    """Their sum; None where one is not known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) and all(map(math.isfinite, known)) else None

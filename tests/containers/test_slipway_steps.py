@@ -1,0 +1,141 @@
+"""slipway_steps.py: what lines of programs tell of their steps. The lines are in tests/captured/step-lines."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.rooms import ROOMS
+from containers.step_lines import GROUPS, StepLines, expression_fault
+
+CASES = sorted((ROOMS / "tests" / "captured" / "step-lines").glob("*.json"))
+WINDOW = {"warmup": 10, "measured": 20}
+
+
+def loaded() -> Any:
+    spec = importlib.util.spec_from_file_location("slipway_steps", ROOMS / "containers" / "lib" / "slipway_steps.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MODULE = loaded()
+
+
+def steps_of(expression: str, **settings: Any) -> Any:
+    return MODULE.Steps({"step": expression, **settings}, WINDOW, 0.0)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_captured_lines_tell_of_steps(path: Path) -> None:
+    case = json.loads(path.read_text())
+    assert StepLines(**case["settings"]).step == case["settings"]["step"]
+    steps = MODULE.Steps(case["settings"], WINDOW, 0.0)
+    found = [steps.take([line], float(now)) for now, line in enumerate(case["lines"], start=1)]
+    told = [event for event in found if event is not None]
+    assert len(told) == len(case["expected"])
+    for event, expected in zip(told, case["expected"], strict=True):
+        assert {key: event.get(key) for key in expected} == pytest.approx(expected)
+    assert steps.warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1,234", 1234.0),
+        ("1.2e-3", 0.0012),
+        ("'2.5'", 2.5),
+        (" 7 ", 7.0),
+        ("-nan", math.nan),
+        ("inf", math.inf),
+        ("1.#QNAN", None),
+        ("", None),
+    ],
+)
+def test_numbers_as_programs_print_them(text: str, number: float | None) -> None:
+    assert MODULE.plain_number(text) == (number if number is None else pytest.approx(number, nan_ok=True))
+
+
+def test_a_line_of_several_steps_is_measured_where_all_of_them_are() -> None:
+    steps = steps_of(r"it (?P<step>\d+)")
+    events = [steps.take([f"it {step}"], step / 10) for step in range(4, 41, 4)]
+    assert [(event["step"], event["steps"]) for event in events if event["measured"]] == [(15, 4), (19, 4), (23, 4), (27, 4)]
+    assert {round(event["seconds"], 6) for event in events} == {0.1}
+
+
+def test_lines_that_came_together_are_one_mean() -> None:
+    steps = steps_of(r"it (?P<step>\d+) (?P<seconds>\S+) (?P<samples>\d+)")
+    steps.take(["it 1 0.5 32"], 1.0)
+    event = steps.take(["it 2 0.1 32", "noise", "it 3 0.3 16"], 9.0)
+    assert (event["step"], event["steps"], event["samples"]) == (2, 2, 24)
+    assert event["seconds"] == pytest.approx(0.2)
+    for number in range(4, 40, 2):
+        steps.take([f"it {number} 0.1 32", f"it {number + 1} 0.1 32"], float(number))
+    assert "came together with one before" in steps.warnings()[0]
+
+
+def test_seconds_of_one_step_are_not_those_of_all_that_a_line_tells_of() -> None:
+    steps = steps_of(r"it (?P<step>\d+) (?P<seconds>\S+)")
+    steps.take(["it 10 0.001"], 1.0)
+    assert steps.take(["it 20 0.001"], 3.0)["seconds"] == pytest.approx(0.2)
+    counted = steps_of(r"it (?P<step>\d+) (?P<seconds>\S+)s/(?P<steps>\d+)")
+    counted.take(["it 10 1.0s/10"], 1.0)
+    assert counted.take(["it 20 5s/10"], 3.0)["seconds"] == pytest.approx(0.5)
+
+
+def test_steps_told_again_or_backwards_are_counted_and_left_out() -> None:
+    steps = steps_of(r"it (?P<step>\S+)")
+    told = [steps.take([f"it {step}"], 1.0) for step in ("5", "5", "3", "6", "many", "-1", "1e300", "99999999")]
+    assert [event and event["step"] for event in told] == [4, None, None, 5, None, None, None, None]
+    assert [sentence.split()[0] for sentence in steps.warnings()] == ["2", "4"]
+
+
+def test_a_loss_that_is_none_is_told_whatever_follows_it() -> None:
+    steps = steps_of(r"it (?P<step>\d+) (?P<loss>\S+)")
+    assert math.isnan(steps.take(["it 1 2.0", "it 2 nan", "it 3 1.0"], 1.0)["loss"])
+
+
+def test_a_long_line_is_looked_at_in_its_beginning_only() -> None:
+    steps = steps_of(r"it (?P<step>\d+)")
+    assert steps.take(["x" * 5000 + "it 1"], 1.0) is None
+    assert steps.take(["x" * 4000 + "it 1"], 1.0) is not None
+
+
+def test_the_match_of_a_line_ends_with_the_second_tick() -> None:
+    steps = steps_of(r"it (?P<step>\d+)")
+    steps.looking = 1
+    steps.tick()
+    with pytest.raises(MODULE.TooSlow):
+        steps.tick()
+    steps.looking = 0
+    steps.tick()
+    steps.tick()
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        (r"it (?P<stepp>\d+)", "a group is named 'stepp'; valid: epoch"),
+        (r"it (\d+)", "no group that tells of a step"),
+        (r"it (?P<samples>\d+)", "no group that tells of a step"),
+        (r"it (?P<step>\d+", "which is no regular expression of Python's"),
+        (r"(?P<epoch>\d) (?P<step>\d)", "the groups step, epoch and epoch_steps together"),
+        ("(?P<step>a)" * 500, "of 1 to 1000 characters"),
+        ("(?P<step>\n)", "can be printed"),
+        ("", "of 1 to 1000 characters"),
+    ],
+)
+def test_an_expression_is_checked_when_it_is_read(expression: str, words: str) -> None:
+    assert words in str(expression_fault(expression))
+
+
+def test_every_group_is_read() -> None:
+    text = (ROOMS / "containers" / "lib" / "slipway_steps.py").read_text()
+    assert [name for name in GROUPS if f'"{name}"' not in text] == []

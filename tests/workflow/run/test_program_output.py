@@ -1,0 +1,100 @@
+"""Programs of a study that write no events, from the supervisor to the record: their steps are read from what they print, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.workflow.run.test_programs import program
+from tests.workflow.run.test_runs import checked, ended
+from tests.workflow.run.world import World
+
+pytestmark = pytest.mark.slow
+
+EACH = """
+import os, sys, time
+rank = int(os.environ["RANK"])
+for step in range(1, 11):
+    time.sleep(0.02)
+    {say}
+"""
+SAY = "print(f'step {step} of 10, loss {1 / step}')"
+LINE = r"^step (?P<step>\d+) of \d+, loss (?P<loss>\S+)"
+
+
+def log(**settings: Any) -> dict[str, Any]:
+    return {"log": {"step": LINE, "every": 1, "ranks": "first", **settings}}
+
+
+def odd(record: dict[str, Any]) -> list[str]:
+    """Its warnings, but for those about the machine that the tests run on."""
+    return [line for line in record["warnings"] if "network" not in line and line not in record["busy"]]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "nodes", "each", "ranks"), [("torchrun", 1, 2, "first"), ("ranks", 2, 1, "all"), ("ranks", 2, 1, "first")]
+)
+def test_steps_are_read_from_what_it_prints(world: World, launcher: str, nodes: int, each: int, ranks: str) -> None:
+    say = SAY if ranks == "all" else f"rank or {SAY}"
+    run_id = program(world, EACH.format(say=say), nodes=nodes, each=each, launcher=launcher, events=log(ranks=ranks))
+    record = ended(world, run_id)
+    assert (record["status"], record["status_reason"], record["steps_source"]) == ("ok", None, "log")
+    found = record["performance"]
+    assert (found["num_measured_steps"], found["steps_together"], found["samples"]) == (6, 1, 6 * 2 * nodes * each)
+    assert found["window_s"] > 6 * 0.02
+    assert found["samples_per_s_per_gpu"] == pytest.approx(found["samples_per_s"] / nodes / each)
+    assert (found["first_step_s"], found["input_wait_s_mean"], record["training"]["parameters"]) == (None, None, None)
+    assert record["training"]["losses"][1] == [1, 0.5]
+    assert odd(record) == []
+    text = next((world.run_dir(run_id) / "attempts" / "1" / "logs").glob("rank-0*.log")).read_text()
+    assert "step 10 of 10, loss 0.1" in text
+    assert checked(world, run_id)["status"] == "ok"
+
+
+def test_a_line_every_few_steps_is_a_mean_and_says_so(world: World) -> None:
+    run_id = program(world, EACH.format(say=f"step % 2 or {SAY}"), events=log())
+    record = ended(world, run_id)
+    assert record["status"] == "ok"
+    assert (record["performance"]["steps_together"], record["performance"]["num_measured_steps"]) == (2, 6)
+    assert record["performance"]["step_s"]["n"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "events", "status", "words"),
+    [
+        (EACH.format(say="print(step)"), log(), "error", "no line of its output told of a step: the expression under events matched none"),
+        (
+            EACH.format(say=f"step > 4 or {SAY}"),
+            log(),
+            "error",
+            "its output told of 2 of the 6 measured steps that were asked, up to step 4 of 8",
+        ),
+        (EACH.format(say=f"rank or {SAY}"), log(ranks="all"), "error", "rank 1 ended well, and no line of its output told of a step"),
+        (EACH.format(say=f"{SAY}; step < 5 or sys.exit(3)"), log(), "error", "ended with exit code 3"),
+        (EACH.format(say=SAY.replace("1 / step", "1e400")), log(), "nan", "the loss of step 0 is inf"),
+        (EACH.format(say="step < 5 or os.kill(os.getpid(), 11)"), "none", "error", "died of SIGSEGV"),
+    ],
+    ids=["no line", "too few", "one silent", "exits", "loss", "signal"],
+)
+def test_what_it_does_not_tell_is_a_row_with_its_reason(world: World, text: str, events: Any, status: str, words: str) -> None:
+    record = ended(world, program(world, text, each=2 if "rank or" in text else 1, events=events))
+    assert (record["status"], record["performance"] if "no line" in words else None) == (status, None)
+    assert words in record["status_reason"]
+
+
+def test_a_program_that_tells_nothing_has_wall_times_only(world: World) -> None:
+    run_id = program(world, EACH.format(say=SAY), each=2, events="none")
+    record = ended(world, run_id)
+    assert (record["status"], record["steps_source"], record["performance"]) == ("ok", "none", None)
+    assert record["training"]["train_s"] > 0.2
+    assert odd(record) == []
+
+
+def test_a_daemon_with_its_output_and_a_flood_end_with_the_run(world: World) -> None:
+    flood = "os.write(1, b'x' * (1 << 20))"
+    daemon = "step < 10 or os.fork() or os.setsid() or time.sleep(600)"
+    run_id = program(world, EACH.format(say=f"{SAY}; {flood}; print(); {daemon}"), events=log())
+    record = ended(world, run_id)
+    assert (record["status"], record["performance"]["num_measured_steps"]) == ("ok", 6)
+    assert world.left() == []
