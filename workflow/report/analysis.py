@@ -16,7 +16,7 @@ from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.labels import flat_keys, telling, varying
 from workflow.report.sources import Source
-from workflow.run.record.columns import MISSING, PREVENTED, UNREADABLE
+from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
 from workflow.study.cell import UNITS
 
 
@@ -38,7 +38,7 @@ class Summary:
 
     @property
     def ok(self) -> int:
-        return self.ends.get("ok", 0)
+        return self.ends.get("ok", 0) + self.ends.get(TIMES_ONLY, 0)
 
     @property
     def missing(self) -> int:
@@ -52,6 +52,7 @@ class Summary:
     def closing_line(self) -> str:
         """`17 of 18 runs ok, 1 failed (1 oom)`, and what else there is to know."""
         text = f"{self.ok} of {self.num_runs} runs ok"
+        text += f" ({self.ends[TIMES_ONLY]} with {TIMES_ONLY})" if self.ends.get(TIMES_ONLY) else ""
         for name, statuses in {"failed": self._failed(), "prevented": PREVENTED, UNREADABLE: (UNREADABLE,), MISSING: (MISSING,)}.items():
             counts = {status: self.ends[status] for status in statuses if self.ends.get(status)}
             if counts:
@@ -62,7 +63,7 @@ class Summary:
         return text + (f"; {self.left_out} left out: the study no longer asks for them" if self.left_out else "")
 
     def _failed(self) -> tuple[str, ...]:
-        return tuple(status for status in self.ends if status not in ("ok", MISSING, UNREADABLE, *PREVENTED))
+        return tuple(status for status in self.ends if status not in ("ok", TIMES_ONLY, MISSING, UNREADABLE, *PREVENTED))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,11 @@ from containers.engines import ENGINES, in_container
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
-from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, UNMEASURED
+from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, TIMES_ONLY, UNMEASURED
 from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.cell import unit_of
 
-# arithmetic means over the measured runs: times add up only so
+# arithmetic means over the runs that were measured, or have wall times only: times add up only so
 MEANS: Final = (
     *("run_s", *(f"{step}_s" for step in SEVEN_STEPS), "training_s"),
     *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
@@ -50,7 +50,16 @@ ROUNDING: Final = 1e-9
 _TAKEN: Final = ("source", "cell_id", "series", "num_runs", "num_measured", "num_allocations", "num_node_sets", "input_wait_ratio")
 """Columns of a group that are fields of its CellResult."""
 OF_ONE: Final = tuple(key for key in NOT_SERIES if key != "cell_id")
-END: Final = pl.when((pl.col("status") == "ok") & ~MEASURED).then(pl.lit(UNMEASURED)).otherwise(pl.col("status"))
+HAS_TIMES_ONLY: Final = (pl.col("status") == "ok") & ~MEASURED & pl.col("steps_source").eq_missing("none")
+"""Whether a run did all that it should, and has no rate: its program tells of no steps."""
+ENDED_WELL: Final = MEASURED | HAS_TIMES_ONLY
+END: Final = (
+    pl.when(HAS_TIMES_ONLY)
+    .then(pl.lit(TIMES_ONLY))
+    .when((pl.col("status") == "ok") & ~MEASURED)
+    .then(pl.lit(UNMEASURED))
+    .otherwise(pl.col("status"))
+)
 """How a row ended, where `ok` is a measurement."""
 
 
@@ -111,6 +120,7 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
     software = pl.concat_str([pl.format(f"{name} {{}}", pl.col(name)) for name in SOFTWARE], separator=", ", ignore_nulls=True)
     rows = frame.filter(pl.col("cell_id").is_not_null()).with_columns(
         MEASURED.alias("measured"),
+        ENDED_WELL.alias("ended_well"),
         software.alias("software"),
         CONTAINED.alias("contained"),
         pl.coalesce("git_sha", "slipway_version").alias("commit"),
@@ -128,14 +138,14 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         *[expression.mean().alias(f"{name}.mean") for name, expression in logs.items()],
         *[expression.var().alias(f"{name}.variance") for name, expression in logs.items()],
         *[expression.count().alias(f"{name}.n") for name, expression in logs.items()],
-        *[pl.col(name).filter("measured").mean() for name in MEANS],
+        *[pl.col(name).filter("ended_well").mean() for name in MEANS],
         input_wait.filter("measured").mean().alias("input_wait_ratio"),
-        *[pl.col(name).filter("measured").drop_nulls().unique() for name in DISTINCT],
+        *[pl.col(name).filter("ended_well").drop_nulls().unique() for name in DISTINCT],
         pl.col("failures").drop_nulls().unique(),
         job.filter("measured").drop_nulls().n_unique().alias("num_allocations"),
         hosts.filter("measured").drop_nulls().n_unique().alias("num_node_sets"),
         *drift_sums(pl.col("measured")),
-        *[expression.filter("measured").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
+        *[expression.filter("ended_well").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
     )
     alike: dict[str, dict[str, Any]] = {}
     return tuple(_cell(row, _keys(row, alike)) for row in groups.iter_rows(named=True))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURED, CellResult
+from workflow.report.cells import ENDED_WELL, CellResult
 from workflow.report.digits import significant
 from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, shared, size_values
 from workflow.report.leads import to_cells
@@ -55,8 +55,8 @@ def _seconds(frame: pl.DataFrame) -> pl.DataFrame:
         frame.filter(pl.col("cell_id").is_not_null())
         .group_by("source", "cell_id", maintain_order=True)
         .agg(
-            run_s.filter(MEASURED).sum().alias("measured"),
-            (run_s.filter(~MEASURED & ~cut).sum() + pl.col("unmeasured_s").sum()).alias("failed"),
+            run_s.filter(ENDED_WELL).sum().alias("measured"),
+            (run_s.filter(~ENDED_WELL & ~cut).sum() + pl.col("unmeasured_s").sum()).alias("failed"),
             (run_s.filter(cut).sum() + pl.col("prevented_s").sum()).alias("prevented"),
             pl.col("repeated_s").sum().alias("repeated"),
             pl.col("aside_s").sum().alias("aside"),

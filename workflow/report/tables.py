@@ -219,7 +219,7 @@ def against_text(analysis: Analysis) -> str:
 
 def _speedup_value(comparison: Comparison, several: bool) -> Value:
     if not comparison.speedup or not comparison.efficiency:
-        return text(short_reason(comparison), muted=True)
+        return text(short_reason(comparison), muted=True, marks=comparison.cell.marks & {"untimed"})
     if comparison.is_baseline:
         return text("1 (baseline)", marks=comparison.marks)
     value, error = with_error(comparison.speedup)
@@ -244,7 +244,7 @@ def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> l
     step, p95 = cell.step_s, cell.p95_s
     measured = cell.marks.intersection(MEASURING) - {"partial"}
     run_times = [cell.means["run_s"], cell.means["training_s"]]
-    shown = [number(partial(_in_unit, unit_s), value) for value in run_times]
+    shown = [number(partial(_in_unit, unit_s), value, cell.marks & {"untimed"}) for value in run_times]
     return [
         *size_values(cell),
         runs,

@@ -21,6 +21,7 @@ PREVENTED: Final = tuple(status for status in TABLE if status not in RESULTS)
 UNREADABLE: Final = "unreadable"
 MISSING: Final = "missing"
 UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
+TIMES_ONLY: Final = "wall times only"  # ended ok, and its program tells of no steps
 
 SEVEN_STEPS: Final = STEPS
 SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # nobody measures login: a study is checked and planned once, before it has runs

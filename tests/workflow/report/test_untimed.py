@@ -1,0 +1,46 @@
+"""Programs that tell of no steps, or tell of them in what they print: what tables make of their runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.report.builder import collected, make_cell, make_record
+from tests.workflow.report.test_tables import cells_of
+from workflow.report.analysis import Analysis
+from workflow.report.formats import to_markdown
+from workflow.report.tables import TABLES
+
+
+def record(nodes: int, source: str, name: str, **changes: Any) -> dict[str, Any]:
+    program = {"name": name, "command": ["train"], "events": "none"}
+    return make_record(make_cell(framework=name, model=name, program=program, nodes=nodes), steps_source=source, **changes)
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Analysis:
+    """One program of which nobody knows a step, and one whose lines tell of ten each."""
+    silent = [record(nodes, "none", "silent", performance=None) for nodes in (1, 2)]
+    printing = [record(nodes, "log", "printing", **{"performance.steps_together": 10}) for nodes in (1, 2)]
+    return collected(tmp_path / "mixed", [*silent, *printing], repeats=1)
+
+
+def test_wall_times_are_no_failure_and_no_rate(mixed: Analysis) -> None:
+    assert mixed.summary.closing_line() == "4 of 4 runs ok (2 with wall times only)"
+    assert mixed.summary.failed_rows == 0
+    assert [cell.marks & {"untimed", "output", "means"} for cell in mixed.cells] == [{"untimed"}] * 2 + [{"output", "means"}] * 2
+    times = TABLES["times"](mixed)
+    assert all(cells_of(times, "training_s"))
+    assert cells_of(times, "samples_per_s")[:2] == cells_of(times, "speedup")[:2] == ["\N{EN DASH}"] * 2
+    shown = to_markdown(TABLES["speedup"](mixed))
+    assert shown.count("wall times only") >= 2
+    assert "there are wall times of its runs only" in shown
+    assert "times of steps are means over so many" in shown
+
+
+def test_they_are_listed_with_the_reason(mixed: Analysis) -> None:
+    reasons = cells_of(TABLES["failures"](mixed), "reason")
+    assert reasons == ["ended ok; its program tells of no steps (events: none), so that there are wall times only"] * 2
+    assert set(cells_of(TABLES["hours"](mixed), "failed_process_h")) <= {"0", "\N{EN DASH}", "0.0"}
