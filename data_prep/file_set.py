@@ -15,6 +15,8 @@ from base.names import is_name
 from base.typed import read_as
 from data_prep.hashing import ChunkedFile, require
 from data_prep.manifest import FILE_NAME, digest_of, manifest_of
+from data_prep.tree.manifest import SCHEMA as TREE_SCHEMA
+from data_prep.tree.manifest import tree_manifest_of
 
 JOURNAL_NAME: Final = "staging.journal"
 
@@ -27,6 +29,8 @@ class FileSet:
     content: bytes
     digest: str
     files: Sequence[ChunkedFile]
+    in_place: bool = False
+    """Whether on storage they lie elsewhere than the manifest: a tree of files as it is."""
 
     @cached_property
     def bytes(self) -> int:
@@ -49,6 +53,9 @@ class _SingleFile(ChunkedFile):
 def parse_file_set(content: bytes, where: str) -> FileSet:
     """From the bytes of a manifest or of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
     plain = parse_json(content, where, DatasetError)
+    if isinstance(plain, dict) and plain.get("schema") == TREE_SCHEMA:
+        files = tree_manifest_of(plain, where).files
+        return FileSet(kind="dataset", content=content, digest=digest_of(content), files=files, in_place=True)
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         return FileSet(kind="dataset", content=content, digest=digest_of(content), files=manifest_of(plain, where).shards)
     return _single(plain, content, where)

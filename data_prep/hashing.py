@@ -17,7 +17,7 @@ from base.chunks import CHUNK_BYTES, ChunkHasher
 from base.errors import DatasetError
 from base.typed import Digest, FromOne
 
-_CHUNK = re.compile(r"[0-9a-f]{32}")
+CHUNK = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class ChunkedFile:
     def __post_init__(self) -> None:
         expected = -(-self.bytes // self.chunk_bytes)
         require(len(self.chunks) == expected, f"{self.name}: {len(self.chunks)} chunks for {self.bytes} bytes, expected {expected}")
-        require(all(_CHUNK.fullmatch(chunk) for chunk in self.chunks), f"{self.name}: a hash has the wrong form")
+        require(all(CHUNK.fullmatch(chunk) for chunk in self.chunks), f"{self.name}: a hash has the wrong form")
 
     @property
     def path(self) -> str:

@@ -161,11 +161,7 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
     Raises DatasetError when there is no valid manifest, DigestMismatch naming every shard and chunk that is not what the manifest promises.
     """
     manifest = read_manifest(root)
-    problems = []
-    named = _NAMED.fullmatch(root.name)
-    digest = manifest_digest(root)
-    if named and not digest.startswith(named.group(1)):
-        problems.append(f"{FILE_NAME} has the digest {digest[:12]}, the directory's name promises {named.group(1)}")
+    problems = name_problems(root)
     done = 0
 
     def advance(num_bytes: int) -> None:
@@ -175,24 +171,34 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
             progress(done, manifest.bytes)
 
     for shard in manifest.shards:
-        problems += _shard_problems(root / shard.path, shard, advance)
+        problems += [f"{shard.name}: {problem}" for problem in chunk_problems(root / shard.path, shard, advance)]
     if problems:
         listed = some(problems, 20, "\n")
         raise DigestMismatch(f"{root} is not what its manifest promises:\n{listed}\nremove it and build or fetch it again")
     return manifest
 
 
-def _shard_problems(path: Path, shard: Shard, advance: Callable[[int], None]) -> list[str]:
+def name_problems(root: Path) -> list[str]:
+    """What is wrong with the name of the directory `root`, which is that of its manifest. Raises DatasetError."""
+    named, digest = _NAMED.fullmatch(root.name), manifest_digest(root)
+    if named is None or digest.startswith(named.group(1)):
+        return []
+    return [f"{FILE_NAME} has the digest {digest[:12]}, the directory's name promises {named.group(1)}"]
+
+
+def chunk_problems(path: Path, file: ChunkedFile, advance: Callable[[int], None]) -> list[str]:
+    """What of `path` is not what was promised of the file: an empty list where all is. Raises DatasetError for what is no file."""
     try:
-        found = hash_file(path, shard.chunk_bytes, advance, stored=True)
+        found = hash_file(path, file.chunk_bytes, advance, stored=True)
     except OSError as error:
-        return [f"{shard.name}: {error.strerror}"]
-    if found.bytes != shard.bytes:
-        return [f"{shard.name}: {found.bytes} bytes, expected {shard.bytes}"]
-    wrong = [index for index, (is_, should) in enumerate(zip(found.chunks, shard.chunks, strict=True)) if is_ != should]
+        return [str(error.strerror)]
+    if found.bytes != file.bytes:
+        return [f"{found.bytes} bytes, expected {file.bytes}"]
+    wrong = [index for index, (is_, should) in enumerate(zip(found.chunks, file.chunks, strict=True)) if is_ != should]
     if wrong:
-        return [f"{shard.name}: chunk {index} of {len(shard.chunks)} differs" for index in wrong]
-    return [] if found.blake3 == shard.blake3 else [f"{shard.name}: blake3 differs although every chunk agrees: the manifest is wrong"]
+        return [f"chunk {index} of {len(file.chunks)} differs" for index in wrong]
+    whole = getattr(file, "blake3", found.blake3)
+    return [] if found.blake3 == whole else ["blake3 differs although every chunk agrees: the manifest is wrong"]
 
 
 def _read(root: Path) -> bytes:

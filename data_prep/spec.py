@@ -29,7 +29,7 @@ from base.jsonfile import canonical_json
 from base.names import NAME, is_name
 from base.userpath import absolute_path
 
-SourceKind = Literal["folder", "list", "tar", "idx", "cifar", "caffe-lmdb", "synthetic", "sklearn-digits", "none"]
+SourceKind = Literal["folder", "list", "tar", "idx", "cifar", "caffe-lmdb", "synthetic", "sklearn-digits", "files", "none"]
 Encoding = Literal["raw", "jpeg"]
 Resize = Literal["squash", "crop", "fill"]
 Channels = Literal["grey", "rgb"]
@@ -42,7 +42,7 @@ DEFAULT_SPLITS = {"test": 0.1}
 OF_ONE_SIZE = ("idx", "caffe-lmdb")  # kinds of source that tell the size of their images when they are read
 NATIVE_SIZE = {"sklearn-digits": (8, 8), "cifar": (32, 32)}  # height and width of kinds of source whose images have one size
 WITHOUT_PATH = ("synthetic", "sklearn-digits", "none")
-OTHER_KEYS: dict[str, tuple[str, ...]] = {"none": ("source",)}
+OTHER_KEYS: dict[str, tuple[str, ...]] = {"files": ("source", "path", "shards"), "none": ("source",)}
 """Of kinds of source that hold no images: the keys that mean something there."""
 _GREY = ("idx", "sklearn-digits")
 _MADE = {"samples": 1024, "classes": 10, "seed": 0}
@@ -99,7 +99,7 @@ class DatasetSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: SourceKind = Field(description="what the images come from; none: no dataset, for programs of your own")
+    source: SourceKind = Field(description="what the images come from; files: a tree as it is; none: no dataset")
     path: StrictStr | None = Field(default=None, min_length=1, description="where the source lies; relative to the study file")
     encoding: Encoding | None = Field(default=None, description="raw pixels (default) or JPEG; caffe-lmdb: as it is in the source")
     size: Size = Field(default=None, description="pixels: one number or [height, width]; null keeps each image's own size")

@@ -74,22 +74,39 @@ def _plan(arguments: argparse.Namespace) -> None:
     from data_prep.build.plan import plan_dataset
     from data_prep.space import limit_own_memory
     from data_prep.spec import parse_spec
+    from data_prep.tree.plan import plan_tree
 
     name, values, base = _specification(arguments)
     limit_own_memory()
-    plan_dataset(parse_spec(values, base), name, arguments.build_dir, _progress(arguments))
+    spec = parse_spec(values, base)
+    plan = plan_dataset if spec.has_images else plan_tree
+    plan(spec, name, arguments.build_dir, _progress(arguments))
 
 
 def _shard(arguments: argparse.Namespace) -> None:
-    from data_prep.build.shard import build_shard
+    _build_shard(arguments.build_dir, arguments.index, _progress(arguments))
 
-    build_shard(arguments.build_dir, arguments.index, _progress(arguments), limit_memory=True)
+
+def _build_shard(build_dir: Path, index: int, progress: Callable[[int, int], None] | None) -> None:
+    from data_prep.tree.plan import has_tree_plan
+
+    if has_tree_plan(build_dir):
+        from data_prep.tree.hashing import hash_part
+
+        hash_part(build_dir, index, progress)
+    else:
+        from data_prep.build.shard import build_shard
+
+        build_shard(build_dir, index, progress, limit_memory=True)
 
 
 def _finish(arguments: argparse.Namespace) -> None:
     from data_prep.build.finish import finish_dataset
+    from data_prep.tree.finish import finish_tree
+    from data_prep.tree.plan import has_tree_plan
 
-    _show(vars(finish_dataset(arguments.build_dir, arguments.datasets_dir, _progress(arguments))))
+    finish = finish_tree if has_tree_plan(arguments.build_dir) else finish_dataset
+    _show(vars(finish(arguments.build_dir, arguments.datasets_dir, _progress(arguments))))
 
 
 def _all(arguments: argparse.Namespace) -> None:
@@ -105,12 +122,10 @@ def _all(arguments: argparse.Namespace) -> None:
 
 
 def _work(arguments: argparse.Namespace) -> None:
-    from data_prep.build.shard import build_shard
-
     try:
         for line in sys.stdin:
             index = int(line)
-            build_shard(arguments.build_dir, index, lambda done, _total: _show({"done": done}), limit_memory=True)
+            _build_shard(arguments.build_dir, index, lambda done, _total: _show({"done": done}))
             _show({"finished": index})
     except SlipwayError as error:
         _show({"error": type(error).__name__, "message": str(error)})

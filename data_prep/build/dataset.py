@@ -14,6 +14,7 @@ from data_prep.build.shard import finished
 from data_prep.build.workers import build_shards
 from data_prep.manifest import Progress
 from data_prep.spec import DatasetSpec, spec12
+from data_prep.tree.build import build_tree
 
 
 def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
@@ -26,12 +27,14 @@ def build_dataset(
 ) -> BuiltDataset:
     """Build the dataset of the resolved `spec`, or go on with it, or find it done. `fresh` forgets what an earlier call decided.
 
-    `jobs` processes (default: the cores this process may use); `progress(samples done, samples in all)`, in all 0 while the source is
-    listed. Raises ConfigError, DatasetError, NotEnoughSpace, StorageError.
+    `jobs` processes (default: the cores this process may use); `progress(samples done, samples in all)`, of a tree bytes, in all 0 while
+    the source is listed. Raises ConfigError, DatasetError, NotEnoughSpace, StorageError.
     """
     build_dir = build_dir_of(datasets_dir, name, spec)
     if fresh:
         remove_tree(build_dir)
+    if not spec.has_images:
+        return build_tree(spec, name, build_dir, datasets_dir, jobs, progress)
     plan = plan_dataset(spec, name, build_dir, progress and (lambda done, _total: progress(done, 0)))
     if not (build_dir / DATASET_FILE).exists():
         left = [index for index in range(len(plan.shards)) if finished(build_dir, index, plan.shard_key(index)) is None]

@@ -24,7 +24,7 @@ class BuiltDataset:
     name: Name
     digest: Digest
     path: DirectoryName
-    samples: Count
+    samples: Count | None
     bytes: Count
     spec12: str = ""
 

@@ -172,5 +172,5 @@ def direct_io(source: Source, part: Path, wanted: bool | None) -> tuple[bool, bo
         wanted = files.bytes >= DIRECT_FROM_BYTES
     if not wanted or not files.files or any(file.chunk_bytes % BLOCK for file in files.files):
         return False, False
-    first = source.root / files.files[0].path
+    first = source.path_of(files.files[0])
     return supports_direct_read(first), supports_direct_write(part)

@@ -35,7 +35,7 @@ class Part:
         self.path.mkdir(exist_ok=True)
         self.path.chmod(0o2750 if cache.shared else 0o700)
         self.journal = Journal(self.path, source.file_set.digest)
-        struck = [number for number, file in enumerate(source.file_set.files) if not self._is_whole(file)]
+        struck = {number for number, file in enumerate(source.file_set.files) if not self._is_whole(file)}
         self.journal.strike({chunk for chunk in self.journal.done if chunk[0] in struck})
 
     def close(self) -> None:
@@ -60,10 +60,12 @@ class Part:
 
     def allocate(self) -> None:
         """Create every file in its full size. Raises OSError without room."""
+        mode = stat.S_IMODE(self.path.stat().st_mode)
+        for folder in sorted({folder for file in self.source.file_set.files for folder in Path(file.path).parents[:-1]}):
+            (self.path / folder).mkdir(exist_ok=True)
+            (self.path / folder).chmod(mode)
         for file in self.source.file_set.files:
             path = self.path / file.path
-            path.parent.mkdir(exist_ok=True)
-            path.parent.chmod(self.path.stat().st_mode)
             if path.is_file():
                 path.chmod(0o600)  # killed just before it was published
             descriptor = open_file(path, os.O_RDWR | os.O_CREAT, direct=False)

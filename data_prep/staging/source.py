@@ -12,14 +12,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from base.chunks import chunks_path
 from base.errors import DigestMismatch, StagingError, StorageError
 from base.refusals import STORAGE_FAILS
 from data_prep.cache.layout import dataset_name
 from data_prep.file_set import FileSet, parse_chunk_list, parse_file_set
+from data_prep.hashing import ChunkedFile
 from data_prep.manifest import FILE_NAME, MAX_BYTES
 from data_prep.staging.files import open_file, read_into
+from data_prep.tree.manifest import PLACE_NAME, Place, parse_place
+from data_prep.tree.names import advice_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +37,12 @@ class Source:
     file_set: FileSet
     patience_s: float
     advice: str
+    place: Place | None = None
+    """Of a tree of files: where it lies."""
+
+    def path_of(self, file: ChunkedFile) -> Path:
+        """Where that file is to be read."""
+        return self.root / file.path if self.place is None else self.place.of(file)
 
 
 def open_dataset(root: Path, patience_s: float) -> Source:
@@ -45,6 +57,12 @@ def open_dataset(root: Path, patience_s: float) -> Source:
             f"{path} has the digest {file_set.digest[:12]}, the directory's name promises {name[-12:]}: it was changed after it was "
             "published; remove that directory and build the dataset again"
         )
+    if file_set.in_place:
+        place = _read(root / PLACE_NAME, patience_s, parse_place)
+        if not Path(place.path).is_dir():
+            raise StagingError(f"{place.path}, where the files of {name} lie, is not there, or is no directory; {advice_of(name[:-13])}")
+        advice = f"the tree {place.path} is not what it was when it was hashed: {advice_of(name[:-13])}"
+        return Source(root=root, name=name, file_set=file_set, patience_s=patience_s, advice=advice, place=place)
     advice = f"`slipway dataset verify {root}` lists all that is wrong, then build the dataset again"
     return Source(root=root, name=name, file_set=file_set, patience_s=patience_s, advice=advice)
 
@@ -63,7 +81,7 @@ def open_single(file: Path, patience_s: float, num_bytes: int | None = None) -> 
     return Source(root=file.parent, name=name, file_set=file_set, patience_s=patience_s, advice=advice)
 
 
-def _read(path: Path, patience_s: float, parse: Callable[[bytes, str], FileSet]) -> FileSet:
+def _read(path: Path, patience_s: float, parse: Callable[[bytes, str], T]) -> T:
     with contextlib.closing(SourceFile(path, direct=False, patience_s=patience_s)) as file:
         if file.bytes > MAX_BYTES:
             raise DigestMismatch(f"{path} has {file.bytes} bytes: this is not a manifest")

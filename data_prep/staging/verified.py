@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xxhash
 
-from base.errors import DigestMismatch
+from base.errors import DigestMismatch, StagingError
 from data_prep.hashing import ChunkedFile
 from data_prep.staging.rate import Rate
 from data_prep.staging.source import Source, SourceFile
@@ -12,7 +12,10 @@ from data_prep.staging.source import Source, SourceFile
 
 def open_source(source: Source, file: ChunkedFile, direct: bool) -> SourceFile:
     """The file on storage, open. Raises DigestMismatch when its size is not the manifest's."""
-    opened = SourceFile(source.root / file.path, direct=direct, patience_s=source.patience_s)
+    try:
+        opened = SourceFile(source.path_of(file), direct=direct, patience_s=source.patience_s)
+    except StagingError as error:
+        raise StagingError(f"{error}; {source.advice}") from error
     if opened.bytes == file.bytes:
         return opened
     opened.close()

@@ -54,7 +54,9 @@ from data_prep.push.delivered import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.journal import Journal
 from data_prep.staging.table import ChunkTable
+from data_prep.tree.manifest import Place, parse_place
 from tests.data_prep.build.corpus import class_folders
+from tests.data_prep.tree.corpus import plant, spec_of
 from tests.fuzz.running import Kind
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.dag.results_seen import result_at
@@ -173,6 +175,51 @@ def _build(directory: Path) -> Path:
         plan_dataset(spec, "set", build)
         build_shard(build, 0)
     return build
+
+
+def _hashed_tree(directory: Path) -> Path:
+    """A tree of files with one part hashed."""
+    from data_prep.tree.hashing import hash_part
+    from data_prep.tree.plan import plan_tree
+
+    build = directory / "tree-build"
+    if not build.exists():
+        plan_tree(spec_of(plant(directory / "tree", {"a": 10, "b/c": 20}), 1), "corpus", build)
+        hash_part(build, 0)
+    return build
+
+
+def _tree_sample(name: str) -> Callable[[Path], tuple[bytes, ...]]:
+    return lambda directory: ((_hashed_tree(directory) / name).read_bytes(),)
+
+
+def _read_tree_plan(content: bytes, directory: Path) -> None:
+    from data_prep.tree.listing import list_tree
+    from data_prep.tree.plan import read_tree_plan
+
+    plan = read_tree_plan(_written(content, directory / "read" / "plan.json").parent)
+    plan.changes(list_tree(directory / "tree"))
+    for index in range(min(plan.parts, 3)):
+        plan.share_bytes(index)
+
+
+def _read_part(content: bytes, directory: Path) -> None:
+    from data_prep.tree.hashing import finished_part
+    from data_prep.tree.plan import read_tree_plan
+
+    plan = read_tree_plan(_hashed_tree(directory))
+    finished_part(_written(content, directory / "parts" / "shard-00000.json").parent, 0, plan)
+
+
+def _read_tree_files(content: bytes, _directory: Path) -> None:
+    found = parse_file_set(content, "manifest.json")
+    ChunkTable(found.files).marks(())
+    for file in found.files:
+        Place(path="/tree").of(file).relative_to("/tree")
+
+
+def _read_place(content: bytes, _directory: Path) -> None:
+    parse_place(content, "place.json")
 
 
 def _plan_sample(directory: Path) -> tuple[bytes, ...]:
@@ -647,10 +694,23 @@ KERNEL: Final = (
     b"low 0\noom 2\noom_kill 1\n",
 )
 
+TREE: Final = {
+    "schema": "slipway.files/1", "name": "corpus", "bytes": 5000,
+    "files": [
+        {"name": "a/b", "bytes": 5000, "chunk_bytes": 4096, "chunks": [DIGITS[:32]] * 2},
+        {"name": "c", "bytes": 0, "chunk_bytes": 4096, "chunks": []},
+    ],
+}  # fmt: skip
+PLACE: Final = {"schema": "slipway.place/1", "path": "/nfs/corpus", "links": {"a": "b/c"}}
+
 KINDS: Final[dict[str, Kind]] = {
     "study.json": Kind("json", _study_sample, _read_study, "study.json"),
     "plan.json": Kind("json", _plan_sample, _read_plan, "plan.json"),
     "shard receipt": Kind("json", _receipt_sample, _read_receipt),
+    "plan of a tree": Kind("json", _tree_sample("plan.json"), _read_tree_plan, "plan.json"),
+    "part of a tree": Kind("json", _tree_sample("shard-00000.json"), _read_part),
+    "manifest of a tree": Kind("json", _sample(_json(TREE)), _read_tree_files, "manifest.json"),
+    "place of a tree": Kind("json", _sample(_json(PLACE)), _read_place, "place.json"),
     "list of samples": Kind("lines", _list_sample, _read_list, "00000.jsonl"),
     "dataset.json": Kind("json", _sample(_json(BUILT)), _read_dataset_file, "dataset.json"),
     "manifest": Kind("json", _sample(_json(_manifest_value())), _read_manifest, "manifest.json"),

@@ -20,7 +20,18 @@ MANY = int(os.environ.get("FUZZ_CASES", "10000"))
 
 
 NEVER_REFUSED = {
-    *("shard receipt", "image mark", "CDI specification", "cache lease", "cache lock", "cache stamp", "ended.json", "journal", "events"),
+    *(
+        "shard receipt",
+        "part of a tree",
+        "image mark",
+        "CDI specification",
+        "cache lease",
+        "cache lock",
+        "cache stamp",
+        "ended.json",
+        "journal",
+        "events",
+    ),
     *("load of a node", "nvidia-smi at work", "record", "scontrol show node", "/proc of a job", "nvidia-smi -L"),
     *("kernel files", "scontrol show partition", "squeue"),
 }

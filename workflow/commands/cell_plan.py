@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from base.units import format_size
+from base.units import and_more, format_size
 from cluster.schedulers import get_scheduler, with_jobs
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
@@ -44,6 +44,7 @@ from workflow.study.cell import Cell, Run
 from workflow.study.site import device_of, storage_limit
 from workflow.study.study import Study
 
+MAX_COPIES: Final = 40
 UNKNOWN_PORT: Final = 0
 TOKEN: Final = "<token>"
 
@@ -92,8 +93,8 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
             "bytes": needs.bytes,
             "bytes_are": needs.bytes_are,
         },
-        "copies": [{"path": f"{shard.name}/data.mdb", "bytes": shard.bytes, "chunks": len(shard.chunks)} for shard in needs.manifest.shards]
-        if needs is not None and needs.manifest
+        "copies": [{"path": file.path, "bytes": file.bytes, "chunks": len(file.chunks)} for file in needs.files]
+        if needs is not None and needs.files is not None
         else None,
         "results": str(paths.attempts_dir(study.results_dir, run_id) / str(attempt)),
     }
@@ -122,7 +123,9 @@ def _node(study: Study, allocation: Allocation, index: int, workload: Workload, 
     framework = workload.framework
     ports = [[UNKNOWN_PORT for _ in port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]
     folder = str(directory.program) if in_container(site.engine) or framework.own else framework.folder
-    spec = container_spec(workload, allocation, index, directory.paths(name and str(cache / "datasets" / name), folder), ports)
+    spec = container_spec(
+        workload, allocation, index, directory.paths(name and str(cache / "datasets" / name / workload.cell.data_folder), folder), ports
+    )
     return {
         "name": node.name,
         "cores": list(node.cores),
@@ -185,8 +188,10 @@ def _print_copies(plan: Mapping[str, Any]) -> None:
         show.line(f"\ncopies: dataset {dataset['name']} is not built yet ({size}); `slipway dataset build` or snakemake builds it")
         return
     show.line(f"\ncopies: {where}")
-    for copy in plan["copies"]:
+    for copy in plan["copies"][:MAX_COPIES]:
         show.line(f"  {copy['path']}  {format_size(copy['bytes'])} in {copy['chunks']} chunks")
+    if more := and_more(len(plan["copies"]), MAX_COPIES, "files"):
+        show.line(f"  ... {more}; --json lists all")
 
 
 def _print_document(document: Mapping[str, Any]) -> None:

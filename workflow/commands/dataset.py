@@ -12,6 +12,9 @@ from data_prep.limits import RECHECK_S
 from data_prep.manifest import Manifest, manifest_digest, read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
+from data_prep.tree.manifest import is_tree
+from data_prep.tree.verify import verify_tree
+from workflow.commands import dataset_tree
 from workflow.commands.caches import cache_here
 from workflow.commands.datasets import dataset_and_site, dataset_root
 from workflow.commands.watching import show
@@ -24,6 +27,9 @@ MAX_REJECTED = 20
 def info(study: Path, site: str | None, name: str, as_json: bool) -> None:
     """Print what the manifest says."""
     root = dataset_root(study, site, name)
+    if is_tree(root):
+        dataset_tree.info(root, as_json)
+        return
     manifest = read_manifest(root)
     if as_json:
         value = manifest.to_json()
@@ -36,6 +42,12 @@ def info(study: Path, site: str | None, name: str, as_json: bool) -> None:
 def verify(study: Path, site: str | None, name: str) -> None:
     """Hash everything. Raises DigestMismatch, naming every chunk that differs."""
     root = dataset_root(study, site, name)
+    if is_tree(root):
+        with progress(f"verify {root.name}") as callback:
+            tree, place = verify_tree(root, callback)
+        files = counted(len(tree.files), "file")
+        show.line(f"{place}: {files}, {format_size(tree.bytes)}, every chunk is what the manifest in {root} promises")
+        return
     with progress(f"verify {root.name}") as callback:
         manifest = verify_dataset(root, callback)
     show.line(f"{root}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, every chunk is what the manifest promises")

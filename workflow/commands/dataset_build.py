@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from base.logs import private_umask
-from base.units import format_size
+from base.units import and_more, format_size
 from data_prep.build.dataset import build_dataset
 from data_prep.space import limit_own_memory
+from data_prep.tree.plan import read_left_out
 from workflow.commands.datasets import check_name
 from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
 from workflow.commands.watching.progress import progress
 from workflow.study.cell import datasets_of
+
+MOST_LEFT_OUT: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +40,22 @@ def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) 
         show.line(f"no cell of {study.name} has a dataset: there is nothing to build")
     for name in wanted:
         spec = study.datasets[name]
-        if how.strict and not spec.strict:
+        if how.strict and spec.has_images and not spec.strict:
             # `strict` is part of the specification, and so of the name under which runs look for the dataset: first see that it is refused
             # or not, then build what the study asks for, which has the same content
             with progress(f"dataset {name}, strictly", "samples") as callback:
                 build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
-        with progress(f"dataset {name}", "samples") as callback:
+        with progress(f"dataset {name}", "samples" if spec.has_images else "bytes") as callback:
             built = build_dataset(spec, name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
-        show.line(f"{name}: {built.samples} samples, {format_size(built.bytes)} in {study.datasets_dir / built.path}")
+        samples = "" if built.samples is None else f"{built.samples} samples, "
+        show.line(f"{name}: {samples}{format_size(built.bytes)} in {study.datasets_dir / built.path}")
+        if not spec.has_images:
+            _say_left_out(read_left_out(study.build_dir(name)))
+
+
+def _say_left_out(left_out: Sequence[tuple[str, str]]) -> None:
+    """Entries of a tree that are no data."""
+    for entry, reason in left_out[:MOST_LEFT_OUT]:
+        show.line(f"  left out: {entry}: {reason}")
+    if more := and_more(len(left_out), MOST_LEFT_OUT):
+        show.line(f"  ... {more}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from base.errors import ConfigError, DatasetError
 from base.names import choices
+from data_prep.cache.layout import DATASET
 from data_prep.manifest import FILE_NAME
 from workflow.commands.told_study import told_study
 from workflow.dag.requirements import dataset_needs
@@ -23,7 +24,7 @@ def dataset_root(study_path: Path, site: str | None, name: str) -> Path:
 def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Path, Site]:
     """The same, and the site: the study's, where the dataset is one of a study."""
     directory = Path(name)
-    if "/" in name or (directory / FILE_NAME).is_file():
+    if "/" in name or (DATASET.fullmatch(name) and (directory / FILE_NAME).is_file()):
         if not (directory / FILE_NAME).is_file():
             raise DatasetError(f"{directory} is not a built dataset: it has no {FILE_NAME}")
         return directory.absolute(), load_site(site)

@@ -162,6 +162,13 @@ class Graph:
         _, spec = self._datasets[wildcards.dataset]
         return [f"{self.datasets_dir}/.build/{wildcards.dataset}/shard-{index:05d}.json" for index in range(spec.shards)]
 
+    def shard_words_of(self, wildcards: Any) -> str:
+        """What the job of a shard does, for its message."""
+        _, spec = self._datasets[wildcards.dataset]
+        if spec.has_images:
+            return f"read and encode samples -> shard {wildcards.shard} on storage"
+        return f"hash part {wildcards.shard} of {spec.path} where it lies"
+
     def name_of(self, wildcards: Any) -> str:
         """The study's own name of a dataset."""
         return self._datasets[wildcards.dataset][0]

@@ -6,11 +6,11 @@ Reads dataset.json, the manifest and plan.json where they are there, and writes 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, TypeVar
 
 from base.errors import SlipwayError
 from base.jsonfile import read_json
@@ -18,12 +18,15 @@ from base.typed import Count, read_as
 from containers.models import MODELS, Model, build
 from containers.models.memory import MemoryEstimate, estimate_memory
 from data_prep.build.dataset_file import read_dataset_file
+from data_prep.hashing import ChunkedFile
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.spec import DatasetSpec
+from data_prep.tree.manifest import read_tree_manifest
 from workflow.dag.image_file import images_file
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.study import Study
 
+M = TypeVar("M")
 CLASSES: Final = {"sklearn-digits": 10}
 CHANNELS: Final = {"grey": 1, "rgb": 3}
 
@@ -45,6 +48,9 @@ class DatasetRequirements:
     size: tuple[int, int] | None
     num_classes: int | None
     manifest: Manifest | None
+    """Of images."""
+    files: Sequence[ChunkedFile] | None
+    """What is copied to the nodes, once that is known."""
 
     @property
     def train_samples(self) -> int | None:
@@ -72,8 +78,10 @@ class DatasetRequirements:
 def dataset_needs(study: Study, name: str) -> DatasetRequirements:
     """What is known of the dataset `name` now. A torn receipt or manifest counts as not built: the build says what is wrong with it."""
     spec = study.datasets[name]
+    if not spec.has_images:
+        return _tree_needs(study, name)
     channels, size, classes = CHANNELS.get(spec.channels or ""), spec.known_size, spec.classes or CLASSES.get(spec.source)
-    built = _built(study, name)
+    built = _root(study, name, read_manifest)
     if built is not None:
         root, manifest = built
         return DatasetRequirements(
@@ -87,6 +95,7 @@ def dataset_needs(study: Study, name: str) -> DatasetRequirements:
             size=manifest.size or size,
             num_classes=len(manifest.classes),
             manifest=manifest,
+            files=manifest.shards,
         )
     from data_prep.build.estimate import estimate, estimate_of
 
@@ -103,6 +112,7 @@ def dataset_needs(study: Study, name: str) -> DatasetRequirements:
         size=size,
         num_classes=plan["classes"] if plan else classes,
         manifest=None,
+        files=None,
     )
 
 
@@ -131,13 +141,44 @@ def _memory_of_one(name: str, channels: int, size: tuple[int, int], num_classes:
     return estimate_memory(_model(name, channels, size, num_classes).layers, 1, mode=mode, precision=precision)
 
 
-def _built(study: Study, name: str) -> tuple[Path, Manifest] | None:
+def _tree_needs(study: Study, name: str) -> DatasetRequirements:
+    """Of a tree of files: as it was hashed, else as it lies there now."""
+    spec = study.datasets[name]
+    found = _root(study, name, read_tree_manifest)
+    num_bytes = _tree_bytes(spec) if found is None else found[1].bytes
+    return DatasetRequirements(
+        name=name,
+        spec=spec,
+        root=None if found is None else found[0],
+        samples=None,
+        bytes=num_bytes,
+        bytes_are="built" if found is not None else "unknown until built" if num_bytes is None else "estimated",
+        channels=None,
+        size=None,
+        num_classes=None,
+        manifest=None,
+        files=None if found is None else found[1].files,
+    )
+
+
+def _tree_bytes(spec: DatasetSpec) -> int | None:
+    """Of what lies there now; None where it cannot be listed, which its build says."""
+    from data_prep.tree.listing import list_tree
+
+    try:
+        return sum(file.bytes for file in list_tree(Path(spec.path or "")).files)
+    except SlipwayError:
+        return None
+
+
+def _root(study: Study, name: str, read: Callable[[Path], M]) -> tuple[Path, M] | None:
+    """Where the dataset is published, and its manifest."""
     receipt = study.build_dir(name) / "dataset.json"
     if not receipt.exists():
         return None
     try:
         root = study.datasets_dir / read_dataset_file(receipt.parent).path
-        return root, read_manifest(root)
+        return root, read(root)
     except SlipwayError:
         return None
 

@@ -1,11 +1,15 @@
-"""Sources of datasets that are not where the study says."""
+"""Sources of datasets that are not where the study says, and trees of files that are not what was hashed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from base.errors import ConfigError
+from base.apart import call_apart
+from base.errors import ConfigError, DatasetError
+from data_prep.tree.names import advice
+from workflow.study.origin import STORAGE_S
 from workflow.study.study import Study
 
 
@@ -25,8 +29,22 @@ def missing_sources(study: Study, names: Iterable[str]) -> list[str]:
     return lines
 
 
-def refuse_missing_sources(study: Study, names: Iterable[str]) -> None:
-    """Raise ConfigError when a dataset is to be built and its source is not there."""
+def refuse_missing_sources(study: Study, names: Sequence[str]) -> None:
+    """Raise ConfigError when a dataset is to be built and its source is not there; DatasetError, StorageError when a tree of files, which
+    is read where it lies whenever it is staged, is not what was hashed."""
     lines = missing_sources(study, names)
     if lines:
         raise ConfigError("\n".join(f"{study.path}: {line}" for line in lines))
+    trees = [name for name in names if not study.datasets[name].has_images and (study.build_dir(name) / "plan.json").exists()]
+    for name in trees:
+        changed: str | None = call_apart(f"the files of dataset {name}", _changed, str(study.build_dir(name)), timeout_s=STORAGE_S)
+        if changed is not None:
+            command = study.command("dataset", "build", name, "--fresh", "--study", str(study.path))
+            raise DatasetError(f"{study.path}: datasets.{name}: {changed}; {advice(command)}")
+
+
+def _changed(build_dir: str) -> str | None:
+    """In a process of its own: storage may hang."""
+    from data_prep.tree.plan import changed_since
+
+    return changed_since(Path(build_dir))

@@ -38,8 +38,10 @@ rule dataset_shard:
             "constraint",
             "slurm_extra",
         ),
+    params:
+        work=GRAPH.shard_words_of,
     message:
-        "dataset {wildcards.dataset}: read and encode samples -> shard {wildcards.shard} on storage"
+        "dataset {wildcards.dataset}: {params.work}"
     shell:
         f"{BUILD} shard --index {{wildcards.shard}} {BUILD_DIR} > {{log:q}} 2>&1"
 

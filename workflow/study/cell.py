@@ -18,6 +18,8 @@ from containers.step_lines import LogEvents
 ID_DIGITS: Final = 10
 NO_DATASET: Final = "none"
 """The source, and the name, of what a cell has that stages nothing."""
+TREE_FOLDER: Final = "files"
+"""data_prep.tree.manifest.FOLDER, without what that imports."""
 Device = Literal["site", "cpu", "cuda"]
 Mode = Literal["train", "infer"]
 Nodes = Annotated[int, between(1, 100_000)]
@@ -98,6 +100,11 @@ class Cell:
     def has_dataset(self) -> bool:
         """Whether something is built and staged for it."""
         return self.dataset_spec.get("source") != NO_DATASET
+
+    @property
+    def data_folder(self) -> str:
+        """Below the staged dataset: where a tree of files is, beside which its manifest lies; nothing for other datasets."""
+        return TREE_FOLDER if self.dataset_spec.get("source") == "files" else ""
 
     @property
     def world_size(self) -> int:

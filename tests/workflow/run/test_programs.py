@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from containers.program_folder import look_at
+from data_prep.build.dataset import build_dataset
+from tests.data_prep.tree.corpus import SIZES, plant, spec_of
 from tests.workflow.run.test_resume import cut_off, short_jobs
 from tests.workflow.run.test_runs import checked, ended
 from tests.workflow.run.world import World
@@ -198,3 +200,37 @@ def test_a_run_without_a_dataset_stages_nothing(world: World, nodes: int) -> Non
     log = next((world.run_dir(run_id) / "attempts" / "1" / "logs").glob("rank-0*.log")).read_text()
     assert "['{data}'] 8 yes" in log
     assert not [path for cache in world.cache.iterdir() for path in (cache / "datasets").iterdir()]
+
+
+def with_tree(world: World, text: str, nodes: int) -> str:
+    """A run of a script with a tree of files as its dataset."""
+    run_id = program(world, text, nodes=nodes)
+    spec = spec_of(plant(world.path / "tree"))
+    world.cells[-1].update({"dataset": "corpus", "dataset_spec": spec.to_json()})
+    world.write()
+    build_dataset(spec, "corpus", world.storage / "datasets", 1)
+    return run_id
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_run_gets_a_tree_of_files_as_it_is(world: World, nodes: int) -> None:
+    text = "import os; assert os.environ['SLIPWAY_DATA'] == __import__('sys').argv[1]\n" + LOOP.format(
+        step="assert open(sys.argv[1] + '/a/part-0.tar', 'rb').read(1) and not os.path.exists(sys.argv[1] + '/place.json')"
+    )
+    record = ended(world, with_tree(world, text, nodes))
+    total = sum(SIZES.values())
+    assert (record["status"], record["status_reason"]) == ("ok", None)
+    assert (record["dataset"]["name"], record["dataset"]["samples"], record["dataset"]["bytes"]) == ("corpus", None, total)
+    staged = [node["stage"] for node in record["nodes"]]
+    assert sum(one["storage_bytes"] for one in staged) == total
+    assert [one["hit"] for one in staged] == [False] * nodes
+
+
+def test_a_tree_that_changed_after_it_was_hashed_ends_the_run_with_the_file(world: World) -> None:
+    run_id = with_tree(world, LOOP.format(step="pass"), 2)
+    (world.path / "tree" / "z").write_bytes(b"another")
+    code, log = world.run(run_id)
+    assert code == 15
+    assert f"{world.path}/tree/z has 7 bytes, its manifest says {SIZES['z']}; the tree" in log
+    assert "`slipway dataset build corpus --fresh`" in log
+    assert world.left() == []

@@ -119,6 +119,15 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
         ({"datasets": {"digits": {}}}, ["datasets.digits.source", "missing"]),
         ({"datasets": {"x": {"source": "none", "size": 3}}}, ["datasets.x", "size is for images; with source: none leave it out"]),
         ({"datasets": {"x": {"source": "none", "path": "y"}}}, ["datasets.x", "source: none has no path"]),
+        ({"datasets": {"x": {"source": "files"}}}, ["datasets.x", "source: files needs a path"]),
+        (
+            {"datasets": {"x": {"source": "files", "path": "y", "size": 3}}},
+            ["datasets.x", "size is for images; with source: files leave it"],
+        ),
+        (
+            {"datasets": {"digits": {"source": "files", "path": "y"}}},
+            ["base.dataset", "source: files", "framework pytorch trains on images"],
+        ),
         ({"datasets": {"none": DIGITS}}, ["datasets.none", "which means no dataset"]),
         ({"base": {"dataset": "none"}}, ["base.dataset", "source: none", "framework pytorch trains on images"]),
         ({"base": {"dataset": None}}, ["no dataset for these cells"]),

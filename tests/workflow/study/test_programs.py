@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError, RecordError
+from data_prep.tree.manifest import FOLDER
 from tests.workflow.study.studies import changed, load
 from workflow.study.cell import Cell, datasets_of
 from workflow.study.cell_words import words_of
@@ -174,6 +175,17 @@ def test_a_program_may_do_without_a_dataset(tmp_path: Path) -> None:
     assert datasets_of(left_out.cells) == []
     assert datasets_of(study_of(tmp_path).cells) == ["digits"]
     assert study_of(tmp_path).cells[0].cell_id == "gpt-digits-b32-n1-g1-c5f4c03aae"
+
+
+def test_a_tree_of_files_is_told_by_its_path_and_not_by_how_it_is_hashed(tmp_path: Path) -> None:
+    def ids(**keys: Any) -> list[str]:
+        study = study_of(tmp_path, datasets={"digits": {"source": "files", "path": "corpus", **keys}})
+        assert study.datasets["digits"].to_json() == {"source": "files", "path": str(tmp_path / "corpus"), "shards": keys.get("shards", 8)}
+        assert {cell.data_folder for cell in study.cells} == {FOLDER}
+        return [cell.cell_id for cell in study.cells]
+
+    assert ids() == ids(shards=3)
+    assert ids()[0].startswith("gpt-corpus-b32-n1-g1-")
 
 
 def test_a_folder_that_cannot_be_taken_along_is_refused_before_anything_runs(tmp_path: Path) -> None:

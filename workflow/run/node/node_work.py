@@ -151,7 +151,8 @@ class NodeWork:
             raise ContainerError("the order to start the ranks has come before the dataset is here")
         framework, cell, engine = started.framework, started.cell, get_engine(started.engine)
         program = str(needs.directory.program) if engine.CONTAINERS or framework.own else framework.folder
-        paths = needs.directory.paths(None if needs.staged is None else needs.staged.root, program)
+        data = None if needs.staged is None else os.path.join(needs.staged.root, cell.data_folder)
+        paths = needs.directory.paths(data, program)
         allocation, deadline = needs.allocation, time.time() + order.left_s
         holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
         uid = os.geteuid()

@@ -318,11 +318,11 @@ class Checkpoint(Part):
 
 
 class Dataset(Part):
-    """The dataset as it was staged."""
+    """The dataset as it was staged; of a tree of files nobody knows the samples."""
 
     name: str
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    samples: Count
+    samples: Count | None
     bytes: Count
 
 

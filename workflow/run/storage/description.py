@@ -28,10 +28,10 @@ class PublishedDataset(Struct, frozen=True, kw_only=True):
     name: str
     digest: str
     path: str
-    samples: int
+    samples: int | None
     bytes: int
-    splits: dict[str, int]
-    """Samples of each."""
+    splits: dict[str, int] | None
+    """Samples of each; of a tree of files nobody knows them."""
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -76,16 +76,16 @@ def build_name(cell: Cell) -> str:
     return f"{cell.dataset}-{blake3(canonical_json(cell.dataset_spec)).hexdigest()[:12]}"
 
 
-def describe_dataset(storage: Path, cell: Cell) -> tuple[PublishedDataset, Manifest]:
-    """The published dataset and its manifest. Raises DatasetError."""
+def describe_dataset(storage: Path, cell: Cell) -> tuple[PublishedDataset, Manifest | None]:
+    """The published dataset and its manifest, if it is one of images. Raises DatasetError."""
     from data_prep.build.dataset_file import read_dataset_file
     from data_prep.manifest import read_manifest
 
     datasets = datasets_dir(storage)
     built = read_dataset_file(datasets / ".build" / build_name(cell))
     path = datasets / built.path
-    manifest = read_manifest(path)
-    splits = {name: split.samples for name, split in manifest.splits.items()}
+    manifest = None if cell.data_folder else read_manifest(path)
+    splits = None if manifest is None else {name: split.samples for name, split in manifest.splits.items()}
     found = PublishedDataset(name=built.name, digest=built.digest, path=str(path), samples=built.samples, bytes=built.bytes, splits=splits)
     return found, manifest
 

@@ -1,0 +1,121 @@
+"""A tree of files on its way to a node: read where it lies, checked as every dataset, and told where it is not what was hashed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from base.errors import DigestMismatch, StagingError, StorageError
+from data_prep.cache.entries import ls
+from data_prep.staging import StagedFiles, StageOptions, stage
+from data_prep.staging.copy import CopyOptions
+from data_prep.tree.verify import verify_tree
+from tests.data_prep.staging.test_stage import Stopped, stop_after
+from tests.data_prep.staging.two_nodes import stage_on_two
+from tests.data_prep.tree.corpus import SIZES, build, contents, plant
+
+QUICK = StageOptions(stall_s=0.2, patience_s=0.0, copy=CopyOptions(sync_bytes=1 << 20))
+TOTAL = sum(SIZES.values())
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return plant(tmp_path / "tree")
+
+
+@pytest.fixture
+def source(tree: Path, tmp_path: Path) -> Path:
+    return build(tree, tmp_path / "storage" / "datasets")
+
+
+@pytest.mark.parametrize("direct", [False, None, True])
+def test_a_copy_is_the_tree_and_the_next_use_is_a_hit(tree: Path, source: Path, tmp_path: Path, direct: bool | None) -> None:
+    (tree / "a" / "b" / "new-folder").mkdir()  # no file: it does not make the tree another one
+    staged = stage(source, tmp_path / "cache", options=replace(QUICK, copy=CopyOptions(direct=direct)))
+    assert contents(staged.root / "files") == contents(tree)
+    assert (staged.hit, staged.storage_bytes, staged.bytes) == (False, TOTAL, TOTAL)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in staged.root.rglob("*") if path.is_file()} == {0o444}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in staged.root.rglob("*") if path.is_dir()} == {0o700}
+    assert verify_tree(staged.root)[1] == staged.root
+    tree.rename(tmp_path / "gone")
+    again = stage(source, tmp_path / "cache", options=QUICK)
+    assert (again.hit, again.checked_bytes) == (True, 0) or again.checked_bytes == TOTAL
+    (row,) = ls(tmp_path / "cache")
+    assert (row.name, row.bytes) == (source.name, TOTAL)
+
+
+def test_a_link_of_the_tree_is_a_file_of_the_copy(tree: Path, tmp_path: Path) -> None:
+    (tree / "a" / "link").symlink_to("../tokens.bin")
+    staged = stage(build(tree, tmp_path / "datasets"), tmp_path / "cache", options=QUICK)
+    assert not (staged.root / "files" / "a" / "link").is_symlink()
+    assert contents(staged.root / "files") == contents(tree)
+
+
+@pytest.mark.parametrize("after", [1, 5_000_000, TOTAL - 1])
+def test_an_interrupted_copy_is_gone_on_from(tree: Path, source: Path, tmp_path: Path, after: int) -> None:
+    with pytest.raises(Stopped):
+        stage(source, tmp_path / "cache", progress=stop_after(after), options=QUICK)
+    staged = stage(source, tmp_path / "cache", options=QUICK)
+    assert staged.resumed_bytes + staged.copied_bytes == TOTAL
+    assert contents(staged.root / "files") == contents(tree)
+
+
+def test_two_nodes_read_it_once(tree: Path, source: Path, tmp_path: Path) -> None:
+    caches = (tmp_path / "one", tmp_path / "two")
+    results = [result for result in stage_on_two(source, caches, (0, 1 << 60, 0), QUICK) if isinstance(result, StagedFiles)]
+    assert len(results) == 2
+    assert sum(result.storage_bytes for result in results) == TOTAL
+    assert sum(result.peer_bytes for result in results) == TOTAL
+    for result in results:
+        assert contents(result.root / "files") == contents(tree)
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("flip", "tokens.bin: chunk 1 of 3"), ("cut", "tokens.bin has 9 bytes, its manifest says"), ("remove", "tokens.bin does not exist"),
+     ("link", "tokens.bin cannot be opened: Too many levels of symbolic links"), ("move", "where the files of corpus-")],
+)  # fmt: skip
+def test_a_tree_that_changed_after_it_was_hashed_is_told_with_the_file(
+    tree: Path, source: Path, tmp_path: Path, how: str, words: str
+) -> None:
+    file = tree / "tokens.bin"
+    match how:
+        case "flip":
+            before = file.stat()
+            _flip(file)
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        case "cut":
+            file.write_bytes(b"123456789")
+        case "remove":
+            file.unlink()
+        case "link":
+            file.unlink()
+            file.symlink_to("/etc/passwd")
+        case _:
+            tree.rename(tmp_path / "elsewhere")
+    with pytest.raises((DigestMismatch, StagingError, StorageError)) as caught:
+        stage(source, tmp_path / "cache", options=QUICK)
+    assert words in str(caught.value)
+    assert str(tree) in str(caught.value)
+    assert how == "link" or "`slipway dataset build corpus --fresh`" in str(caught.value)
+    assert not list(tmp_path.glob(f"cache/datasets/{source.name}"))
+
+
+@pytest.mark.parametrize("name", ["z", "a/part-0.tar"])
+def test_a_damaged_copy_is_staged_again(tree: Path, source: Path, tmp_path: Path, name: str) -> None:
+    staged = stage(source, tmp_path / "cache", options=QUICK)
+    (staged.root / "files" / name).chmod(0o600)
+    _flip(staged.root / "files" / name)
+    again = stage(source, tmp_path / "cache", options=QUICK)
+    assert (again.hit, again.storage_bytes) == (False, TOTAL)
+    assert contents(again.root / "files") == contents(tree)

@@ -1,0 +1,197 @@
+"""From a tree to its manifest: the same files give the same digest, damage and changes are noticed, a kill is gone on from."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.chunks import CHUNK_BYTES
+from base.errors import DatasetError, DigestMismatch
+from data_prep.build.dataset import build_dataset, build_dir_of
+from data_prep.build.dataset_file import read_dataset_file
+from data_prep.spec import spec12
+from data_prep.tree.finish import finish_tree
+from data_prep.tree.hashing import hash_part
+from data_prep.tree.listing import list_tree
+from data_prep.tree.manifest import read_place, read_tree_manifest
+from data_prep.tree.plan import changed_since, plan_tree, read_left_out, read_tree_plan
+from data_prep.tree.verify import verify_tree
+from tests.data_prep.tree.corpus import SIZES, build, contents, plant, spec_of
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_same_files_have_the_same_digest_wherever_and_however_they_lie(tmp_path: Path) -> None:
+    one, other = plant(tmp_path / "one"), plant(tmp_path / "other")
+    for path in other.rglob("*"):
+        os.utime(path, (1, 1))
+        path.chmod(0o700)
+    names = {build(one, tmp_path / "a", shards=1).name, build(other, tmp_path / "b", shards=8).name}
+    assert len(names) == 1
+    manifest = read_tree_manifest(tmp_path / "a" / names.pop())
+    assert {file.name: file.bytes for file in manifest.files} == dict(SIZES)
+    assert str(tmp_path) not in json.dumps(manifest.to_json())
+
+
+def test_nothing_is_copied_and_nothing_of_the_tree_changes(tmp_path: Path) -> None:
+    tree = plant(tmp_path / "tree")
+    before = {path: path.lstat().st_ctime_ns for path in tree.rglob("*")}
+    root = build(tree, tmp_path / "datasets")
+    assert sorted(path.name for path in root.iterdir()) == ["manifest.json", "place.json"]
+    assert {path: path.lstat().st_ctime_ns for path in tree.rglob("*")} == before
+    assert read_place(root).path == str(tree)
+    assert verify_tree(root)[0].bytes == sum(SIZES.values())
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 7, 100])
+def test_the_parts_share_all_chunks(tmp_path: Path, parts: int) -> None:
+    plan = plan_tree(spec_of(plant(tmp_path / "tree"), parts), "corpus", tmp_path / "build")
+    shared = [(file.name, chunk) for index in range(parts) for file, first, last in plan.share(index) for chunk in range(first, last)]
+    assert shared == [(name, chunk) for name, size in sorted(SIZES.items()) for chunk in range(-(-size // CHUNK_BYTES))]
+    assert sum(plan.share_bytes(index) for index in range(parts)) == sum(SIZES.values())
+
+
+def _cut(tree: Path) -> None:
+    (tree / "z").write_bytes(b"short")
+
+
+def _rewrite(tree: Path) -> None:
+    (tree / "z").write_bytes(bytes(SIZES["z"]))
+
+
+CHANGES = {
+    "cut": (_cut, "1 file is changed (z)"),
+    "rewritten": (_rewrite, "1 file is changed (z)"),
+    "removed": (lambda tree: (tree / "z").unlink(), "1 file is gone (z)"),
+    "added": (lambda tree: plant(tree, {"new": 3, "newer": 4}), "2 files are new (new, newer)"),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_tree_that_changes_after_it_was_listed_is_told_with_the_file(tmp_path: Path, how: str) -> None:
+    change, words = CHANGES[how]
+    tree, build_dir = plant(tmp_path / "tree"), tmp_path / "build"
+    plan_tree(spec_of(tree, 2), "corpus", build_dir)
+    change(tree)
+    with pytest.raises(DatasetError) as caught:
+        finish_tree(build_dir, tmp_path / "datasets")
+    assert "z has changed since" in str(caught.value) if how != "added" else words in str(caught.value)
+    assert "`slipway dataset build corpus --fresh`" in str(caught.value)
+    assert not (tmp_path / "datasets").exists()
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_tree_that_changes_while_it_is_hashed_is_told(tmp_path: Path, how: str) -> None:
+    """After its own chunks were read, so that only the look at the end can see it."""
+    change, words = CHANGES[how]
+    tree, build_dir = plant(tmp_path / "tree"), tmp_path / "build"
+    plan = plan_tree(spec_of(tree, 2), "corpus", build_dir)
+    for index in range(plan.parts):
+        hash_part(build_dir, index)
+    change(tree)
+    with pytest.raises(DatasetError) as caught:
+        finish_tree(build_dir, tmp_path / "datasets")
+    assert words in str(caught.value)
+
+
+def test_a_file_that_changes_while_others_of_its_part_are_read_is_told(tmp_path: Path) -> None:
+    tree, build_dir = plant(tmp_path / "tree"), tmp_path / "build"
+    plan_tree(spec_of(tree, 1), "corpus", build_dir)
+    with pytest.raises(DatasetError, match="tree/z has changed since the tree was listed"):
+        hash_part(build_dir, 0, lambda _done, _total: _rewrite(tree))
+    assert not list(build_dir.glob("shard-*"))
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_tree_that_changes_after_it_was_hashed_is_noticed(tmp_path: Path, how: str) -> None:
+    change, words = CHANGES[how]
+    tree, datasets = plant(tmp_path / "tree"), tmp_path / "datasets"
+    before = build(tree, datasets)
+    build_dir = build_dir_of(datasets, "corpus", spec_of(tree))
+    assert changed_since(build_dir) is None
+    change(tree)
+    assert words in str(changed_since(build_dir))
+    with pytest.raises(DatasetError, match="has changed since"):
+        build(tree, datasets)
+    if how != "added":
+        with pytest.raises(DigestMismatch, match=r"z: (5 bytes, expected|chunk 0 of 1 differs|No such file)"):
+            verify_tree(before)
+    after = build(tree, datasets, fresh=True)
+    assert after.name != before.name
+    assert changed_since(build_dir) is None
+
+
+def test_the_same_files_at_two_places_are_read_where_they_were_looked_at_last(tmp_path: Path) -> None:
+    trees = [plant(tmp_path / name) for name in ("one", "other")]
+    roots = [build(tree, tmp_path / "datasets") for tree in trees]
+    assert roots[0] == roots[1]
+    assert read_place(roots[0]).path == str(trees[1])
+    build(trees[0], tmp_path / "datasets")
+    assert read_place(roots[0]).path == str(trees[0])
+
+
+def test_a_receipt_that_is_torn_or_of_another_tree_is_made_again(tmp_path: Path) -> None:
+    tree, build_dir = plant(tmp_path / "tree"), tmp_path / "build"
+    plan_tree(spec_of(tree, 2), "corpus", build_dir)
+    whole = hash_part(build_dir, 0)
+    path = build_dir / "shard-00000.json"
+    for content in (path.read_bytes()[:-9], b"{}", path.read_bytes().replace(b"-0-2", b"-0-3")):
+        path.write_bytes(content)
+        assert hash_part(build_dir, 0) == whole
+
+
+def test_the_build_directory_of_another_dataset_is_not_taken(tmp_path: Path) -> None:
+    plan_tree(spec_of(plant(tmp_path / "one")), "corpus", tmp_path / "build")
+    with pytest.raises(DatasetError, match="belongs to another dataset"):
+        plan_tree(spec_of(plant(tmp_path / "other")), "corpus", tmp_path / "build")
+
+
+def test_what_was_left_out_is_known_later_and_progress_counts_bytes(tmp_path: Path) -> None:
+    tree = plant(tmp_path / "tree")
+    (tree / "nothing").mkdir()
+    seen: list[tuple[int, int]] = []
+    build_dataset(spec_of(tree), "corpus", tmp_path / "datasets", 1, lambda *state: seen.append(state))
+    assert seen[-1] == (sum(SIZES.values()),) * 2
+    build_dir = build_dir_of(tmp_path / "datasets", "corpus", spec_of(tree))
+    assert read_left_out(build_dir) == [("nothing/", "empty directory")]
+    assert read_tree_plan(build_dir).changes(list_tree(tree)) is None
+    assert read_dataset_file(build_dir).samples is None
+
+
+def start(tree: Path, datasets: Path) -> subprocess.Popen[str]:
+    spec = json.dumps({"source": "files", "path": str(tree), "shards": 4})
+    argv = [sys.executable, "-m", "data_prep.build", "all", "--spec", spec, "--name", "corpus", "--jobs", "2"]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*argv, "--datasets-dir", str(datasets)], cwd=ROOT, start_new_session=True, **streams)
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_moment_is_gone_on_from(tmp_path: Path) -> None:
+    """Large enough that other processes hash it."""
+    tree, datasets = plant(tmp_path / "tree", {**SIZES, "large": 80 << 20}), tmp_path / "datasets"
+    expected = build(tree, tmp_path / "whole", shards=4).name
+    seed = random.randrange(10**6)
+    moments = random.Random(seed)
+    for _ in range(6):
+        process = start(tree, datasets)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=moments.uniform(0.1, 1.2))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    out, errors = start(tree, datasets).communicate(timeout=120)
+    assert json.loads(out.splitlines()[-1])["path"] == expected, (seed, errors)
+    assert contents(datasets / expected).keys() == {"manifest.json", "place.json"}
+    build_dir = datasets / ".build" / f"corpus-{spec12(spec_of(tree, 4))}"
+    assert not list(build_dir.glob(".*")), seed
