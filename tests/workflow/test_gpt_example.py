@@ -1,0 +1,62 @@
+"""examples/gpt-fsdp2: a training that was stopped at a checkpoint comes to the same parameters as one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from base.rooms import ROOMS
+from workflow.run.record.events import RankEvents, read_events
+
+pytestmark = pytest.mark.slow
+PROGRAM = ROOMS / "examples" / "gpt-fsdp2" / "train" / "train.py"
+CELL = {"steps": {"warmup": 2, "measured": 4}, "batch_size": 2, "device": "cpu"}
+SIZE = ("--seq-len=16", "--width=32", "--layers=2", "--batch-size=2", "--ask-every=2")
+
+
+def train(out: Path, expected: int, **env: str) -> dict[int, RankEvents]:
+    """Two ranks of the program until its end, which `expected` is the exit code of: their events."""
+    out.mkdir(exist_ok=True)
+    (out / "cell.json").write_text(json.dumps(CELL))
+    env |= {"SLIPWAY_OUT": str(out), "SLIPWAY_CELL": str(out / "cell.json"), "OMP_NUM_THREADS": "1"}
+    env |= {"PYTHONPATH": str(ROOMS / "containers" / "lib"), "PYTHONDONTWRITEBYTECODE": "1"}
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(PROGRAM), *SIZE]
+    done = subprocess.run(argv, cwd=out, env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode == 0) == (expected == 0), done.stdout + done.stderr
+    assert expected == 0 or f"exitcode  : {expected} " in done.stdout + done.stderr
+    return read_events(out, 2)
+
+
+def check_told(events: dict[int, RankEvents]) -> None:
+    """Tokens, and the FLOP of one of them: 6 for each parameter that multiplies, 12 for each layer, unit of width and token."""
+    assert {step.tokens for step in events[1].steps.values()} == {2 * 16}
+    start = events[0].start
+    assert start is not None
+    multiplying = 256 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
+    assert start["parameters"] == multiplying + 16 * 32
+    assert (start["flop_per_unit"], start["precision"]) == (6 * multiplying + 12 * 2 * 32 * 16, "fp32")
+
+
+def test_what_was_stopped_at_a_checkpoint_ends_as_what_was_not(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", 0)
+    check_told(whole)
+    (tmp_path / "stop").touch()
+    cut = train(tmp_path / "cut", 43, SLIPWAY_STOP=str(tmp_path / "stop"))
+    checkpoint = tmp_path / "cut" / "checkpoint.safetensors"
+    assert [(event["step"], event["resumable"]) for event in cut[0].checkpoints] == [(2, True)]
+    resumed = train(tmp_path / "resumed", 0, SLIPWAY_CHECKPOINT=str(checkpoint))
+    assert (sorted(cut[0].steps), sorted(resumed[0].steps)) == ([0, 1], [2, 3, 4, 5])
+    for step in range(6):
+        part = cut if step < 2 else resumed
+        assert [part[rank].steps[step].loss for rank in (0, 1)] == [whole[rank].steps[step].loss for rank in (0, 1)], step
+    one, other = (load_file(tmp_path / name / "trained.safetensors") for name in ("whole", "resumed"))
+    assert one.keys() == other.keys()
+    assert any(name.startswith("exp_avg_sq.") for name in one)
+    for name, tensor in one.items():
+        assert (tensor == other[name]).all(), name
