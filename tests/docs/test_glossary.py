@@ -36,7 +36,7 @@ def test_the_pages_are_linked_from_where_readers_come() -> None:
         assert f"({page}" in read("docs/structure.md")
 
 
-PRIVATE = re.compile(r"manieth|\bgone on\b|\bgo(es)? on from\b|\bladder\b|\btaken up\b|\"So far\.")
+PRIVATE = ("manieth", "gone on", "go on from", "goes on from", "ladder", "taken up", '"So far."')
 """Phrases that a reader with English as a second language does not understand at first reading, once here and mended."""
 
 
@@ -44,5 +44,6 @@ def test_phrases_that_nobody_understands_do_not_come_back() -> None:
     rooms = ("base", "cluster", "containers", "data_prep", "workflow", "install", "docs")
     files = [path for room in rooms for suffix in ("py", "md", "smk") for path in (ROOT / room).rglob(f"*.{suffix}")]
     assert len(files) > 300
-    found = [f"{path.relative_to(ROOT)}: {match[0]}" for path in files for match in PRIVATE.finditer(path.read_text(encoding="utf-8"))]
+    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in files}
+    found = [f"{path}: {phrase}" for path, text in texts.items() for phrase in PRIVATE if phrase in text]
     assert not found

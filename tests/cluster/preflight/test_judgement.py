@@ -88,7 +88,7 @@ def test_two_separate_pairs_accuse_nobody_and_many_are_not_all_listed() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 16, 17, 64, 65])
 def test_a_healthy_network_with_noise_names_nobody(nodes: int) -> None:
-    for seed in range(20):
+    for seed in range(20 if nodes < 64 else 5):  # of 64 nodes each one has a thousand pairs
         chance = random.Random(seed)
         assert named(nodes, lambda _a, _b, chance=chance: 9000 * chance.uniform(0.6, 1.0)) == []  # type: ignore[misc]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from pathlib import Path
 
 import jsonschema
@@ -15,6 +17,12 @@ from workflow.study.site_file import SiteFile, read_site
 from workflow.study.study import load_study
 
 
+@functools.cache
+def validator(model: type) -> jsonschema.Draft202012Validator:
+    """By the schema of `model`; that it is one is a test below."""
+    return jsonschema.Draft202012Validator(json.loads(schemas.schema_text(model)))
+
+
 def test_the_schemas_are_current() -> None:
     assert schemas.outdated() == []
 
@@ -25,8 +33,6 @@ def test_a_changed_schema_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", [StudyFile, SiteFile])
 def test_schemas_are_schemas_and_say_what_each_key_means(model: type) -> None:
-    import json
-
     schema = json.loads(schemas.schema_text(model))
     jsonschema.Draft202012Validator.check_schema(schema)
     for definition in [schema, *schema["$defs"].values()]:
@@ -37,10 +43,8 @@ def test_schemas_are_schemas_and_say_what_each_key_means(model: type) -> None:
 
 @pytest.mark.parametrize("name", ["study.yaml", "accuracy.yaml"])
 def test_studies(name: str) -> None:
-    import json
-
     document = read_document(CONFIG / name, "study")
-    jsonschema.validate(document.value, json.loads(schemas.schema_text(StudyFile)))
+    validator(StudyFile).validate(document.value)
     study = load_study(CONFIG / name, "local", {})
     assert study.cells
     assert study.notes == ()
@@ -48,10 +52,8 @@ def test_studies(name: str) -> None:
 
 
 def test_sites() -> None:
-    import json
-
     for path in (CONFIG / "sites").glob("*.yaml"):
-        jsonschema.validate(read_document(path, "site").value, json.loads(schemas.schema_text(SiteFile)))
+        validator(SiteFile).validate(read_document(path, "site").value)
         assert read_site(path).name == path.stem
         assert "$schema=../schemas/site.schema.json" in path.read_text()
 
@@ -61,8 +63,6 @@ def test_sites() -> None:
     [("study", "A"), ("limits", {"walltime": 3}), ("axes", {"nodes": 1}), ("zip", {}), ("base", {"threads": "all"}), ("nodes", 1)],
 )
 def test_the_schema_refuses_what_the_loader_refuses(key: str, value: object) -> None:
-    import json
-
     study = {"study": "s", "datasets": {"d": {"source": "synthetic"}}, key: value}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(study, json.loads(schemas.schema_text(StudyFile)))
+        validator(StudyFile).validate(study)
