@@ -1,5 +1,6 @@
 """A run from start to end, for every framework that gives a Trainer: read it from `run` downwards."""
 
+import math
 import os
 import resource
 from pathlib import Path
@@ -13,9 +14,10 @@ from .checkpoint import CheckpointWanted, Request
 from .clock import HostClock
 from .evaluation import evaluate, judge
 from .events import Events
+from .failures import LossNotFinite
 from .feed import start_reading
 from .loop import Around, run_steps
-from .parameters import FILE_NAME, Arrays, count_of, norm_of, read_parameters, starting_parameters, trained, write_parameters
+from .parameters import FILE_NAME, Arrays, count_of, norm_of, read_parameters, starting_parameters, write_parameters
 from .plan import make_plan
 from .provenance import common_provenance
 from .trainer import Trainer
@@ -62,6 +64,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
     try:
         around = Around(clock=HostClock(), barrier=trainer.barrier, events=events, request=request)
         times = run_steps(steps, step if training else infer, batches, around)
+        check_finite(trainer.state(), steps.total)
         if plan.eval_split is not None:
             eval_s = evaluate(trainer, request.watch(batches, steps.total), plan.eval_split, rank, plan.batch_size, events)
     except CheckpointWanted as wanted:
@@ -123,11 +126,17 @@ def load_checkpoint(trainer: Trainer, path: Path) -> None:
     )
 
 
+def check_finite(state: Arrays, steps: int) -> None:
+    """Raise LossNotFinite where a parameter is none: what lies behind a ReLU may not show it, as in TensorFlow."""
+    if not math.isfinite(norm_of(state)):
+        raise LossNotFinite("after step %d the parameters of the network are not finite" % (steps - 1))
+
+
 def summary(state: Arrays) -> Dict[str, Any]:
     """Parameter count and norm, and the most memory this rank had."""
     return {
         "parameters": count_of(state),
-        "norm": norm_of(trained(state)),
+        "norm": norm_of(state),
         "max_memory_allocated_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "memory_source": "resident_set",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -17,6 +18,7 @@ import pytest
 from containers.frameworks import load_framework
 from containers.models import build
 from containers.placeholders import fill
+from containers.renderings import RankPlace, rendered
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.environments import interpreter
@@ -93,15 +95,20 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
         (out / "cell.json").write_text(json.dumps(make_cell(datasets(data), world, **keys)))
         spec = load_framework(framework)
         argv = [fill(word, {"python": interpreter(framework), "folder": str(spec.folder)}) for word in spec.command]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port, *endpoints = free_ports(1 + world)
 
         def limit() -> None:
             if limit_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
-        environments = [{**environment(out, datasets(data), lib, rank, world, port), **(variables or {})} for rank in range(world)]
+        environments = [
+            {
+                **environment(out, datasets(data), lib, rank, world, port),
+                **rendered(spec.env, place_of(rank, port, endpoints)),
+                **(variables or {}),
+            }
+            for rank in range(world)
+        ]
         (out / "environments.json").write_text(json.dumps(environments))
         ranks = [
             subprocess.Popen(argv, env=env, cwd=out, stderr=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True)
@@ -145,6 +152,32 @@ def make_cell(root: Path, world: int, model: str = "lenet", global_batch_size: i
         "model_variant": network.variant,
     }
     return {**defaults, **keys}
+
+
+def free_ports(number: int) -> list[int]:
+    """So many that are different."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def place_of(rank: int, port: int, endpoints: list[int]) -> RankPlace:
+    """All ranks on one node, which is this machine."""
+    return RankPlace(
+        rank=rank,
+        local_rank=rank,
+        local_size=len(endpoints),
+        node_rank=0,
+        nodes=1,
+        address="127.0.0.1",
+        interface=None,
+        device="cpu",
+        master=("127.0.0.1", port),
+        endpoints=tuple(("127.0.0.1", endpoint) for endpoint in endpoints),
+        servers=0,
+    )
 
 
 def environment(out: Path, data: Path, lib: Path, rank: int, world: int, port: int) -> dict[str, str]:

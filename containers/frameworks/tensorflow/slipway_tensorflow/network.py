@@ -1,0 +1,88 @@
+"""A network from a layer list, as functions of TensorFlow. Activations are [batch, height, width, channels]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+Layer = Mapping[str, Any]
+Arrays = Mapping[str, Any]
+Moments = dict[str, Any]
+"""Running statistics as they shall be after the step, by name."""
+
+
+def forward(layers: Sequence[Layer], state: Arrays, images: Any, *, training: bool) -> tuple[Any, Moments]:
+    """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers)."""
+    values = {layers[0]["name"]: images}
+    running: Moments = {}
+    for layer in layers[1:]:
+        name = layer["name"]
+        own = {what: state[f"{name}.{what}"] for what in _NAMES if f"{name}.{what}" in state}
+        inputs = [values[read] for read in layer["inputs"]]
+        if layer["kind"] == "bn" and training:
+            values[name], found = _bn_in_training(layer, own, inputs[0])
+            running |= {f"{name}.{what}": value for what, value in found.items()}
+        else:
+            values[name] = _KINDS[layer["kind"]](layer, own, *inputs)
+    return values[layers[-1]["name"]], running
+
+
+def _padding(layer: Layer) -> list[list[int]]:
+    """Written out: SAME is not symmetric where the stride is 2."""
+    return [[0, 0], *([size, size] for size in layer["padding"]), [0, 0]]
+
+
+def _conv(layer: Layer, own: Arrays, x: Any) -> Any:
+    x = tf.nn.conv2d(x, own["weight"], layer["stride"], _padding(layer))
+    return x + own["bias"] if layer["bias"] else x
+
+
+def _pool(layer: Layer, _: Arrays, x: Any) -> Any:
+    if layer["mode"] == "max":
+        return tf.nn.max_pool2d(x, layer["kernel"], layer["stride"], _padding(layer))
+    if any(layer["padding"]):
+        raise ValueError(f"layer {layer['name']!r}: TensorFlow has no mean of windows that reach over the edge, with zeros there")
+    return tf.nn.avg_pool2d(x, layer["kernel"], layer["stride"], "VALID")
+
+
+def _linear(layer: Layer, own: Arrays, x: Any) -> Any:
+    x = tf.matmul(x, own["weight"])
+    return x + own["bias"] if layer["bias"] else x
+
+
+def _flatten(layer: Layer, _: Arrays, x: Any) -> Any:
+    """Channels first, as the weights behind it want them."""
+    return tf.reshape(tf.transpose(x, (0, 3, 1, 2)) if len(x.shape) == 4 else x, (-1, *layer["shape_out"]))
+
+
+def _bn(layer: Layer, own: Arrays, x: Any) -> Any:
+    return _normalised(layer, own, x, own["running_mean"], own["running_var"])
+
+
+def _bn_in_training(layer: Layer, own: Arrays, x: Any) -> tuple[Any, Moments]:
+    """By the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1)."""
+    mean, variance = tf.nn.moments(x, (0, 1, 2))
+    count = x.shape[0] * x.shape[1] * x.shape[2]
+    new = {"running_mean": mean, "running_var": variance * (count / max(count - 1, 1))}
+    momentum = layer["momentum"]
+    running = {what: (1 - momentum) * own[what] + momentum * tf.stop_gradient(value) for what, value in new.items()}
+    return _normalised(layer, own, x, mean, variance), running
+
+
+def _normalised(layer: Layer, own: Arrays, x: Any, mean: Any, variance: Any) -> Any:
+    return tf.nn.batch_normalization(x, mean, variance, own["bias"], own["weight"], layer["epsilon"])
+
+
+_NAMES = ("weight", "bias", "running_mean", "running_var")
+_KINDS: dict[str, Callable[..., Any]] = {
+    "conv": _conv,
+    "pool": _pool,
+    "linear": _linear,
+    "flatten": _flatten,
+    "bn": _bn,
+    "global_pool": lambda _, __, x: tf.reduce_mean(x, (1, 2), keepdims=True),
+    "relu": lambda _, __, x: tf.nn.relu(x),
+    "add": lambda _, __, first, second: first + second,
+}
