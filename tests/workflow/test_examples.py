@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from base.rooms import ROOMS
+from tests.containers.frameworks.environments import interpreter
 from workflow.report.collect import read_records
+from workflow.study.study import load_study
 
 pytestmark = pytest.mark.slow
 EXAMPLES = sorted((ROOMS / "examples").glob("*/study.yaml"))
@@ -25,14 +27,25 @@ def test_there_are_examples() -> None:
 def test_an_example_gives_its_table(study: Path, tmp_path: Path) -> None:
     site = tmp_path / "site.yaml"
     site.write_text(SITE)
-    argv = [sys.executable, "-m", "workflow.commands.main", "run", str(study), "--site", str(site)]
-    done = subprocess.run(
-        argv, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOMS)}, capture_output=True, text=True, check=False, timeout=300
-    )
+    chosen = load_study(study, str(site), {})
+    for name in {cell.framework for cell in chosen.cells if cell.program is None}:
+        interpreter(name)
+    done = slipway("run", study, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 processes" in done.stdout
     (results,) = (tmp_path / "storage" / "results").iterdir()
     rows = read_records(results / "records.parquet").frame.to_dicts()
-    assert [row["status"] for row in rows] == ["ok"] * 2
+    assert [row["status"] for row in rows] == ["ok"] * len(chosen.runs)
     assert {row["nodes"] for row in rows} == {1, 2}
     assert {row["num_measured_steps"] for row in rows} == {100}
+    if len({cell.framework for cell in chosen.cells}) > 1:
+        checked = slipway("check-frameworks", study, tmp_path)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        assert checked.stdout.count("the same") == len(chosen.cells) - 2
+
+
+def slipway(command: str, study: Path, place: Path) -> subprocess.CompletedProcess[str]:
+    """Run it there, with the site that lies there."""
+    argv = [sys.executable, "-m", "workflow.commands.main", command, str(study), "--site", str(place / "site.yaml")]
+    environ = {**os.environ, "PYTHONPATH": str(ROOMS)}
+    return subprocess.run(argv, cwd=place, env=environ, capture_output=True, text=True, check=False, timeout=300)

@@ -301,6 +301,14 @@ def verify(
     command.main(study, site, places or [], minutes, out)
 
 
+@app.command("check-frameworks", cls=Ours, short_help="Whether frameworks train the same networks.")
+def check_frameworks(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
+    """Compare the losses of the first five steps of cells that differ only in their framework; exit 19 unless all are equal to 1e-5."""
+    from workflow.commands import check_frameworks as command
+
+    command.main(study, site, as_json)
+
+
 @app.command(cls=Ours, short_help="Tables, plots and one page that opens without network.")
 def report(
     places: PlacesArgument = None,

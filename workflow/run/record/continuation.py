@@ -43,6 +43,7 @@ class _Before(TypedDict):
 
 class _Training(TypedDict):
     losses: list[tuple[int, float]]
+    first_losses: NotRequired[list[tuple[int, float]] | None]
     first_loss: float | None
     final_loss: float | None
 
@@ -166,4 +167,5 @@ def _joined_training(now: Any, before: Any, step: int) -> Any:
     losses = [*(entry for entry in before["losses"] if entry[0] < step), *now["losses"]]
     final = now["final_loss"] if now["final_loss"] is not None else before["final_loss"]
     first = before["first_loss"] if before["first_loss"] is not None else now["first_loss"]
-    return {**now, "first_loss": first, "final_loss": final, "losses": thinned(losses)}
+    begin = [*(entry for entry in before.get("first_losses") or () if entry[0] < step), *now["first_losses"]]
+    return {**now, "first_loss": first, "first_losses": begin, "final_loss": final, "losses": thinned(losses)}

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from workflow.run.record.kinds import SIGNED, NotBelieved, shown
 
+FIRST_STEPS: Final = 5
+"""So many are kept whatever the length of the run: two programs that train the same network agree in them to the rounding of sums."""
 _BEGIN: Final = re.compile(rb'"losses"\s*:\s*\[')
 _PAIRS: Final = re.compile(rb"\[(?:\[,\](?:,\[,\])*)?\]")
 _NUMBERS: Final = b"0123456789.eE+- \t\r\n"
@@ -33,17 +35,30 @@ def curve(record: Mapping[str, Any]) -> list[tuple[int, float]]:
         return []
     if not isinstance(training, dict):
         raise NotBelieved(f"training: found {shown(training)}, expected an object")
-    losses = training.get("losses")
+    return _pairs(training, "losses")
+
+
+def first_losses(record: Mapping[str, Any]) -> dict[int, float]:
+    """Step -> loss of the first FIRST_STEPS steps, of a record read whole; of one of an earlier version those that its curve has. Raises
+    NotBelieved."""
+    told = curve(record)
+    training = record.get("training")
+    pairs = told if training is None or training.get("first_losses") is None else _pairs(training, "first_losses")
+    return {step: loss for step, loss in pairs if step < FIRST_STEPS}
+
+
+def _pairs(training: Mapping[str, Any], key: str) -> list[tuple[int, float]]:
+    losses = training.get(key)
     if losses is None:
         return []
     if not isinstance(losses, list):
-        raise NotBelieved(f"training.losses: found {shown(losses)}, expected a list")
-    return [_pair(entry) for entry in losses]
+        raise NotBelieved(f"training.{key}: found {shown(losses)}, expected a list")
+    return [_pair(entry, key) for entry in losses]
 
 
-def _pair(entry: Any) -> tuple[int, float]:
+def _pair(entry: Any, key: str) -> tuple[int, float]:
     if isinstance(entry, list) and len(entry) == 2:
         step, loss = entry
         if type(step) is int and step >= 0 and type(loss) in (int, float) and abs(loss) <= SIGNED.high:
             return step, float(loss)
-    raise NotBelieved(f"training.losses: found {str(entry)[:60]}, expected [step, loss]")
+    raise NotBelieved(f"training.{key}: found {str(entry)[:60]}, expected [step, loss]")

@@ -291,6 +291,7 @@ class Training(Part):
 
     final_loss: Finite | None
     first_loss: Finite | None
+    first_losses: list[tuple[Count, Finite]] | None = None
     losses: list[tuple[Count, Finite]]
     eval: Evaluation | None
     parameters: Count | None

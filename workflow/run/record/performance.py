@@ -13,6 +13,7 @@ from typing import Any
 from base.foreign import number
 from workflow.run.record.drift import drift
 from workflow.run.record.events import RankEvents
+from workflow.run.record.losses import FIRST_STEPS
 from workflow.run.record.quantiles import median, summarise
 from workflow.run.record.rate import measured_steps, own_window, pace, windows_of
 from workflow.run.record.stragglers import own_work, skew, straggler
@@ -104,6 +105,7 @@ def training(events: Mapping[int, RankEvents], world_size: int, telling: Mapping
     return {
         "final_loss": losses[-1][1] if losses else None,
         "first_loss": losses[0][1] if losses else None,
+        "first_losses": [list(entry) for entry in losses if entry[0] < FIRST_STEPS],
         "losses": thinned(losses),
         "eval": evaluation and {**{key: number(evaluation.get(key)) for key in ("loss", "accuracy")}, **_counts(evaluation)},
         "parameters": parameters if isinstance(parameters, int) else None,

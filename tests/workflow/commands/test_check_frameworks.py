@@ -1,0 +1,73 @@
+"""`slipway check-frameworks` on records as they are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.workflow.commands.conftest import House
+from workflow.commands import main
+
+pytestmark = pytest.mark.processes
+LOSSES = [[step, 2.3 - 0.1 * step] for step in range(5)]
+
+
+def check(house: House, *words: str) -> Any:
+    house.capsys.readouterr()
+    code = main.run(["check-frameworks", str(house.path), "--site", str(house.site), *words])
+    return code, *house.capsys.readouterr()
+
+
+def prepared(house: House, jax: list[Any] | None) -> None:
+    """A study of two frameworks, of which pytorch has run; `jax`: the losses of the other one."""
+    study = house.study(base={"repeats": 1}, axes={"batch_size": [32], "nodes": [1], "framework": ["jax", "pytorch"]})
+    for run in study.runs:
+        losses = jax if run.cell.framework == "jax" else LOSSES
+        if losses is not None:
+            house.record(run.run_id, "ok", **{"training.first_losses": losses})
+
+
+def test_equal_losses_are_the_same_network(house: House) -> None:
+    prepared(house, [[step, loss * (1 + 5e-6)] for step, loss in LOSSES])
+    code, out, err = check(house)
+    assert code == 0, err
+    rows = out.splitlines()
+    assert rows[1].startswith("lenet, batch 32, 1 node")
+    assert rows[1].endswith("the same")
+    assert "jax" in rows[1]
+    assert rows[2].endswith("the others are compared with it")
+
+
+def test_another_network_is_named_with_the_first_step_that_differs(house: House) -> None:
+    prepared(house, [*LOSSES[:2], [2, 2.2], *LOSSES[3:]])
+    code, out, err = check(house)
+    assert code == 19
+    assert "not the same network: step 2, loss 2.2, not 2.1" in out
+    assert "small: not the same network: lenet-digits" in err
+    code, out, _ = check(house, "--json")
+    assert code == 19
+    told = {one["framework"]: one for one in json.loads(out)["groups"][0]["cells"]}
+    assert (told["jax"]["same_network"], told["jax"]["differs_at"], told["pytorch"]["same_network"]) == (False, 2, True)
+
+
+def test_what_has_not_run_is_not_known(house: House) -> None:
+    prepared(house, None)
+    code, out, err = check(house)
+    assert code == 19
+    assert "not known: no run has finished" in out
+    assert f"1 cell without a finished run; slipway run {house.path}" in err
+
+
+def test_a_record_that_is_not_to_be_believed_is_named(house: House) -> None:
+    prepared(house, [[0, "two"]])
+    code, _, err = check(house)
+    assert code == 19
+    assert "record.json: training.first_losses: found [0, 'two'], expected [step, loss]" in err
+
+
+def test_a_study_of_one_framework_has_nothing_to_compare(house: House) -> None:
+    code, _, err = check(house)
+    assert code == 10
+    assert "no two cells differ only in their framework" in err
