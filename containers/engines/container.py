@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from base.errors import AllocationError, ContainerError, SlipwayError
+from base.errors import AllocationError, ContainerError, SlipwayError, TrainingFailed
 from base.foreign import text
 from base.typed import json_as
 from cluster.gpus.comparing import compare, listed_uuids
@@ -151,7 +151,11 @@ class Container:
             for process, pid in zip(self.processes, watchdog_socket.host_pids(self._link.pid, pids), strict=True):
                 process.pid = pid
         elif words["say"] == "failed":
-            self._fail(text(words.get("text")))
+            if words.get("program"):
+                what = f"; the image {self.plan.spec.image!r} does not have it, or nobody may execute it there"
+                self._fail(f"{text(words.get('text'))}{what}", TrainingFailed)
+            else:
+                self._fail(text(words.get("text")))
         elif words["say"] == "ending":
             self.ended_because = text(words.get("text"))
 
@@ -267,7 +271,7 @@ class ContainerProcess:
 
     def exit_code(self) -> int | None:
         """None while it runs; negative for a signal, KILL where the whole container was. Raises ContainerError when that has failed, or
-        AllocationError when it holds other GPUs."""
+        AllocationError when it holds other GPUs, TrainingFailed when its image lacks the command."""
         if self._code is None:
             told = self._read_end() if self._container.failure is None else None
             if not told:  # an end that is told after the container has failed is our own doing; why it has failed, it says before it ends

@@ -19,12 +19,14 @@ class Listed(TypedDict):
 
 
 class Words(TypedDict):
-    """One message of the watchdog: `up` (gpus), `started` (pids), `failed` and `ending` (text)."""
+    """One message of the watchdog: `up` (gpus), `started` (pids), `failed` (text, and whether the program is not there) and
+    `ending` (text)."""
 
     say: str
     gpus: NotRequired[Listed | None]
     pids: NotRequired[list[Pid]]
     text: NotRequired[str]
+    program: NotRequired[bool]
 
 
 class End(TypedDict):

@@ -11,6 +11,7 @@ Runs on the image's own interpreter: Python 3.6, standard library only.
 """
 
 import array
+import errno
 import json
 import os
 import select
@@ -27,6 +28,8 @@ KILL_LIMIT_S = 2.0
 PR_SET_CHILD_SUBREAPER = 36
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 VICTIM = "500"
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
+"""Why a command cannot be started in this image, now or later."""
 
 
 class Watchdog:
@@ -122,7 +125,8 @@ class Watchdog:
             try:
                 pid = start_process(process, output)
             except (OSError, subprocess.SubprocessError) as error:
-                self.say(say="failed", text="%s: %r cannot be started: %s" % (process["name"], process["argv"][0], error))
+                text = "%s: %r cannot be started: %s" % (process["name"], process["argv"][0], error)
+                self.say(say="failed", text=text, program=getattr(error, "errno", None) in NOT_THERE)
                 self.end("%s cannot be started" % process["name"], 0.0)
                 return
             finally:

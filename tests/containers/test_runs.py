@@ -136,6 +136,17 @@ def test_a_program_of_the_study_runs_in_its_own_image_from_a_copy_of_its_folder(
     assert world.left() == []
 
 
+def test_a_command_that_the_image_has_not_is_a_result(world: World, acting: Engine, image: str) -> None:
+    run_id = program(world, "", command=["no-such-trainer"], image=image)
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    assert (record["status"], record["kind"]) == ("error", "result")
+    assert "'no-such-trainer' cannot be started" in record["status_reason"]
+    assert f"the image {image!r} does not have it" in record["status_reason"]
+    assert world.left() == []
+
+
 def test_an_archive_that_is_gone_is_named_and_nothing_starts(world: World, acting: Engine) -> None:
     run_id = world.cell()
     assert subprocess.run(world.image_argv(), cwd=ROOT, check=False, timeout=300).returncode == 0

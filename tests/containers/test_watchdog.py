@@ -201,7 +201,9 @@ def test_one_that_cannot_be_started_ends_the_others(outside: Outside) -> None:
     ranks = [{"name": f"rank-{index}", "argv": argv, "env": {}, "cwd": "/"} for index, argv in enumerate([["sleep", "100"], ["/no"]])]
     with pytest.raises(AssertionError):
         outside.start("x", "y", processes=ranks)
-    assert "rank-1: '/no' cannot be started" in outside.hear("failed")["text"]
+    failed = outside.hear("failed")
+    assert "rank-1: '/no' cannot be started" in failed["text"]
+    assert failed["program"] is True
     assert outside.exit(0) in (-signal.SIGTERM, -signal.SIGKILL)
     assert outside.end()[0] == 1
 

@@ -140,12 +140,25 @@ def test_a_folder_with_a_link_is_refused_before_anything_is_staged(world: World)
     assert world.left() == []
 
 
-def test_a_mount_that_a_node_has_not_is_named_before_the_ranks_start(world: World) -> None:
-    mount = {"source": "/nowhere/tokenizer", "target": "/nowhere/tokenizer", "writable": False}
-    code, log = world.run(program(world, LOOP.format(step="pass"), mounts=[mount]))
-    assert code != 0
-    assert "/nowhere/tokenizer, a mount of the program 'gpt', is not on this node" in log
-    assert world.left() == []
+MISSING: dict[str, tuple[dict[str, Any], str]] = {
+    "mount": (
+        {"mounts": [{"source": "/nowhere/tokenizer", "target": "/nowhere/tokenizer", "writable": False}]},
+        "/nowhere/tokenizer, a mount of the program 'gpt', is not there: make it on all nodes",
+    ),
+    "interpreter": ({"python": "/nowhere/python"}, "/nowhere/python, the `python` of the program 'gpt', is not there: it must be on all"),
+    "command": ({"command": ["{folder}/run.sh"], "launcher": "torchrun"}, "'{folder}/run.sh', the command of the program 'gpt', is not"),
+}
+
+
+@pytest.mark.parametrize("what", MISSING)
+def test_what_no_node_has_is_named_before_the_ranks_start_and_is_a_result(world: World, what: str) -> None:
+    keys, words = MISSING[what]
+    record = ended(world, program(world, LOOP.format(step="pass"), nodes=2, **keys))
+    assert (record["status"], record["kind"]) == ("error", "result")
+    assert words in record["status_reason"]
+    assert record["status_reason"].endswith(" (on all nodes)")
+    assert record["failed_rank"] is None
+    assert not list((world.run_dir(record["run_id"]) / "attempts" / "1" / "logs").glob("rank-*"))
 
 
 def test_a_run_whose_attempts_had_different_programs_says_so(world: World) -> None:

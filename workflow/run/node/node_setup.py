@@ -4,17 +4,19 @@ other users of the GPUs are looked for."""
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from base.errors import StagingError
+from base.errors import TrainingFailed
 from cluster.types import Allocation
 from containers.engines import STORES, in_container
 from containers.spec import ContainerSpec
 from workflow.run.link.orders import Plan
 from workflow.run.node.leftovers import is_older
+from workflow.run.node.startable import why_not_startable
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import Framework
 
@@ -31,17 +33,18 @@ def prepare_node(
 ) -> dict[str, Any]:
     """In a child: the program and what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler
     and id; `granted`: GPUs for the container; `gpus`: those to look at. {"removed": lines, "parent": (cgroup or None, why), "cdi":
-    (whether, why), "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer, before the ranks are waited for, and
-    what `bring_program` does."""
+    (whether, why), "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer, before the ranks are waited for,
+    TrainingFailed where the program of the study lacks something here, and what `bring_program` does."""
     removed: list[str] = []
     parent: tuple[str | None, str] = (None, "no container")
     cdi: tuple[bool, str] = (False, "no container")
-    missing = [source for source, _, _ in framework.mounts if not Path(source).exists()]
-    if missing:
-        raise StagingError(f"{missing[0]}, a mount of the program {framework.name!r}, is not on this node; all nodes must have it")
     here = WorkDirectory(Path(directory[0]), directory[1])
     if framework.own or in_container(engine):
         here.bring_program(framework.folder, framework.digest, own=framework.own)
+    if framework.own:
+        problem = why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
+        if problem is not None:
+            raise TrainingFailed(problem)
     if in_container(engine):
         here.bring_library()
         removed = remove_leftovers(engine, directory[1])

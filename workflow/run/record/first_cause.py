@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from base.units import some
 from workflow.run.record.causes_outside import prevented_by
 from workflow.run.record.outcome import Ending, RankEnd, RankState, Status, signal_name
 
@@ -118,3 +119,12 @@ def only_consequences(ends: Iterable[RankEnd]) -> bool:
 
 def _message(end: RankEnd) -> str:
     return f": {end.error_message}" if end.error_message else ""
+
+
+def of_what_is_missing(told: Mapping[str, str], nodes: int) -> Ending:
+    """What nodes lack, by their names. Where none has it, no other attempt will have it either: that is a result. Where some have it,
+    the others are at fault, and other nodes may do."""
+    everywhere = len(told) == nodes
+    names = "all nodes" if everywhere and nodes > 1 else some(list(told), 4)
+    reason = f"{next(iter(told.values()))} (on {names}{'' if everywhere else '; other nodes of the run have it'})"
+    return Ending(status="error" if everywhere else "node_lost", reason=reason)

@@ -19,7 +19,8 @@ from workflow.run.link.calls import Call
 from workflow.run.node.watch_child import SUPERVISOR, who_i_am
 from workflow.run.plan import TAG, node_argv
 from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt
-from workflow.run.record.outcome import Ending, signal_name
+from workflow.run.record.first_cause import of_what_is_missing
+from workflow.run.record.outcome import Ending, Status, signal_name
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.record.step_clock import Clock
 from workflow.run.record.steps_asked import StepsAsked, steps_asked
@@ -119,6 +120,7 @@ class RunningAttempt:
         plan = node_plan(run, self.job.allocation, work, self.scope.limits.rank_silence_s)
         self.staging.run(plan, lambda node: str(scheduler.node_cache(cache, node)), readers)
         self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that
+        self._refuse_what_is_missing()
         self._check_images(work)
         for warning in self.job.foreign_warnings(self.nodes, run):
             self._warn(warning)
@@ -134,6 +136,12 @@ class RunningAttempt:
         if is_needed(self.job.allocation):
             self.preflight = Preflight(self.scope, self.nodes, self.job.allocation)
             self.preflight.run()
+
+    def _refuse_what_is_missing(self) -> None:
+        """Before any rank starts: what a program of the study needs, and nodes do not have."""
+        told = {node.node.name: failed.message for node in self.nodes.all if (failed := node.last(said.Failed)) is not None}
+        if told:
+            self.scope.fail(of_what_is_missing(told, len(self.nodes.all)))
 
     def _check_images(self, work: description.Work) -> None:
         """Before any rank starts: every node has what the study's image was pinned to."""
@@ -190,9 +198,13 @@ class RunningAttempt:
             self._training.heard(node, message)
 
     def _failed(self, node: NodeHandle, message: said.Failed) -> None:
+        if message.error == errors.TrainingFailed.__name__ and message.during == "stage":
+            return  # whether the other nodes lack it too is looked at when all have answered
         at_node = message.error in OF_A_NODE or message.during in AT_A_NODE
         reason = f"{message.during} on {node.node.name}: {message.message}"
-        self.scope.end(Ending(status="node_lost" if at_node else "storage", reason=reason, error=error_named(message.error)))
+        error = error_named(message.error)
+        status: Status = "error" if error is errors.TrainingFailed else "node_lost" if at_node else "storage"
+        self.scope.end(Ending(status=status, reason=reason, error=error))
 
     def _training_failed(self, ending: Ending) -> None:
         """What ranks do that the scheduler ends is a consequence, but for memory that ran out: that may be why it ends them."""
