@@ -6,7 +6,7 @@ import errno
 import logging
 from dataclasses import dataclass
 
-from base.errors import Cancelled, NotEnoughSpace, SlipwayError, StagingError
+from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError, StagingError
 from base.refusals import DISK_FULL
 from data_prep.cache.layout import Cache
 from data_prep.cache.lock import Lock
@@ -72,6 +72,10 @@ class Stager:
                 ) from error
             part.remove()
             raise self._disk_failed(error) from error
+        except DigestMismatch:
+            if self.options.single:  # its list may be a forged one, and the next list makes another copy; a dataset's copy is resumed
+                part.remove()
+            raise
         except _Overtaken:
             part.remove()
             came = self.came

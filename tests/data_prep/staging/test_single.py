@@ -144,6 +144,16 @@ def test_a_damaged_file_is_named_and_what_to_do(tmp_path: Path, file: Path, dama
     with pytest.raises(DigestMismatch, match=rf"{NAME}.*was cut or changed on storage; remove it and {NAME}.chunks.json"):
         staged(file, tmp_path / "cache")
     assert not [row for row in ls(tmp_path / "cache") if row.kind == "file"]
+    assert list((tmp_path / "cache" / "datasets").rglob("*")) == []
+
+
+def test_a_forged_list_of_the_right_size_leaves_nothing_in_the_cache(tmp_path: Path, file: Path) -> None:
+    """The file itself is whole: only its last chunk is not the one that the list promises, so that most of it was copied."""
+    listed = described(file)
+    chunks_path(file).write_text(json.dumps({**listed, "chunks": [*listed["chunks"][:-1], "0" * 32]}))
+    with pytest.raises(DigestMismatch, match=NAME):
+        staged(file, tmp_path / "cache", replace(SINGLE, num_bytes=file.stat().st_size))
+    assert list((tmp_path / "cache" / "datasets").rglob("*")) == []
 
 
 @pytest.mark.parametrize(
