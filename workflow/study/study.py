@@ -27,6 +27,7 @@ from workflow.study.layers import layer_faults, layers_of
 from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded
 from workflow.study.model import StudyFile
+from workflow.study.program_notes import program_notes
 from workflow.study.programs import program_faults
 from workflow.study.site import Site
 from workflow.study.site_beside import site_beside
@@ -144,6 +145,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     datasets = {NO_DATASET: DatasetSpec(source=NO_DATASET)} | {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
     cells, notes = _cells(document, keys, datasets, site)
     notes += _unused_programs(keys, cells)
+    notes += program_notes(keys.programs, ((cell.framework, list(cell.args or ())) for cell in cells if cell.program is not None))
     baseline = baseline_of(document, keys, cells)
     limits = Limits(walltime_s=keys.limits.walltime, gpu_hours=keys.limits.gpu_hours, init_s=keys.limits.init)
     repeats = keys.base.repeats

@@ -280,3 +280,22 @@ def test_a_wrong_expression_is_named_where_it_stands(tmp_path: Path, events: Any
 def test_a_program_that_writes_no_events_promises_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"programs\.gpt\.checkpoint: found true, and a program that writes no events"):
         study_of(tmp_path, {"events": LOG, "checkpoint": True})
+
+
+def test_words_for_a_shell_and_arguments_that_no_command_uses_are_noted(tmp_path: Path) -> None:
+    shell, unread = study_of(tmp_path, {"command": ["{python}", "$HOME/x", "--to=${TMPDIR}", "{args.width}", "a$", "$5"]}).notes
+    assert shell == (
+        "program gpt: no shell reads its command, so that '$HOME/x', '--to=${TMPDIR}' is given to it as it stands; write the value, "
+        "{args.NAME}, or a command that begins with sh, -c"
+    )
+    assert unread == (
+        "program gpt: no word of its command uses args.depth; that is right if the program itself asks for it, as SLIPWAY_ARG_DEPTH or "
+        "run.args"
+    )
+    assert study_of(tmp_path, {"command": ["/bin/bash", "-c", "train $HOME {args.width} {args.depth}"]}).notes == ()
+
+
+def test_an_argument_that_another_program_uses_is_not_noted(tmp_path: Path) -> None:
+    programs = {"a": {"command": ["x", "{args.width}"]}, "b": {"command": ["x"]}}
+    axes = {"model": None, "nodes": None, "program": ["a", "b"]}
+    assert load(tmp_path, changed(programs=programs, axes=axes, base={"args": {"width": 3}})).notes == ()
