@@ -32,6 +32,8 @@ MARKS: Final[dict[str, str]] = {
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
     "wrong, or it did something between its steps",
+    "samples": "the program tells of another number of samples than the batch in all times the steps: the rate is made of what it tells, "
+    "and that, or the batch, is not what it did",
     "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
     "input": f"{_APART}: batches did not come evenly",
     "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
@@ -74,6 +76,9 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "changed": pl.col("git_dirty") == "true",
     "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)
     & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
+    "samples": (pl.col("unit") != "tokens")
+    & (pl.col("mode") != "infer")
+    & (pl.col("samples") != pl.col("num_measured_steps") * pl.col("global_batch_size")),
     **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},
     "uneven": pl.col("uneven_cause").is_null() & ((pl.col("rate_to_median_ratio") - 1).abs() > UNEVEN),
     "impossible": pl.col("mfu") > 1,

@@ -35,7 +35,7 @@ from workflow.study.baseline_keys import in_words, is_named
 from workflow.study.cell import UNITS
 
 MEASURING: Final = (
-    *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "warned", "network", "resumed"),
+    *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "samples", "warned", "network", "resumed"),
     *("stalls", "input", "stragglers", "gaps", "uneven"),
     *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed"),
 )

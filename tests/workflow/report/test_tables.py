@@ -152,7 +152,10 @@ def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "mark"),
     [
-        ({"performance.num_measured_steps": 99}, "short"),
+        ({"performance.num_measured_steps": 99, "performance.samples": 99 * make_cell()["global_batch_size"]}, "short"),
+        ({"performance.samples": 201 * make_cell()["global_batch_size"]}, "samples"),
+        ({"performance.samples": 200 * make_cell()["global_batch_size"] - 1}, "samples"),
+        ({"performance.samples": None}, None),  # of a version that did not tell
         ({"performance.window_s": 29.9}, "short"),
         ({"oversubscribed": True}, "oversubscribed"),
         ({"exclusive": False}, "shared"),
@@ -184,7 +187,7 @@ def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
         ({"provenance.git_dirty": True}, "changed"),
         ({"provenance.torch_version": "1.0"}, "software"),
         ({}, None),
-        ({"performance.drift_ratio": 1.019, "performance.num_measured_steps": 100}, None),  # one of three runs
+        ({"performance.drift_ratio": 1.019}, None),  # one of three runs
         ({"performance.window_steps_ratio": 1.019}, None),
         ({"performance.window_steps_ratio": None}, None),
         ({"performance.window_s": 30.0, "performance.step_s.mean": 0.125}, None),  # the slowest rank of each step: longer than any window
