@@ -20,6 +20,8 @@ MOST_LINES: Final = 60
 PANEL_COLUMNS: Final = 2
 SHORT: Final = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"  # 0.5, 200, 1.5k
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+NARROW: Final = 1.3
+"""Between the largest and the smallest value: no tick may lie between them."""
 GOOD_EFFICIENCY: Final = 0.75
 APART: Final = 0.06  # doublings: a little more than a point is wide
 MOST_APART: Final = 0.45
@@ -40,9 +42,11 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
     dashes = "; dashed: ideal, from the baseline on" if ideal else ""
     title = titled("Throughput", _subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"))
     dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
-    shown = [value for point in [*points, *ideal] for value in (point["value"], point["low"], point["high"]) if value]
+    shown: dict[str, list[float]] = {}
+    for point in [*points, *ideal]:
+        shown.setdefault(point["panel"], []).extend(value for value in (point["value"], point["low"], point["high"]) if value)
     y_title = f"{analysis.units[0]} / s" if len(analysis.units) == 1 else "per second"
-    y_axis = alt.Y("value:Q", title=y_title, **log_scale(shown, own_per_panel=points[0]["panel"] != ""))
+    y_axis = alt.Y("value:Q", title=y_title, **log_scale(*shown.values(), own_per_panel=points[0]["panel"] != ""))
     return _panels(
         alt.layer(dashed.encode(x=_x(analysis, points), y=y_axis), *_measured(analysis, points, y_axis)), [*points, *ideal], title
     )
@@ -184,21 +188,33 @@ def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any)
     ]
 
 
-def log_scale(values: Sequence[float], *, own_per_panel: bool = False) -> dict[str, Any]:
-    """Scale and axis of a logarithmic channel over `values`, ticks at 1, 2 and 5; panels with scales of their own choose their domain."""
+def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> dict[str, Any]:
+    """Scale and axis of a logarithmic channel over the values of `panels`, ticks at 1, 2 and 5; panels with scales of their own choose
+    their domain, from one power of ten to another where one of them would have next to none: of a single value."""
     import altair as alt
 
+    values = [value for panel in panels for value in panel]
     low, high = min(values) / 1.15, max(values) * 1.15
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     coarse, fine = (
         [digit * 10.0**power for power in powers for digit in digits] for digits in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
     )
     if own_per_panel:
-        return {"scale": alt.Scale(type="log", nice=False, padding=12), "axis": alt.Axis(labelExpr=SHORT, values=coarse)}
+        scale = {"nice": True} if min(max(panel) / min(panel) for panel in panels) < NARROW else {"nice": False, "padding": 12}
+        return {"scale": alt.Scale(type="log", **scale), "axis": alt.Axis(labelExpr=SHORT, values=coarse)}
     inside = [tick for tick in coarse if low <= tick <= high]
     if len(inside) < 4:
         inside = [tick for tick in fine if low <= tick <= high]
+    if len(inside) < 3:
+        inside = _even_ticks(low, high)
     return {"scale": alt.Scale(type="log", domain=[low, high], nice=False), "axis": alt.Axis(labelExpr=SHORT, values=inside)}
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    """At least three, evenly apart: all values are nearly the same, or there is one, and between two round numbers of an axis."""
+    power = 10.0 ** math.floor(math.log10(high - low))
+    steps = (power / part for part in (1, 2, 5))
+    return next(ticks for step in steps if len(ticks := [step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1)]) >= 3)
 
 
 def legend_columns(labels: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.workflow.report.builder import collected, failed, make_cell, plausible_records, scaling_cells
-from workflow.report.plots import MOST_LINES, overview, throughput
+from workflow.report.plots import MOST_LINES, log_scale, overview, throughput
 from workflow.report.rendering import SEPARATOR, inline, to_json, to_svg
 from workflow.report.run_plots import MOST_BARS, MOST_CURVES, PLOTS
 
@@ -165,3 +165,18 @@ def test_what_only_infers_has_no_training_loss(tmp_path: Path) -> None:
     cells = [make_cell(mode=mode, nodes=1) for mode in ("train", "infer")]
     rows = values(PLOTS["loss"](collected(tmp_path / "digits", plausible_records(cells))))
     assert {row["run"] for row in rows} == {f"lenet{SEPARATOR}train{SEPARATOR}batch 32{SEPARATOR}1\N{MULTIPLICATION SIGN}1"}
+
+
+@pytest.mark.parametrize("value", [6.95, 320.0, 1e-5, 10.0, 123456.0])
+def test_a_logarithmic_axis_of_one_value_has_ticks_to_read_it_by(value: float) -> None:
+    channel = log_scale([value])
+    low, high = channel["scale"].to_dict()["domain"]
+    ticks = channel["axis"].to_dict()["values"]
+    assert len(ticks) >= 3
+    assert all(low <= tick <= high for tick in ticks)
+
+
+def test_a_panel_of_one_value_has_an_axis_of_more() -> None:
+    """All scales are of one description: with a domain from 2500 to 2500 the ticks of all lie one upon the other."""
+    wide, narrow = ([100.0, 800.0], [10.0, 90.0]), ([100.0, 800.0], [2500.0])
+    assert [log_scale(*panels, own_per_panel=True)["scale"].to_dict()["nice"] for panels in (wide, narrow)] == [False, True]
