@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from base.many import each
 from base.removing import remove_tree as remove_tree
 
 
@@ -133,12 +134,12 @@ def publish_new(target: Path, content: bytes) -> bool:
 
 def sync_tree(root: Path) -> None:
     """fsync every regular file and every directory under `root`, and `root` itself."""
+    directories, files = [], []
     for directory, _, names in os.walk(root, topdown=False):
-        for name in names:
-            path = Path(directory, name)
-            if stat.S_ISREG(path.lstat().st_mode):
-                _sync_path(path)
-        sync_directory(Path(directory))
+        directories.append(Path(directory))
+        files += [path for name in names if stat.S_ISREG((path := Path(directory, name)).lstat().st_mode)]
+    each(_sync_path, files)
+    each(sync_directory, directories)
 
 
 def sync_directory(path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
+from base.many import each
 from data_prep.hashing import ChunkedFile
 from data_prep.staging.files import BLOCK, aligned_buffer, supports_direct_read, supports_direct_write
 from data_prep.staging.journal import Chunk, Journal
@@ -126,8 +127,7 @@ class ChunkCopy:
 
     def _sync(self) -> None:
         """First the data; they are read back meanwhile; then, later, the journal's lines about them."""
-        for opened in self._open:
-            opened.target.sync()
+        each(lambda opened: opened.target.sync(), self._open)
         if self._unsynced:
             self._checks.append((self._unsynced, self._checker.submit(self._read_back.wrong, self._unsynced)))
         self._unsynced, self._unsynced_bytes = [], 0

@@ -19,6 +19,7 @@ from typing import Any, Final
 import xxhash
 
 from base.errors import SlipwayError
+from base.many import each
 from data_prep.limits import EXCHANGE_TURN_S
 from data_prep.staging.copy import CopyOptions, direct_io
 from data_prep.staging.exchange import Exchange
@@ -253,8 +254,7 @@ class Gather:
 
     def _sync(self, chunks: list[Chunk]) -> list[Chunk]:
         """In a thread; returns those that the disk does not give back."""
-        for target in self._targets.all():
-            target.sync()
+        each(Target.sync, self._targets.all())
         wrong = set(self._read_back.wrong(chunks))
         self._journal.add([chunk for chunk in chunks if chunk not in wrong])
         return sorted(wrong)

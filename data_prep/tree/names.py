@@ -9,7 +9,7 @@ MOST_NAME_BYTES: Final = 1000
 """Of a path below the tree: the cache of a node has some place before it, and 4096 bytes in all."""
 MAX_DEPTH: Final = 64
 MAX_FILES: Final = 100_000
-"""Each costs the storage and every node about a millisecond: more of them are to be packed."""
+"""Each costs the storage and every node a millisecond or more (10,000 files of 4 KiB on an ext4 at work: 25 s): more are to be packed."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LOST: Final = re.compile(r"\.nfs[0-9a-f]{8,}")
 SNAPSHOTS: Final = frozenset({".snapshot", ".snapshots", ".zfs", "lost+found"})
