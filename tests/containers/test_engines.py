@@ -19,6 +19,10 @@ from containers.spec import ContainerSpec
 from tests.containers.specs import HOST_ENV, ended, make_place, output, spec
 
 
+def without_data(wanted: ContainerSpec) -> ContainerSpec:
+    return dataclasses.replace(wanted, paths=dataclasses.replace(wanted.paths, data=None))
+
+
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
     return ENGINES[request.param]
@@ -51,6 +55,17 @@ def test_the_variables_of_the_contract_are_there(engine: Engine, tmp_path: Path)
     assert {"SLIPWAY_CELL", "SLIPWAY_DATA", "SLIPWAY_LIB", "SLIPWAY_BEAT", "SLIPWAY_OUT"} <= set(env)
     assert env["PYTHONPATH"] == env["SLIPWAY_LIB"]
     assert env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_without_a_dataset_there_is_no_place_of_data(engine: Engine, tmp_path: Path) -> None:
+    """No variable, no mount, and nothing that `{data}` stands for."""
+    with_data = spec(tmp_path, ("{python}", "{data}"))
+    plans = [engine.plan(wanted, HOST_ENV) for wanted in (with_data, without_data(with_data))]
+    words = [" ".join(() if plan.container is None else plan.container.run) for plan in plans]
+    for plan, told, has_data in zip(plans, words, (True, False), strict=True):
+        assert ("SLIPWAY_DATA" in dict(plan.processes[0].env)) is has_data
+        assert (plan.processes[0].argv[1] != "{data}") is has_data
+        assert ("/slipway/data" in told) is (has_data and engine.CONTAINERS)
 
 
 def test_exactly_the_granted_gpus_by_uuid(engine: Engine, tmp_path: Path) -> None:
