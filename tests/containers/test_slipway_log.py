@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import select
@@ -103,7 +104,7 @@ def test_a_loss_that_is_no_number_ends_the_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "noise",
-    ["yes 'a line of a flood' | head -c 50000000", "head -c 50000000 /dev/zero", "head -c 5000000 /dev/urandom", "printf '%05000d' 1"],
+    ["yes 'a line of a flood' | head -c 5000000", "head -c 5000000 /dev/zero", "head -c 500000 /dev/urandom", "printf '%05000d' 1"],
     ids=["flood", "no newline", "binary", "long line"],
 )
 def test_whatever_else_is_printed_steps_are_found_and_nothing_is_lost(tmp_path: Path, noise: str) -> None:
@@ -113,11 +114,17 @@ def test_whatever_else_is_printed_steps_are_found_and_nothing_is_lost(tmp_path: 
     assert len(output) > 5000
 
 
+@pytest.mark.slow
 def test_an_expression_that_takes_for_ever_stops_nobody(tmp_path: Path) -> None:
     script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; done; echo done"
     code, output, events = start(tmp_path, script, step=r"(a+)+$(?P<step>\d)")
     assert (code, output.count(b"\n")) == (0, 13)
     assert any("took more than 0.1 s for each of 10 lines" in warning for warning in events.warnings)
+
+
+@pytest.mark.parametrize("name", ["slipway_log.py", "slipway_steps.py"])
+def test_it_is_read_by_the_oldest_interpreter_of_images(name: str) -> None:
+    ast.parse((ADAPTER.parent / name).read_text(), feature_version=(3, 6))
 
 
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:

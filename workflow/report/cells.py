@@ -47,7 +47,9 @@ CONTAINED: Final = (
 )
 """Whether a run was in a container. Without one it has no image, which differs from any; where no engine is told, nobody knows."""
 ROUNDING: Final = 1e-9
-_TAKEN: Final = ("source", "cell_id", "series", "num_runs", "num_measured", "num_allocations", "num_node_sets", "input_wait_ratio")
+_TAKEN: Final = (
+    *("source", "cell_id", "series", "num_runs", "num_measured", "num_ended_well", "num_allocations", "num_node_sets", "input_wait_ratio"),
+)
 """Columns of a group that are fields of its CellResult."""
 OF_ONE: Final = tuple(key for key in NOT_SERIES if key != "cell_id")
 HAS_TIMES_ONLY: Final = (pl.col("status") == "ok") & ~MEASURED & pl.col("steps_source").eq_missing("none")
@@ -66,7 +68,8 @@ END: Final = (
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
     """One cell of one source. `rate`, `step` and `p95` are samples of the runs' own rates, median steps and 95th percentiles; None where no
-    run was measured. The measured runs were in so many allocations (jobs, starts of them) and on so many different sets of hosts."""
+    run was measured. The runs that ended well (measured, or with wall times only) were in so many allocations (jobs, starts of them) and
+    on so many different sets of hosts."""
 
     source: str
     cell_id: str
@@ -74,6 +77,7 @@ class CellResult:
     keys: Mapping[str, Any]
     num_runs: int
     num_measured: int
+    num_ended_well: int
     num_allocations: int
     num_node_sets: int
     rate: LogSample | None
@@ -135,6 +139,7 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         pl.col("series", "cell", *OF_ONE).first(),
         pl.len().alias("num_runs"),
         pl.col("measured").sum().alias("num_measured"),
+        pl.col("ended_well").sum().alias("num_ended_well"),
         *[expression.mean().alias(f"{name}.mean") for name, expression in logs.items()],
         *[expression.var().alias(f"{name}.variance") for name, expression in logs.items()],
         *[expression.count().alias(f"{name}.n") for name, expression in logs.items()],
@@ -142,8 +147,8 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         input_wait.filter("measured").mean().alias("input_wait_ratio"),
         *[pl.col(name).filter("ended_well").drop_nulls().unique() for name in DISTINCT],
         pl.col("failures").drop_nulls().unique(),
-        job.filter("measured").drop_nulls().n_unique().alias("num_allocations"),
-        hosts.filter("measured").drop_nulls().n_unique().alias("num_node_sets"),
+        job.filter("ended_well").drop_nulls().n_unique().alias("num_allocations"),
+        hosts.filter("ended_well").drop_nulls().n_unique().alias("num_node_sets"),
         *drift_sums(pl.col("measured")),
         *[expression.filter("ended_well").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
     )

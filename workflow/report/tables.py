@@ -239,7 +239,7 @@ def short_reason(comparison: Comparison) -> str:
 
 def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> list[Value]:
     cell = comparison.cell
-    runs = text(f"{cell.num_measured}/{cell.num_runs}", marks=cell.marks & {"partial"})
+    runs = text(f"{cell.num_ended_well}/{cell.num_runs}", marks=cell.marks & {"partial"})
     speedup, efficiency = comparison.speedup, comparison.efficiency
     step, p95 = cell.step_s, cell.p95_s
     measured = cell.marks.intersection(MEASURING) - {"partial"}

@@ -32,6 +32,8 @@ def test_wall_times_are_no_failure_and_no_rate(mixed: Analysis) -> None:
     assert mixed.summary.failed_rows == 0
     assert [cell.marks & {"untimed", "output", "means"} for cell in mixed.cells] == [{"untimed"}] * 2 + [{"output", "means"}] * 2
     times = TABLES["times"](mixed)
+    assert cells_of(times, "runs") == ["1/1"] * 4
+    assert cells_of(times, "allocations") == ["1"] * 4
     assert all(cells_of(times, "training_s"))
     assert cells_of(times, "samples_per_s")[:2] == cells_of(times, "speedup")[:2] == ["\N{EN DASH}"] * 2
     shown = to_markdown(TABLES["speedup"](mixed))
