@@ -80,7 +80,7 @@ class Training:
             return
         self._ends.append(end)
         self._left -= set(end.ranks)
-        if end.checkpoint is not None and end.exit_code == CHECKPOINT_EXIT:
+        if self._is_saved(end):
             self._stopped_at_checkpoint(end)
             return
         if verdict(end) is None or self._first_failure is not None:
@@ -98,6 +98,12 @@ class Training:
         """Whether a sidecar ends by itself when the ranks do, and has done that."""
         ends = {sidecar.name: sidecar.ends for sidecar in self._framework.sidecars}
         return not end.exit_code and ends.get(end.sidecar or "") == "with-ranks"
+
+    def _is_saved(self, end: RankEnd) -> bool:
+        """Whether rank 0 has ended with a checkpoint. torchrun ends with 1 whatever its ranks end with: there it is one that was asked for,
+        and rank 0 told of no error."""
+        by_torchrun = self._framework.launcher == "torchrun" and self._on_saved is not None and end.exit_code == 1 and end.failed_rank != 0
+        return end.checkpoint is not None and (by_torchrun or end.exit_code == CHECKPOINT_EXIT)
 
     def _stopped_at_checkpoint(self, end: RankEnd) -> None:
         if self._on_saved is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from cluster.types import Node
 from workflow.run.link import said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.orders import ReportRanks
+from workflow.run.link.orders import Checkpoint, ReportRanks
 from workflow.run.node.node_work import NodeWork
 from workflow.run.plan import Framework
 from workflow.run.record.outcome import Ending, RankEnd
@@ -130,6 +131,9 @@ class Crowd:
         for node in self.all:
             node.forget(*kinds)
 
+    def send(self, node: NodeHandle, order: Checkpoint) -> None:
+        """The wish for a checkpoint."""
+
     def tell(self, order: ReportRanks) -> None:
         for index in self.answering:
             self.all[index].note(said.RankReport(ranks=()))
@@ -146,11 +150,12 @@ def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: floa
 QUICK = AttemptLimits(other_failures_s=0.01, cause_search_s=0.1)
 
 
-def watch(count: int, answering: set[int]) -> tuple[Loop, Training, list[Ending]]:
+def watch(count: int, answering: set[int], launcher: str = "ranks") -> tuple[Loop, Training, list[Ending]]:
     loop = Loop()
     endings: list[Ending] = []
     nodes = cast(Nodes, Crowd(count, answering))
-    return loop, Training(RunScope(loop, QUICK), nodes, count, ProgressLine(1, None, 0.0), FRAMEWORK, endings.append), endings
+    framework = replace(FRAMEWORK, launcher=launcher, checkpoint=True)
+    return loop, Training(RunScope(loop, QUICK), nodes, count, ProgressLine(1, None, 0.0), framework, endings.append), endings
 
 
 def test_training_ends_well_when_all_ranks_do() -> None:
@@ -159,6 +164,30 @@ def test_training_ends_well_when_all_ranks_do() -> None:
     assert not training.finished
     training.rank_ended(ended(0, 0))
     assert training.finished
+    assert endings == []
+
+
+@pytest.mark.parametrize(
+    ("launcher", "end", "saved"),
+    [
+        ("ranks", {"exit_code": 43, "checkpoint": 7}, (7, None)),
+        ("torchrun", {"exit_code": 1, "checkpoint": 7}, (7, None)),  # which tells no exit code of a rank
+        ("torchrun", {"exit_code": 1, "checkpoint": 7, "failed_rank": 1, "error_kind": "error", "error_message": ECHO}, (7, None)),
+        (
+            "torchrun",
+            {"exit_code": 1, "checkpoint": 7, "failed_rank": 0, "error_kind": "error"},
+            (None, "rank 0 on n0 ended with exit code 1"),
+        ),
+        ("torchrun", {"exit_code": 1}, (None, "rank 0 on n0 ended with exit code 1")),
+        ("ranks", {"exit_code": 1, "checkpoint": 7}, (None, "rank 0 on n0 ended with exit code 1")),
+    ],
+)
+def test_a_checkpoint_that_was_asked_for(launcher: str, end: dict[str, Any], saved: tuple[int | None, str | None]) -> None:
+    _, training, endings = watch(2, {0, 1}, launcher)
+    told: list[tuple[int | None, str | None]] = []
+    assert training.save(lambda step, why: told.append((step, why))) is None
+    training.rank_ended(said.Exited(end=RankEnd(ranks=(0, 1), host="n0", time=100.0, **end), now=100.0))
+    assert told == [saved]
     assert endings == []
 
 
