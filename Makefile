@@ -14,6 +14,8 @@ SOURCES := $(PACKAGES) install setup.py tests benchmarks
 # The pure tests wait for no disk where memory has room for their 200 MB.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -k -P /dev/shm | awk 'END {print $$4}')" -gt 1000000 ] && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 INSTALL = $(BIN)/python -m install
+# What requirements-torch.txt pins, and what newer versions of that want, stands in no other file: accelerate and lightning ask for torch.
+OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==.*/--unsafe-package \1/p' requirements-torch.txt)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo image framework test processes check lint types slow long schemas requirements clean
@@ -65,7 +67,7 @@ schemas: .venv/.dev  ## write config/schemas and docs/messages.md from the types
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements.txt requirements.in
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements-dev.txt requirements-dev.in
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras $(OF_TORCH) -o requirements-dev.txt requirements-dev.in
 	set -e; for folder in $(dir $(wildcard containers/frameworks/*/requirements.in)); do $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
 
 clean:  ## forget the demo's results, datasets and cache; the installation stays
@@ -80,5 +82,5 @@ clean:  ## forget the demo's results, datasets and cache; the installation stays
 	@touch $@
 
 .venv/.dev: .venv/.run requirements-dev.txt
-	@$(INSTALL) packages --require-hashes -r requirements-dev.txt
+	@$(INSTALL) packages --no-deps --require-hashes -r requirements-dev.txt
 	@touch $@

@@ -36,8 +36,10 @@ STARTED: "List[Run]" = []
 """The run of this process, from its start on."""
 Counts = Dict[str, int]
 """`samples`, and `tokens` where they are told."""
-Finished = Tuple[int, float, float, Counts, Optional[float]]
-"""Number, seconds, seconds that it waited for its batch, what it had of samples and tokens, loss."""
+Finished = Tuple[int, float, Optional[float], Counts, Optional[float]]
+"""Number, seconds, seconds that it waited for its batches where that is known, what it had of samples and tokens, loss."""
+SIGN_OF_LIFE = 10.0
+"""Seconds: an evaluation that goes on says so as often as this."""
 
 Amount = Union[Callable[[Any], int], int, None]
 
@@ -56,7 +58,7 @@ class HostClock:
         """The next step begins now."""
         self.last = time.perf_counter()
 
-    def end(self, number: int, input_s: float, counts: Counts, loss: Any) -> List[Finished]:
+    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> List[Finished]:
         """The steps that have ended since the last call."""
         value = None if loss is None else plain_number(loss)
         now = time.perf_counter()
@@ -73,9 +75,9 @@ class LateClock(HostClock):
 
     def __init__(self) -> None:
         HostClock.__init__(self)
-        self.waiting: Optional[Tuple[int, float, Counts, Any]] = None
+        self.waiting: Optional[Tuple[int, Optional[float], Counts, Any]] = None
 
-    def end(self, number: int, input_s: float, counts: Counts, loss: Any) -> List[Finished]:
+    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> List[Finished]:
         finished = self.drain()
         self.waiting = (number, input_s, counts, loss)
         return finished
@@ -90,7 +92,7 @@ class CudaClock:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.pending: Deque[Tuple[int, float, Counts, Any, Any]] = deque()
+        self.pending: Deque[Tuple[int, Optional[float], Counts, Any, Any]] = deque()
         self.last: Any = None
 
     def begin(self) -> None:
@@ -104,7 +106,7 @@ class CudaClock:
         event.record()
         return event
 
-    def end(self, number: int, input_s: float, counts: Counts, loss: Any) -> List[Finished]:
+    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> List[Finished]:
         """The steps that have ended since the last call."""
         if hasattr(loss, "detach"):
             loss = loss.detach()
@@ -153,6 +155,11 @@ class Run:
         self.measured_s = 0.0
         self.memory: Dict[str, Any] = {}
         self.inside_epochs = False
+        self.asked: Optional[float] = None
+        self.input_s: Optional[float] = None
+        self.under_way: Counts = {}
+        self.stage = "init"
+        self.evaluating_since: Optional[float] = None
         self.plan: Optional[Tuple[int, int, int]] = None
         self.file = open_events(out, self.rank) if self.active else None
         self.phase("init")
@@ -173,6 +180,11 @@ class Run:
         return (os.environ.get("SLIPWAY_CHECKPOINT") or None) if self.active else None
 
     @property
+    def total_steps(self) -> Optional[int]:
+        """How many steps the study asks for, for libraries that want to know: `max_steps=run.total_steps or 1000`. None by hand."""
+        return plan_steps(self.cell, self.step)[0] if self.active else None
+
+    @property
     def checkpoint_wanted(self) -> bool:
         """Whether the time of the run is nearly over. Rank 0 alone is asked; the others go on into their next exchange."""
         return self.active and self.rank == 0 and os.path.exists(os.environ.get("SLIPWAY_STOP", ""))
@@ -191,9 +203,23 @@ class Run:
         """A sentence that shall stand in the record of the run."""
         self.emit("warning", message=message)
 
-    def evaluation(self, split: str, loss: float, samples: int, accuracy: Optional[float] = None) -> None:
+    def evaluation(self, split: str, loss: float, samples: Optional[int] = None, accuracy: Optional[float] = None) -> None:
         """What was found on a whole split; `accuracy` is from 0 to 1."""
-        self.emit("eval", split=split, loss=float(loss), samples=samples, **({} if accuracy is None else {"accuracy": float(accuracy)}))
+        found = {"samples": samples, "accuracy": None if accuracy is None else float(accuracy)}
+        self.emit("eval", split=split, loss=float(loss), **{name: value for name, value in found.items() if value is not None})
+
+    def evaluating(self) -> None:
+        """An evaluation begins, or goes on."""
+        now = time.monotonic()
+        if self.evaluating_since is None or now - self.evaluating_since > SIGN_OF_LIFE:
+            self.evaluating_since = now
+            self.phase("eval")
+
+    def back(self) -> None:
+        """After an evaluation or a checkpoint: the training goes on with its next batch."""
+        self.evaluating_since = None
+        self.phase(self.stage)
+        self.wants_batch()
 
     def resume(self, step: int) -> None:
         """Before the first step: `step` is the first one that is not in the checkpoint."""
@@ -227,31 +253,62 @@ class Run:
             for batch in loader:
                 yield batch
             return
-        if self.plan is None:
-            self.begin()
+        self.begin()
         while not self.all_done():
             before = self.step
             batches = iter(loader)
             while not self.all_done():
-                self.at_mark()
-                asked = time.perf_counter()
+                self.wants_batch()
                 try:
                     batch = next(batches)
                 except StopIteration:
                     break
-                input_s = time.perf_counter() - asked
-                self.current = None
+                self.has_batch()
                 yield batch
-                counts = self.counts(batch, samples, tokens)
-                loss, self.current = self.current, None
-                number, self.step = self.step, self.step + 1
-                self.report(self.clock.end(number, input_s, counts, loss))
-            if self.all_done():
-                self.end()
+                self.batch_done(batch, samples, tokens)
+                self.step_done()
             if self.step == before:
                 raise RuntimeError("the loader gave no batch, and %d of %d steps are done" % (self.step, self.totals()[0]))
             if self.inside_epochs:
                 return
+
+    def wants_batch(self) -> None:
+        """From now on the step waits for a batch."""
+        self.asked = time.perf_counter()
+
+    def has_batch(self) -> None:
+        """The batch is there. Where a library does not tell when, nothing is known of the wait."""
+        if self.asked is not None:
+            self.input_s = (self.input_s or 0.0) + time.perf_counter() - self.asked
+            self.asked = None
+
+    def batch_done(self, batch: Any, samples: Amount = None, tokens: Amount = None, loss: Any = None) -> None:
+        """A batch was computed; a step has several of them where gradients are accumulated, and their losses are parts of its own."""
+        if self.active:
+            for name, count in self.counts(batch, samples, tokens).items():
+                self.under_way[name] = self.under_way.get(name, 0) + count
+            if loss is not None:
+                self.current = loss if self.current is None else self.current + loss
+
+    def step_done(self) -> None:
+        """The optimizer's step is done, with all batches since the last one."""
+        if not self.active or self.all_done():
+            return
+        number, self.step = self.step, self.step + 1
+        ended = (number, self.input_s, self.under_way, self.current)
+        self.input_s, self.under_way, self.current = None, {}, None
+        self.report(self.clock.end(*ended))
+        if self.all_done():
+            self.end()
+        else:
+            self.at_mark()
+        self.wants_batch()
+
+    def needs(self, possible: float, setting: str) -> None:
+        """Of a library that ends after `possible` steps by itself, because of this setting: ValueError where the study asks for more."""
+        asked = self.totals()[0]
+        if self.step + possible < asked:
+            raise ValueError("the study asks for %d steps, and %s would end the training after %d: raise it" % (asked, setting, possible))
 
     def counts(self, batch: Any, samples: Amount, tokens: Amount) -> Counts:
         """What a batch has; where nothing tells of samples, as many as the study asks for."""
@@ -268,13 +325,16 @@ class Run:
 
     def begin(self) -> None:
         """Before the first step: what is to be done, and on what."""
+        if not self.active or self.plan is not None:
+            return
         self.plan = plan_steps(self.cell, self.step)
         self.clock = make_clock(self.cell.get("device"))
         self.tell_start()
         self.begun = time.perf_counter()
         if self.step < self.plan[1]:
-            self.phase("warmup")
+            self.go_on_to("warmup")
         self.clock.begin()
+        self.at_mark()
 
     def tell_start(self) -> None:
         """The event run_start, once."""
@@ -283,6 +343,11 @@ class Run:
             found = dict(detect_framework(), **self.facts)
             self.emit("run_start", rank=self.rank, world_size=self.world_size, hostname=os.uname().nodename, **found)
 
+    def go_on_to(self, stage: str) -> None:
+        """The training is in this phase now, and is again after an evaluation."""
+        self.stage = stage
+        self.phase(stage)
+
     def at_mark(self) -> None:
         """Where the measured window begins or ends, the device has computed all before; all ranks begin it together."""
         _, first, end = self.totals()
@@ -290,7 +355,7 @@ class Run:
             self.report(self.clock.drain())
             if self.step == first:
                 barrier()
-                self.phase("train")
+                self.go_on_to("train")
             self.clock.begin()
             self.window[0 if self.step == first else 1] = time.perf_counter()
             if self.step == end:
@@ -307,7 +372,9 @@ class Run:
                 fields.update(loss=loss, loss_scope="local")
             measured = first <= number < end
             self.measured_s += seconds if measured else 0.0
-            self.emit("step", step=number, measured=measured, seconds=seconds, input_s=min(input_s, seconds), **fields)
+            if input_s is not None:
+                fields["input_s"] = min(input_s, seconds)
+            self.emit("step", step=number, measured=measured, seconds=seconds, **fields)
 
     def end(self) -> None:
         """After the last step."""
@@ -317,6 +384,7 @@ class Run:
             self.window[1] = now
             self.memory = peak_memory(self.cell.get("device"))
         self.train_s = now - self.begun
+        self.go_on_to("eval")  # what follows, such as saving the network, may take longer than a step
 
     def checkpoint(self, file: str, step: int, resumable: bool = True) -> None:
         """A checkpoint lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
@@ -389,6 +457,15 @@ def make_clock(device: Optional[str]) -> Any:
 def amount(told: Amount, batch: Any) -> Optional[int]:
     """Of a batch, as a number or a function of it tells."""
     return told(batch) if callable(told) else told
+
+
+def rows(batch: Any) -> Optional[int]:
+    """Samples of a batch: the first dimension of the first array in it; None where there is none."""
+    shape = getattr(batch, "shape", None)
+    if shape:
+        return int(shape[0])
+    parts = batch.values() if hasattr(batch, "values") else batch if isinstance(batch, (list, tuple)) else ()
+    return next((count for count in map(rows, parts) if count is not None), None)
 
 
 def plain_number(loss: Any) -> float:

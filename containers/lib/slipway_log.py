@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, TextIO
 
-import slipway_events  # type: ignore[import-not-found]
+import slipway_events
 import slipway_steps  # type: ignore[import-not-found]
 
 ALIVE_S = 5.0

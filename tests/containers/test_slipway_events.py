@@ -155,6 +155,52 @@ def test_a_loader_without_batches_is_no_endless_loop(tmp_path: Path) -> None:
     assert "the loader gave no batch, and 0 of 7 steps are done" in said
 
 
+LIBRARY = """
+import slipway_events
+run = slipway_events.start()
+run.begin()
+run.needs(SHORT, "max_steps")
+for step in range(20):
+    for batch in ({"x": [slipway_events.start]}, None):
+        run.has_batch()
+        run.batch_done(batch, 2, lambda _: 10, loss=0.25 * step)
+        run.wants_batch()
+    run.step_done()
+    if step == 3:
+        run.evaluating()
+        run.evaluating()
+        run.evaluation("test", 0.5)
+        run.back()
+    if run.all_done():
+        break
+print(run.total_steps, step + 1, slipway_events.rows([{"n": 3}]))
+"""
+
+
+def test_a_library_with_a_loop_of_its_own_tells_its_steps(tmp_path: Path) -> None:
+    text = LIBRARY.replace("SHORT", "6.5 + 0.5")
+    assert start(tmp_path, text) == (0, "None 20 None\n")
+    assert start(tmp_path, text, CELL) == (0, "7 7 None\n")
+    found = events(tmp_path)
+    assert [(step.samples, step.tokens, step.measured) for step in found.steps.values()] == [(4, 20, n > 1) for n in range(7)]
+    assert [step.loss for step in found.steps.values()] == [0.5 * n for n in range(7)]
+    assert all(step.input_s is not None for step in found.steps.values())
+    phases = [line["phase"] for line in map(json.loads, (tmp_path / "events-0.jsonl").read_text().splitlines()) if line["event"] == "phase"]
+    assert phases == ["init", "warmup", "train", "eval", "train", "eval"]
+
+
+def test_a_library_that_would_stop_early_says_so_before_its_first_step(tmp_path: Path) -> None:
+    code, said = start(tmp_path, LIBRARY.replace("SHORT", "6"), CELL)
+    assert code == 1
+    assert "the study asks for 7 steps, and max_steps would end the training after 6: raise it" in said
+    assert events(tmp_path).steps == {}
+
+
+def test_a_wait_that_nobody_tells_of_is_not_told(tmp_path: Path) -> None:
+    assert start(tmp_path, LIBRARY.replace("SHORT", "20").replace("run.has_batch()", "pass"), CELL)[0] == 0
+    assert {step.input_s for step in events(tmp_path).steps.values()} == {None}
+
+
 def test_a_checkpoint_is_wanted_of_rank_0_alone(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
     text = "import slipway_events\nprint(slipway_events.start().checkpoint_wanted)\n"

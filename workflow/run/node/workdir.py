@@ -1,7 +1,7 @@
 """The work directory of one attempt on one node, in the node-local cache: `out` and `own` are pushed, the rest goes away with them.
 
 <cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  beat  cell.json
-                                      lib/ (slipway_reader, slipway_program, slipway_events.py, slipway_log.py, slipway_steps.py)
+                                      lib/ (slipway_reader, slipway_program, slipway_events.py and its like)
                                       own/ (what only we write: logs/, cell.json, a record that could not be pushed)
                                       resume/ (stop, and the checkpoint this attempt resumes from)
                                       room/ (blocks of the disk for the notes of a result that waits for storage)
@@ -55,6 +55,7 @@ NODE_BYTES: Final = 16 << 10
 PENDING_BYTES: Final = 64 << 10
 """Of a note with long paths and many ranks."""
 LIBRARY: Final = {
+    **{f"slipway_{name}.py": ROOMS / "containers" / "lib" / f"slipway_{name}.py" for name in ("huggingface", "lightning", "keras")},
     "slipway_reader": ROOMS / "data_prep" / "reader",
     "slipway_program": ROOMS / "containers" / "lib" / "slipway_program",
     **{name: ROOMS / "containers" / "lib" / name for name in ("slipway_events.py", "slipway_log.py", "slipway_steps.py")},

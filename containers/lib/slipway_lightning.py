@@ -1,0 +1,77 @@
+"""Tell Slipway how a training by Lightning goes.
+
+    from slipway_lightning import SlipwayCallback
+
+    trainer = lightning.Trainer(callbacks=[SlipwayCallback()], ...)
+
+A step of the study is one of the optimizer, of `accumulate_grad_batches` batches. By hand, without Slipway around it, nothing happens.
+"""
+
+import sys
+from typing import Any
+
+import slipway_events
+
+# Two distributions hold the same library, and a callback of one of them is none of the other.
+if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
+    import pytorch_lightning as lightning
+else:
+    import lightning.pytorch as lightning
+
+
+class SlipwayCallback(lightning.Callback):
+    """Writes a line for each step of the optimizer, and ends the training when the study has its steps. `samples` and `tokens`: how many a
+    batch has, or a function of the batch that tells it; `split`: what the validation is done on, whose `val_loss` and `val_accuracy` are
+    taken where the module logs them."""
+
+    def __init__(self, samples: Any = slipway_events.rows, tokens: Any = None, split: str = "validation") -> None:
+        self.run = slipway_events.start()
+        self.run.facts.setdefault("provenance", {"lightning_version": lightning.__version__})
+        self.samples = samples
+        self.tokens = tokens
+        self.split = split
+        self.optimizer_steps = 0
+        self.validated = 0
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """The network stands on its device, the sanity check is done."""
+        self.run.begin()
+        self.optimizer_steps = trainer.global_step
+        if self.run.active:
+            self.run.needs(trainer.estimated_stepping_batches - trainer.global_step, "max_steps (or max_epochs) of the Trainer")
+        self.run.wants_batch()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """The batch is on the device."""
+        self.run.has_batch()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """A batch is done, and perhaps a step of the optimizer with it."""
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        self.run.batch_done(batch, self.samples, self.tokens, loss)
+        if trainer.global_step > self.optimizer_steps:
+            self.optimizer_steps = trainer.global_step
+            self.run.step_done()
+            if self.run.all_done():
+                trainer.should_stop = True
+        self.run.wants_batch()
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """The validation begins."""
+        self.validated = 0
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A batch of the validation."""
+        self.run.evaluating()
+        self.validated += slipway_events.rows(batch) or 0
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """The validation has ended, and its metrics are those that the module logged."""
+        found = trainer.callback_metrics
+        if "val_loss" in found and self.run.rank == 0 and not trainer.sanity_checking:
+            accuracy = found.get("val_accuracy")
+            samples = self.validated * trainer.world_size
+            self.run.evaluation(self.split, float(found["val_loss"]), samples or None, None if accuracy is None else float(accuracy))
+        self.run.back()
