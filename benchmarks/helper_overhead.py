@@ -1,0 +1,170 @@
+"""What slipway_events adds to a step of 5 ms, and whether a script has the same steps by hand and under Slipway.
+
+    python -m benchmarks.helper_overhead [--pairs 1000] [--repeats 5] [--only helper slipway]
+
+`helper`: in one process, on one core, steps of a plain loop and of `run.steps` take turns, in random order; each pair has a difference, and
+the median difference counts: of wall time, and of processor time, which hears less of what else the machine does. Aim: at most 1 % of
+the step, or the exit code is 1. `slipway`: a script by hand and in a run of Slipway take
+turns, and each tells the median of its steps. Aim: no difference but that of two times by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = ROOT / "containers" / "lib"
+STEP_S = 0.005
+AIM = 0.01
+TRAINING = """
+import torch
+
+torch.set_num_threads(1)
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+images, labels = torch.randn(32, 64), torch.randint(0, 10, (32,))
+
+def step(times):
+    for _ in range(times):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(images), labels)
+        loss.backward()
+        optimizer.step()
+    return loss
+"""
+SCRIPT = (
+    TRAINING
+    + """
+import json, statistics, sys, time
+import slipway_events
+
+run, ended = slipway_events.start(), [time.perf_counter()]
+for batch in run.steps([32] * int(sys.argv[2]), samples=32):
+    run.loss(step(int(sys.argv[1])))
+    ended.append(time.perf_counter())
+json.dump(statistics.median(after - before for before, after in zip(ended[20:], ended[21:])), open("median.json", "w"))
+"""
+)
+STUDY = """
+study: helper
+programs:
+  script: {folder: train, command: ["{python}", "{folder}/train.py", "%d", "%d"], launcher: single}
+base: {program: script, batch_size: 32, threads: 1, steps: {warmup: 20, measured: %d}, repeats: %d}
+axes: {nodes: [1]}
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=["helper", "slipway"], default=["helper", "slipway"])
+    options = parser.parse_args()
+    training: dict[str, Any] = {}
+    exec(TRAINING, training)
+    step: Callable[[int], Any] = training["step"]
+    times = max(1, round(STEP_S / statistics.median(seconds_of(lambda: step(1))[1] for _ in range(300))))
+    missed = False
+    with tempfile.TemporaryDirectory() as name:
+        if "helper" in options.only:
+            missed = helper(Path(name), lambda: step(times), options.pairs)
+        if "slipway" in options.only:
+            by_hand_and_in_runs(Path(name), times, options.pairs, options.repeats)
+    sys.exit(missed)
+
+
+def seconds_of(call: Callable[[], Any]) -> tuple[float, float]:
+    """Wall time of a call, and processor time of this thread."""
+    start = time.perf_counter(), time.thread_time()
+    call()
+    return time.perf_counter() - start[0], time.thread_time() - start[1]
+
+
+def helper(place: Path, step: Callable[[], Any], pairs: int) -> bool:
+    """Print what the helper adds to a step; whether that is more than the aim by both clocks."""
+    (place / "cell.json").write_text(json.dumps({"steps": {"warmup": 0, "measured": pairs + 1}, "batch_size": 32, "device": "cpu"}))
+    os.environ.update(SLIPWAY_OUT=str(place), SLIPWAY_CELL=str(place / "cell.json"))
+    sys.path.insert(0, str(LIBRARY))
+    import slipway_events
+
+    run = slipway_events.start()
+    plain, told = iter([32] * (pairs + 1)), run.steps([32] * (pairs + 1), samples=32)
+
+    def by_hand() -> None:
+        next(plain)
+        step()
+
+    def with_helper() -> None:
+        next(told)  # writes down the step before, too
+        run.loss(step())
+
+    seconds_of(with_helper)  # opens the file
+    rows = []
+    for _ in range(pairs):
+        pair = [by_hand, with_helper]
+        random.shuffle(pair)
+        found = {call: seconds_of(call) for call in pair}
+        rows.append((found[by_hand], found[with_helper]))
+    shares = []
+    for index, clock in enumerate(("wall", "processor")):
+        bare = statistics.median(row[0][index] for row in rows)
+        added = statistics.median(row[1][index] - row[0][index] for row in rows)
+        shares.append(added / bare)
+        print(f"{clock} time of a step {bare * 1e3:.3f} ms, slipway_events adds {added * 1e6:.0f} us, {added / bare:.2%}")
+    return min(shares) > AIM
+
+
+def by_hand_and_in_runs(place: Path, times: int, steps: int, repeats: int) -> None:
+    """Print the median step of a script by hand, in a run and by hand again, in turns."""
+    from workflow.run.plan import supervisor_argv
+    from workflow.study.publishing import publish_resolved
+    from workflow.study.study import load_study
+
+    (place / "train").mkdir()
+    script = place / "train" / "train.py"
+    script.write_text(SCRIPT)
+    (place / "study.yaml").write_text(STUDY % (times, steps + 20, steps, repeats))
+    (place / "site.yaml").write_text("{storage: storage, cache: {path: cache}, engine: bare, scheduler: local}\n")
+    study = load_study(place / "study.yaml", str(place / "site.yaml"))
+    publish_resolved(study)
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("SLIPWAY_")}
+    environment = {**alone, "PYTHONPATH": str(LIBRARY), "OMP_NUM_THREADS": "1"}
+
+    def by_hand() -> float:
+        started([sys.executable, str(script), str(times), str(steps + 20)], place, environment)
+        return float((place / "median.json").read_text())
+
+    def in_a_run(run_id: str) -> float:
+        started(list(supervisor_argv(sys.executable, str(study.results_dir), run_id)), ROOT, alone)
+        (found,) = (study.results_dir / "runs" / run_id / "attempts").glob("*/**/median.json")
+        return float(found.read_text())
+
+    rows = [(by_hand(), in_a_run(run.run_id), by_hand()) for run in study.runs]
+    for label, column in zip(("by hand", "under Slipway", "by hand again"), zip(*rows, strict=True), strict=True):
+        print(f"{label:>14}: median step {statistics.median(column) * 1e3:.3f} ms ({min(column) * 1e3:.3f} to {max(column) * 1e3:.3f})")
+    mean = [(row[0] + row[2]) / 2 for row in rows]
+    print(f"under Slipway {statistics.median(row[1] / hand - 1 for row, hand in zip(rows, mean, strict=True)):+.2%}", end=", ")
+    print(f"by hand again {statistics.median(row[2] / row[0] - 1 for row in rows):+.2%} (median of {repeats})")
+
+
+def started(argv: list[str], place: Path, environment: dict[str, str]) -> None:
+    """Run a command, which must succeed."""
+    done = subprocess.run(argv, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+
+
+if __name__ == "__main__":
+    main()
