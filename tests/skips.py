@@ -28,6 +28,7 @@ ALLOWED: Final = (
     "chattr does not work here",
     # what is made by hand
     "framework jax is not installed here: make framework NAME=jax",
+    "framework keras is not installed here: make framework NAME=keras",
     "framework tensorflow is not installed here: make framework NAME=tensorflow",
     "the image takes minutes to make: `python -m tests.images torch`",
 )
