@@ -39,7 +39,9 @@ Counts = Dict[str, int]
 Finished = Tuple[int, float, Optional[float], Counts, Optional[float]]
 """Number, seconds, seconds that it waited for its batches where that is known, what it had of samples and tokens, loss."""
 STEP_LINE = '{"event": "step", "time": %r, "monotonic_ns": %d, "step": %d, "measured": %s, "seconds": %r%s}\n'
-"""Written as it stands: the json module takes longer for a line than all the rest of a step."""
+"""Written as it stands: the json module takes several times as long."""
+TOGETHER = 0.1
+"""Seconds: steps that end within as much are written together."""
 SIGN_OF_LIFE = 10.0
 """Seconds: an evaluation that goes on says so as often as this."""
 
@@ -160,6 +162,8 @@ class Run:
         self.asked: Optional[float] = None
         self.input_s: Optional[float] = None
         self.under_way: Counts = {}
+        self.unwritten: List[Tuple[float, Finished]] = []
+        self.written = 0.0
         self.stage = "init"
         self.evaluating_since: Optional[float] = None
         self.plan: Optional[Tuple[int, int, int]] = None
@@ -194,6 +198,7 @@ class Run:
     def emit(self, event: str, **fields: Any) -> None:
         """One line of the events file."""
         if self.file is not None:
+            self.write_steps()
             line = dict(event=event, time=time.time(), monotonic_ns=int(time.monotonic() * 1e9), **fields)
             self.file.write(json.dumps(line, allow_nan=False) + "\n")
 
@@ -259,15 +264,15 @@ class Run:
         while not self.all_done():
             before = self.step
             batches = iter(loader)
+            self.wants_batch()
             while not self.all_done():
-                self.wants_batch()
                 try:
                     batch = next(batches)
                 except StopIteration:
                     break
                 self.has_batch()
                 yield batch
-                self.batch_done(batch, samples, tokens)
+                self.under_way = self.counts(batch, samples, tokens)
                 self.step_done()
             if self.step == before:
                 raise RuntimeError("the loader gave no batch, and %d of %d steps are done" % (self.step, self.totals()[0]))
@@ -294,17 +299,17 @@ class Run:
 
     def step_done(self) -> None:
         """The optimizer's step is done, with all batches since the last one."""
-        if not self.active or self.all_done():
+        if self.plan is None or self.step >= self.plan[0]:
             return
         number, self.step = self.step, self.step + 1
         ended = (number, self.input_s, self.under_way, self.current)
         self.input_s, self.under_way, self.current = None, {}, None
         self.report(self.clock.end(*ended))
-        if self.all_done():
+        if self.step >= self.plan[0]:
             self.end()
-        else:
+        elif self.step in self.plan:
             self.at_mark()
-        self.wants_batch()
+        self.asked = time.perf_counter()
 
     def needs(self, possible: float, setting: str) -> None:
         """Of a library that ends after `possible` steps by itself, because of this setting: ValueError where the study asks for more."""
@@ -364,11 +369,22 @@ class Run:
                 self.memory = peak_memory(self.cell.get("device"))
 
     def report(self, finished: List[Finished]) -> None:
-        """A line per step that has ended."""
-        _, first, end = self.totals()
+        """Steps that have ended; those of a tenth of a second are written together, since the code for it has left the caches meanwhile."""
+        now = time.monotonic()
+        for step in finished:
+            self.unwritten.append((now, step))
+        if now - self.written > TOGETHER:
+            self.write_steps()
+
+    def write_steps(self) -> None:
+        """A line per step that has ended and has none yet."""
+        self.written = time.monotonic()
+        unwritten, self.unwritten = self.unwritten, []
         if self.file is None:
             return
-        for number, seconds, input_s, counts, loss in finished:
+        _, first, end = self.totals()
+        since = time.time() - self.written
+        for ended, (number, seconds, input_s, counts, loss) in unwritten:
             told = "" if input_s is None else ', "input_s": %r' % min(input_s, seconds)
             for name, count in counts.items():
                 told += ', "%s": %d' % (name, count)
@@ -379,12 +395,12 @@ class Run:
             measured = first <= number < end
             if measured:
                 self.measured_s += seconds
-            now_ns = int(time.monotonic() * 1e9)
-            self.file.write(STEP_LINE % (time.time(), now_ns, number, "true" if measured else "false", seconds, told))
+            self.file.write(STEP_LINE % (since + ended, int(ended * 1e9), number, "true" if measured else "false", seconds, told))
 
     def end(self) -> None:
         """After the last step."""
         self.report(self.clock.drain())
+        self.write_steps()
         now = time.perf_counter()
         if self.window[1] == 0.0:
             self.window[1] = now
@@ -401,6 +417,7 @@ class Run:
     def finish(self, **fields: Any) -> None:
         """The end of the run, said once; without a call when the interpreter ends well. `fields`: what is known of the trained network,
         such as norm=1.5."""
+        self.write_steps()
         if self.active and not self.stopped and not self.failed and self.all_done():
             self.stopped = True
             wall_s = max(0.0, self.window[1] - self.window[0]) if self.window[0] else 0.0
@@ -411,6 +428,10 @@ class Run:
         """The event `error`, once."""
         if self.active and not self.failed:
             self.failed = True
+            try:
+                self.write_steps()
+            except LossNotFinite as earlier:
+                error = earlier
             self.emit("error", kind=kind_of(error), message=("%s: %s" % (type(error).__name__, error))[:2000])
 
 
@@ -476,7 +497,7 @@ def rows(batch: Any) -> Optional[int]:
 
 def plain_number(loss: Any) -> float:
     """Of a number, or a tensor of one element, whose gradients are of no interest here."""
-    return float(loss.detach() if hasattr(loss, "detach") else loss)
+    return float(loss.item() if hasattr(loss, "item") else loss)
 
 
 def barrier() -> None:

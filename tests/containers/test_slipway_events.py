@@ -143,10 +143,21 @@ def test_what_ends_it_is_an_event(tmp_path: Path, loss: str, kind: str) -> None:
     assert found.stop is None
 
 
-def test_a_script_that_stops_early_tells_of_no_end(tmp_path: Path) -> None:
-    text = LOOP.format(facts="", loss="0.5").replace("print(", "    break\nprint(")
+def test_a_script_that_stops_early_tells_of_its_steps_and_of_no_end(tmp_path: Path) -> None:
+    text = LOOP.format(facts="", loss="0.5").replace("print(", "    if run.step == 3:\n        break\nprint(")
     assert start(tmp_path, text, CELL)[0] == 0
+    assert sorted(events(tmp_path).steps) == [0, 1, 2]
     assert events(tmp_path).stop is None
+
+
+def test_a_loss_that_was_not_written_yet_comes_before_what_it_led_to(tmp_path: Path) -> None:
+    text = LOOP.format(facts="", loss="float('nan') if run.step == 4 else 1 / (5 - run.step)")
+    code, said = start(tmp_path, text, CELL)
+    assert code == 1
+    assert "ZeroDivisionError" in said or "LossNotFinite" in said
+    found = events(tmp_path)
+    assert sorted(found.steps) == [0, 1, 2, 3]
+    assert [(error["kind"], error["message"]) for error in found.errors] == [("nan", "LossNotFinite: the loss of step 4 is nan")]
 
 
 def test_a_loader_without_batches_is_no_endless_loop(tmp_path: Path) -> None:
