@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Rendering = Literal["tf_config", "paddle", "dmlc", "horovod"]
+Launcher = Literal["single", "torchrun", "ranks", "mpirun"]
 SidecarEnds = Literal["stopped", "with-ranks"]
 """How a sidecar ends: we stop it when the ranks have ended, or it ends by itself, with 0, when they do."""
 PORT_PER_RANK: Final = ("tf_config", "paddle")

@@ -68,6 +68,8 @@ class ProcessSpec:
     env: tuple[tuple[str, str], ...]
     sidecar: str | None = None
     """Its name, where it is a process around the ranks."""
+    may_end: bool = False
+    """Of a sidecar: whether it ends by itself, with 0, when the ranks do."""
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -152,6 +154,7 @@ class ProcessPlan:
     env: tuple[tuple[str, str], ...]
     cwd: str
     sidecar: str | None = None
+    may_end: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

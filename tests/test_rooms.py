@@ -37,6 +37,7 @@ SUB_ROOMS = (
     "run.container",
     "run.from_output",
     "run.ports",
+    "run.mpi",
     "run.plan",
     "study",
 )
@@ -61,7 +62,7 @@ ENGINES_BY_NAME = {
 """Where engines are named outside of their room, and why."""
 
 LIMITED_ROOMS = ("cluster", "containers", "data_prep", "workflow/run/supervisor", "workflow/run/node", "workflow/run/link")
-STANDALONE = ("/slipway_watchdog.py", "/slipway_log.py", "/slipway_steps.py")
+STANDALONE = ("/slipway_watchdog.py", "/slipway_log.py", "/slipway_mpi.py", "/slipway_steps.py")
 """They import nothing of ours."""
 NO_LIMITS = {
     "TICKS_PER_S": "what the kernel counts",
@@ -73,8 +74,8 @@ NO_LIMITS = {
     "MOST_S": "the range of a field",
     "LONGEST_WAIT_S": "what epoll takes",
 }
-"""Seconds that stand where they are judged by, and what they are instead of a time limit. The watchdog's limits stand in it: it runs in
-containers, and imports nothing of ours."""
+"""Seconds that stand where they are judged by, and what they are instead of a time limit. The limits of the watchdog and of slipway_mpi.py
+stand in them: they run in containers, and import nothing of ours."""
 
 NAME_SCHEDULERS = {
     "base/names.py": "what users write instead of a valid word",
@@ -82,6 +83,7 @@ NAME_SCHEDULERS = {
     "cluster/gpus/claims.py": "the one table of the variables in which schedulers say which GPUs they granted",
     "cluster/gpus/listing.py": "the file that one of these variables names",
     "cluster/schedulers/__init__.py": "SCHEDULERS",
+    "containers/lib/slipway_mpi.py": "variables that mpirun would take for those of its own scheduler",
     "workflow/rules/data.smk": "what a job asks of its scheduler is written out in the rule: names of the executor's resources",
     "workflow/rules/run.smk": "the same",
     "workflow/study/site_file.py": "the words of the site file, from which its schema is made",

@@ -45,6 +45,7 @@ def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Ma
             env=tuple(sorted({**env, **dict(process.env)}.items())),
             cwd=places.out,
             sidecar=process.sidecar,
+            may_end=process.may_end,
         )
         for process in spec.processes
     )

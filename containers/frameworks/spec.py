@@ -12,7 +12,7 @@ from base.errors import ConfigError
 from base.jsonfile import read_content
 from base.typed import Check, Closed, Name, read_as
 from containers.placeholders import NETWORK_PLACES
-from containers.renderings import Rendering, SidecarEnds
+from containers.renderings import Launcher, Rendering, SidecarEnds
 from containers.step_lines import EventsWord, LogEvents, events_of
 from containers.yamltext import parse_yaml
 
@@ -87,7 +87,7 @@ class FrameworkSpec(Closed):
     folder: Path = field(init=False, default=Path())
     image: Text
     python: Text
-    launcher: Literal["single", "torchrun", "ranks", "mpirun"]
+    launcher: Launcher
     env: Annotated[tuple[Rendering, ...], SHORT]
     sidecars: Annotated[tuple[Sidecar, ...], SHORT]
     command: Words

@@ -11,6 +11,8 @@ from containers.placeholders import CELL_PLACES, PORT, STEPS_PLACE
 from containers.renderings import PORT_PER_RANK, RankPlace, rendered, rendered_for_sidecars
 from containers.spec import ContainerSpec, Paths, ProcessSpec
 from workflow.run.from_output import below_adapter
+from workflow.run.mpi import HOLD, MPI_PORT, mpi_sidecars, mpi_variables
+from workflow.run.mpi import LAUNCHER as MPI
 from workflow.run.plan import TAG, Framework, Workload, node_ranks, threads_per_rank
 from workflow.run.ports import MASTER, Reserved, ports_by_name, rank_port
 from workflow.study.cell import Cell, plain_text
@@ -139,6 +141,8 @@ def _place(start: Start, rank: int) -> RankPlace:
 def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
     """Those of this node; they stand before the ranks, and are started before them."""
     framework, place = start.asked.framework, _place(start, start.index * start.asked.cell.gpus_per_node)
+    of_mpi = mpi_sidecars(place.nodes, place.local_size) if framework.launcher == MPI else ()
+    mpi = _mpi_variables(start) if of_mpi else {}
     env = {"MASTER_ADDR": place.master[0], "MASTER_PORT": str(place.master[1]), **rendered_for_sidecars(framework.env, place)}
     return tuple(
         ProcessSpec(
@@ -146,11 +150,19 @@ def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
             ranks=(),
             sidecar=one.name,
             command=one.command,
-            env=tuple({**env, "SLIPWAY_SIDECAR": one.name, **dict(one.env)}.items()),
+            env=tuple({**env, "SLIPWAY_SIDECAR": one.name, **dict(one.env), **(mpi if one in of_mpi else {})}.items()),
+            may_end=one.ends == "with-ranks",
         )
-        for one in framework.sidecars
+        for one in (*framework.sidecars, *of_mpi)
         if one.where == "each" or start.index == 0
     )
+
+
+def _mpi_variables(start: Start) -> dict[str, str]:
+    nodes, cell = start.allocation.nodes, start.asked.cell
+    places = [(node.address, ports[MPI_PORT]) for node, ports in zip(nodes, start.ports, strict=True)]
+    crowded = any(node.cores and len(node.cores) < cell.gpus_per_node for node in nodes)
+    return mpi_variables(start.asked.framework, places, start.allocation.head.interface, start.asked.secret, crowded=crowded)
 
 
 def _servers(framework: Framework, nodes: int) -> int:
@@ -168,6 +180,11 @@ def _ranks(start: Start) -> tuple[ProcessSpec, ...]:
         ProcessSpec(name=f"rank-{rank}", ranks=(rank,), command=start.asked.framework.command, env=_rank_env(start, rank))
         for rank in node_ranks(start.asked.cell, start.index)
     )
+
+
+def _mpirun(start: Start) -> tuple[ProcessSpec, ...]:
+    """As `ranks`; each waits for its place in MPI before it becomes the program."""
+    return tuple(replace(process, command=(*HOLD, *process.command)) for process in _ranks(start))
 
 
 def _torchrun(start: Start) -> tuple[ProcessSpec, ...]:
@@ -191,4 +208,4 @@ def _torchrun(start: Start) -> tuple[ProcessSpec, ...]:
     return (ProcessSpec(name=name, ranks=ranks, command=("{python}", "-m", "torch.distributed.run", *options, *program), env=()),)
 
 
-_PROCESSES: Final = {"single": _single, "ranks": _ranks, "torchrun": _torchrun}
+_PROCESSES: Final = {"single": _single, "ranks": _ranks, "torchrun": _torchrun, MPI: _mpirun}

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 TAG: Final = "SLIPWAY_ATTEMPT"
 """Environment variable of every process of an attempt: its value, the attempt's tag, finds what a killed node program left."""
 
-LAUNCHERS: Final = ("single", "torchrun", "ranks")
+LAUNCHERS: Final = ("single", "torchrun", "ranks", "mpirun")
+MPI_SIDECARS: Final = frozenset({"mpirun", "orted"})
 RENDERED: Final = ("ranks", "single")
 """Launchers whose ranks we start ourselves, with variables of our choice."""
 CELL_SCHEMA: Final = "slipway.cell/1"
@@ -91,6 +92,8 @@ class Workload:
     ends_at: float | None = None
     """The deadline by the node's monotonic clock."""
     resumed: bool = False
+    secret: str = "<secret>"  # noqa: S105 - what stands in a plan that is only shown
+    """By which processes of the run know each other."""
 
 
 def supervisor_argv(python: str, results_dir: str, asked: str, images: str | None = None) -> tuple[str, ...]:
@@ -177,6 +180,10 @@ def check_framework(framework: Framework, world_size: int) -> None:
         asked, valid = ", ".join(framework.env), ", ".join(RENDERED)
         raise UnsupportedRequest(
             f"framework {name!r} asks for {asked}, and {launcher} sets the variables of its ranks itself; valid: {valid}"
+        )
+    if launcher == "mpirun" and {one.name for one in framework.sidecars} & MPI_SIDECARS:
+        raise UnsupportedRequest(
+            f"framework {name!r} has a sidecar of the launcher mpirun's own names; valid: none of {', '.join(sorted(MPI_SIDECARS))}"
         )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from containers.placeholders import PORT, ports_in
 from containers.renderings import PORT_PER_RANK
+from workflow.run.mpi import LAUNCHER, MPI_PORT
 from workflow.run.plan import Framework, node_ranks
 from workflow.study.cell import Cell
 
@@ -20,8 +21,9 @@ Reserved = Sequence[Sequence[int]]
 def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:
     """Of node `index`; the master's is the first of the head."""
     master = (MASTER,) if index == 0 else ()
+    mpi = (MPI_PORT,) if framework.launcher == LAUNCHER else ()
     of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(PORT_PER_RANK) else ()
-    return master + of_ranks + (_of_head(framework) if index == 0 else ())
+    return master + mpi + of_ranks + (_of_head(framework) if index == 0 else ())
 
 
 def _of_head(framework: Framework) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 from base.jsonfile import canonical_json
 from base.names import slug
 from base.typed import Check, Count, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
-from containers.renderings import Rendering, SidecarEnds
+from containers.renderings import Launcher, Rendering, SidecarEnds
 from containers.step_lines import LogEvents
 
 ID_DIGITS: Final = 10
@@ -49,7 +49,7 @@ class ProgramWords(TypedDict):
 
     name: Name
     command: Annotated[tuple[str, ...], Check("a command of one word or more", bool)]
-    launcher: Literal["torchrun", "ranks", "single"]
+    launcher: Launcher
     python: str
     env: dict[str, str]
     mounts: tuple[MountWords, ...]

@@ -22,7 +22,7 @@ from base.userpath import absolute_path
 from containers.frameworks import FRAMEWORKS
 from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in
 from containers.program_folder import check
-from containers.renderings import VARIABLES, Rendering, SidecarEnds
+from containers.renderings import VARIABLES, Launcher, Rendering, SidecarEnds
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault
@@ -164,8 +164,8 @@ class Program(Part):
     command: Several[Word] = Field(
         description="one process, word by word; {python}, {folder}, {data}, {out}, {args.NAME} and keys such as {batch_size} are filled in"
     )
-    launcher: Literal["torchrun", "ranks", "single"] = Field(
-        default="torchrun", description="one torchrun per node; one process per GPU with RANK and the like; one process in all"
+    launcher: Launcher = Field(
+        default="torchrun", description="one torchrun per node; one process per GPU with RANK and the like; one process in all; one mpirun"
     )
     image: TextLine = Field(default=ABSENT, description="container image, where the site's engine is none of bare")
     python: Word = Field(default="python3", description="the interpreter: in the image, or with engine bare an absolute path on the nodes")
@@ -236,8 +236,8 @@ def program_faults(
 
 
 def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:
-    if program.env_from and program.launcher == "torchrun":
-        found = f"found {', '.join(program.env_from)} with launcher torchrun, which sets the variables of its ranks itself"
+    if program.env_from and program.launcher in ("torchrun", "mpirun"):
+        found = f"found {', '.join(program.env_from)} with launcher {program.launcher}, which sets the variables of its ranks itself"
         yield Fault(place=place, message=f"{found}; valid: launcher: ranks, or single")
     for name in program.env_from:
         for variable in sorted(VARIABLES[name] & program.env.keys()):

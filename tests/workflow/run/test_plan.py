@@ -150,7 +150,7 @@ def test_threads_are_the_cell_s_or_the_cores_by_the_processes(threads: Any, each
 @pytest.mark.parametrize(
     ("changes", "world", "words"),
     [
-        ({"launcher": "mpirun"}, 2, "mpirun"),
+        ({"launcher": "mpirun", "sidecars": (plan.Sidecar(name="orted", where="head", command=("x",)),)}, 2, "launcher mpirun's own names"),
         ({"launcher": "single"}, 2, "one process"),
         ({"launcher": "torchrun", "env": ("tf_config",)}, 2, "asks for tf_config, and torchrun sets the variables of its ranks itself"),
     ],

@@ -47,7 +47,7 @@ def test_a_cell_carries_its_program_and_arguments(tmp_path: Path) -> None:
         ({"env": {"A": 3}}, "program.env.A: expected text, found 3"),
         ({"command": []}, "program.command: expected a command of one word or more"),
         ({"command": "sh"}, "program.command: expected a list"),
-        ({"launcher": "mpi"}, "program.launcher: expected one of torchrun, ranks, single"),
+        ({"launcher": "mpi"}, "program.launcher: expected one of single, torchrun, ranks, mpirun"),
         ({"env_from": ["tf"]}, "program.env_from[0]: expected one of tf_config, paddle, dmlc, horovod, found 'tf'"),
         ({"mounts": [{"source": "/a"}]}, "program.mounts[0]: the key 'target' is missing"),
         ({"name": "../up"}, "program.name: expected a name"),

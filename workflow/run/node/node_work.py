@@ -163,6 +163,7 @@ class NodeWork:
             image_id=None if needs.image is None else needs.image.start,
             ends_at=time.monotonic() + order.left_s,
             resumed=needs.resumed,
+            secret=derived(self.token, "mpi").hex(),
         )
         spec = container_spec(asked, allocation, self.index, paths, order.ports)
         spec = for_this_node(engine.NAME, spec, allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)

@@ -77,6 +77,7 @@ class Watched:
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
             wrong_clock=next(iter(odd.values()), None),
             sidecar=self.process.plan.sidecar,
+            may_end=self.process.plan.may_end,
         )
 
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:

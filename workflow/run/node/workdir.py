@@ -58,7 +58,7 @@ LIBRARY: Final = {
     **{f"slipway_{name}.py": ROOMS / "containers" / "lib" / f"slipway_{name}.py" for name in ("huggingface", "lightning", "keras")},
     "slipway_reader": ROOMS / "data_prep" / "reader",
     "slipway_program": ROOMS / "containers" / "lib" / "slipway_program",
-    **{name: ROOMS / "containers" / "lib" / name for name in ("slipway_events.py", "slipway_log.py", "slipway_steps.py")},
+    **{name: ROOMS / "containers" / "lib" / name for name in ("slipway_events.py", "slipway_log.py", "slipway_mpi.py", "slipway_steps.py")},
 }
 """What programs find of ours on their path, by its name there."""
 WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"

@@ -28,6 +28,7 @@ class RankEndNote(TypedDict):
     checkpoint: Count | None
     wrong_clock: NotRequired[str | None]
     sidecar: NotRequired[str | None]
+    may_end: NotRequired[bool]
 
 
 class EndingNote(TypedDict):

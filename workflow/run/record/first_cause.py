@@ -18,7 +18,7 @@ FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, 
 SECONDARY: Final = re.compile(
     r"connection (was )?(reset|closed|refused|aborted|lost)|broken pipe|closed by peer|socket closed|remote process exited"
     r"|peer (has )?(gone|left|disconnected)|no longer reachable|ncclRemoteError|ncclSystemError|EOF occurred"
-    r"|Application timeout caused pair closure",
+    r"|Application timeout caused pair closure|lost communication with a remote daemon",
     re.IGNORECASE,
 )
 OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
@@ -57,7 +57,7 @@ def verdict(end: RankEnd) -> Verdict | None:
             return Verdict("oom", weight, f"{what}{_message(end)}")
         return Verdict("error", weight, f"ended with exit code {end.exit_code}{_message(end) or _last_words(end)}")
     if end.sidecar is not None:
-        return Verdict("error", 1, f"ended with exit code 0 while ranks were running{_last_words(end)}")
+        return None if end.may_end else Verdict("error", 1, f"ended with exit code 0 while ranks were running{_last_words(end)}")
     if not end.run_stop:
         why = "it left its steps early, or writes no events (slipway_events does, or `events:` of the program)"
         return Verdict("error", 1, f"ended with exit code 0, but its events stop before run_stop: {why}")

@@ -55,6 +55,8 @@ class RankEnd(NamedTuple):
     """What its events tell of time that cannot be."""
     sidecar: str | None = None
     """Its name, where it is a process around the ranks: then there are no ranks."""
+    may_end: bool = False
+    """Of a sidecar: whether it ends by itself, with 0, when the ranks do."""
 
     @property
     def rank(self) -> int | None:

@@ -76,7 +76,7 @@ class Training:
         """A node says that one of its processes has ended. A sidecar's end counts while ranks run."""
         skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
         end = message.end._replace(time=message.end.time + skew_s)
-        if end.sidecar is not None and (not self._left or self._may_end(end)):
+        if end.sidecar is not None and not self._left:
             return
         self._ends.append(end)
         self._left -= set(end.ranks)
@@ -93,11 +93,6 @@ class Training:
         self._nodes.forget(RankReport)
         self._nodes.tell(ReportRanks())
         self._loop.after(self._limits.other_failures_s, self._judge)
-
-    def _may_end(self, end: RankEnd) -> bool:
-        """Whether a sidecar ends by itself when the ranks do, and has done that."""
-        ends = {sidecar.name: sidecar.ends for sidecar in self._framework.sidecars}
-        return not end.exit_code and ends.get(end.sidecar or "") == "with-ranks"
 
     def _is_saved(self, end: RankEnd) -> bool:
         """Whether rank 0 has ended with a checkpoint. torchrun ends with 1 whatever its ranks end with: there it is one that was asked for,

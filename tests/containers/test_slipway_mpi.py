@@ -1,0 +1,109 @@
+"""Agent and node of the launcher mpirun: only one who knows the key of the run has words run, and how they end is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+LIB = Path(__file__).parents[2] / "containers" / "lib"
+SCRIPT = LIB / "slipway_mpi.py"
+PATIENCE_S = 60.0
+KEY = "11" * 32
+
+
+@pytest.fixture
+def mpi(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    monkeypatch.syspath_prepend(str(LIB))
+    monkeypatch.setenv("SLIPWAY_MPI_KEY", KEY)
+    import slipway_mpi
+
+    yield slipway_mpi
+    del sys.modules["slipway_mpi"]
+
+
+@pytest.mark.parametrize(
+    ("key", "size", "words"),
+    [("22" * 32, None, "does not know the key"), (KEY, 1 << 31, "announces 2147483648 bytes"), (KEY, 100, "has hung up")],
+)
+def test_who_does_not_prove_itself_has_nothing_run(mpi: object, key: str, size: int | None, words: str) -> None:
+    ours, theirs = socket.socketpair()
+    body = b'["touch", "/nowhere"]'
+
+    def stranger() -> None:
+        import hashlib
+        import hmac
+
+        nonce, own = theirs.recv(32), bytes(32)
+        proof = hmac.new(bytes.fromhex(key), b"agent" + nonce + own + body, hashlib.sha256).digest()
+        theirs.sendall(own + (len(body) if size is None else size).to_bytes(4, "big") + body + proof)
+        theirs.shutdown(socket.SHUT_WR)
+
+    thread = threading.Thread(target=stranger)
+    thread.start()
+    with pytest.raises((OSError, ValueError), match=words):
+        mpi.words_of(ours)  # type: ignore[attr-defined]
+    thread.join()
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)  # it learns nothing that needs the key
+    ours.close()
+    theirs.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def started(place: Path, port: int, *words: str, **variables: str) -> subprocess.Popen[str]:
+    env = {
+        "PATH": os.environ["PATH"],
+        "SLIPWAY_OUT": str(place),
+        "SLIPWAY_MPI_KEY": KEY,
+        "SLIPWAY_MPI_NODES": f"127.0.0.1:{port}",
+        "SLIPWAY_NODE_RANK": "0",
+        "SLURM_JOB_ID": "7",
+        **variables,
+    }
+    argv = [sys.executable, str(SCRIPT), *words]
+    return subprocess.Popen(argv, env=env, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("text", "code", "node_code"), [("exit 3", 3, 3), ("echo $SLIPWAY_MPI_NODES:$SLURM_JOB_ID:", 0, 0), ("kill -9 $$", 137, -9)]
+)
+def test_the_words_of_an_agent_run_on_its_node(tmp_path: Path, text: str, code: int, node_code: int) -> None:
+    port = free_port()
+    node = started(tmp_path, port, "node")
+    stranger = started(tmp_path, port, "agent", "slipway-node-0", "touch", str(tmp_path / "touched"), SLIPWAY_MPI_KEY="22" * 32)
+    _, said = stranger.communicate(timeout=PATIENCE_S)
+    assert stranger.returncode != 0
+    agent = started(tmp_path, port, "agent", "slipway-node-0", text)
+    agent.communicate(timeout=PATIENCE_S)
+    output, said = node.communicate(timeout=PATIENCE_S)
+    assert (agent.returncode, node.returncode) == (code, node_code)
+    assert "one who is none of this run has connected: it does not know the key" in said
+    assert not (tmp_path / "touched").exists()
+    if code == 0:
+        assert output == f"127.0.0.1:{port}::\n"
+
+
+@pytest.mark.processes
+def test_an_mpi_that_it_does_not_know_is_refused_with_its_words(tmp_path: Path) -> None:
+    other = tmp_path / "mpirun"
+    other.write_text("#!/bin/sh\necho 'HYDRA build details: Version 4.0'\n")
+    other.chmod(0o755)
+    refused = started(tmp_path, 1, "mpirun", str(other), "x")
+    assert "works with Open MPI 4, and" in refused.communicate(timeout=PATIENCE_S)[1]
+    assert refused.returncode == 127
+    absent = started(tmp_path, 1, "mpirun", str(tmp_path / "nowhere"), "x")
+    assert "nowhere cannot be started: No such file" in absent.communicate(timeout=PATIENCE_S)[1]

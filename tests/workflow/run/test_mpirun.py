@@ -1,0 +1,121 @@
+"""The launcher mpirun with Debian's Open MPI, on two nodes of this machine: what works, and who is named when something does not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.run.test_programs import program
+from tests.workflow.run.test_runs import checked
+from tests.workflow.run.world import PATIENCE_S, World
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not here (openmpi-bin)")]
+
+TRAIN = """
+import ctypes, os, sys, time
+import slipway_events
+
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+
+def handle(name):
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, name)))
+
+def total(value):
+    ours, all_of_us = ctypes.c_int(value), ctypes.c_int()
+    arguments = (1, handle("ompi_mpi_int"), handle("ompi_mpi_op_sum"), handle("ompi_mpi_comm_world"))
+    mpi.MPI_Allreduce(ctypes.byref(ours), ctypes.byref(all_of_us), *arguments)
+    return all_of_us.value
+
+mpi.MPI_Init(None, None)
+rank = int(os.environ["RANK"])
+assert rank == int(os.environ["OMPI_COMM_WORLD_RANK"])
+run = slipway_events.start(framework="mine", parameters=3)
+for batch in run.steps([[1, 2]], samples=len):
+    if rank == 3 and run.step == 2 and sys.argv[1] != "work":
+        {"exit": lambda: sys.exit(3), "kill": lambda: os.kill(os.getpid(), 9), "stop": lambda: os.kill(os.getpid(), 19)}[sys.argv[1]]()
+    if sys.argv[1] == "work" and len(sys.argv) > 2:
+        time.sleep(0.02)
+    run.loss(float(total(rank)))
+mpi.MPI_Finalize()
+"""
+
+
+def run_of(world: World, *words: str, nodes: int = 2, each: int = 2, measured: int = 6) -> str:
+    run_id = program(world, TRAIN, nodes=nodes, each=each, launcher="mpirun", command=["{python}", "{folder}/train.py", *words])
+    world.cells[-1]["steps"] = {"warmup": 0, "measured": measured}
+    world.write()
+    return run_id
+
+
+def ended(world: World, run_id: str) -> dict[str, Any]:
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert world.left() == []
+    return checked(world, run_id)
+
+
+def test_one_mpirun_starts_the_ranks_of_all_nodes(world: World) -> None:
+    run_id = run_of(world, "work")
+    record = ended(world, run_id)
+    assert (record["status"], record["status_reason"]) == ("ok", None)
+    assert record["training"]["losses"][0] == [0, 0 + 1 + 2 + 3]
+    logs = {path.name for path in (world.run_dir(run_id) / "attempts" / "1" / "logs").glob("*.log")}
+    assert {"rank-0.log", "rank-3.log", "sidecar-mpirun-0.log", "sidecar-orted-0.log", "sidecar-orted-1.log"} <= logs
+    assert not [file["path"] for file in record["files"] if "mpi" in file["path"] and not file["path"].startswith("logs/")]
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "words"),
+    [
+        ("exit", 0, "ended with exit code 3"),
+        ("kill", 23, "was killed from outside by SIGKILL"),
+        ("stop", 0, "its process is stopped (state T)"),
+    ],
+)
+def test_a_rank_that_fails_is_named(world: World, does: str, code: int, words: str) -> None:
+    if does == "stop":
+        world.shorter = {"rank_silence_s": 3.0}
+    ended_with, log = world.run(run_of(world, does))
+    assert ended_with == code
+    (reason,) = re.findall(r"rank 3 on local-1 (.*)", log)[:1]
+    assert words in reason
+    assert world.left() == []
+
+
+def test_a_node_that_is_gone_is_named_and_none_of_its_processes_stays(world: World) -> None:
+    run_id = run_of(world, "work", "slowly", each=1, measured=100_000)
+    process = world.start(run_id)
+    world.wait_for(lambda: process.poll() is not None or world.steps(run_id, 1) > 3, PATIENCE_S)
+    (node,) = [pid for pid in world.pids("workflow.run.node") if b"--node\x001" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(node, signal.SIGKILL)
+    _, log = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 24, log
+    assert re.search(r"the node program of local-1 \(.*\) is gone", log)
+    world.wait_for(lambda: world.processes() == [], PATIENCE_S)
+
+
+@pytest.mark.parametrize(("name", "node"), [("mpirun", 0), ("orted", 1)])
+def test_a_part_of_mpi_that_is_killed_is_named(world: World, name: str, node: int) -> None:
+    run_id = run_of(world, "work", "slowly", each=1, measured=100_000)
+    process = world.start(run_id)
+    world.wait_for(lambda: process.poll() is not None or world.steps(run_id, 1) > 3, PATIENCE_S)
+    victims = [pid for pid in world.pids(name) if words_of(pid)[0].endswith(name.encode()) and is_on(pid, node)]
+    os.kill(victims[0], signal.SIGKILL)
+    _, log = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 23, log
+    assert f"sidecar {name} on local-{node} was killed from outside by SIGKILL" in log
+    assert world.left() == []
+
+
+def words_of(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def is_on(pid: int, node: int) -> bool:
+    return f"SLIPWAY_NODE_RANK={node}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
