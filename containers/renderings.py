@@ -15,6 +15,8 @@ Rendering = Literal["tf_config", "paddle", "dmlc", "horovod"]
 Launcher = Literal["single", "torchrun", "ranks", "mpirun"]
 SidecarEnds = Literal["stopped", "with-ranks"]
 """How a sidecar ends: we stop it when the ranks have ended, or it ends by itself, with 0, when they do."""
+MPI_SIDECARS: Final = frozenset({"mpirun", "orted"})
+"""Names of what the launcher mpirun starts beside the ranks."""
 PORT_PER_RANK: Final = ("tf_config", "paddle")
 """Those that name an address of every rank."""
 

@@ -16,6 +16,8 @@ LAUNCHER: Final = "mpirun"
 MPI_PORT: Final = "mpi"
 """On each node: where its orted is asked for."""
 _SCRIPT: Final = ("{python}", "{lib}/slipway_mpi.py")
+_RANK: Final = ("sh", "-c", 'exec "$0" "$SLIPWAY_LIB/slipway_mpi.py" rank', "{python}")
+"""These words of mpirun are those of the head, and a node may have its cache elsewhere: SLIPWAY_LIB is that of its orted."""
 HOLD: Final = (*_SCRIPT, "hold")
 """Before the command of a rank."""
 
@@ -23,7 +25,7 @@ HOLD: Final = (*_SCRIPT, "hold")
 def mpi_sidecars(nodes: int, each: int) -> tuple[Sidecar, ...]:
     """In the words of framework.yaml; both end with the ranks."""
     hosts = ",".join(f"slipway-node-{index}:{each}" for index in range(nodes))
-    started = (LAUNCHER, "--bind-to", "none", "--map-by", "slot", "-H", hosts, *_SCRIPT, "rank")
+    started = (LAUNCHER, "--bind-to", "none", "--map-by", "slot", "-H", hosts, *_RANK)
     return (
         Sidecar(name="orted", where="each", command=(*_SCRIPT, "node"), ends="with-ranks"),
         Sidecar(name=LAUNCHER, where="head", command=(*_SCRIPT, "mpirun", *started), ends="with-ranks"),

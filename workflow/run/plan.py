@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
 from containers.labels import Owner
-from containers.renderings import SidecarEnds
+from containers.renderings import MPI_SIDECARS, SidecarEnds
 from containers.step_lines import Events, StepLines
 from workflow.study.cell import Cell, Run
 from workflow.study.site import Site, device_of
@@ -21,7 +21,6 @@ TAG: Final = "SLIPWAY_ATTEMPT"
 """Environment variable of every process of an attempt: its value, the attempt's tag, finds what a killed node program left."""
 
 LAUNCHERS: Final = ("single", "torchrun", "ranks", "mpirun")
-MPI_SIDECARS: Final = frozenset({"mpirun", "orted"})
 RENDERED: Final = ("ranks", "single")
 """Launchers whose ranks we start ourselves, with variables of our choice."""
 CELL_SCHEMA: Final = "slipway.cell/1"

@@ -22,7 +22,7 @@ from base.userpath import absolute_path
 from containers.frameworks import FRAMEWORKS
 from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in
 from containers.program_folder import check
-from containers.renderings import VARIABLES, Launcher, Rendering, SidecarEnds
+from containers.renderings import MPI_SIDECARS, VARIABLES, Launcher, Rendering, SidecarEnds
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault
@@ -230,6 +230,9 @@ def program_faults(
             if sidecar.name in [before.name for before in program.sidecars[:number]]:
                 found = f"found {sidecar.name!r} a second time"
                 yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: each name once")
+            if program.launcher == "mpirun" and sidecar.name in MPI_SIDECARS:
+                found = f"found {sidecar.name!r}, which the launcher mpirun has for one of its own"
+                yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: another name")
         for inner, command in commands.items():
             for number, word in enumerate(command):
                 yield from _placeholder_faults((*place, *inner, number), word, arguments.get(name), name in bare)

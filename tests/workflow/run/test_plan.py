@@ -128,6 +128,26 @@ def test_sidecars_are_started_before_the_ranks_with_what_they_have_to_know() -> 
     assert dict(other.processes[1].env)["DMLC_ROLE"] == "worker"
 
 
+def test_mpirun_starts_ranks_that_wait_for_their_place() -> None:
+    asked = replace(
+        work("mpirun"), framework=replace(FRAMEWORK, launcher="mpirun", variables=(("OMPI_MCA_btl", "vader,self"),)), secret="s"
+    )
+    assert [port_names(asked.framework, asked.cell, index) for index in (0, 1)] == [("master", "mpi"), ("mpi",)]
+    spec = [container_spec(asked, allocation(), index, PATHS, ((61001, 61002), (61003,))) for index in (0, 1)]
+    head, other = (bare.plan(one, {}) for one in spec)
+    assert [one.name for one in head.processes] == ["sidecar-orted-0", "sidecar-mpirun-0", "rank-0", "rank-1"]
+    assert [(one.name, one.ranks, one.may_end) for one in other.processes][:2] == [("sidecar-orted-1", (), True), ("rank-2", (2,), False)]
+    assert other.processes[1].argv[1:] == ("/w/lib/slipway_mpi.py", "hold", sys.executable, "/f/program.py")
+    mpirun = head.processes[1]
+    started = mpirun.argv[mpirun.argv.index("-H") + 1 :]
+    assert started[0] == "slipway-node-0:2,slipway-node-1:2"
+    assert not any("/w/" in word for word in started), "another node has its files elsewhere"
+    env = dict(mpirun.env)
+    assert (env["SLIPWAY_MPI_NODES"], env["SLIPWAY_MPI_KEY"]) == ("10.0.0.0:61002 10.0.0.1:61003", "s")
+    assert (env["OMPI_MCA_btl"], env["OMPI_MCA_plm"]) == ("vader,self", "rsh")
+    assert "SLIPWAY_MPI_KEY" not in dict(head.processes[2].env)
+
+
 def test_single_runs_on_the_head_only() -> None:
     assert [process.ranks for process in container_spec(work("single", 1), allocation(1), 0, PATHS, PORTS).processes] == [(0,)]
     assert container_spec(work("single", 1), allocation(2), 1, PATHS, PORTS).processes == ()

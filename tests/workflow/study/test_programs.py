@@ -125,6 +125,11 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ),
         ({"sidecars": [{"name": "a", "where": "head", "command": ["{haed}"]}]}, {}, "did you mean 'head'?"),
         ({"sidecars": 2 * [{"name": "a", "where": "head", "command": ["x"]}]}, {}, "sidecars[1].name: found 'a' a second time"),
+        (
+            {"launcher": "mpirun", "sidecars": [{"name": "orted", "where": "head", "command": ["x"]}]},
+            {},
+            "programs.gpt.sidecars[0].name: found 'orted', which the launcher mpirun has for one of its own",
+        ),
         ({"sidecars": [{"name": "a", "where": "node", "command": ["x"]}]}, {}, "programs.gpt.sidecars[0].where: found the text 'node'"),
         ({"command": [3]}, {}, "programs.gpt.command[0]: found the whole number 3; valid: a word of the command"),
         ({"env": {"RANK": "3"}}, {}, "and none that Slipway sets itself"),
