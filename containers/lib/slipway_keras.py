@@ -28,6 +28,7 @@ class SlipwayCallback(keras.callbacks.Callback):
         self.batches = 0
         self.loss_sum = 0.0
         self.accumulated = 1
+        self.under_way = 0
         self.checked = False
         self.async_safe = not self.run.active  # by hand Keras need not wait for what does nothing
 
@@ -61,7 +62,9 @@ class SlipwayCallback(keras.callbacks.Callback):
         if mean is not None:
             before, self.loss_sum = self.loss_sum, mean * self.batches
             self.run.loss((self.run.current or 0.0) + (self.loss_sum - before) / self.accumulated)
-        if self.batches % self.accumulated == 0:
+        self.under_way += 1  # not anew in each epoch: neither does the optimizer
+        if self.under_way == self.accumulated:
+            self.under_way = 0
             self.run.batch_done(None, self.samples, self.tokens)
             self.run.step_done()
             if self.run.all_done():

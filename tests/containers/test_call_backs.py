@@ -97,12 +97,12 @@ class Losses(keras.callbacks.Callback):
         self.values.append(n * self.means[-1] - (n - 1) * self.means[-2])
 
 def train(steps):
-    x, y = numpy.random.default_rng(0).normal(size=(24, 8)).astype("float32"), numpy.arange(24) % 2
+    x, y = numpy.random.default_rng(0).normal(size=(12, 8)).astype("float32"), numpy.arange(12) % 2
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), loss, metrics=["accuracy"])
     losses = Losses()
-    model.fit(x, y, batch_size=4, epochs=steps // 3, verbose=0, validation_data=(x, y), callbacks=[SlipwayCallback(tokens=64), losses])
+    model.fit(x, y, batch_size=4, epochs=2 * steps // 3, verbose=0, validation_data=(x, y), callbacks=[SlipwayCallback(tokens=64), losses])
     return [(a + b) / 2 for a, b in zip(losses.values[::2], losses.values[1::2])]
 """
 
