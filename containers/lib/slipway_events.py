@@ -489,8 +489,8 @@ def amount(told: Amount, batch: Any) -> Optional[int]:
 def rows(batch: Any) -> Optional[int]:
     """Samples of a batch: the first dimension of the first array in it; None where there is none."""
     shape = getattr(batch, "shape", None)
-    if shape:
-        return int(shape[0])
+    if shape is not None:  # a tensor of one number has none of it; it would take `values` for a question about sparse ones
+        return int(shape[0]) if shape else None
     parts = batch.values() if hasattr(batch, "values") else batch if isinstance(batch, (list, tuple)) else ()
     return next((count for count in map(rows, parts) if count is not None), None)
 

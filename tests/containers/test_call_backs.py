@@ -168,3 +168,10 @@ def assert_complete(found: RankEvents, package: str) -> None:
 
 
 EVALUATED = {"transformers": 16, "lightning": 24, "keras": None}
+
+
+def test_a_batch_may_hold_single_numbers_beside_its_arrays() -> None:
+    code = "import slipway_events, torch; print(slipway_events.rows({'weight': torch.tensor(0.5), 'x': torch.zeros(4, 2)}))"
+    env = {"PYTHONPATH": str(LIBRARY), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
