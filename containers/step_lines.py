@@ -49,6 +49,11 @@ def every_fault(text: str, every: int) -> str | None:
     return "valid: no every, because the group step tells which step it is" if every != 1 and "step" in names else None
 
 
+def tells_tokens(text: str) -> bool:
+    """Whether lines that this expression matches can tell of tokens."""
+    return "tokens" in re.compile(text).groupindex
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepLines(Closed):
     """`step`: the expression; `every`: how many steps later each such line comes, where it does not tell its step; `ranks`: whose output is

@@ -282,6 +282,12 @@ def test_a_wrong_expression_is_named_where_it_stands(tmp_path: Path, events: Any
     assert words in str(caught.value)
 
 
+def test_tokens_per_second_need_lines_that_tell_tokens(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"programs\.gpt\.events\.log\.step: found an expression without the group tokens"):
+        study_of(tmp_path, {"events": {"log": {"step": r"it (?P<step>\d+)"}}, "unit": "tokens"})
+    assert study_of(tmp_path, {"events": {"log": {"step": r"it (?P<step>\d+) of (?P<tokens>\d+)"}}, "unit": "tokens"}).cells
+
+
 def test_a_program_that_writes_no_events_promises_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"programs\.gpt\.checkpoint: found true, and a program that writes no events"):
         study_of(tmp_path, {"events": LOG, "checkpoint": True})

@@ -28,7 +28,7 @@ MAX_WARNINGS: Final = 20
 MAX_SAID: Final = 200
 UNTOLD: Final = (
     "unit is tokens, and not every rank tells the tokens of each measured step: the run has no rate; "
-    "run.steps(loader, tokens=...) tells them"
+    "run.steps(loader, tokens=...) tells them, or the group tokens of an expression under events"
 )
 MAX_TOLD: Final = 1000
 """Characters: as bytes less than a column takes."""
@@ -180,14 +180,14 @@ def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str,
     if ending.status != "ok" or found.get("steps_source") == "none":
         return []
     performance, steps = found.get("performance"), cell["steps"] or {}
-    if found.get("steps_source") == "log" and performance and performance["num_measured_steps"] >= steps["measured"] - slack(performance):
-        return list(found.get("windows", []))
     count, asked = performance["num_measured_steps"] if performance else 0, steps.get("measured")
     if not count:
         cells = "" if asked is None else f", and the cell asks for {asked}"
         return [f"no step was told as measured by every rank{cells}: the run has no rate", *found.get("windows", [])]
     if unit_of(cell) == "tokens" and performance is not None and performance.get("tokens_per_s") is None:
         return [UNTOLD, *found.get("windows", [])]
+    if found.get("steps_source") == "log" and asked is not None and count >= asked - slack(performance):
+        return list(found.get("windows", []))
     if since is None and asked not in (None, count):
         return [f"the window has {count} measured steps, and the cell asks for {asked}", *found.get("windows", [])]
     return [*_misplaced(found.get("window"), count, steps, since or 0), *found.get("windows", [])]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from workflow.run.record.events import RankEvents
-from workflow.run.record.run_record import measured
+from workflow.run.record.outcome import Ending
+from workflow.run.record.run_record import UNTOLD, measured, window_warnings
 from workflow.run.record.steps_asked import StepsAsked, too_few_lines
 from workflow.run.record.steps_source import telling
 
@@ -46,6 +47,18 @@ def test_a_line_of_ten_steps_counts_as_ten_and_its_time_as_one_mean() -> None:
     assert pace["samples_per_s_per_gpu"] == pytest.approx(320.0)
     assert pace["first_step_s"] is None
     assert [step for step, _ in found["training"]["losses"]] == [9, 19, 29, 39]
+
+
+def test_lines_without_tokens_make_no_rate_in_tokens_and_that_is_said() -> None:
+    found = found_in({0: rank("log", lines(4, 10)), 1: rank("none", [])})
+    cell = {**CELL, "steps": {"warmup": 10, "measured": 30}}
+    assert window_warnings(Ending(status="ok"), cell, found, None) == []
+    assert window_warnings(Ending(status="ok"), {**cell, "program": {"unit": "tokens"}}, found, None) == [UNTOLD]
+
+
+def test_who_says_log_in_a_run_of_epochs_gets_a_record() -> None:
+    found = found_in({0: rank("log", lines(4, 10)), 1: rank("log", lines(4, 10))})
+    assert window_warnings(Ending(status="ok"), {**CELL, "steps": None}, found, None) == []
 
 
 def test_lines_that_come_a_little_early_or_late_make_no_clock_go_back() -> None:
