@@ -166,7 +166,7 @@ def _keys(row: Mapping[str, Any], alike: dict[str, dict[str, Any]]) -> dict[str,
 
 def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:
     marks = {name for name in RUN_MARKS if row[f"mark.{name}"]}
-    if 0 < row["num_measured"] < row["num_runs"]:
+    if 0 < row["num_ended_well"] < row["num_runs"]:
         marks.add("partial")
     if drifts(row):
         marks.add("drift")

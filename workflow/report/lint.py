@@ -28,7 +28,7 @@ MARKS: Final[dict[str, str]] = {
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",
-    "partial": "not every run of this cell was measured; the failures table says why",
+    "partial": "not every run of this cell was measured, or ended well where there are wall times only; the failures table says why",
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
     "wrong, or it did something between its steps",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import collected, make_cell, make_record
+from tests.workflow.report.builder import collected, failed, make_cell, make_record
 from tests.workflow.report.test_tables import cells_of
 from workflow.report.analysis import Analysis
 from workflow.report.formats import to_markdown
@@ -46,3 +46,11 @@ def test_they_are_listed_with_the_reason(mixed: Analysis) -> None:
     reasons = cells_of(TABLES["failures"](mixed), "reason")
     assert reasons == ["ended ok; its program tells of no steps (events: none), so that there are wall times only"] * 2
     assert set(cells_of(TABLES["hours"](mixed), "failed_process_h")) <= {"0", "\N{EN DASH}", "0.0"}
+
+
+def test_means_of_some_of_the_runs_only_say_so(tmp_path: Path) -> None:
+    program = {"name": "silent", "command": ["train"], "events": "none"}
+    cell = make_cell(framework="silent", model="silent", program=program)
+    runs = [make_record(cell, 1, steps_source="none", performance=None), failed(cell, 2, status="killed")]
+    (found,) = collected(tmp_path / "some", runs, repeats=2).cells
+    assert (found.num_ended_well, found.num_runs, "partial" in found.marks) == (1, 2, True)
