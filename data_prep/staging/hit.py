@@ -5,15 +5,23 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
-from base.errors import DigestMismatch, SlipwayError
+from base.errors import DigestMismatch, SlipwayError, StagingError
+from base.logs import printable
+from base.units import some
 from data_prep.cache.layout import Cache
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
 from data_prep.cache.stored import check_entry, remove_entry
+from data_prep.cache.unlisted import remove_unlisted
+from data_prep.file_set import FileSet
 from data_prep.staging.recheck import Entry
 
 logger = logging.getLogger(__name__)
+
+_SHOWN: Final = 5
 
 
 def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int]) -> tuple[Entry, int] | None:
@@ -27,6 +35,8 @@ def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int])
         return None
     try:
         file_set = check_entry(root)
+        if _take_unlisted_away(root, file_set):
+            check_entry(root)  # a link in the place of a directory led to files until now
     except SlipwayError as error:
         _remove(cache, name, lock, error)
         return None
@@ -36,6 +46,17 @@ def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int])
     except DigestMismatch as error:
         _remove(cache, name, lock, error)
         return None
+
+
+def _take_unlisted_away(root: Path, file_set: FileSet) -> bool:
+    """Whether programs have put something among the files of a tree; the files stay: another run may be reading them."""
+    try:
+        removed = [str(path.relative_to(root)) for path in remove_unlisted(root, file_set)]
+    except OSError as error:
+        raise StagingError(f"what was put among its files cannot be removed: {error.filename}: {error.strerror}") from error
+    if removed:
+        logger.warning("%s: a program has put %s among its files, which was removed", root, printable(some(removed, _SHOWN)))
+    return bool(removed)
 
 
 def _remove(cache: Cache, name: str, lock: Lock, why: SlipwayError) -> None:

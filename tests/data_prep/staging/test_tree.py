@@ -48,6 +48,31 @@ def test_a_copy_is_the_tree_and_the_next_use_is_a_hit(tree: Path, source: Path, 
     assert (row.name, row.bytes) == (source.name, TOTAL)
 
 
+def test_what_a_program_put_among_the_files_is_gone_at_the_next_use(
+    tree: Path, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("not of the cache")
+    files = stage(source, tmp_path / "cache", options=QUICK).root / "files"
+    inode = (files / "tokens.bin").stat().st_ino
+    (files / "a" / "index.cache").write_text("made by a program")
+    (files / "a" / "link").symlink_to(mine)
+    (files / "new" / "deeper").mkdir(parents=True)
+    os.mkfifo(os.fsencode(files / "a") + b"/\xff")
+    again = stage(source, tmp_path / "cache", options=QUICK)
+    assert (again.hit, contents(again.root / "files"), sorted(path.name for path in files.iterdir())) == (
+        True, contents(tree), sorted(path.name for path in tree.iterdir()),
+    )  # fmt: skip
+    assert (files / "tokens.bin").stat().st_ino == inode
+    assert mine.read_text() == "not of the cache"
+    assert "index.cache" in caplog.text
+    (files / "a").rename(tmp_path / "elsewhere")
+    (files / "a").symlink_to(tmp_path / "elsewhere")  # the same files, by a way that the manifest does not know
+    last = stage(source, tmp_path / "cache", options=QUICK)
+    assert not (last.root / "files" / "a").is_symlink()
+    assert contents(last.root / "files") == contents(tree)
+
+
 def test_a_link_of_the_tree_is_a_file_of_the_copy(tree: Path, tmp_path: Path) -> None:
     (tree / "a" / "link").symlink_to("../tokens.bin")
     staged = stage(build(tree, tmp_path / "datasets"), tmp_path / "cache", options=QUICK)
