@@ -115,7 +115,7 @@ def test_the_name_of_a_network_of_ours_is_a_promise(world: World) -> None:
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
-        ("print('nothing else')", "error", "or writes no events (slipway_events does)"),
+        ("print('nothing else')", "error", "or writes no events (slipway_events does, or `events:` of the program)"),
         (LOOP.format(step="break"), "error", "it left its steps early"),
         (LOOP.format(step="sys.exit(3)"), "error", "3"),
         (LOOP.format(step="raise MemoryError('all of it')"), "oom", "all of it"),
