@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PACKAGES := base cluster containers data_prep workflow
-SOURCES := $(PACKAGES) install setup.py tests benchmarks
+SOURCES := $(PACKAGES) install setup.py tests benchmarks examples
 # The pure tests wait for no disk where memory has room for their 200 MB.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -k -P /dev/shm | awk 'END {print $$4}')" -gt 1000000 ] && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 INSTALL = $(BIN)/python -m install

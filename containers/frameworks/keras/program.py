@@ -1,5 +1,5 @@
 """One rank of a training or inference run in Keras. In: the files and variables of docs/framework-contract.md; out: events, parameters
-and the exit code. The run itself is slipway_program/driver.py; what is Keras' is in slipway_keras."""
+and the exit code. The run itself is slipway_program/driver.py; what is Keras' is in slipway_keras_program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slipway_program.rank import main
 
 def load() -> Any:
     """Here, and not above: it takes seconds to import, and its failure must be an event too."""
-    from slipway_keras.trainer import KerasTrainer  # type: ignore[import-not-found]
+    from slipway_keras_program.trainer import KerasTrainer  # type: ignore[import-not-found]
     from slipway_program.driver import run
 
     return partial(run, make_trainer=KerasTrainer)

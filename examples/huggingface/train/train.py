@@ -32,7 +32,9 @@ def main() -> None:
     options = parser.parse_args()
 
     torch.manual_seed(0)
-    net = GPT2LMHeadModel(GPT2Config(vocab_size=len(SIGNS), n_positions=12, n_embd=options.width, n_layer=2, n_head=4, eos_token_id=12, bos_token_id=12))
+    net = GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(SIGNS), n_positions=12, n_embd=options.width, n_layer=2, n_head=4, eos_token_id=12, bos_token_id=12)
+    )
     arguments = TrainingArguments(
         output_dir="trained",
         max_steps=slipway_events.start().total_steps or options.max_steps,
