@@ -205,6 +205,7 @@ def test_a_run_that_went_on_is_compared_with_both_its_attempts(results: Path) ->
     resumed = {"attempt": 1, "step": 130, "used_s": 60.0}
     record = attempt(results, 2, 130, resumed_from=resumed, result_number=1)
     record["training"]["first_loss"] = before["training"]["first_loss"]
+    record["training"]["first_losses"] = before["training"]["first_losses"]
     record["training"]["losses"] = [*before["training"]["losses"], *record["training"]["losses"]]
     record["training"]["losses"] = thinned(record["training"]["losses"])
     publish(results, record)

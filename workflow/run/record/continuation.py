@@ -167,5 +167,5 @@ def _joined_training(now: Any, before: Any, step: int) -> Any:
     losses = [*(entry for entry in before["losses"] if entry[0] < step), *now["losses"]]
     final = now["final_loss"] if now["final_loss"] is not None else before["final_loss"]
     first = before["first_loss"] if before["first_loss"] is not None else now["first_loss"]
-    begin = [*(entry for entry in before.get("first_losses") or () if entry[0] < step), *now["first_losses"]]
+    begin = [*(entry for entry in before.get("first_losses") or () if entry[0] < step), *(now.get("first_losses") or ())]
     return {**now, "first_loss": first, "first_losses": begin, "final_loss": final, "losses": thinned(losses)}
