@@ -29,6 +29,7 @@ ALLOWED: Final = (
     # what is made by hand
     "framework jax is not installed here: make framework NAME=jax",
     "framework keras is not installed here: make framework NAME=keras",
+    "framework paddle is not installed here: make framework NAME=paddle",
     "framework tensorflow is not installed here: make framework NAME=tensorflow",
     "the image takes minutes to make: `python -m tests.images torch`",
 )

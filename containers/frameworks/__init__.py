@@ -16,7 +16,7 @@ from base.names import choices
 from containers.frameworks.spec import FrameworkSpec, read_framework
 
 _HERE: Final = Path(__file__).resolve().parent
-FRAMEWORKS: Final[dict[str, Path]] = {name: _HERE / name for name in ("pytorch", "jax", "tensorflow", "keras")}
+FRAMEWORKS: Final[dict[str, Path]] = {name: _HERE / name for name in ("pytorch", "jax", "tensorflow", "keras", "paddle")}
 
 # Key of a cell -> field of `supports`.
 SUPPORTED: Final = {

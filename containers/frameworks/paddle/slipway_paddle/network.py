@@ -1,0 +1,88 @@
+"""A network from a layer list, as a layer of Paddle. Parameters keep their canonical names; activations are in NCHW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.nn import functional
+from slipway_program.parameters import RUNNING
+
+Layer = Mapping[str, Any]
+Tensors = Mapping[str, Any]
+
+
+class Network(paddle.nn.Layer):
+    """The layers in their order. `tensors`: parameters and running statistics by name, all zero at first, in Paddle's shapes."""
+
+    def __init__(self, layers: Sequence[Layer], arrays: Mapping[str, np.ndarray]) -> None:
+        super().__init__()
+        self._layers = layers
+        self.tensors: dict[str, Any] = {}
+        for name, array in arrays.items():
+            shape = to_paddle(array).shape
+            if name.endswith(RUNNING):
+                self.tensors[name] = paddle.zeros(shape)
+            else:
+                self.tensors[name] = self.create_parameter(shape, default_initializer=paddle.nn.initializer.Constant(0.0))
+                self.add_parameter(name.replace(".", "/"), self.tensors[name])  # Paddle allows no dots in names
+
+    def forward(self, images: Any) -> Any:
+        """Images [batch, channels, height, width], float32 -> [batch, classes]."""
+        values = {self._layers[0]["name"]: images}
+        for layer in self._layers[1:]:
+            name = layer["name"]
+            own = {what: self.tensors[f"{name}.{what}"] for what in _NAMES if f"{name}.{what}" in self.tensors}
+            inputs = [values[read] for read in layer["inputs"]]
+            if layer["kind"] == "bn" and self.training:
+                values[name] = _bn_in_training(layer, own, inputs[0])
+            else:
+                values[name] = _KINDS[layer["kind"]](layer, own, *inputs)
+        return values[self._layers[-1]["name"]]
+
+
+def to_paddle(array: np.ndarray) -> np.ndarray:
+    """From the canonical layout, or back: Paddle has (in, out) where the other has (out, in), and OIHW as it is."""
+    return array.T if array.ndim == 2 else array
+
+
+def _conv(layer: Layer, own: Tensors, x: Any) -> Any:
+    return functional.conv2d(x, own["weight"], own.get("bias"), layer["stride"], layer["padding"], groups=layer["groups"])
+
+
+def _pool(layer: Layer, _: Tensors, x: Any) -> Any:
+    if layer["mode"] == "max":
+        return functional.max_pool2d(x, layer["kernel"], layer["stride"], layer["padding"])
+    return functional.avg_pool2d(x, layer["kernel"], layer["stride"], layer["padding"], exclusive=False)
+
+
+def _bn(layer: Layer, own: Tensors, x: Any) -> Any:
+    running = own["running_mean"], own["running_var"]
+    return functional.batch_norm(x, *running, own["weight"], own["bias"], epsilon=layer["epsilon"])
+
+
+def _bn_in_training(layer: Layer, own: Tensors, x: Any) -> Any:
+    """By the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1). Paddle's own is that of
+    the batch, so it is asked for the batch alone, by a momentum of 0."""
+    mean, variance = (paddle.zeros_like(own[name]) for name in ("running_mean", "running_var"))
+    result = functional.batch_norm(x, mean, variance, own["weight"], own["bias"], True, 0.0, layer["epsilon"])
+    count = x.size // x.shape[1]
+    momentum = layer["momentum"]
+    for running, found in ((own["running_mean"], mean), (own["running_var"], variance * (count / max(count - 1, 1)))):
+        running.set_value((1 - momentum) * running + momentum * found)
+    return result
+
+
+_NAMES = ("weight", "bias", "running_mean", "running_var")
+_KINDS: dict[str, Callable[..., Any]] = {
+    "conv": _conv,
+    "pool": _pool,
+    "linear": lambda _, own, x: functional.linear(x, own["weight"], own.get("bias")),
+    "flatten": lambda _, __, x: x.flatten(1),
+    "bn": _bn,
+    "global_pool": lambda _, __, x: x.mean((2, 3), keepdim=True),
+    "relu": lambda _, __, x: functional.relu(x),
+    "add": lambda _, __, first, second: first + second,
+}

@@ -1,0 +1,93 @@
+"""Training in Paddle: eager steps, gradients averaged by its DataParallel, weights updated by its Momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import distributed
+from slipway_program.parameters import RUNNING, Arrays, trained
+from slipway_program.trainer import Trainer
+
+from .communication import join_ranks
+from .network import Network, to_paddle
+
+
+class PaddleTrainer(Trainer):
+    """One rank. Running statistics are those of rank 0, as in PyTorch's DistributedDataParallel."""
+
+    framework = "paddle"
+    version = paddle.__version__
+
+    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+        self._world_size = join_ranks()
+        self._mean = paddle.to_tensor(np.asarray(dataset.mean, np.float32))
+        self._scale = paddle.to_tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
+        self._network = Network(cell["model_layers"], start)
+        self._tensors = self._network.tensors
+        self._running = [tensor for name, tensor in self._tensors.items() if name.endswith(RUNNING)]
+        constants: Mapping[str, float] = cell["optimizer"]
+        for weight in self._network.parameters():
+            weight.regularizer = paddle.regularizer.L2Decay(constants["weight_decay"] if weight.ndim > 1 else 0.0)
+        self._optimizer = paddle.optimizer.Momentum(constants["learning_rate"], constants["momentum"], self._network.parameters())
+        self.restore(start, {name: np.zeros_like(array) for name, array in trained(start).items()})
+        self._model = paddle.DataParallel(self._network) if self._world_size > 1 else self._network
+
+    def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        self._network.train()
+        loss = paddle.nn.functional.cross_entropy(self._model(self._normalised(images)), paddle.to_tensor(labels))
+        loss.backward()
+        self._optimizer.step()
+        self._optimizer.clear_grad()
+        if self._world_size > 1 and self._running:
+            self._take_running_of_rank_0()
+        return loss
+
+    def _take_running_of_rank_0(self) -> None:
+        """All in one message."""
+        together = paddle.concat(self._running)
+        distributed.broadcast(together, 0)
+        for tensor, part in zip(self._running, together.split([tensor.shape[0] for tensor in self._running]), strict=True):
+            tensor.set_value(part)
+
+    def _normalised(self, images: np.ndarray) -> Any:
+        """Mean 0 and deviation 1 over the training split; channels first."""
+        return ((paddle.to_tensor(images).astype("float32") - self._mean) * self._scale).transpose((0, 3, 1, 2))
+
+    def outputs(self, images: np.ndarray) -> np.ndarray:
+        self._network.eval()
+        with paddle.no_grad():
+            found: np.ndarray = self._network(self._normalised(images)).numpy()
+        return found
+
+    def barrier(self) -> None:
+        self.total(np.zeros(1))
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        own = paddle.to_tensor(values)
+        if self._world_size > 1:
+            distributed.all_reduce(own)
+        found: np.ndarray = own.numpy()
+        return found
+
+    def state(self) -> Arrays:
+        return {name: to_paddle(tensor.numpy()) for name, tensor in self._tensors.items()}
+
+    def momentum(self) -> Arrays:
+        found = self._optimizer.state_dict()
+        return {name: to_paddle(np.asarray(found[_velocity(tensor)])) for name, tensor in trained(self._tensors).items()}
+
+    def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
+        for name, tensor in self._tensors.items():
+            tensor.set_value(to_paddle(state[name]))
+        self._optimizer.set_state_dict({_velocity(self._tensors[name]): to_paddle(array) for name, array in momentum.items()})
+
+    def provenance(self) -> dict[str, Any]:
+        return {"backend": "gloo" if self._world_size > 1 else None}
+
+
+def _velocity(tensor: Any) -> str:
+    """The name of a parameter's momentum in the optimizer's state."""
+    return f"{tensor.name}_velocity_0"
