@@ -37,12 +37,15 @@ def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("world", [1, 2])
-def test_lenet_is_the_network_of_pytorch(run_program: Run, name: str, world: int) -> None:
+def test_lenet_is_the_network_of_pytorch(run_program: Run, tmp_path: Path, name: str, world: int) -> None:
     optimizer = {"name": "sgd", "learning_rate": 0.002, "momentum": 0.9, "weight_decay": 0.01}
     layout = load_framework(name).supports.layout[0]
     keys = {"steps": STEPS, "optimizer": optimizer, "layout": layout}
-    done = run_program(world, framework=name, **keys)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = run_program(world, framework=name, variables={"TMPDIR": str(temporary)}, **keys)
     assert done.exit_codes == [0] * world, done.stderr
+    assert list(temporary.iterdir()) == []
     like = run_program(1, **keys)
     assert done.losses()[:5] == pytest.approx(like.losses()[:5], rel=1e-5)
     assert distance(parameters(done), parameters(like)) < 1e-5

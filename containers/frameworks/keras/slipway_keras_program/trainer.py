@@ -48,9 +48,10 @@ class KerasTrainer(Trainer):
         }
         for name, variable in self._variables.items():
             variable.assign(to_tensorflow(start[name]))
-        self._compiled = tf.function(lambda images, labels: self._strategy.run(self._step, (images, labels)))
-        self._forward = tf.function(lambda images: self._model(self._normalised(images), training=False))
-        self._sum = tf.function(lambda values: self._strategy.run(self._total, (values,)))
+        # autograph would leave files of code in TMPDIR: a rank ends at once, and there is nothing in ours that it would have to rewrite
+        self._compiled = tf.function(lambda images, labels: self._strategy.run(self._step, (images, labels)), autograph=False)
+        self._forward = tf.function(lambda images: self._model(self._normalised(images), training=False), autograph=False)
+        self._sum = tf.function(lambda values: self._strategy.run(self._total, (values,)), autograph=False)
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         return self._compiled(tf.constant(images), tf.constant(labels)).numpy()

@@ -38,9 +38,14 @@ class TensorflowTrainer(Trainer):
         self._state = {name: tf.Variable(to_tensorflow(array)) for name, array in start.items()}
         self._momentum = {name: tf.Variable(to_tensorflow(np.zeros_like(array))) for name, array in trained(start).items()}
         self._weights = trained(self._state)
-        self._compiled = tf.function(lambda images, labels: self._strategy.run(self._step, (images, labels)))
-        self._forward = tf.function(lambda images: forward(self._layers, self._state, self._normalised(images), training=False)[0])
-        self._sum = tf.function(lambda values: self._strategy.run(lambda own: self._all_reduce([tf.identity(own)])[0], (values,)))
+        # autograph would leave files of code in TMPDIR: a rank ends at once, and there is nothing in ours that it would have to rewrite
+        self._compiled = tf.function(lambda images, labels: self._strategy.run(self._step, (images, labels)), autograph=False)
+        self._forward = tf.function(
+            lambda images: forward(self._layers, self._state, self._normalised(images), training=False)[0], autograph=False
+        )
+        self._sum = tf.function(
+            lambda values: self._strategy.run(lambda own: self._all_reduce([tf.identity(own)])[0], (values,)), autograph=False
+        )
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         return self._compiled(tf.constant(images), tf.constant(labels)).numpy()
