@@ -25,8 +25,8 @@ PATH_BYTES: Final = 1 << 20
 HOLES_BYTES: Final = 1 << 30
 _MOST_HOLES: Final = 10_000
 _OURS: Final = re.compile(
-    r"((record|cell|ended|delivered-\d+(\.node-\d+)?)\.json|logs/(node|rank)-[\d-]+\.log|(not-pushed-[0-9a-f]{12}|load-\d+)\.jsonl"
-    r"|checkpoint\.safetensors\.chunks\.json|of-node-\d+)(/.*)?"
+    r"((record|cell|ended|delivered-\d+(\.node-\d+)?)\.json|logs/((node|rank)-[\d-]+|sidecar-[^/]+)\.log"
+    r"|(not-pushed-[0-9a-f]{12}|load-\d+)\.jsonl|checkpoint\.safetensors\.chunks\.json|of-node-\d+)(/.*)?"
 )
 """Files, and what a program would have below a directory of such a name."""
 _EVENTS: Final = re.compile(r"events-\d+\.jsonl")

@@ -293,16 +293,18 @@ def refused(part: Path, files: list[dict[str, Any]]) -> dict[str, str]:
 def test_what_we_wrote_comes_from_beside_and_its_names_are_not_the_program_s(tmp_path: Path) -> None:
     out, own, part = result(tmp_path / "out"), tmp_path / "own", part_path(tmp_path / "1")
     (own / "logs").mkdir(parents=True)
-    for name in ("cell.json", "logs/rank-0.log", "logs/node-0.log"):
+    ours = {"cell.json", "logs/rank-0.log", "logs/node-0.log", "logs/sidecar-my-server-0.log"}
+    refused_names = {"cell.json", "record.json", "logs/node-1.log", "logs/rank-12-15.log", "logs/sidecar-my-server-0.log"}
+    for name in ours:
         (own / name).write_text("ours")
-    for name in ("cell.json", "record.json", "logs/node-1.log", "logs/rank-12-15.log", "logs/mine.log"):
+    for name in (*refused_names, "logs/mine.log"):
         (out / name).write_text("the program's")
     files = push_files(out, part, own_dir=own)
     assert publish_attempt(part, files, tmp_path / "1")
     found = contents(tmp_path / "1")
-    assert {name for name, text in found.items() if text == b"ours"} == {"cell.json", "logs/rank-0.log", "logs/node-0.log"}
+    assert {name for name, text in found.items() if text == b"ours"} == ours
     assert {name for name, text in found.items() if text == b"the program's"} == {"logs/mine.log"}
-    assert set(refused(tmp_path / "1", files)) == {"cell.json", "record.json", "logs/node-1.log", "logs/rank-0.log", "logs/rank-12-15.log"}
+    assert set(refused(tmp_path / "1", files)) == {*refused_names, "logs/rank-0.log"}
 
 
 def test_more_files_than_a_record_takes_are_refused_and_what_is_named_comes_first(tmp_path: Path) -> None:
