@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any, Final
 
 from base.logs import masked, printable
@@ -68,7 +67,7 @@ def study_text(source: Source) -> str | None:
     """The study file as it was typed, stored beside the results; None where an older version left none, or where something else lies
     there: a page made of another's results must not show what a link of theirs leads to."""
     try:
-        with os.fdopen(open_file(Path(source.path, STUDY_SOURCE)), "rb") as file:
+        with os.fdopen(open_file(source.place / STUDY_SOURCE), "rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError:
         return None

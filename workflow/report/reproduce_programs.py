@@ -27,7 +27,7 @@ KEPT = (
 def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
     """The programs of a source, and the commands that put their folders where its study file looks for them; None where it has none."""
     ran = _ran(analysis, source)
-    study = read_study(Path(source.path)) if ran else None
+    study = read_study(source.place) if ran else None
     if not ran or study is None:
         return None
     words, code = [KEPT], []
@@ -37,7 +37,7 @@ def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
         if len(digests) > 1:
             others = some([f"{other[:SHORT]} ({counted(number, 'run')})" for other, number in digests.most_common()[1:]], 3)
             words.append(f"{name} had several states: {digest[:SHORT]} ({counted(runs, 'run')}, here), {others}. ")
-        if not kept.is_dir():
+        if not kept_program(source.place, digest).is_dir():
             words.append(f"That of {name} is not there: {kept}. ")
         elif folder is None:
             words.append(f"Let `folder` of the program {name} in the study file be {kept}. ")

@@ -36,9 +36,17 @@ class Source:
     left_out: int = 0
     copies: int = 0
     """Records that a source before it has too, by their seals: they are counted there."""
+    lies: str | None = None
+    """Where its files are read, where that is by now not `path`, which pages tell. Of a look at files that were moved or copied: it is
+    written down nowhere."""
+
+    @property
+    def place(self) -> Path:
+        """The directory in which its files are read."""
+        return Path(self.path if self.lies is None else self.lies)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "lies"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,12 +43,13 @@ def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
     if different := _rows_that_differ(there, now):
         return Verified(findings=[f"{path}: {different}; it is older than the records, or was changed; {AGAIN}"])
     analysis = analyse(now)
+    told = tuple(replace(was, lies=by_now.path) for was, by_now in zip(there.sources, now.sources, strict=True))
     findings = [
         *(_files(tables_of(analysis), out, AGAIN) if set(TABLE_FILES) & set(made) else []),
         *(_files(plots_of(analysis), out, PAGE_AGAIN) if set(PLOT_FILES) & set(made) else []),
         *(
-            _page(analyse(replace(now, sources=there.sources)), out, None if _is_beside(out) else out) if PAGE_FILE in made else []
-        ),  # it tells where it was made
+            _page(analyse(replace(now, sources=told)), out, None if _is_beside(out) else out) if PAGE_FILE in made else []
+        ),  # it tells where it was made, and shows what lies in the copy
     ]
     if PAGE_FILE not in made and set(PLOT_FILES) <= set(made):
         findings.append(f"{out / PAGE_FILE}: it is missing, and the plots that it shows are there; {PAGE_AGAIN}")

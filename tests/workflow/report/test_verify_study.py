@@ -136,6 +136,20 @@ def test_tables_and_page_that_lie_elsewhere_are_verified_there(results: Path, ca
     assert f"{out / 'tables' / 'times.md'}: not what the records give" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_page_of_results_that_were_copied_is_verified_without_the_original(results: Path, beside: bool) -> None:
+    """It shows the study file: that of the copy is read."""
+    write_all([results], results if beside else results.parent / "out")
+    copy = Path(shutil.copytree(results, results.parent / "far" / "away"))
+    out = copy if beside else results.parent / "out"
+    shutil.rmtree(results)
+    assert verify_outputs(out, [copy]).findings == []
+    (copy / "study.yaml").write_text("study: another\n")
+    assert verify_outputs(out, [copy]).findings == [
+        f"{out / 'report.html'}: not what the records give; it was changed, or made by another version; `slipway report` makes it anew"
+    ]
+
+
 def test_a_record_of_another_cell_than_the_study_has_is_a_finding(results: Path) -> None:
     content = json.loads((results / "study.json").read_text())
     content["cells"][0]["optimizer"] = {**CELL["optimizer"], "learning_rate": 0.5}
