@@ -18,6 +18,7 @@ SlipwayError
     NodeLost 24               a node program went away
     Preempted 25              the scheduler took the allocation back
     Cancelled 26              somebody ended the run
+    Defect 27                 a bug of ours in a child process; its traceback is in the log
 
 Exit code 1 is a bug of ours, 2 the command line's own usage error.
 A message says what was asked, what was found, where, and what to do.
@@ -156,6 +157,12 @@ class Cancelled(SlipwayError):
     """The run was ended by a signal or by the end of what started it."""
 
     exit_code = 26
+
+
+class Defect(SlipwayError):
+    """Slipway itself did what it should never do; the message says what, the log has the traceback. To try again changes nothing."""
+
+    exit_code = 27
 
 
 def error_of_exit(code: int, default: type[SlipwayError]) -> type[SlipwayError]:

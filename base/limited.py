@@ -9,18 +9,21 @@ importing, is never released in the child. For a caller with threads there is ba
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import os
 import select
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from base.errors import SlipwayError, StorageError, error_named
+from base.errors import Defect, SlipwayError, StorageError, error_named
 from base.jsonfile import json_line, parse_json
 
 MOVED_EVERY_S: Final = 1.0
+logger = logging.getLogger(__name__)
 
 
 class _Telling:
@@ -79,7 +82,8 @@ class LimitedCall:
         return self._ended
 
     def result(self) -> Any:
-        """The function's result. Raises what the function raised (of our tree), or StorageError if it died without a whole answer."""
+        """The function's result. Raises what the function raised (of our tree), Defect for what it should never raise, or StorageError if
+        it died without a whole answer."""
         return result_of(self.what, b"".join(self._chunks).lstrip(b"\n"))
 
     def late(self) -> StorageError:
@@ -115,9 +119,12 @@ def result_of(what: str, answer: bytes) -> Any:
     """What LimitedCall.result() says, of the line that a child has answered."""
     if not answer.endswith(b"\n"):
         raise StorageError(f"{what}: the child process died {'in its' if answer else 'without an'} answer")
-    kind, value = parse_json(answer, what, StorageError)
+    kind, value, *trace = parse_json(answer, what, StorageError)
     if kind == "ok":
         return value
+    if kind == Defect.__name__ and trace:
+        logger.error("%s: %s", what, trace[0])  # by the caller, whose log is kept
+        raise Defect(f"{what}: {value}: this is a defect of Slipway, not of the storage or of a program; the log above has its traceback")
     raise error_named(kind)(value)
 
 
@@ -137,7 +144,9 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes
     except OSError as error:
         said = ["StorageError", f"{error.strerror}: {error.filename}" if error.filename else str(error)]
     except BaseException as error:  # the child must answer whatever happens: the parent turns this into its own error
-        said = ["SlipwayError", f"{type(error).__name__}: {error}"]
+        words = f"{type(error).__name__}: {error}"
+        ours = isinstance(error, Exception) and not isinstance(error, MemoryError)
+        said = [Defect.__name__, words, traceback.format_exc().strip()] if ours else [SlipwayError.__name__, words]
     return json_line(said)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from base.errors import DigestMismatch, SlipwayError, StorageError
+from base.errors import Defect, DigestMismatch, SlipwayError, StorageError
 from base.limited import LimitedCall, call_limited, moved
 
 pytestmark = pytest.mark.processes
@@ -43,9 +43,17 @@ def test_an_os_error_is_one_of_storage(tmp_path: Path) -> None:
         call_limited("listing", lambda: list((tmp_path / "missing").iterdir()), timeout_s=10)
 
 
-def test_a_foreign_error_is_named() -> None:
-    with pytest.raises(SlipwayError, match="ZeroDivisionError"):
+def test_an_error_that_should_never_be_is_a_defect_of_ours_with_its_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(Defect, match="dividing: ZeroDivisionError: division by zero: this is a defect of Slipway, not of the storage"):
         call_limited("dividing", lambda: 1 / 0, timeout_s=10)
+    assert "Traceback (most recent call last)" in caplog.text
+    assert "test_limited.py" in caplog.text
+
+
+def test_memory_that_ran_out_is_no_defect_of_ours() -> None:
+    with pytest.raises(SlipwayError, match="MemoryError: no room") as caught:
+        call_limited("growing", fail, MemoryError("no room"), timeout_s=10)
+    assert type(caught.value) is SlipwayError
 
 
 def test_a_hang_ends_at_the_limit() -> None:

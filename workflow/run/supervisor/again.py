@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from base.errors import LeaseError, PushError, SlipwayError, StorageFull
+from base.errors import Defect, LeaseError, PushError, SlipwayError, StorageFull
 from base.refusals import DISK_FULL
 from base.units import format_duration
 from workflow.run.link.calls import Call
@@ -44,13 +44,14 @@ class Again:
         return self._scope.cancels > self._cancels
 
     def repeat(self, what: str, step: Callable[[float], None]) -> None:
-        """`step(seconds left)` until it succeeds or time is over. A lost lease is final. Raises the last error."""
+        """`step(seconds left)` until it succeeds or time is over. A lost lease is final, and so is a defect of ours. Raises the last
+        error."""
         pause = STORAGE_FIRST_PAUSE_S
         while True:
             try:
                 step(max(1.0, self._until - time.monotonic()))
                 return
-            except LeaseError:
+            except (LeaseError, Defect):
                 raise
             except SlipwayError as error:
                 if is_full(error):  # whoever measures then is disturbed by few tries; where storage is away there may be many

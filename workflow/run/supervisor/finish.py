@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from base.errors import Cancelled, LeaseError, PushError, SlipwayError, error_named
+from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, error_named
 from base.units import format_duration, some
 from containers.engines import in_container
 from workflow.run.link import orders, said
@@ -263,7 +263,8 @@ class _Finish:
         """The result stays on its nodes under pending.json, and the attempt is a prevented one. The lease stays too: it holds the attempt's
         number until the files have that name on storage, whoever starts the run meanwhile."""
         was = self.ending
-        reason = f"the run ended {was.status}, and its result could not be pushed: {'; '.join(str(error).splitlines())}"
+        failed = "no record could be made of it" if isinstance(error, Defect) else "its result could not be pushed"
+        reason = f"the run ended {was.status}, and {failed}: {'; '.join(str(error).splitlines())}"
         reason += f"; {waiting_words([node.node.name for node in self.nodes.present()])}"
         code = type(error) if was.kind == "result" else None
         self.ending = Ending(
@@ -277,7 +278,9 @@ class _Finish:
             _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.clock.enter("release")
         self._ask(orders.Release(), said.Released, RELEASE_S)
-        record, ended = self._record(self.ending, []), self._ended(was)
+        if isinstance(error, Defect):
+            self.found = {}  # perhaps it cannot be made of that
+        record, ended = self._notes(was)
         target = Path(self.run.run_dir, "attempts", str(self.run.attempt))
         text = str(error)
 
@@ -287,6 +290,14 @@ class _Finish:
             return orders.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
 
         self.nodes.end(NODES_LEAVE_S, pending)
+
+    def _notes(self, was: Ending) -> tuple[dict[str, Any] | None, EndedNote | None]:
+        """Of the attempt as it is, and as it will be when it is delivered. Whatever fails here, the files of the nodes are kept."""
+        try:
+            return self._record(self.ending, []), self._ended(was)
+        except Exception:
+            logger.exception("a defect of Slipway: the files are kept without a record")
+            return None, None
 
     def _ended(self, was: Ending) -> EndedNote:
         """What it will be when it is delivered from all nodes that have files of it: `was`; prevented, where those are not enough."""
