@@ -252,6 +252,14 @@ def test_a_checkpoint_that_cannot_be_made_in_time_costs_the_attempt_only(world: 
     assert not [file for file in record["files"] if "checkpoint" in file["path"]]
 
 
+def test_a_checkpoint_of_ranks_that_are_slow_to_end_is_told_of(world: World) -> None:
+    """As under torchrun, whose own end may take longer than there is time for."""
+    run_id = long_cell(world, save="linger")
+    short_jobs(world)
+    record = cut_off(world, run_id)
+    assert f"resumable at step {record['checkpoint']['step']}: the next attempt resumes there" in record["status_reason"]
+
+
 def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(world: World) -> None:
     run_id = long_cell(world)
     short_jobs(world)

@@ -97,12 +97,13 @@ class _Finish:
         self.found: dict[str, Any] = {}
 
     def main(self) -> int:
-        if self.ending.status != "ok":
-            logger.error("%s: %s", self.ending.status, self.ending.reason)
-            if self.ending.rank_end is not None and self.ending.rank_end.last_lines:
-                logger.error("its last lines:\n%s", self.ending.rank_end.last_lines)
+        if not self.limit.unheard:
+            self._announce()
         self.clock.enter("result")
         self._ask(orders.Stop(), said.Stopped, self._stop_limit_s())
+        if self.limit.unheard:
+            self._look_for_checkpoint()
+            self._announce()
         self._look_at_leftovers()
         self._ask(orders.Collect(), said.Collected, COLLECT_S)
         self._look_at_owners()
@@ -117,6 +118,17 @@ class _Finish:
                 measured_words(self.found, unit_of(self.run.cell.to_json())),
             )
         return self.ending.exit_code
+
+    def _announce(self) -> None:
+        if self.ending.status != "ok":
+            logger.error("%s: %s", self.ending.status, self.ending.reason)
+            if self.ending.rank_end is not None and self.ending.rank_end.last_lines:
+                logger.error("its last lines:\n%s", self.ending.rank_end.last_lines)
+
+    def _look_for_checkpoint(self) -> None:
+        """Ranks that have written it may be slow to end, such as those of torchrun. Now they have ended, and their last words are known."""
+        if self.attempt.checkpoint is not None:
+            self.ending = self.limit.saved_at(self.attempt.checkpoint)
 
     def _ask(self, order: orders.Stop | orders.Collect | orders.Release, answer: type[said.Message], limit_s: float) -> None:
         """Tell the nodes that are there, and wait for them, for as long as is reasonable."""

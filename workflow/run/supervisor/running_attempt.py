@@ -102,6 +102,11 @@ class RunningAttempt:
         """Of each rank of this attempt."""
         return steps_asked(self.run.cell.to_json(), work.train_samples, 0 if self.resumed is None else self.resumed.step)
 
+    @property
+    def checkpoint(self) -> int | None:
+        """The step of the last checkpoint that ranks told of, once they have ended."""
+        return None if self._training is None else self._training.checkpoint
+
     def _warn(self, text: str) -> None:
         logger.warning("%s", text)
         self.warnings.append(text)

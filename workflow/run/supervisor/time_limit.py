@@ -35,6 +35,8 @@ class TimeLimit:
         self._job_end: float | None = None
         self._timer: Timer | None = None
         self._saving = False
+        self.unheard = False
+        """Whether the run ended since no checkpoint was told of in time: one may be there, of ranks that are slow to end."""
         self._resumed_step: int | None = None
         self.job_ends(run.allocation.deadline)
         self.goes_on(next(iter(run.resumable), None))
@@ -97,7 +99,11 @@ class TimeLimit:
         self._saving = True
         limit = SAVE_SHARE * self._budget.margin_s
         logger.info("%s left: a checkpoint is wanted within %s", format_duration(self._budget.margin_s), format_duration(limit))
-        self._scope.loop.after(limit, lambda: self._saved(None, f"it was not written within {format_duration(limit)}"))
+        self._scope.loop.after(limit, lambda: self._not_heard(f"it was not written within {format_duration(limit)}"))
+
+    def _not_heard(self, why: str) -> None:
+        self.unheard = self._scope.ending is None
+        self._saved(None, why)
 
     def heard_saving(self, step: int | None) -> None:
         """The head node says at which step its ranks are."""
@@ -112,6 +118,10 @@ class TimeLimit:
         saved = Saved(step=step, why=why, resumed_step=self._resumed_step)
         job_s = None if self._job_end is None or self._begun is None else self._job_end - self._begun
         return at_deadline(self._budget, job_s, saved)
+
+    def saved_at(self, step: int) -> Ending:
+        """How the run has ended of which nothing was heard in time, when its ranks, stopped by now, have told of a checkpoint."""
+        return self._ending(step)
 
     def ended_by(self, word: str | None, told: str) -> Ending:
         """How the run ends that the scheduler has ended, by `word` of Scheduler.ended_by; `told`: what was seen of it."""

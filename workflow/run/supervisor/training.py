@@ -45,6 +45,11 @@ class Training:
         """Whether every rank has ended well."""
         return not self._left and self._first_failure is None
 
+    @property
+    def checkpoint(self) -> int | None:
+        """The step of the last checkpoint that processes told of, as far as they have ended."""
+        return next((end.checkpoint for end in reversed(self._ends) if end.checkpoint is not None), None)
+
     def save(self, on_saved: Callable[[int | None, str | None], None]) -> str | None:
         """Ask rank 0 for a checkpoint: `on_saved(step, None)` when it has ended with it, `on_saved(None, why)` when a rank fails. Why there
         can be none; None: it is asked for."""

@@ -1,6 +1,6 @@
 """Writes the events of a training run without training.
 
-`optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow" or "fail",
+`optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow", "fail" or "linger",
 "parameters": {"<rank>": what it tells of them}, "told": {"<rank>": how many of its steps it tells}, "clock": how fast its clock goes,
 "hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
 """
@@ -197,7 +197,7 @@ LAST = {
 
 
 def save(step):
-    """A checkpoint is JSON here; one that is "slow" is never done."""
+    """A checkpoint is JSON here; one that is "slow" is never done; after one of "linger" the process does not end by itself."""
     emit("phase", phase="checkpoint")
     if FAKE.get("save") == "fail":
         raise OSError("no space left on the device")
@@ -208,6 +208,8 @@ def save(step):
         time.sleep(1000)
     part.rename(out / "checkpoint.safetensors")
     emit("checkpoint", file="checkpoint.safetensors", bytes=(out / "checkpoint.safetensors").stat().st_size, step=step, resumable=True)
+    if FAKE.get("save") == "linger":
+        time.sleep(1000)
     os._exit(43)
 
 
