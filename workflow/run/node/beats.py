@@ -8,7 +8,7 @@ from collections import deque
 from pathlib import Path
 
 from base.untrusted import open_file
-from workflow.run.node.rank_clock import RankClock
+from workflow.run.node.rank_clock import RankClock, StepLine
 from workflow.run.record.events import MAX_LINE, Event, checked_event, parse_line
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,8 @@ class Beats:
         self._offset = 0
         self._rest = b""
         self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
-        self._newest: tuple[int, int | None] | None = None
+        self._steps: list[StepLine] = []
+        """Those of the look that is under way, as far as they are read and tell a time."""
         self.clock = RankClock(now)
         self.last = now
         self.phase: str | None = None
@@ -47,9 +48,9 @@ class Beats:
     def poll(self, now: float) -> None:
         """Take what was written since; any line is a beat."""
         data = self._read()
-        self._newest = None
+        self._steps = []
         self._take_all(data, now)
-        self.clock.look(now, len(data) < READ_BYTES, self._newest)
+        self.clock.look(now, len(data) < READ_BYTES, self._steps, bool(data))
 
     def _take_all(self, data: bytes, now: float) -> None:
         if not data:
@@ -61,8 +62,8 @@ class Beats:
             self.last = now
         many = len(lines) > PARSE_LINES
         for index, line in enumerate(lines):
-            if many and index < len(lines) - RECENT_STEPS and b'"seconds"' in line:
-                continue  # one of very many steps: the last ones tell enough
+            if many and RECENT_STEPS <= index < len(lines) - RECENT_STEPS and b'"seconds"' in line:
+                continue  # one of very many steps: the first and the last ones tell enough
             event = checked_event(parse_line(line))
             if event is not None:
                 self._take(event)
@@ -86,10 +87,12 @@ class Beats:
     def _take(self, event: Event) -> None:
         kind = event["event"]
         if kind == "step":
-            self._seconds.append(event["seconds"] * max(1, event.get("steps") or 1))
+            seconds = event["seconds"] * max(1, event.get("steps") or 1)
+            self._seconds.append(seconds)
             self.step = event["step"]
             self.tokens = event.get("tokens")
-            self._newest = (event["step"], event.get("monotonic_ns"))
+            if event.get("monotonic_ns") is not None:
+                self._steps.append(StepLine(event["step"], event["monotonic_ns"], seconds))
         elif kind == "phase":
             self.phase = event["phase"]
         elif kind == "error":

@@ -63,6 +63,8 @@ class Watched:
         error = self.beats[failed].error if failed is not None else None
         code = self.process.exit_code()
         odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.clock.problem()) is not None}
+        looked = time.monotonic()
+        late = {rank: words for rank, beats in self.beats.items() if not code and (words := beats.clock.unwatched(looked)) is not None}
         return RankEnd(
             ranks=self.process.plan.ranks,
             host=self.host,
@@ -76,6 +78,7 @@ class Watched:
             failed_rank=next(iter(odd), None) if failed is None else failed,
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
             wrong_clock=next(iter(odd.values()), None),
+            unwatched=next((f"rank {rank} on {self.host} {words}" for rank, words in late.items()), None),
             sidecar=self.process.plan.sidecar,
             may_end=self.process.plan.may_end,
         )

@@ -27,6 +27,7 @@ class RankEndNote(TypedDict):
     failed_rank: Count | None
     checkpoint: Count | None
     wrong_clock: NotRequired[str | None]
+    unwatched: NotRequired[str | None]
     sidecar: NotRequired[str | None]
     may_end: NotRequired[bool]
 

@@ -53,6 +53,8 @@ class RankEnd(NamedTuple):
     """The step of the checkpoint that it told of."""
     wrong_clock: str | None = None
     """What its events tell of time that cannot be."""
+    unwatched: str | None = None
+    """Which rank's clock could not be compared, since its lines came all at once, and why."""
     sidecar: str | None = None
     """Its name, where it is a process around the ranks: then there are no ranks."""
     may_end: bool = False

@@ -169,6 +169,8 @@ class RunningAttempt:
         ports = tuple(node.answer(said.Reserved).ports for node in self.nodes.all)
         self.nodes.tell(orders.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)
+        for warning in training.unwatched():
+            self._warn(warning)
 
     # -- causes of an end
 

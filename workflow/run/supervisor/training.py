@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
+from base.units import counted
 from workflow.run.link.orders import Checkpoint, ReportRanks
 from workflow.run.link.said import Alive, Exited, Overdue, RankReport
 from workflow.run.plan import Framework
@@ -44,6 +45,12 @@ class Training:
     def finished(self) -> bool:
         """Whether every rank has ended well."""
         return not self._left and self._first_failure is None
+
+    def unwatched(self) -> list[str]:
+        """A sentence, where ranks have ended whose clocks nobody could compare with ours."""
+        told = [end.unwatched for end in self._ends if end.unwatched is not None]
+        others = f" (the same is so in {counted(len(told) - 1, 'other process', 'other processes')})" if len(told) > 1 else ""
+        return [f"{told[0]}{others}"] if told else []
 
     @property
     def checkpoint(self) -> int | None:
