@@ -27,6 +27,10 @@ LOG: Final = "engine.log"
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
 
+MOST_WOKEN: Final = 64
+"""Processes that hear of their container's matters at once. The kernel lets 100 nested epolls wait for one descriptor; the others of a node
+with more are asked at every look at the ranks."""
+
 _RUNNING: Final[dict[str, Container]] = {}
 """By name: the processes of a plan are started one after the other, and are in one container."""
 
@@ -256,7 +260,8 @@ class ContainerProcess:
         self._theirs = [output, told]
         self._events = select.epoll()
         self._events.register(self._told, select.EPOLLIN)
-        self._events.register(container.events.fileno(), select.EPOLLIN)
+        if index < MOST_WOKEN:
+            self._events.register(container.events.fileno(), select.EPOLLIN)
         self.exit_fd = self._events.fileno()
 
     @property

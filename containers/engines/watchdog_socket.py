@@ -17,6 +17,8 @@ from cluster import processes
 from containers.engines.words import MAX_WORDS, Words
 
 SOCKET: Final = "control"
+MOST_AT_ONCE: Final = 200
+"""Descriptors of one message: the kernel takes 253."""
 
 
 def prepare(directory: Path, files: Sequence[tuple[str, str]], owner: tuple[int, int] | None) -> None:
@@ -84,9 +86,14 @@ class Link:
         return [json_as(Words, line.decode(errors="replace"), "the words of its first process", ContainerError) for line in lines]
 
     def order(self, do: str, descriptors: Sequence[int] = (), **fields: Any) -> None:
-        """Tell it to do something; nothing if it has ended. The messages are so small that they always fit."""
+        """Tell it to do something; nothing if it has ended. The messages are so small that they always fit. More descriptors than one of
+        them can carry come before it: it keeps them in their order."""
+        left = list(descriptors)
         try:
-            socket.send_fds(self._connection, [json.dumps({"do": do, **fields}).encode() + b"\n"], list(descriptors))
+            while len(left) > MOST_AT_ONCE:
+                socket.send_fds(self._connection, [b'{"do": "keep"}\n'], left[:MOST_AT_ONCE])
+                del left[:MOST_AT_ONCE]
+            socket.send_fds(self._connection, [json.dumps({"do": do, **fields}).encode() + b"\n"], left)
         except OSError:
             return  # `read` will find the end
 

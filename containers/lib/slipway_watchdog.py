@@ -100,7 +100,7 @@ class Watchdog:
             self.obey(json.loads(line.decode()))
 
     def obey(self, order: Dict[str, Any]) -> None:
-        """start, signal, or kill, which is the end without grace."""
+        """start, signal, or kill, which is the end without grace; of `keep` only the descriptors count that came with it."""
         if order["do"] == "start" and self.kill_at is None:
             self.start()
         elif order["do"] == "kill":

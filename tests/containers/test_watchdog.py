@@ -197,6 +197,13 @@ def test_a_beat_keeps_it_alive(outside: Outside) -> None:
 
 
 @slow
+def test_more_processes_than_one_message_can_carry_the_descriptors_of(outside: Outside) -> None:
+    outside.start(*["exit 3"] * 130)
+    assert [outside.exit(index) for index in range(130)] == [3] * 130
+    assert outside.end()[0] == 0
+
+
+@slow
 def test_one_that_cannot_be_started_ends_the_others(outside: Outside) -> None:
     ranks = [{"name": f"rank-{index}", "argv": argv, "env": {}, "cwd": "/"} for index, argv in enumerate([["sleep", "100"], ["/no"]])]
     with pytest.raises(AssertionError):
