@@ -33,6 +33,7 @@ ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NAN_EXIT = 42
 STORAGE_EXIT = 44
 USAGE_EXIT = 2
+NOT_STARTED = "%s cannot be started: %s: the image must have it, or without an image every node, and anybody may execute it there"
 
 
 class Adapter:
@@ -205,7 +206,7 @@ def main(command: List[str]) -> int:
         return USAGE_EXIT
     except OSError as error:
         if adapter.child is None:
-            adapter.emit("error", kind="error", message="%s cannot be started: %s" % (command[0], error.strerror))
+            adapter.emit("error", kind="error", message=NOT_STARTED % (command[0], error.strerror))
             return USAGE_EXIT
         adapter.child.kill()
         sys.stderr.write("%s cannot be written: %s\n" % (error.filename or "the program's output, or its events,", error.strerror))

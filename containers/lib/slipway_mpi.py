@@ -57,7 +57,10 @@ def mpirun(words: List[str]) -> int:
     try:
         found = subprocess.run([words[0], "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, check=False)
     except OSError as error:
-        fail("%s cannot be started: %s; the launcher mpirun needs Open MPI 4 on every node" % (words[0], error.strerror))
+        fail(
+            "%s cannot be started: %s; the launcher mpirun needs Open MPI 4 in the image, or without one on every node"
+            % (words[0], error.strerror)
+        )
     version = found.stdout.decode(errors="replace").splitlines()[:1]
     if not version or "(Open MPI) 4." not in version[0]:
         fail("the launcher mpirun works with Open MPI 4, and %s says %r" % (words[0], version[0] if version else ""))
@@ -263,7 +266,7 @@ def become(words: List[str], environment: Dict[str, str]) -> NoReturn:
     try:
         os.execvpe(words[0], words, environment)
     except OSError as error:
-        fail("%s cannot be started: %s" % (words[0], error.strerror))
+        fail("%s cannot be started: %s: the image must have it, or without an image every node" % (words[0], error.strerror))
 
 
 def fail(why: str) -> NoReturn:

@@ -130,4 +130,5 @@ def test_it_is_read_by_the_oldest_interpreter_of_images(name: str) -> None:
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     env = variables(tmp_path, {"step": STEP})
     assert subprocess.run([sys.executable, str(ADAPTER), "/no/such/program"], env=env, check=False).returncode == 2
-    assert read_events(tmp_path, 1)[0].errors[0]["message"] == "/no/such/program cannot be started: No such file or directory"
+    message = read_events(tmp_path, 1)[0].errors[0]["message"]
+    assert message.startswith("/no/such/program cannot be started: No such file or directory: the image must have it, or without an image")

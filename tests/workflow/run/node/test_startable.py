@@ -59,6 +59,11 @@ def test_an_interpreter_and_the_program_s_own_path(here: Path) -> None:
     assert why(here, "run.sh", variables=(("PATH", str(here / "program")),)) is None
 
 
-def test_only_mounts_can_be_looked_at_from_outside_of_a_container(here: Path) -> None:
+def test_of_a_container_only_mounts_and_its_own_files_can_be_looked_at(here: Path) -> None:
+    for command in ("{folder}/run.sh", "{python}", "./run.sh"):
+        assert why(here, command, contained=True, python="/no/python") is None
+    assert "'{folder}/notes.txt', the command of the program 'gpt', may not be executed (chmod +x)" in str(
+        why(here, "{folder}/notes.txt", contained=True)
+    )
     assert why(here, "no-such", contained=True, python="/no/python") is None
     assert "/no/tokenizer, a mount" in str(why(here, "no-such", contained=True, mounts=(("/no/tokenizer", "/tokenizer", False),)))
