@@ -1,7 +1,8 @@
-"""Images for tests, made on the spot, since no registry can be reached: `python -m tests.images base|torch` prints the archive's path.
+"""Images for tests, made on the spot, since no registry can be reached: `python -m tests.images base|mpi|torch` prints the archive's path.
 
 Made once per machine and kept by the content of what they are made from, in $SLIPWAY_TEST_IMAGES or ~/.cache/slipway-test-images, which the
-nodes of a mini-cluster see too. base: Debian's smallest system with Python and pip. torch: the Dockerfile of the framework pytorch on it.
+nodes of a mini-cluster see too. base: Debian's smallest system with Python and pip. mpi: base, with this machine's own files of Debian's
+Open MPI. torch: the Dockerfile of the framework pytorch on base.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ SUITE = "bookworm"
 PACKAGES = "python3,python3-pip"
 NOT_NEEDED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "var/log")
 CONFIG = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["bash"]}
+MPI = "slipway-test/mpi:bookworm"
+OPEN_MPI = "openmpi-bin"
 TORCH = "slipway/pytorch:2.13.0"
 WHEELS = ["torch==2.13.0", "numpy", "lmdb>=3,<4", "simplejpeg"]
 ROOT = Path(__file__).parents[1]
@@ -103,22 +106,55 @@ def make_base(target: Path) -> None:
         layer = Path(directory, "layer.tar")
         order = ["--sort=name", "--numeric-owner", "--mtime=@0", "--one-file-system"]
         run(["tar", "-C", str(root), "-c", *order, "-f", str(layer), "."])
-        write_archive(target, layer, BASE, CONFIG)
+        write_archive(target, [layer], BASE, CONFIG)
 
 
-def write_archive(target: Path, layer: Path, tag: str, config: dict[str, Any]) -> str:
-    """One layer as an image that docker and podman load; its id. No daemon is asked."""
-    with layer.open("rb") as file:
-        diff = hashlib.file_digest(file, "sha256").hexdigest()
+def mpi_missing_here() -> str | None:
+    """Why no image with Open MPI can be made here, in words."""
+    if archive("mpi", mpi_recipe()).exists():
+        return None
+    return missing_here() or (None if shutil.which("mpirun.openmpi") else "Open MPI is not here (openmpi-bin)")
+
+
+def mpi_recipe() -> str:
+    return json.dumps([base_recipe(), run(["dpkg-query", "--show", "--showformat", "${Package} ${Version}", OPEN_MPI]), 1])
+
+
+def mpi_image() -> Path:
+    """A second layer on the first: a mirror need not be asked, and an engine that has the first one does not take it again."""
+    base_image()
+    return made("mpi", mpi_recipe(), make_mpi)
+
+
+def make_mpi(target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=cache()) as directory:
+        run(["tar", "-C", directory, "-x", "-f", str(base_image()), "layer.tar"])
+        base, own = Path(directory, "layer.tar"), Path(directory, "mpi.tar")
+        there = {name.removeprefix(".") for name in run(["tar", "-t", "-f", str(base)]).splitlines()}
+        listed = ["apt-cache", "depends", "--recurse", "--installed", "--no-suggests", "--no-recommends", "--no-conflicts", "--no-breaks"]
+        packages = {line for line in run([*listed, "--no-replaces", "--no-enhances", OPEN_MPI]).splitlines() if line[:1].isalnum()}
+        files = {Path(name) for name in run(["dpkg", "--listfiles", *sorted(packages)]).splitlines() if name.startswith("/")}
+        files |= {Path("/usr/bin/mpirun"), Path("/etc/alternatives/mpirun")}
+        wanted = {str(file.parent.resolve() / file.name) for file in files if file.is_symlink() or file.is_file()} - there
+        words = "".join(f"{name[1:]}\n" for name in sorted(wanted) if not name[1:].startswith(NOT_NEEDED))
+        Path(directory, "files").write_text(words)
+        run(["tar", "-C", "/", "-c", "--numeric-owner", "--mtime=@0", "-f", str(own), "--no-recursion", "-T", f"{directory}/files"])
+        write_archive(target, [base, own], MPI, CONFIG)
+
+
+def write_archive(target: Path, layers: Sequence[Path], tag: str, config: dict[str, Any]) -> str:
+    """Layers of one directory as an image that docker and podman load; its id. No daemon is asked."""
+    diffs = [hashlib.sha256(layer.read_bytes()).hexdigest() for layer in layers]
     image: dict[str, Any] = {"architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z", "config": config}
-    image |= {"rootfs": {"type": "layers", "diff_ids": [f"sha256:{diff}"]}, "history": [{"created_by": "tests/images.py"}]}
+    image |= {"rootfs": {"type": "layers", "diff_ids": [f"sha256:{diff}" for diff in diffs]}}
+    image |= {"history": [{"created_by": "tests/images.py"}] * len(layers)}
     text = json.dumps(image, sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()
-    directory = layer.parent
+    directory, names = layers[0].parent, [layer.name for layer in layers]
     (directory / f"{name}.json").write_text(text)
-    (directory / "manifest.json").write_text(json.dumps([{"Config": f"{name}.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]))
+    (directory / "manifest.json").write_text(json.dumps([{"Config": f"{name}.json", "RepoTags": [tag], "Layers": names}]))
     order = ["--sort=name", "--numeric-owner", "--owner=0", "--group=0", "--mtime=@0"]
-    run(["tar", "-C", str(directory), "-c", *order, "-f", str(target), "manifest.json", f"{name}.json", layer.name])
+    run(["tar", "-C", str(directory), "-c", *order, "-f", str(target), "manifest.json", f"{name}.json", *names])
     return f"sha256:{name}"
 
 
@@ -157,12 +193,12 @@ def tiny_image(directory: Path, content: str, tag: str) -> Path:
     (directory / "root").mkdir(parents=True)
     (directory / "root" / "content").write_text(content)
     run(["tar", "-C", str(directory / "root"), "-c", "--mtime=@0", "-f", str(directory / "layer.tar"), "."])
-    write_archive(directory / "image.tar", directory / "layer.tar", tag, CONFIG)
+    write_archive(directory / "image.tar", [directory / "layer.tar"], tag, CONFIG)
     return directory / "image.tar"
 
 
 def main() -> None:
-    makers = {"base": base_image, "torch": torch_image}
+    makers = {"base": base_image, "mpi": mpi_image, "torch": torch_image}
     for name in sys.argv[1:]:
         sys.stdout.write(f"{makers[name]()}\n")
 

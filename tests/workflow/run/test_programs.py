@@ -215,9 +215,9 @@ def test_a_run_without_a_dataset_stages_nothing(world: World, nodes: int) -> Non
     assert not [path for cache in world.cache.iterdir() for path in (cache / "datasets").iterdir()]
 
 
-def with_tree(world: World, text: str, nodes: int) -> str:
+def with_tree(world: World, text: str, nodes: int, **keys: Any) -> str:
     """A run of a script with a tree of files as its dataset."""
-    run_id = program(world, text, nodes=nodes)
+    run_id = program(world, text, nodes=nodes, **keys)
     spec = spec_of(plant(world.path / "tree"))
     world.cells[-1].update({"dataset": "corpus", "dataset_spec": spec.to_json()})
     world.write()
