@@ -12,6 +12,7 @@ are known. Hosts are called slipway-node-<i>, and nobody resolves these names: S
 Agent and node prove to each other that they know SLIPWAY_MPI_KEY, before a word is run. Python 3.6, standard library only.
 """
 
+import collections
 import contextlib
 import ctypes
 import hashlib
@@ -74,17 +75,30 @@ def agent(words: List[str]) -> int:
     """The exit code of what ran over there."""
     die_with_parent()
     address = nodes()[int(words[0][len(HOST) :])]
-    connection = until_there(lambda: socket.create_connection(address, KNOCK_S), "no node program of MPI at %s port %d" % address)
+    place = "%s port %d" % address
+    connection = until_there(lambda: proved(address, words[1:]), "no node program of MPI answers at %s" % place)
     try:
-        theirs, ours = receive(connection, NONCE_BYTES), os.urandom(NONCE_BYTES)
-        body = json.dumps(words[1:]).encode()
-        connection.sendall(ours + len(body).to_bytes(4, "big") + body + proof(b"agent", theirs, ours, body))
-        if not hmac.compare_digest(receive(connection, NONCE_BYTES), proof(b"node", theirs, ours, b"")):
-            raise ConnectionError("it does not know the key")
-        connection.settimeout(None)
         return receive(connection, 1)[0]
     except OSError as error:
-        fail("what answers at %s port %d is no node of this run, or has gone: %s" % (address[0], address[1], error))
+        fail("the node program of MPI at %s has gone: %s" % (place, error))
+
+
+def proved(address: Tuple[str, int], words: List[str]) -> socket.socket:
+    """The connection to a node that has taken the words, after each side has proved itself. Raises OSError: one who hangs up before may
+    have done so because strangers crowd there, and is to be asked again."""
+    connection = socket.create_connection(address, KNOCK_S)
+    try:
+        theirs, ours = receive(connection, NONCE_BYTES), os.urandom(NONCE_BYTES)
+        body = json.dumps(words).encode()
+        connection.sendall(ours + len(body).to_bytes(4, "big") + body + proof(b"agent", theirs, ours, body))
+        answer = receive(connection, NONCE_BYTES)
+    except OSError:
+        connection.close()
+        raise
+    if not hmac.compare_digest(answer, proof(b"node", theirs, ours, b"")):
+        fail("what answers at %s port %d is no node of this run: it does not know the key" % address)
+    connection.settimeout(None)
+    return connection
 
 
 def node(_words: List[str]) -> int:
@@ -118,18 +132,31 @@ def node(_words: List[str]) -> int:
 
 
 def first_agent(listener: socket.socket) -> Tuple[List[str], socket.socket]:
-    """Words and connection of the first one that knows the key. Others may knock meanwhile, a few at a time."""
+    """Words and connection of the first one that knows the key. Others may knock meanwhile: of those that have proved nothing yet the
+    oldest goes when there are too many, so that no number of them keeps one of ours out, who tries again."""
     found = queue.Queue()  # type: queue.Queue[Tuple[List[str], socket.socket]]
-    free = threading.BoundedSemaphore(MOST_KNOCKS)
+    waiting = collections.deque()  # type: collections.deque[socket.socket]
+    lock = threading.Lock()
+
+    def leave(connection: socket.socket) -> bool:
+        with lock:
+            was_there = connection in waiting
+            if was_there:
+                waiting.remove(connection)
+        return was_there
 
     def knock(connection: socket.socket) -> None:
         try:
-            found.put((words_of(connection), connection))
+            words, answer = words_of(connection)
+            if not leave(connection):
+                raise ConnectionError("too many have connected")
+            connection.sendall(answer)
+            connection.settimeout(None)
+            found.put((words, connection))
         except (OSError, ValueError) as error:
+            leave(connection)
             connection.close()
             say("one who is none of this run has connected: %s" % error)
-        finally:
-            free.release()
 
     def accept() -> None:
         while True:
@@ -137,17 +164,19 @@ def first_agent(listener: socket.socket) -> Tuple[List[str], socket.socket]:
                 connection = listener.accept()[0]
             except OSError:
                 return
-            if free.acquire(blocking=False):
-                threading.Thread(target=knock, args=(connection,), daemon=True).start()
-            else:
-                connection.close()
+            with lock:
+                waiting.append(connection)
+                if len(waiting) > MOST_KNOCKS:
+                    with contextlib.suppress(OSError):  # it has gone by itself
+                        waiting.popleft().shutdown(socket.SHUT_RDWR)
+            threading.Thread(target=knock, args=(connection,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     return found.get()
 
 
-def words_of(connection: socket.socket) -> List[str]:
-    """Of an agent that has proved itself, and to whom we have. Raises OSError, ValueError."""
+def words_of(connection: socket.socket) -> Tuple[List[str], bytes]:
+    """Of an agent that has proved itself, and what proves us to it. Raises OSError, ValueError."""
     until = time.monotonic() + KNOCK_S
     ours = os.urandom(NONCE_BYTES)
     connection.settimeout(KNOCK_S)
@@ -159,10 +188,8 @@ def words_of(connection: socket.socket) -> List[str]:
     body = receive(connection, size, until)
     if not hmac.compare_digest(receive(connection, NONCE_BYTES, until), proof(b"agent", ours, theirs, body)):
         raise ValueError("it does not know the key")
-    connection.sendall(proof(b"node", ours, theirs, b""))
-    connection.settimeout(None)
     words = json.loads(body.decode())
-    return [str(word) for word in words]
+    return [str(word) for word in words], proof(b"node", ours, theirs, b"")
 
 
 def end_with(connection: socket.socket, process: "subprocess.Popen[bytes]") -> None:

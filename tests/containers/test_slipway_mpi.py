@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,16 +86,42 @@ def test_the_words_of_an_agent_run_on_its_node(tmp_path: Path, text: str, code: 
     port = free_port()
     node = started(tmp_path, port, "node")
     stranger = started(tmp_path, port, "agent", "slipway-node-0", "touch", str(tmp_path / "touched"), SLIPWAY_MPI_KEY="22" * 32)
-    _, said = stranger.communicate(timeout=PATIENCE_S)
-    assert stranger.returncode != 0
+    assert node.stderr is not None
+    said = node.stderr.readline()
+    stranger.kill()  # it would go on asking: one who hangs up may have had no room for it
+    stranger.communicate()
     agent = started(tmp_path, port, "agent", "slipway-node-0", text)
     agent.communicate(timeout=PATIENCE_S)
-    output, said = node.communicate(timeout=PATIENCE_S)
+    output, _ = node.communicate(timeout=PATIENCE_S)
     assert (agent.returncode, node.returncode) == (code, node_code)
     assert "one who is none of this run has connected: it does not know the key" in said
     assert not (tmp_path / "touched").exists()
     if code == 0:
         assert output == f"127.0.0.1:{port}::\n"
+
+
+@pytest.mark.processes
+def test_strangers_who_say_nothing_keep_no_agent_out(tmp_path: Path) -> None:
+    port = free_port()
+    node = started(tmp_path, port, "node")
+    until = time.monotonic() + PATIENCE_S
+    crowd: list[socket.socket] = []
+    while len(crowd) < 40:
+        try:
+            crowd.append(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+        except ConnectionRefusedError:
+            assert time.monotonic() < until
+    agent = started(tmp_path, port, "agent", "slipway-node-0", "exit 3")
+    try:
+        agent.communicate(timeout=PATIENCE_S)
+        node.communicate(timeout=PATIENCE_S)
+    finally:
+        for stranger in crowd:
+            stranger.close()
+        for process in (agent, node):
+            process.kill()
+            process.wait()
+    assert (agent.returncode, node.returncode) == (3, 3)
 
 
 @pytest.mark.processes
