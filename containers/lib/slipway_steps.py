@@ -19,6 +19,7 @@ MAX_SLOW = 10
 BUFFERED = 0.2
 MAX_SECONDS = 1e8
 MAX_TOLD = 1e15
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(?!\d|,)")
 _COLOURS = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -40,9 +41,10 @@ class Told(NamedTuple):
 
 
 def plain_number(text: Optional[str]) -> Optional[float]:
-    """`1,234`, `1.2e-3` and `nan` as numbers; None where it is none."""
+    """`1,234`, `1.2e-3` and `nan` as numbers; None where it is none. A comma is between thousands: the `0,5` of some languages is no 5."""
     try:
-        return None if text is None else float(text.replace(",", "").strip("'\" "))
+        plain = None if text is None else text.strip("'\" ")
+        return None if plain is None else float(plain.replace(",", "") if _THOUSANDS.match(plain) else plain)
     except ValueError:
         return None
 
