@@ -18,11 +18,17 @@ PORT: Final = "port."
 STEPS_PLACE: Final = "steps.total"
 """How many steps a cell asks for, which a command can name too."""
 _NAME: Final = re.compile(r"\{([a-z_]+(?:\.[a-z0-9_]+)?)\}")
+_LIKE_PORT: Final = re.compile(r"\{port\.[^{}]*\}")
 
 
 def names_in(word: str) -> list[str]:
     """The names of the placeholders in `word`; other braces, as those of JSON, are text."""
     return _NAME.findall(word)
+
+
+def wrong_ports_in(word: str) -> list[str]:
+    """What looks like `{port.NAME}` in `word`, and holds no NAME that a port can have: it would stay as it stands."""
+    return [found for found in _LIKE_PORT.findall(word) if not _NAME.fullmatch(found)]
 
 
 def ports_in(words: Iterable[str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from base.errors import SlipwayError
 from base.names import choices
 from base.userpath import absolute_path
 from containers.frameworks import FRAMEWORKS
-from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in
+from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in, wrong_ports_in
 from containers.program_folder import check
 from containers.renderings import MPI_SIDECARS, VARIABLES, Launcher, Rendering, SidecarEnds
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, tells_tokens
@@ -259,6 +259,9 @@ def _events_faults(place: Place, program: Program) -> Iterator[Fault]:
 
 
 def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | None, is_bare: bool) -> Iterator[Fault]:
+    for found in wrong_ports_in(word):
+        message = f"found {found}, which is no name of a port; valid: lower-case letters, digits and '_', such as {{port.server}}"
+        yield Fault(place=place, message=message)
     for found in names_in(word):
         if is_bare and found == "data":
             message = "found {data}, and cells of this program have no dataset; valid: dataset: NAME for them, or no {data}"

@@ -154,6 +154,7 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({}, {"base": {"program": "gpt", "args": {"depth": 1}, "args.depth": 2}}, "args.depth stands here twice"),
         ({}, {"base": {"model": "lenet", "args": {"depth": 1}}}, "found an argument for cells without a program"),
         ({"command": ["x", "--data={data}"]}, {"base": {"program": "gpt", "dataset": None}}, "programs.gpt.command[1]: found {data}, and"),
+        ({"command": ["x", "{port.Ps-1}"]}, {}, "programs.gpt.command[1]: found {port.Ps-1}, which is no name of a port; valid: lower"),
         (
             {},
             {"base": {"program": "gpt", "dataset": "none", "model": "lenet"}},
