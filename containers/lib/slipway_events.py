@@ -417,7 +417,11 @@ class Run:
     def finish(self, **fields: Any) -> None:
         """The end of the run, said once; without a call when the interpreter ends well. `fields`: what is known of the trained network,
         such as norm=1.5."""
-        self.write_steps()
+        try:
+            self.write_steps()
+        except LossNotFinite as error:  # of a step in the last tenth of a second of a program that leaves early
+            self.fail(error)
+            raise
         if self.active and not self.stopped and not self.failed and self.all_done():
             self.stopped = True
             wall_s = max(0.0, self.window[1] - self.window[0]) if self.window[0] else 0.0
