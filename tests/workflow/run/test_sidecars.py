@@ -79,7 +79,12 @@ def test_one_that_ends_with_the_ranks_may_be_first(world: World) -> None:
 
 @pytest.mark.parametrize(("code", "words"), [("5", "exit code 5: all are here"), ("0", "exit code 0 while ranks were running")])
 def test_one_that_ends_while_ranks_run_is_the_run_s_failure(world: World, code: str, words: str) -> None:
-    record = ended(world, run_of(world, code))
+    run_id = run_of(world, code)
+    status, log = world.run(run_id)
+    assert status == 0, log
+    assert "last lines of sidecar server on local-0:\nall are here\n" in log[: log.index(" ERROR error: ")], "the reason is said last"
+    assert world.left() == []
+    record = checked(world, run_id)
     assert record["status"] == "error"
     assert record["status_reason"].startswith(f"sidecar server on local-0 ended with {words}")
     failed = record["failed_rank"]

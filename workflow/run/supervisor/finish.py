@@ -121,9 +121,10 @@ class _Finish:
 
     def _announce(self) -> None:
         if self.ending.status != "ok":
+            end = self.ending.rank_end
+            if end is not None and end.last_lines:  # before the reason, since what is said last is shown as what the run does
+                logger.error("last lines of %s:\n%s", end.who, end.last_lines)
             logger.error("%s: %s", self.ending.status, self.ending.reason)
-            if self.ending.rank_end is not None and self.ending.rank_end.last_lines:
-                logger.error("its last lines:\n%s", self.ending.rank_end.last_lines)
 
     def _look_for_checkpoint(self) -> None:
         """Ranks that have written it may be slow to end, such as those of torchrun. Now they have ended, and their last words are known."""
