@@ -18,12 +18,14 @@ INSTALL = $(BIN)/python -m install
 OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==.*/--unsafe-package \1/p' requirements-torch.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo image framework test processes check lint types slow long schemas requirements clean
+.PHONY: help install demo image framework test processes check lint types slow long schemas requirements clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 	@echo
 	@echo 'make demo PYTHON=/path/to/python3.11 TORCH=system TORCH_INDEX=URL: docs/installing.md'
+
+install: .venv/.run  ## install Slipway into .venv, and run nothing
 
 demo: .venv/.run  ## run the demo study on this machine and print its speed-up table
 	@$(BIN)/slipway run '$(STUDY)' --site '$(SITE)'
@@ -32,6 +34,7 @@ image: .venv/.run  ## build a framework's container image; without a registry: B
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
 
 framework: .venv/.run  ## install a framework that does not fit beside Slipway, for runs without containers: NAME=jax
+	@[ -n '$(NAME)' ] || { echo 'make framework: which one? Write make framework NAME=jax; docs/installing.md has the names' >&2; exit 2; }
 	@$(BIN)/python -m containers.frameworks.environment $(NAME)
 
 test: .venv/.dev  ## the pure tests, which start no process: some 20 s, any order
