@@ -234,9 +234,9 @@ def test_slow_storage_is_as_slow_as_asked_and_can_be_changed(name: str) -> None:
 
 def test_accounting_answers(name: str) -> None:
     cluster = Cluster.up(name, nodes=1, gpus=0, accounting=True)
-    assert cluster.exec("login", ["srun", "--job-name=counted", "true"], timeout=30).returncode == 0
+    assert cluster.exec("login", ["srun", "--job-name=counted", "true"], timeout=120).returncode == 0
     sacct = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=JobName,State"]
-    wait_until(lambda: "counted|COMPLETED" in cluster.exec("login", sacct).stdout, 30.0, "sacct has it")
+    wait_until(lambda: "counted|COMPLETED" in cluster.exec("login", sacct).stdout, 120.0, "sacct has it")
 
 
 @pytest.mark.parametrize(

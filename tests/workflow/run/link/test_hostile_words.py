@@ -134,7 +134,7 @@ def in_the_supervisors_place(words: bytes) -> tuple[int, str]:
         (encode({"do": "dance"}), "no message of ours"),
         (encode({"do": "plan", "allocation": {}}), "'plan' is none of ours: allocation: Object missing required field `scheduler`"),
         (
-            encode({"do": "start", "master": ["127.0.0.1", 1], "left_s": "1"}),
+            encode({"do": "start", "ports": [[1]], "left_s": "1"}),
             "'start' is none of ours: left_s: Expected `float`",
         ),
         (encode({**ORDERS[1], "allocation": with_cores(10**19)}), "'plan' is none of ours: allocation: expected numbers of CPUs"),
