@@ -133,6 +133,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_runtestloop() -> None:
+    """In the process that starts the workers, which collects no tests itself."""
+    gc.enable()
+
+
 class Rows(LoadScopeScheduling):
     """`--dist loadscope`, where a scope is a row. (`loadgroup` of xdist 3.8 has no effect with pytest 9.2.)"""
 
