@@ -76,7 +76,7 @@ def refuses() -> tuple[Finding, ...]:
     [
         (fine, "ok", "fine"),
         (hangs, "error", "did not end within 0.2 s"),
-        (crashes, "warning", "the check crashes failed: KeyError: 'surprise'"),
+        (crashes, "warning", "the check crashes failed: a: KeyError: 'surprise': this is a defect of Slipway"),
         (dies, "warning", "died without an answer"),
         (refuses, "warning", "Not a directory"),
     ],
