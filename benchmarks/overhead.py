@@ -19,8 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from containers.engines.programs import filled
 from containers.frameworks import load_framework
+from containers.placeholders import fill
 from data_prep.build.dataset import build_dataset
 from workflow.run.node.workdir import copy_library
 from workflow.run.plan import supervisor_argv
@@ -74,7 +74,7 @@ def by_hand(study: Study, place: Path, way: str) -> float:
     environment |= {"SLIPWAY_DATA": str(data), "SLIPWAY_LIB": str(lib), "SLIPWAY_OUT": str(out), "SLIPWAY_NODE_RANK": "0"}
     environment |= {"SLIPWAY_NUM_NODES": "1", "SLIPWAY_GPUS_PER_NODE": "1"}
     spec = load_framework("pytorch")
-    program = list(filled(spec.command, sys.executable, str(spec.folder)))
+    program = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
     if way == "torchrun":
         return seconds([str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc_per_node", "1", *program[1:]], environment)
     environment |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": "0"}

@@ -19,8 +19,8 @@ import sys
 import time
 from pathlib import Path
 
-from containers.engines.programs import filled
 from containers.frameworks import load_framework
+from containers.placeholders import fill
 from tests.minicluster import Cluster
 from workflow.run.node.workdir import copy_library
 
@@ -85,7 +85,8 @@ class Bench:
         }
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "61999"}
         spec = load_framework("pytorch")
-        return ["env", *(f"{key}={value}" for key, value in environment.items()), *filled(spec.command, sys.executable, str(spec.folder))]
+        program = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
+        return ["env", *(f"{key}={value}" for key, value in environment.items()), *program]
 
     def script(self, name: str, command: str) -> str:
         path = self.home / name

@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from containers.engines.programs import filled
 from containers.frameworks import load_framework
 from containers.models import build
+from containers.placeholders import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from workflow.run.node.workdir import copy_library
@@ -68,7 +68,7 @@ def ours(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
     """Seconds of the steps of rank 0 under our program, launcher `ranks`."""
     (work / "cell.json").write_text(json.dumps(cell(options)))
     spec = load_framework("pytorch")
-    argv = filled(spec.command, sys.executable, str(spec.folder))
+    argv = [fill(word, {"python": sys.executable, "folder": str(spec.folder)}) for word in spec.command]
     places = {"SLIPWAY_CELL": work / "cell.json", "SLIPWAY_DATA": data, "SLIPWAY_LIB": work / "lib", "SLIPWAY_OUT": work}
     base = {**environment(work), **{name: str(path) for name, path in places.items()}, "MASTER_ADDR": "127.0.0.1"}
     base["MASTER_PORT"] = str(free_port())
