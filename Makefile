@@ -9,7 +9,7 @@ TORCH_INDEX ?=
 # What Python compiled is kept: pytest rewrites the assertions of 300 files otherwise, in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-PACKAGES := base cluster containers data_prep workflow
+PACKAGES := base cluster containers data_prep workflow snakemake_executor_plugin_slipway
 SOURCES := $(PACKAGES) install setup.py tests benchmarks examples
 # The pure tests wait for no disk where memory has room for their 200 MB.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -k -P /dev/shm | awk 'END {print $$4}')" -gt 1000000 ] && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
@@ -33,9 +33,9 @@ demo: .venv/.run  ## run the demo study on this machine and print its speed-up t
 image: .venv/.run  ## build a framework's container image; without a registry: BASE=an image that is here, WHEELS=a directory of wheels
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
 
-framework: .venv/.run  ## install a framework that does not fit beside Slipway, for runs without containers: NAME=jax
+framework: .venv/.run  ## install a framework that does not fit beside Slipway, for runs without containers: NAME=jax; with another Python than Slipway's: PYTHON=; from another mirror of Debian: DEBIAN=
 	@[ -n '$(NAME)' ] || { echo 'make framework: which one? Write make framework NAME=jax; docs/installing.md has the names' >&2; exit 2; }
-	@$(BIN)/python -m containers.frameworks.environment $(NAME)
+	@$(BIN)/python -m containers.frameworks.environment $(NAME) $(if $(filter command,$(origin PYTHON)),--python '$(PYTHON)') $(if $(DEBIAN),--debian '$(DEBIAN)')
 
 test: .venv/.dev  ## the pure tests, which start no process: some 20 s, any order
 	$(IN_MEMORY) $(BIN)/pytest -m "not slow and not processes" -n 2 -rs -o tmp_path_retention_policy=failed
@@ -71,7 +71,7 @@ schemas: .venv/.dev  ## write config/schemas and docs/messages.md from the types
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements.txt requirements.in
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras $(OF_TORCH) -o requirements-dev.txt requirements-dev.in
-	set -e; for folder in $(dir $(wildcard containers/frameworks/*/requirements.in)); do $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
+	set -e; for folder in $(dir $(shell grep -L ^python_version: $(addsuffix framework.yaml,$(dir $(wildcard containers/frameworks/*/requirements.in))))); do $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
 
 clean:  ## forget the demo's results, datasets and cache; the installation stays
 	rm -rf .slipway .snakemake

@@ -19,6 +19,7 @@ SlipwayError
     Preempted 25              the scheduler took the allocation back
     Cancelled 26              somebody ended the run
     Defect 27                 a bug of ours in a child process; its traceback is in the log
+    RemoteError 28            a host cannot be reached or used by SSH: LineCut
 
 Exit code 1 is a bug of ours, 2 the command line's own usage error.
 A message says what was asked, what was found, where, and what to do.
@@ -163,6 +164,16 @@ class Defect(SlipwayError):
     """Slipway itself did what it should never do; the message says what, the log has the traceback. To try again changes nothing."""
 
     exit_code = 27
+
+
+class RemoteError(SlipwayError):
+    """A host cannot be reached by SSH, or does not do what was asked there."""
+
+    exit_code = 28
+
+
+class LineCut(RemoteError):
+    """The line was lost, or the host is not reached now; what was asked may have been done, and the same again goes on."""
 
 
 def error_of_exit(code: int, default: type[SlipwayError]) -> type[SlipwayError]:

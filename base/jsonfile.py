@@ -7,7 +7,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 from base.errors import RecordError, SlipwayError
 from base.foreign import printable, quoted
@@ -15,6 +15,7 @@ from base.publish import publish
 from base.untrusted import open_plain
 
 MAX_BYTES: Final = 256 << 20
+PIECE: Final = 1 << 20
 MAX_DEPTH: Final = 64
 MAX_INTEGER: Final = 2**63 - 1
 _DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
@@ -82,12 +83,22 @@ def read_content(path: Path, error: type[SlipwayError] = RecordError, max_bytes:
     """All that is in `path`. Raises `error`, naming the file, when it cannot be read or holds more than `max_bytes`."""
     try:
         with os.fdopen(open_plain(path), "rb") as file:
-            content = file.read(max_bytes + 1)
+            content = _read(file, max_bytes + 1)
     except (OSError, ValueError) as reason:  # ValueError: no path at all
         raise error(f"{path} cannot be read: {getattr(reason, 'strerror', None) or reason}") from reason
     if len(content) > max_bytes:
         raise error(f"{path} holds more than {max_bytes} bytes: this is not a file of ours")
     return content
+
+
+def _read(file: IO[bytes], most: int) -> bytes:
+    """To its end, or `most` bytes. Piece by piece: read(n) asks for n bytes of memory first, and where a job's address space is limited
+    (Grid Engine's h_vmem) there is no gigabyte for a limit that no file comes near."""
+    pieces: list[bytes] = []
+    while most > 0 and (piece := file.read(min(PIECE, most))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
 
 
 def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = RecordError) -> Any:

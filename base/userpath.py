@@ -10,7 +10,7 @@ from typing import Final
 
 from base.foreign import printable
 
-_VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
+_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
 def has_variables(text: str) -> bool:
@@ -18,8 +18,17 @@ def has_variables(text: str) -> bool:
     return _VARIABLE.search(text) is not None
 
 
+def variables_of(text: str) -> tuple[str, ...]:
+    """The names of those in it, in order. Raises ValueError for a `$` that begins none: nothing else of a shell's is read."""
+    rest = _VARIABLE.sub("", text)
+    if "$" in rest:
+        raise ValueError(f"{text!r} holds a $ that begins neither $NAME nor ${{NAME}}; no other form of a shell is read here")
+    return tuple(match[1] or match[2] for match in _VARIABLE.finditer(text))
+
+
 def expanded(text: str, environ: Mapping[str, str]) -> str:
-    """`text` with the values of `$NAME` and `${NAME}`. Raises ValueError where one is not set, or is empty."""
+    """`text` with the values of `$NAME` and `${NAME}`. Raises ValueError where one is not set, or is empty, and for any other `$`."""
+    variables_of(text)
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]

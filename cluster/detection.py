@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,9 +35,12 @@ SIGNS: Final[Mapping[str, Signs]] = {
         commands=("qsub", "pbsnodes"),
         version=("pbsnodes", "--version"),
         cgroup=r"(pbs-|pbspro-)?{job}(\.(slice|scope))?",
+        node="SLIPWAY_PBS_NODE",
     ),
 }
 """SGE stands before PBS: both have qsub."""
+OF_A_JOB: Final = re.compile(r"(SLURM|PBS|LSB|LSF|SGE)_\w+|TMPDIR|TMP|TEMP|JOB_ID|JOB_NAME|HOSTNAME|HOST|XDG_RUNTIME_DIR", re.ASCII)
+"""Environment variables whose values belong to one job, or to one machine. SGE, LSF and many prologs set TMPDIR."""
 
 
 def scheduler_of(environ: Mapping[str, str]) -> str | None:
@@ -48,3 +52,8 @@ def node_name(environ: Mapping[str, str]) -> str | None:
     """What the scheduler of our job calls this node; None where it does not say it."""
     variables = (signs.node for signs in SIGNS.values() if signs.node is not None)
     return next((environ[variable] for variable in variables if environ.get(variable)), None)
+
+
+def of_a_job(variables: Iterable[str]) -> str | None:
+    """The first of these variables that has another value in each job, or on each machine; None: there is none."""
+    return next((name for name in variables if OF_A_JOB.fullmatch(name)), None)

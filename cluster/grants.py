@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from base.errors import AllocationError
-from cluster.types import Allocation, ForeignUse, Grant, Node
+from cluster.types import Allocation, ForeignUse, GpuFault, Grant, Node
 
 
 def complete(
@@ -129,6 +129,17 @@ def foreign_warnings(job: str, found: Sequence[tuple[str, ForeignUse]], foreign_
             f"the site file says foreign_gpu: refuse; end that process, or exclude the node"
         )
     return _by_text((name, use.text) for name, use in found)
+
+
+def health_warnings(job: str, found: Sequence[tuple[str, GpuFault]], gpu_health: str) -> list[str]:
+    """What is to be said of GPUs of (node, ...) that are not well. Raises AllocationError where the site refuses such."""
+    if found and gpu_health == "refuse":
+        more = f", and {len(found) - 1} more such" if len(found) > 1 else ""
+        raise AllocationError(
+            f"{job}, node {found[0][0]}: GPU {found[0][1].text}{more}; the site file says gpu_health: refuse; have the node looked at, or "
+            "exclude it"
+        )
+    return _by_text((name, f"GPU {fault.text}") for name, fault in found)
 
 
 def _by_text(found: Iterable[tuple[str, str]]) -> list[str]:

@@ -119,6 +119,19 @@ def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
+def session_of(leader: int) -> list[int]:
+    """The processes that are left of the session that a child of ours has begun, `leader`; none where that number is a newer process's."""
+    found = [pid for pid in all_pids() if _session(pid) == leader]
+    return [] if leader in found else found
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
 def all_processes() -> list[ProcessState]:
     """Every process of this machine that we can see."""
     found = map(state_of, all_pids())

@@ -37,6 +37,8 @@ class AllocationRequest:
     share_nodes: bool = False
     node_set: tuple[int, int] | None = None
     """(index, number of sets): of the nodes of a job that runs share, only those of one of so many equal sets, in their order."""
+    avoid: tuple[str, ...] = ()
+    """Nodes that failed earlier attempts of the run: they are taken last, where runs share a job."""
 
     def __post_init__(self) -> None:
         if self.node_set is not None and not 0 <= self.node_set[0] < self.node_set[1]:
@@ -118,6 +120,13 @@ class Allocation:
 
 class ForeignUse(NamedTuple):
     """A process that is not ours on a GPU that is. `uuid` is empty where it cannot be known whether there are such."""
+
+    uuid: str
+    text: str
+
+
+class GpuFault(NamedTuple):
+    """What the driver or the kernel knows to be wrong with a GPU, in words that begin with its UUID."""
 
     uuid: str
     text: str

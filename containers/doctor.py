@@ -19,6 +19,8 @@ from containers.limits import ENGINE_VERSION_S
 
 SUBJECT: Final = "engines"
 SOCKET: Final = Path("/var/run/docker.sock")
+UNPRIVILEGED: Final = ("podman", "apptainer", "enroot")
+"""They start containers by user namespaces."""
 NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")
 
 
@@ -50,14 +52,14 @@ def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool
     if docker_group and "docker" in usable:
         text = "docker's socket is open to us by the group docker: whoever is in it is root on this machine, in effect"
         yield Finding(SUBJECT, "note", text, "podman or apptainer where they are here; on a shared machine ask whether this is meant")
-    if not user_namespaces and "podman" in usable:
-        text = "user namespaces are off: podman and unprivileged apptainer cannot start containers"
-        yield Finding(SUBJECT, "warning" if wanted in ("podman", "apptainer") else "note", text, "ask for user.max_user_namespaces > 0")
+    if not user_namespaces and any(name in usable for name in UNPRIVILEGED):
+        text = "user namespaces are off: podman, enroot and unprivileged apptainer cannot start containers"
+        yield Finding(SUBJECT, "warning" if wanted in UNPRIVILEGED else "note", text, "ask for user.max_user_namespaces > 0")
 
 
 def check_engines(wanted: str) -> tuple[Finding, ...]:
     """Ask each engine for its version; nothing is started."""
-    engines = {name: _ask(engine.VERSION) for name, engine in ENGINES.items() if engine.VERSION and shutil.which(engine.VERSION[0])}
+    engines = {name: _ask(engine.VERSION) for name, engine in ENGINES.items() if engine.VERSION and shutil.which(name)}
     return tuple(judge_engines(engines, wanted, _by_group(), machine_number(NAMESPACES) != 0))
 
 

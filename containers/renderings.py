@@ -117,6 +117,9 @@ _ANY: Final = RankPlace(
 VARIABLES: Final = {name: frozenset(function(_ANY)) for name, function in RENDERINGS.items()}
 """Rendering -> the variables that it sets, which nobody else sets."""
 
+FOR_SIDECARS: Final = {"dmlc": frozenset(_dmlc_of_all(_ANY))}
+"""Rendering -> those of them that sidecars get."""
+
 
 def rendered_for_sidecars(asked: tuple[str, ...], place: RankPlace) -> dict[str, str]:
     """What of them is no rank's own. `place`: of any rank of the sidecar's node."""

@@ -1,4 +1,4 @@
-"""What is to run on one node, whichever engine starts it: frozen values, the same for docker, podman, apptainer and bare.
+"""What is to run on one node, whichever engine starts it: frozen values, the same for every engine.
 
 Paths are those of the host. An engine decides how the programs see them: a container gets mounts and the fixed names under /slipway, the
 bare engine hands out the real paths; a program reads the SLIPWAY_ variables and cannot tell the difference.
@@ -109,9 +109,9 @@ class ContainerSpec:
     deadline: float | None = None
     """When the container ends itself, by the monotonic clock of its node: no step of the wall clock ends a run."""
     image_id: str | None = None
-    """What `image` was pinned to; for apptainer the path of the SIF. None: `image` as it stands, which must be on the node."""
+    """What `image` was pinned to; for apptainer and enroot the path of the file. None: `image` as it stands, which must be on the node."""
     user: User | None = None
-    """None: whoever runs the engine; only bare and apptainer can do with that."""
+    """None: whoever runs the engine; only engines that run as whoever starts them can do with that."""
     rootless: bool = False
     """Whether the engine is the user's own process, in a user namespace, without root: podman of a user."""
     memory_bytes: int | None = None

@@ -14,9 +14,11 @@ from base.jsonfile import parse_json
 from base.names import is_name
 from base.typed import read_as
 from data_prep.hashing import ChunkedFile, require
-from data_prep.manifest import FILE_NAME, digest_of, manifest_of
+from data_prep.manifest import FILE_NAME, digest_of, manifest_as, manifest_of
+from data_prep.sequences.manifest import SCHEMA as SEQUENCES_SCHEMA
+from data_prep.sequences.manifest import SequenceManifest
 from data_prep.tree.manifest import SCHEMA as TREE_SCHEMA
-from data_prep.tree.manifest import tree_manifest_of
+from data_prep.tree.manifest import TreeManifest
 
 JOURNAL_NAME: Final = "staging.journal"
 
@@ -54,8 +56,11 @@ def parse_file_set(content: bytes, where: str) -> FileSet:
     """From the bytes of a manifest or of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
     plain = parse_json(content, where, DatasetError)
     if isinstance(plain, dict) and plain.get("schema") == TREE_SCHEMA:
-        files = tree_manifest_of(plain, where).files
+        files = manifest_as(TreeManifest, plain, where).files
         return FileSet(kind="dataset", content=content, digest=digest_of(content), files=files, in_place=True)
+    if isinstance(plain, dict) and plain.get("schema") == SEQUENCES_SCHEMA:
+        shards = manifest_as(SequenceManifest, plain, where).shards
+        return FileSet(kind="dataset", content=content, digest=digest_of(content), files=shards)
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         return FileSet(kind="dataset", content=content, digest=digest_of(content), files=manifest_of(plain, where).shards)
     return _single(plain, content, where)

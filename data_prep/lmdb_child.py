@@ -1,40 +1,44 @@
-"""A process that reads an LMDB file of unknown origin, since a damaged one kills its reader with SIGBUS instead of raising an error.
+"""A process that reads LMDB files of unknown origin, since a damaged one kills its reader with SIGBUS instead of raising an error.
 
-`python -m data_prep.lmdb_child PATH scan` writes one JSON line per entry: {"key", "bytes", "channels", "height", "width", "label",
-"encoded", "head"}, or {"key", "reason"}; keys as latin-1, head as hex. `... serve` reads frames of (length, key) from stdin and answers
-each with (length, value); the length is ABSENT for no such key.
+`python -m data_prep.lmdb_child datum PATH` writes one JSON line per entry: {"key", "bytes", "channels", "height", "width", "label",
+"encoded", "head"}, or {"key", "reason"}; keys as latin-1, head as hex. `... image PATH`: {"key", "bytes", "head"}, of values that are image
+files. `... datapoint PATH`: {"key", "bytes", "label", "head"}, the head null of pixels, and {"key", "listed"}: how many keys `__keys__`
+lists. `... serve PATH...` reads frames of (number of the file, length, key) from stdin and answers each with (length, value); the length is
+ABSENT for no such key.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
 import lmdb
 
+from data_prep.datapoint import DatapointError, number_of_keys, parse_datapoint
 from data_prep.image_header import SNIFF_BYTES
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
 
 ABSENT = 0xFFFFFFFF
 LENGTH = struct.Struct("<I")
+FRAME = struct.Struct("<II")
 
 
 def main(argv: list[str]) -> int:
-    """Serve one file until stdin ends."""
-    path, mode = argv
+    """Serve the files until stdin ends."""
+    mode, *paths = argv
     try:
-        with (
-            lmdb.open(path, subdir=os.path.isdir(path), readonly=True, lock=False, create=False, lib_version=0) as environment,
-            environment.begin(buffers=True) as transaction,
-        ):
-            if mode == "scan":
-                _scan(transaction, sys.stdout.buffer)
+        with contextlib.ExitStack() as stack:
+            transactions = [stack.enter_context(_opened(stack, path)) for path in paths]
+            if mode == "serve":
+                _serve(transactions, sys.stdin.buffer, sys.stdout.buffer)
             else:
-                _serve(transaction, sys.stdin.buffer, sys.stdout.buffer)
+                _scan(transactions[0], SCANS[mode], sys.stdout.buffer)
     except lmdb.Error as error:
         sys.stderr.write(f"{error}\n")
         return 3
@@ -44,26 +48,54 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _scan(transaction: Any, out: BinaryIO) -> None:
+def _opened(stack: contextlib.ExitStack, path: str) -> Any:
+    environment = lmdb.open(path, subdir=os.path.isdir(path), readonly=True, lock=False, create=False, lib_version=0)
+    return stack.enter_context(environment).begin(buffers=True)
+
+
+def _scan(transaction: Any, told: Callable[[str, memoryview], dict[str, Any]], out: BinaryIO) -> None:
+    last = None
     for key, value in transaction.cursor():
-        out.write(json.dumps(_entry(key, value)).encode() + b"\n")
+        content = bytes(key)
+        if last is not None and content <= last:  # of two entries with one key `serve` would find either, with the label of the other
+            raise lmdb.CorruptedError(f"key {content!r} comes after {last!r}")
+        last, name = content, content.decode("latin-1")
+        out.write(json.dumps({"key": name, **told(name, value)}).encode() + b"\n")
     out.flush()
 
 
-def _entry(key: memoryview, value: memoryview) -> dict[str, Any]:
-    name = bytes(key).decode("latin-1")
+def _datum(_name: str, value: memoryview) -> dict[str, Any]:
     try:
         datum = parse(value)
     except DatumError as error:
-        return {"key": name, "reason": f"no Datum of an image: {error}"}
+        return {"reason": f"no Datum of an image: {error}"}
     shape = {"channels": datum.channels, "height": datum.height, "width": datum.width}
     head = bytes(datum.data[:SNIFF_BYTES]).hex()
-    return {"key": name, "bytes": len(value), **shape, "label": datum.label, "encoded": datum.encoded, "head": head}
+    return {"bytes": len(value), **shape, "label": datum.label, "encoded": datum.encoded, "head": head}
 
 
-def _serve(transaction: Any, requests: BinaryIO, out: BinaryIO) -> None:
-    while head := requests.read(LENGTH.size):
-        value = transaction.get(requests.read(LENGTH.unpack(head)[0]))
+def _image(_name: str, value: memoryview) -> dict[str, Any]:
+    return {"bytes": len(value), "head": bytes(value[:SNIFF_BYTES]).hex()}
+
+
+def _datapoint(name: str, value: memoryview) -> dict[str, Any]:
+    if name == "__keys__":
+        return {"listed": number_of_keys(value)}
+    try:
+        found = parse_datapoint(value)
+    except DatapointError as error:
+        return {"reason": str(error)}
+    head = bytes(found.image[:SNIFF_BYTES]).hex() if isinstance(found.image, memoryview) else None
+    return {"bytes": len(value), "label": found.label, "head": head}
+
+
+SCANS = {"datum": _datum, "image": _image, "datapoint": _datapoint}
+
+
+def _serve(transactions: Sequence[Any], requests: BinaryIO, out: BinaryIO) -> None:
+    while head := requests.read(FRAME.size):
+        number, length = FRAME.unpack(head)
+        value = transactions[number].get(requests.read(length))
         if value is None:
             out.write(LENGTH.pack(ABSENT))
         else:

@@ -7,10 +7,10 @@ digest anywhere. Reading checks everything: a manifest on shared storage may hav
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from blake3 import blake3
 
@@ -26,7 +26,8 @@ FORMAT = "lmdb-0.9"
 FILE_NAME = "manifest.json"
 DATA_NAME = "data.mdb"
 MAX_BYTES = 1 << 30
-_AGAIN = "build the dataset again, or fetch it again from storage"
+M = TypeVar("M")
+AGAIN = "build the dataset again, or fetch it again from storage"
 
 _SHARD_NAME = re.compile(r"shard-\d{5,6}\.lmdb")
 _NAMED = re.compile(r".+-([0-9a-f]{12})")
@@ -147,11 +148,28 @@ def parse_manifest(content: bytes, where: str = FILE_NAME) -> Manifest:
 
 def manifest_of(plain: Any, where: str) -> Manifest:
     """A manifest from the value of its JSON. Raises DatasetError."""
-    no_manifest = f"{where} is not a valid manifest"
     found = plain.get("schema") if isinstance(plain, dict) else None
     if found != SCHEMA:
-        raise DatasetError(f"{no_manifest}: schema: expected {SCHEMA}, found {text(found, 80)}, of another version of Slipway; {_AGAIN}")
-    return read_as(Manifest, plain, no_manifest, DatasetError, _AGAIN)
+        raise DatasetError(
+            f"{where} is not a valid manifest: schema: expected {SCHEMA}, found {text(found, 80)}, of another version of Slipway; {AGAIN}"
+        )
+    return manifest_as(Manifest, plain, where)
+
+
+def manifest_as(kind: type[M], plain: Any, where: str) -> M:
+    """A manifest of any kind from the value of its JSON. Raises DatasetError."""
+    return read_as(kind, plain, f"{where} is not a valid manifest", DatasetError, AGAIN)
+
+
+def read_manifest_as(kind: type[M], root: Path) -> M:
+    """The same of the one in the directory `root`."""
+    return manifest_as(kind, _plain(root), str(root / FILE_NAME))
+
+
+def schema_in(root: Path) -> Any:
+    """Of which kind the dataset in `root` says that it is; None where its manifest does not say it. Raises DatasetError: none there."""
+    plain = _plain(root)
+    return plain.get("schema") if isinstance(plain, dict) else None
 
 
 def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
@@ -161,21 +179,26 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
     Raises DatasetError when there is no valid manifest, DigestMismatch naming every shard and chunk that is not what the manifest promises.
     """
     manifest = read_manifest(root)
+    verify_shards(root, manifest.shards, progress)
+    return manifest
+
+
+def verify_shards(root: Path, shards: Sequence[Shard], progress: Progress | None = None) -> None:
+    """The same of the shards that a manifest in `root` lists."""
     problems = name_problems(root)
-    done = 0
+    done, in_all = 0, sum(shard.bytes for shard in shards)
 
     def advance(num_bytes: int) -> None:
         nonlocal done
         done += num_bytes
         if progress is not None:
-            progress(done, manifest.bytes)
+            progress(done, in_all)
 
-    for shard in manifest.shards:
+    for shard in shards:
         problems += [f"{shard.name}: {problem}" for problem in chunk_problems(root / shard.path, shard, advance)]
     if problems:
         listed = some(problems, 20, "\n")
         raise DigestMismatch(f"{root} is not what its manifest promises:\n{listed}\nremove it and build or fetch it again")
-    return manifest
 
 
 def name_problems(root: Path) -> list[str]:
@@ -199,6 +222,10 @@ def chunk_problems(path: Path, file: ChunkedFile, advance: Callable[[int], None]
         return [f"chunk {index} of {len(file.chunks)} differs" for index in wrong]
     whole = getattr(file, "blake3", found.blake3)
     return [] if found.blake3 == whole else ["blake3 differs although every chunk agrees: the manifest is wrong"]
+
+
+def _plain(root: Path) -> Any:
+    return parse_json(read_content(root / FILE_NAME, DatasetError, MAX_BYTES), root / FILE_NAME, DatasetError)
 
 
 def _read(root: Path) -> bytes:

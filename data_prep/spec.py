@@ -28,21 +28,45 @@ from base.errors import ConfigError
 from base.jsonfile import canonical_json
 from base.names import NAME, is_name
 from base.userpath import absolute_path
+from data_prep.sequences import keys as sequence_keys
 
-SourceKind = Literal["folder", "list", "tar", "idx", "cifar", "caffe-lmdb", "synthetic", "sklearn-digits", "files", "none"]
+SourceKind = Literal[
+    "folder",
+    "list",
+    "tar",
+    "idx",
+    "cifar",
+    "caffe-lmdb",
+    "lsun",
+    "tensorpack",
+    "synthetic",
+    "sklearn-digits",
+    "text",
+    "tokens",
+    "files",
+    "none",
+]
 Encoding = Literal["raw", "jpeg"]
 Resize = Literal["squash", "crop", "fill"]
 Channels = Literal["grey", "rgb"]
 Layout = Literal["hwc", "caffe"]
+Documents = Literal["file", "line"]
+IdType = Literal["uint16", "uint32"]
 
 TRAIN = "train"
 MAX_SIDE = 8192
 MAX_SHARDS = 100_000
+MAX_LENGTH = 1 << 20
+MAX_BUCKETS = 100
 DEFAULT_SPLITS = {"test": 0.1}
 OF_ONE_SIZE = ("idx", "caffe-lmdb")  # kinds of source that tell the size of their images when they are read
 NATIVE_SIZE = {"sklearn-digits": (8, 8), "cifar": (32, 32)}  # height and width of kinds of source whose images have one size
 WITHOUT_PATH = ("synthetic", "sklearn-digits", "none")
-OTHER_KEYS: dict[str, tuple[str, ...]] = {"files": ("source", "path", "shards"), "none": ("source",)}
+OTHER_KEYS: dict[str, tuple[str, ...]] = {
+    "files": ("source", "path", "shards"),
+    "none": ("source",),
+    **{kind: sequence_keys.keys_of(kind) for kind in sequence_keys.KINDS},
+}
 """Of kinds of source that hold no images: the keys that mean something there."""
 _GREY = ("idx", "sklearn-digits")
 _MADE = {"samples": 1024, "classes": 10, "seed": 0}
@@ -92,6 +116,19 @@ _SIZE_SCHEMA = {
 }
 Size = Annotated[tuple[int, int] | None, BeforeValidator(_as_size), WithJsonSchema(_SIZE_SCHEMA)]
 Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
+Length = Annotated[int, Field(ge=1, le=MAX_LENGTH, strict=True)]
+MAX_VOCABULARY = (1 << 31) - 1
+
+
+def _as_vocabulary(value: Any) -> Any:
+    """Said here for all that it may be: of a type with several branches, people are told the valid values of the first one alone."""
+    if value in (None, "bytes", "words") or (type(value) is int and 3 <= value <= MAX_VOCABULARY):
+        return value
+    raise ValueError(f"found {value!r}; valid: bytes, words (source: text), a number of ids from 3 to {MAX_VOCABULARY} (source: tokens)")
+
+
+Ids = Annotated[int, Field(ge=3, lt=1 << 31, strict=True)]
+Vocabulary = Annotated[Literal["bytes", "words"] | Ids | None, BeforeValidator(_as_vocabulary)]
 
 
 class DatasetSpec(BaseModel):
@@ -99,7 +136,9 @@ class DatasetSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: SourceKind = Field(description="what the images come from; files: a tree as it is; none: no dataset")
+    source: SourceKind = Field(
+        description="what the images come from; text, tokens: sequences of token ids; files: a tree as it is; none: no dataset"
+    )
     path: StrictStr | None = Field(default=None, min_length=1, description="where the source lies; relative to the study file")
     encoding: Encoding | None = Field(default=None, description="raw pixels (default) or JPEG; caffe-lmdb: as it is in the source")
     size: Size = Field(default=None, description="pixels: one number or [height, width]; null keeps each image's own size")
@@ -120,6 +159,19 @@ class DatasetSpec(BaseModel):
     samples: StrictInt | None = Field(default=None, ge=1, le=10**9, description="synthetic only: how many images (1024)")
     classes: StrictInt | None = Field(default=None, ge=1, le=10**6, description="synthetic only: how many classes (10)")
     seed: StrictInt | None = Field(default=None, ge=0, lt=2**63, description="synthetic only (0)")
+    vocabulary: Vocabulary = Field(default=None, description="text: bytes (default) or words; tokens: how many ids its tokenizer has")
+    words: Annotated[int, Field(ge=3, le=1_000_000, strict=True)] | None = Field(
+        default=None, description="text, vocabulary: words: how many at most, the most frequent ones (10000)"
+    )
+    documents: Documents | None = Field(default=None, description="text only: each file is a document (default), or each line")
+    id_type: IdType | None = Field(default=None, description="tokens only: of the ids in .bin files (uint16)")
+    end: Annotated[int, Field(ge=0, lt=1 << 31, strict=True)] | None = Field(
+        default=None, description="tokens only: the id that ends a document"
+    )
+    sequence_length: Length | None = Field(default=None, description="text, tokens: of all sequences, in tokens")
+    buckets: Annotated[list[Length], Field(min_length=1, max_length=MAX_BUCKETS)] | None = Field(
+        default=None, description="text, tokens: each document is a sequence, filled up to the shortest of these lengths that holds it"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -137,8 +189,10 @@ class DatasetSpec(BaseModel):
     def _complete(self) -> Self:
         """Check keys against each other and fill in what depends on the source."""
         self._check_path()
+        self._check_other_keys()
+        if self.has_sequences:
+            self._complete_sequences()
         if not self.has_images:
-            self._check_other_keys()
             return self
         self._check_splits()
         self._fill_made()
@@ -170,9 +224,19 @@ class DatasetSpec(BaseModel):
                     raise ValueError(f"{name}: {error}") from error
 
     def _check_other_keys(self) -> None:
-        wrong = sorted(self.model_fields_set - {*OTHER_KEYS[self.source]})
-        if wrong:
-            raise ValueError(f"{wrong[0]} is for images; with source: {self.source} leave it out")
+        for key in sorted(self.model_fields_set):
+            of_images = key not in sequence_keys.ALL or getattr(self, key) is None
+            if not (of_images if self.has_images else key in OTHER_KEYS[self.source]):
+                raise ValueError(f"{key} is for {sequence_keys.whose(key)}; with source: {self.source} leave it out")
+
+    def _complete_sequences(self) -> None:
+        for key, value in sequence_keys.DEFAULTS[self.source].items():
+            self._fill(key, value)
+        if self.vocabulary == "words":
+            self._fill("words", sequence_keys.WORDS)
+        if problem := sequence_keys.fault(self):
+            raise ValueError(problem)
+        self._check_splits()
 
     def _check_splits(self) -> None:
         stated = DEFAULT_SPLITS if self.splits is None else self.splits
@@ -207,6 +271,26 @@ class DatasetSpec(BaseModel):
         return self.source not in OTHER_KEYS
 
     @property
+    def has_sequences(self) -> bool:
+        """Whether it is built of sequences of token ids."""
+        return self.source in sequence_keys.KINDS
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether it is a tree of files as it is."""
+        return self.source == "files"
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of its sequences, in tokens: one, or those of the buckets."""
+        return self.buckets or [self.sequence_length or 0]
+
+    @property
+    def row_words(self) -> str:
+        """How long a sequence is, for messages."""
+        return sequence_keys.row_words(self.sequence_length, self.buckets)
+
+    @property
     def known_size(self) -> tuple[int, int] | None:
         """Height and width of the dataset's images, where the specification or its kind of source says so."""
         return self.size or NATIVE_SIZE.get(self.source)
@@ -232,7 +316,9 @@ class DatasetSpec(BaseModel):
 
     def to_json(self) -> dict[str, Any]:
         """All keys that mean something, JSON-able; `DatasetSpec.model_validate` takes it back."""
-        return self.model_dump(mode="json", include=None if self.has_images else {*OTHER_KEYS[self.source]})
+        if self.has_images:
+            return self.model_dump(mode="json", exclude={*sequence_keys.ALL})
+        return self.model_dump(mode="json", include={*OTHER_KEYS[self.source]})
 
 
 def _absolute(path: str, base_dir: Path) -> str:

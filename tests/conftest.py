@@ -28,6 +28,7 @@ settings.load_profile("slipway")
 
 EVERY_S = 10.0
 ROWS = {
+    "sge": "cluster",
     "slurm": "cluster",
     "slurm/test_images.py": "rest",
     "slurm/test_docker_nodes.py": "rest",

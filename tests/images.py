@@ -1,13 +1,14 @@
-"""Images for tests, made on the spot, since no registry can be reached: `python -m tests.images base|mpi|torch` prints the archive's path.
+"""Images for tests, made here since no registry can be reached: `python -m tests.images base|mpi|FRAMEWORK ...` prints their archives.
 
 Made once per machine and kept by the content of what they are made from, in $SLIPWAY_TEST_IMAGES or ~/.cache/slipway-test-images, which the
 nodes of a mini-cluster see too. base: Debian's smallest system with Python and pip. mpi: base, with this machine's own files of Debian's
-Open MPI. torch: the Dockerfile of the framework pytorch on base.
+Open MPI. FRAMEWORK: its Dockerfile on base.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -27,8 +28,13 @@ NOT_NEEDED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/a
 CONFIG = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["bash"]}
 MPI = "slipway-test/mpi:bookworm"
 OPEN_MPI = "openmpi-bin"
-TORCH = "slipway/pytorch:2.13.0"
-WHEELS = ["torch==2.13.0", "numpy", "lmdb>=3,<4", "simplejpeg"]
+WHEELS = {
+    "pytorch": ("torch==2.13.0",),
+    "jax": ("jax[cpu]==0.10.2",),
+    "tensorflow": ("tensorflow-cpu==2.21.0",),
+    "keras": ("tensorflow-cpu==2.21.0", "keras==3.15.1", "jax[cpu]==0.10.2"),
+}
+FOR_ALL = ("numpy", "lmdb>=3,<4", "simplejpeg")
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 900
 NICE = ["nice", "-n", "19"]
@@ -58,6 +64,13 @@ def locked() -> Iterator[None]:
     with (cache() / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory beside the archives, for a while."""
+    with tempfile.TemporaryDirectory(dir=cache()) as directory:
+        yield Path(directory)
 
 
 def made(name: str, recipe: str, make: Callable[[Path], None]) -> Path:
@@ -158,29 +171,36 @@ def write_archive(target: Path, layers: Sequence[Path], tag: str, config: dict[s
     return f"sha256:{name}"
 
 
-def torch_recipe() -> str:
+def framework_recipe(name: str) -> str:
     """Without the programs that are copied into it: runs mount the folder over them, and building takes minutes."""
-    return json.dumps([base_recipe(), WHEELS, (ROOT / "containers" / "frameworks" / "pytorch" / "Dockerfile").read_text()])
+    return json.dumps([base_recipe(), [*WHEELS[name], *FOR_ALL], (ROOT / "containers" / "frameworks" / name / "Dockerfile").read_text()])
 
 
-def torch_image() -> Path:
-    """The framework's image of `make image`, with the CPU's torch."""
+def framework_missing_here(*names: str) -> str | None:
+    """Why images of frameworks are not there, in words: a test does not make them."""
+    there = all(archive(name, framework_recipe(name)).exists() for name in names)
+    return None if there else f"images take minutes to make: `python -m tests.images {' '.join(names)}`"
+
+
+def framework_image(name: str) -> Path:
+    """The framework's image of `make image`, for the CPU."""
     base_image()
-    return made("torch", torch_recipe(), make_torch)
+    return made(name, framework_recipe(name), functools.partial(make_framework, name))
 
 
-def make_torch(target: Path) -> None:
+def make_framework(name: str, target: Path) -> None:
     """On a node of a mini-cluster of one, so that nothing of the daemon stays; the wheels are those that pip finds on this machine."""
+    from containers.frameworks import load_framework
     from tests.minicluster import Cluster
 
-    base = base_image()
     with tempfile.TemporaryDirectory(dir=cache()) as directory:
-        run([sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", directory, *WHEELS])
+        download = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", directory]
+        run([*download, *WHEELS[name], *FOR_ALL])
         cluster = Cluster.up(f"images{os.getpid()}", nodes=1, gpus=0, docker=True)
         try:
-            cluster.load_image(base, "n1")
-            build = [sys.executable, "-m", "containers.images.build", "pytorch", "--base", BASE, "--wheels", directory]
-            for argv in (build, ["docker", "save", "--output", str(target), TORCH]):
+            cluster.load_image(base_image(), "n1")
+            build = [sys.executable, "-m", "containers.images.build", name, "--base", BASE, "--wheels", directory]
+            for argv in (build, ["docker", "save", "--output", str(target), load_framework(name).image]):
                 done = cluster.exec("n1", [*NICE, *argv], cwd=ROOT, timeout=LIMIT_S)
                 if done.returncode:
                     raise RuntimeError(f"{argv} ended with {done.returncode}: {done.stderr[-4000:]}")
@@ -198,7 +218,8 @@ def tiny_image(directory: Path, content: str, tag: str) -> Path:
 
 
 def main() -> None:
-    makers = {"base": base_image, "mpi": mpi_image, "torch": torch_image}
+    makers: dict[str, Callable[[], Path]] = {"base": base_image, "mpi": mpi_image}
+    makers |= {name: functools.partial(framework_image, name) for name in WHEELS}
     for name in sys.argv[1:]:
         sys.stdout.write(f"{makers[name]()}\n")
 

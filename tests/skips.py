@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from containers.frameworks import FRAMEWORKS
+
 ALLOWED: Final = (
     # what an engine does not have
     "tests/workflow/run is about bare",
@@ -18,20 +20,26 @@ ALLOWED: Final = (
     "podman leaves a cgroup of its own below it; apptainer stays in the cgroup of who starts it",
     "a stand-in has its own words",
     "mounts nothing",
+    "enroot is not here: tests/runtimes/build-enroot.sh",
     "no container that could be killed",
     "no container that could be stopped",
     # what a machine does not have
+    "no sshd in namespaces here: root, openssh-server, iproute2",
+    "paramiko is not installed: the extra remote",
+    "tcsh is not here",
     "needs root and the memory controller of cgroup v1",
     "there is no GPU here (nvidia-smi is not on PATH)",
     "fanotify with permissions: Operation not permitted",
     "this file system keeps its pages",
     "chattr does not work here",
     # what is made by hand
-    "framework jax is not installed here: make framework NAME=jax",
-    "framework keras is not installed here: make framework NAME=keras",
-    "framework paddle is not installed here: make framework NAME=paddle",
-    "framework tensorflow is not installed here: make framework NAME=tensorflow",
-    "the image takes minutes to make: `python -m tests.images torch`",
+    "TensorBoard is not installed here: pip install tensorboard",
+    "JupyterLab is not installed here: SLIPWAY_SESSION_TOOLS names an environment that has it",
+    "MLflow is not installed here: pip install mlflow-skinny",
+    "Weights & Biases is not installed here: pip install wandb",
+    *(f"framework {name} is not installed here: make framework NAME={name}" for name in (*FRAMEWORKS, "pytorch-horovod")),
+    "images take minutes to make: `python -m tests.images pytorch`",
+    "images take minutes to make: `python -m tests.images pytorch jax tensorflow keras`",
 )
 
 

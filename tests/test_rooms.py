@@ -25,8 +25,11 @@ SUB_ROOMS = (
     "commands",
     "commands.watching",
     "doctor",
+    "remote",
     "dag",
     "report",
+    "export",
+    "session",
     "run.supervisor",
     "run.node",
     "run.storage",
@@ -45,6 +48,7 @@ SUB_ROOMS = (
 WITHOUT_ROOM = {
     "docs": "the pages",
     "fuzz": "all kinds of files that others may have written",
+    "sge": "what only a real cluster of Grid Engine shows",
     "slurm": "what only a real cluster shows: tests/minicluster",
 }
 """Folders of tests that are about no single room, and what they are about."""
@@ -57,12 +61,24 @@ ENGINES_BY_NAME = {
     "cluster/processes.py": "knows the client of a container by its name",
     "containers/doctor.py": "says what each engine needs of a machine",
     "containers/images/apptainer.py": "is of one engine",
+    "containers/images/enroot.py": "is of one engine",
+    "containers/images/files.py": "says whose images are files",
     "workflow/study/site.py": "the default",
 }
 """Where engines are named outside of their room, and why."""
 
 LIMITED_ROOMS = ("cluster", "containers", "data_prep", "workflow/run/supervisor", "workflow/run/node", "workflow/run/link")
-STANDALONE = ("/slipway_watchdog.py", "/slipway_log.py", "/slipway_mpi.py", "/slipway_steps.py")
+STANDALONE = (
+    "slipway_bigdl/spark.py",
+    "slipway_bigdl/training.py",
+    "/slipway_watchdog.py",
+    "/slipway_log.py",
+    "/slipway_proxy.py",
+    "/slipway_session.py",
+    "/slipway_terminal.py",
+    "/slipway_mpi.py",
+    "/slipway_steps.py",
+)
 """They import nothing of ours."""
 NO_LIMITS = {
     "TICKS_PER_S": "what the kernel counts",
@@ -82,10 +98,11 @@ NAME_SCHEDULERS = {
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/claims.py": "the one table of the variables in which schedulers say which GPUs they granted",
     "cluster/gpus/listing.py": "the file that one of these variables names",
+    "cluster/pbs_tasks/commands.py": "what is started on each node, by itself: it must not import all schedulers first",
+    "cluster/pbs_tasks/launcher.py": "the same",
+    "cluster/pbs_tasks/remote.py": "the same",
     "cluster/schedulers/__init__.py": "SCHEDULERS",
     "containers/lib/slipway_mpi.py": "variables that mpirun would take for those of its own scheduler",
-    "workflow/rules/data.smk": "what a job asks of its scheduler is written out in the rule: names of the executor's resources",
-    "workflow/rules/run.smk": "the same",
     "workflow/study/site_file.py": "the words of the site file, from which its schema is made",
 }
 """Outside of a scheduler's own module, who may have the name of a scheduler or of its commands in a text of the program, and why."""

@@ -14,6 +14,7 @@ class Asked:
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
+    parallel_environment: str | None = None
     device: str = "cpu"
     gpus_per_node: int | None = None
     cpus_per_node: int | None = None

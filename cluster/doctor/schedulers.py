@@ -13,9 +13,10 @@ from cluster.detection import SIGNS
 SUBJECT: Final = "scheduler"
 
 
-def find_scheduler() -> str:
-    """One of SIGNS, or `local` where none of their commands is on PATH."""
-    return next((name for name, signs in SIGNS.items() if all(map(shutil.which, signs.commands))), "local")
+def find_scheduler(said: str | None = None) -> str:
+    """One of SIGNS, or `local` where none of their commands is on PATH. Of several, the one that the site says."""
+    names = [name for name, signs in SIGNS.items() if all(map(shutil.which, signs.commands))]
+    return said if said is not None and said in names else next(iter(names), "local")
 
 
 def version_line(scheduler: str) -> str:
@@ -53,5 +54,5 @@ def judge_choice(said: str, found: str, version: str, known: frozenset[str]) -> 
 
 def check_choice(said: str, known: frozenset[str]) -> tuple[Finding, ...]:
     """Look for a scheduler's commands and compare with the site."""
-    found = find_scheduler()
+    found = find_scheduler(said)
     return judge_choice(said, found, version_line(found) if found != "local" else "", known)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from base.units import whole_duration
 
@@ -16,6 +16,9 @@ RUN: Final = "stage_train_push"
 SHARD: Final = "dataset_shard"
 JOB_ID: Final = "\0"
 """Stands for the job's id in `BatchJob.output`."""
+SUBMISSION: Final = "SLIPWAY_SUBMISSION"
+"""Set in the job of `slipway submit`: it holds a whole study, whose runs share its nodes."""
+_WORK: Final = re.compile(r"rule_(?P<rule>[a-z_]+)_wildcards_(?P<wildcards>\S*) (?P<mark>slipway=\S+)(?: .*)?")
 _NAME: Final = re.compile(r"slipway-(?P<study>.+)-[0-9a-f]{8}")
 
 Stage = Literal["waits", "runs", "ends", "over"]
@@ -36,7 +39,12 @@ class JobSize:
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
+    parallel_environment: str | None = None
+    """Of Grid Engine: its name, and after a blank how many of its slots are a node; without that, as many as `cores`."""
     directives: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    """Nodes that the job is not to get, by the scheduler's names: they failed an earlier attempt. A scheduler that cannot leave nodes out
+    ignores them."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.minutes < 1:
@@ -44,12 +52,24 @@ class JobSize:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a job of Snakemake makes: the mark of its study, the rule, and the values of the rule's wildcards, with `_` between them."""
+
+    mark: str
+    rule: str
+    wildcards: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchJob:
-    """The one job of `slipway submit`: what it asks for, and what runs there. `environ`: what the script exports beside its own name;
-    `export`: the variables that the job inherits, None: all that the submission has."""
+    """One job: what it asks for, and what runs there. Its name is no other job's: a submission that nobody confirmed is found by it.
+
+    `work`: of a job for one run or shard, and travels with it (`work_words`); None: the one job of `slipway submit`. `environ`: what the
+    script exports beside; `export`: the variables that the job inherits, None: all that its submission has."""
 
     name: str
     size: JobSize
+    work: Work | None = None
     environ: tuple[tuple[str, str], ...] = ()
     export: tuple[str, ...] | None = None
     output: str
@@ -59,31 +79,8 @@ class BatchJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunJob:
-    """The job that Snakemake submits for one run: what it asks for, where it works and writes its log, and what is said of it."""
-
-    run_id: str
-    size: JobSize
-    directory: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Submitter:
-    """The Snakemake that submits jobs, and what for: the mark of the study, where its runs have their logs, and where its datasets are
-    built. `state`: a directory on shared storage that jobs see too."""
-
-    pid: int
-    state: Path
-    account: str | None
-    mark: str
-    run_logs: str
-    builds: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class QueuedJob:
-    """A job of ours that the scheduler knows. Times are unix seconds. `rule` and `wildcards` are Snakemake's, `mark` is the study's: of a
-    job per run or shard. `comment`: all that was said of it at its submission."""
+    """A job of ours that the scheduler knows. Times are unix seconds. `rule`, `wildcards`, `mark`: its Work, of a job per run or shard."""
 
     job_id: str
     stage: Stage
@@ -98,7 +95,6 @@ class QueuedJob:
     expected: float | None = None
     """When it is expected to start, or when it started."""
     name: str = ""
-    comment: str = ""
     rule: str = ""
     wildcards: str = ""
     mark: str = ""
@@ -126,14 +122,18 @@ class Jobs(Protocol):
     """Our profile for Snakemake that submits a job per run."""
     SHARED_PROFILE: str
     """Our profile for Snakemake inside of one job for all runs."""
-    EXECUTOR: str
-    """Snakemake's executor in PROFILE."""
 
     def our_jobs(self, patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
         """All of this user that are not over, oldest first."""
 
     def jobs_named(self, name: str, patience_s: float) -> tuple[QueuedJob, ...]:
         """Ours of exactly that name, in any stage that the scheduler still knows, oldest first."""
+
+    def known_jobs(self, job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
+        """Those of them that the scheduler still knows, in any stage, by one question: how a job ended that is not among `our_jobs`."""
+
+    def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
+        """End them, by one command if that goes, whatever they do; one that is over, or that nobody knows, is no failure."""
 
     def list_words(self) -> str:
         """The command that lists our jobs, as people type it."""
@@ -147,20 +147,14 @@ class Jobs(Protocol):
     def never_starts(self, size: JobSize) -> str | None:
         """Why such a job never starts here, and what to change; None if it may, or nobody can say it. Raises SchedulerSilent."""
 
-    def refusal_of(self, job: RunJob) -> str | None:
+    def refusal_of(self, job: BatchJob) -> str | None:
         """What the scheduler would refuse of a job, in its words, without submitting it; None if nothing, or nobody answers."""
 
     def owned_by_us(self, directive: str) -> str | None:
         """Pure: what a directive of the site sets although Slipway does, such as `walltime`; None if nothing."""
 
-    def resources(self, size: JobSize) -> dict[str, Any]:
-        """Pure: what the job of a rule asks for, under the names that EXECUTOR reads. None: not asked for."""
-
-    def run_words(self, job: RunJob) -> str:
-        """The command by which PROFILE submits the job of a run; what is decided at the start stands in <>. Raises SchedulerOutputError."""
-
     def script(self, job: BatchJob) -> str:
-        """Pure: the batch script, as it would be submitted. Raises ConfigError."""
+        """Pure: the batch script, as it would be submitted: its directives, then `script_lines`. Raises ConfigError."""
 
     def options(self, job: BatchJob) -> tuple[str, ...]:
         """Pure: what the script asks for, as options of SUBMIT. Raises ConfigError."""
@@ -168,11 +162,9 @@ class Jobs(Protocol):
     def inherited(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """Pure: names of the variables that a job takes along, for a script that somebody submits by hand."""
 
-    def submit(self, job: BatchJob) -> str:
-        """Hand it over once, patiently; its id. Raises SubmitError."""
-
-    def submitting_environ(self, environ: Mapping[str, str], submitter: Submitter) -> dict[str, str]:
-        """Pure: what the Snakemake that submits jobs adds to its environment."""
+    def submit(self, job: BatchJob, patience_s: float) -> str:
+        """Hand it over once; its id. While nobody answers it is looked for by its name, and tried again for `patience_s` (may be infinite),
+        which is said once on standard error. Raises SubmitError."""
 
     def num_nodes_of_job(self, environ: Mapping[str, str]) -> int | None:
         """Pure: how many nodes the job has that `environ` is of."""
@@ -190,6 +182,33 @@ def is_of_study(name: str, study: str) -> bool:
     """Whether a job of that name is a submission of that study."""
     match = _NAME.fullmatch(name)
     return match is not None and match["study"] == study
+
+
+def work_name(work: Work, token: str) -> str:
+    """The same of a job for one run or shard; people read it in the queue."""
+    return f"slipway-{work.wildcards[:80] or work.rule}.{token}"
+
+
+def work_words(work: Work) -> str:
+    """Pure: how a job's work travels with it, where its scheduler keeps words for a job; parse_work reads it."""
+    return f"rule_{work.rule}_wildcards_{work.wildcards} {work.mark}"
+
+
+def parse_work(words: str) -> Work | None:
+    """Pure: of what a job of anybody's says."""
+    found = _WORK.fullmatch(words)
+    return None if found is None else Work(**found.groupdict())
+
+
+def script_lines(job: BatchJob) -> tuple[str, ...]:
+    """Pure: what stands in any scheduler's batch script after its directives. It ends in `exec`, so that signals reach the program."""
+    return (
+        f"cd {shlex.quote(job.directory)} || exit",
+        *((f"export {SUBMISSION}={shlex.quote(job.name)}",) if job.work is None else ()),
+        *(f"export {name}={shlex.quote(value)}" for name, value in job.environ),
+        *job.setup,
+        f"exec {shlex.join(job.argv)}",
+    )
 
 
 def mark_of(study: str, results_dir: str) -> str:

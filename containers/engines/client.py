@@ -14,7 +14,7 @@ from typing import IO
 
 from base.command import CommandResult, communicate, last_lines
 from base.errors import ContainerError, SlipwayError
-from cluster.processes import bury, die_with_parent, prepare_prctl
+from cluster.processes import bury, die_with_parent, prepare_prctl, send, session_of
 from containers.limits import ENGINE_CALL_LEAST_S, ENGINE_CALL_S
 
 
@@ -65,13 +65,15 @@ def dies_with_us() -> Callable[[], None]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a client with what it started, and bury it."""
+    """Kill a client with what it started, in whatever process group (the file system of an image, which some engines serve by a process),
+    and bury it."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             process.kill()
         bury(process)
+    send(session_of(process.pid), signal.SIGKILL)
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()

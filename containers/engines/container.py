@@ -76,7 +76,8 @@ class Container:
         self._given = self._started = self._unwanted = False
         self._memory: OomCount | None = None
         user = plan.spec.user
-        owner = (user.uid, user.gid) if user is not None and os.geteuid() == 0 != user.uid else None
+        by_daemon = bool(control.find)  # whatever has none runs as we do
+        owner = (user.uid, user.gid) if by_daemon and user is not None and os.geteuid() == 0 != user.uid else None
         watchdog_socket.prepare(self._directory, control.files, owner)
         self._listener = watchdog_socket.listen(self._directory, owner)
         self._start_by = time.monotonic() + control.start_s
@@ -121,6 +122,8 @@ class Container:
 
     def _hung_up(self, link: watchdog_socket.Link) -> None:
         self.events.unregister(link.fileno())
+        if link.pid == self._client.pid:  # it hangs up while it ends, and its exit code comes at once
+            select.select([self._client_fd], [], [], CLIENT_END_S)
         if self._client.poll() == -signal.SIGKILL:  # a client whose container was killed ends by itself, with 137
             self._client_ended(-signal.SIGKILL)
         elif not self._started:
@@ -186,14 +189,16 @@ class Container:
         return compare(granted, [uuid for uuid in seen if uuid in granted] if self._control.sees_all_gpus else seen)
 
     def _client_ended(self, code: int) -> None:
-        command, name = self._control.run[0], self.plan.spec.name
+        engine, name = self.plan.engine, self.plan.spec.name
         number = -code if code < 0 else code - 128  # docker's client gives a signal back as a shell does
         if code == -signal.SIGKILL:
-            self._fail(f"the client of {command} that held it was killed")
+            self._fail(f"the client of {engine} that held it was killed")
         elif self._link is None:
-            self._fail(f"was not started: `{command} run` ended with {code} (`slipway plan --cell` shows it){self._words()}")
+            self._fail(
+                f"was not started: the client of {engine} ended with {code} (`slipway plan --cell` shows its command){self._words()}"
+            )
         elif number in ENDING_SIGNALS:
-            self._fail(f"the client of {command} that held it was ended by {signal.Signals(number).name}")
+            self._fail(f"the client of {engine} that held it was ended by {signal.Signals(number).name}")
         else:
             self._fail(f"{self._control.where}: the daemon restarted or hung up on {name!r} while it ran{self._words()}")
 

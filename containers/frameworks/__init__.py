@@ -9,14 +9,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from base.errors import ConfigError, UnsupportedRequest
 from base.names import choices
 from containers.frameworks.spec import FrameworkSpec, read_framework
 
 _HERE: Final = Path(__file__).resolve().parent
-FRAMEWORKS: Final[dict[str, Path]] = {name: _HERE / name for name in ("pytorch", "jax", "tensorflow", "keras", "paddle")}
+_NAMES: Final = (
+    "pytorch",
+    "bigdl",
+    "caffe",
+    "caffe2",
+    "chainer",
+    "cntk",
+    "dl4j",
+    "dsstne",
+    "dynet",
+    "jax",
+    "keras",
+    "lasagne",
+    "matconvnet",
+    "mxnet",
+    "neon",
+    "paddle",
+    "tensorflow",
+    "theano",
+    "torch7",
+)
+"""PyTorch first, the others by name."""
+FRAMEWORKS: Final[dict[str, Path]] = {name: _HERE / name for name in _NAMES}
 
 # Key of a cell -> field of `supports`.
 SUPPORTED: Final = {
@@ -25,6 +47,10 @@ SUPPORTED: Final = {
     "precision": "precision",
     "layout": "layout",
     "comm_hook": "comm_hook",
+    "strategy": "strategies",
+    "backend": "backends",
+    "augmentation": "augmentation",
+    "reader": "readers",
     "device": "devices",
 }
 
@@ -41,16 +67,38 @@ def load_framework(name: str) -> FrameworkSpec:
 def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:
     """Raise UnsupportedRequest if `spec` cannot run a cell with these keys (of SUPPORTED; others are ignored).
     The device `site`, not resolved yet, passes."""
+    check_words(f"framework {spec.name!r}", spec.supports, cell)
+    check_strategy(cell)
+
+
+def check_words(who: str, supports: Any, cell: Mapping[str, object]) -> None:
+    """The same of any `supports` with the fields of spec.Supports; of a field that is None all words are right. `who`: for the message."""
     device = str(cell.get("device", "site"))
     for key, field in SUPPORTED.items():
         if key not in cell or (key == "device" and device == "site"):
             continue
         value = str(cell[key])
-        valid: tuple[str, ...] = getattr(spec.supports, field)
-        if value not in valid:
-            raise UnsupportedRequest(f"framework {spec.name!r} does not support {key} {value!r}; {choices(value, valid)}")
-        if device == "cpu" and spec.supports.needs_cuda(field, value):
-            left = [word for word in valid if not spec.supports.needs_cuda(field, word)]
-            raise UnsupportedRequest(
-                f"framework {spec.name!r} supports {key} {value!r} on GPUs only, and the device is the CPU; valid: {', '.join(left)}"
-            )
+        valid: tuple[str, ...] | None = getattr(supports, field)
+        if valid is not None and value not in valid:
+            raise UnsupportedRequest(f"{who} does not support {key} {value!r}; {choices(value, valid)}")
+        needs_cuda: tuple[str, ...] = getattr(supports.cuda_only, field, ())
+        if device == "cpu" and value in needs_cuda:
+            left = [word for word in valid or () if word not in needs_cuda]
+            others = f"valid: {', '.join(left)}" if left else "valid: another one, or device: cuda"
+            raise UnsupportedRequest(f"{who} supports {key} {value!r} on GPUs only, and the device is the CPU; {others}")
+
+
+def check_strategy(cell: Mapping[str, object]) -> None:
+    """Raise UnsupportedRequest for keys that a strategy other than `ddp` leaves no room for."""
+    if (strategy := str(cell.get("strategy", "ddp"))) == "ddp":
+        return
+    if cell.get("mode", "train") != "train":
+        raise UnsupportedRequest(
+            f"strategy {strategy!r} is a way to train, and with mode {cell['mode']!r} ranks are on their own; valid: ddp"
+        )
+    if cell.get("comm_hook", "none") != "none":
+        raise UnsupportedRequest(
+            f"strategy {strategy!r} has no hooks, found comm_hook {cell['comm_hook']!r}; valid: comm_hook none, or ddp"
+        )
+    if strategy == "horovod" and cell.get("device", "cpu") == "cuda":
+        raise UnsupportedRequest("strategy 'horovod' is built for CPUs, found device 'cuda'; valid: ddp, fsdp2")

@@ -1,24 +1,61 @@
 """The interpreter that a framework has to itself where no container is used: frameworks need different versions of the same packages.
 
-A folder with a `requirements.txt` has one: a virtual environment below that of Slipway, which `make framework NAME=...` builds. PyTorch has
-none: it is installed beside Slipway.
+A folder with a file of BUILDERS has one: a directory below Slipway's own environment, which `make framework NAME=...` fills, and in which
+`bin/python` is the interpreter. PyTorch has none: it is installed beside Slipway.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import contextlib
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError, SlipwayError
-from base.publish import publish, remove_tree
+from base.lock import LockFile
+from base.publish import publish
+from cluster.installation import FROM_CHECKOUT
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.frameworks.spec import FrameworkSpec
 
-PINS: Final = "requirements.txt"
-"""In the folder: what is installed. In the environment: what was installed, written when all of it is there."""
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What make was told: PYTHON=, an interpreter of the version that the framework needs; DEBIAN=, the address of a mirror of Debian."""
+
+    python: str | None = None
+    debian: str | None = None
+
+
+def _by_pip(spec: FrameworkSpec, pins: Path, place: Path, told: Told) -> None:
+    from containers.frameworks.pip_environment import install_by_pip  # noqa: PLC0415 - runs ask for the interpreter only
+
+    install_by_pip(spec, pins, place, told.python)
+
+
+def _from_debian(_: FrameworkSpec, pins: Path, place: Path, told: Told) -> None:
+    from containers.frameworks.debian_environment import unpack_packages  # noqa: PLC0415
+
+    unpack_packages(pins, place, told.debian)
+
+
+Builder = Callable[[FrameworkSpec, Path, Path, Told], None]
+"""(framework, the file in its folder, the directory to make anew, what make was told) -> nothing; raises ConfigError."""
+BUILDERS: Final[dict[str, Builder]] = {"requirements.txt": _by_pip, "debian-packages.txt": _from_debian}
+"""Name of a file -> who makes an environment of it. In the folder: what is installed. In the environment: what was installed, written when
+all of it is there."""
+HOROVOD: Final = "pytorch-horovod"
+"""The environment of PyTorch's `strategy: horovod`: built from sources."""
+HOROVOD_PINS: Final = "horovod.txt"
+MOST_NAMED: Final = 5
+
+
+def pins_of(folder: Path) -> Path | None:
+    """The file of BUILDERS that a folder has; None: the framework has no environment of its own."""
+    return next((folder / name for name in BUILDERS if (folder / name).is_file()), None)
 
 
 def place_of(name: str) -> Path:
@@ -26,48 +63,109 @@ def place_of(name: str) -> Path:
     return Path(sys.prefix, "frameworks", name)
 
 
-def own_python(spec: FrameworkSpec) -> str | None:
+def environment_of(spec: FrameworkSpec, strategy: str = "ddp") -> tuple[str, Path] | None:
+    """Name and pins of the environment in which the bare engine starts it; None: Slipway's own."""
+    if strategy == "horovod":
+        return HOROVOD, spec.folder / HOROVOD_PINS
+    pins = pins_of(spec.folder)
+    return None if pins is None else (spec.name, pins)
+
+
+def own_python(spec: FrameworkSpec, strategy: str = "ddp") -> str | None:
     """The interpreter that the bare engine starts; None: Slipway's own."""
-    return str(place_of(spec.name) / "bin" / "python") if (spec.folder / PINS).is_file() else None
+    found = environment_of(spec, strategy)
+    return None if found is None else str(place_of(found[0]) / "bin" / "python")
 
 
-def what_is_missing(spec: FrameworkSpec) -> str | None:
+def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp") -> str | None:
     """Why the bare engine cannot run it here, and what to do; None: it can."""
-    if own_python(spec) is None:
+    if spec.containers_only is not None:
+        return f"framework {spec.name!r} runs in containers only: {spec.containers_only}; take a site with another engine than bare"
+    found = environment_of(spec, strategy)
+    if found is None:
         return None
-    place = place_of(spec.name)
-    advice = f"`make framework NAME={spec.name}` installs it, or choose an engine with containers"
-    if not (place / PINS).is_file():
-        return f"framework {spec.name!r} has no environment in {place}: {advice}"
-    if (place / PINS).read_bytes() != (spec.folder / PINS).read_bytes():
-        return f"the environment of framework {spec.name!r} in {place} has other versions than {spec.folder / PINS}: {advice}"
+    name, pins = found
+    place = place_of(name)
+    command = f"make framework NAME={name}" if FROM_CHECKOUT else f"{sys.executable} -P -m containers.frameworks.environment {name}"
+    advice = f"`{command}` installs it, or choose an engine with containers"
+    if not (place / pins.name).is_file():
+        return f"framework {name!r} has no environment in {place}: {advice}"
+    if (place / pins.name).read_bytes() != pins.read_bytes():
+        return f"the environment of framework {name!r} in {place} has other versions than {pins}: {advice}"
     return None
 
 
-def build(spec: FrameworkSpec) -> Path:
-    """Make its environment anew, with pip's own words; the place. Raises ConfigError."""
-    pins, place = spec.folder / PINS, place_of(spec.name)
-    if not pins.is_file():
+def build(spec: FrameworkSpec, told: Told) -> Path:
+    """Make its environment anew, with the words of what installs it; the place. Raises ConfigError."""
+    pins, place = pins_of(spec.folder), place_of(spec.name)
+    if pins is None:
         raise ConfigError(f"framework {spec.name!r} has no environment of its own: it is installed beside Slipway")
-    if place.exists():
-        remove_tree(place)
-    place.parent.mkdir(exist_ok=True)
-    install = [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--require-hashes", "-r", str(pins)]
-    for argv in ([sys.executable, "-m", "venv", str(place)], install):
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
-        if done.returncode:
-            raise ConfigError(f"{' '.join(argv)} ended with {done.returncode}, see above")
-    publish(place / PINS, pins.read_bytes())
+    with made_anew(place, pins):
+        BUILDERS[pins.name](spec, pins, place, told)
     return place
+
+
+def build_horovod() -> Path:
+    """That of `strategy: horovod`, likewise."""
+    from containers.frameworks.horovod import install_horovod  # noqa: PLC0415 - as above
+
+    pins, place = FRAMEWORKS["pytorch"] / HOROVOD_PINS, place_of(HOROVOD)
+    with made_anew(place, pins):
+        install_horovod(pins, place)
+    return place
+
+
+@contextlib.contextmanager
+def made_anew(place: Path, pins: Path) -> Iterator[None]:
+    """By one at a time. The file that says that all of it is there goes before anything else does, and comes last: who is killed, even
+    while the old one is removed, leaves none that looks complete. Raises ConfigError."""
+    try:
+        place.parent.mkdir(exist_ok=True)
+        with LockFile(place.parent / f".{place.name}.lock") as lock:
+            if not lock.try_take():
+                raise ConfigError(f"another `make framework` is at work in {place}: wait until it is done")
+            if users := processes_in(place):
+                raise ConfigError(
+                    f"the environment in {place} is used on this machine ({and_so_on(users)}), and a run would lose it: wait until these "
+                    "have ended. Runs on other nodes are not seen from here"
+                )
+            (place / pins.name).unlink(missing_ok=True)
+            yield
+            publish(place / pins.name, pins.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"the environment in {place} cannot be made: {error}; it needs room and a place to write to") from error
+
+
+def processes_in(place: Path) -> list[int]:
+    """Processes of this machine that have a file of it in memory, as far as they may be looked at: their ids."""
+    inside = f" {place.resolve()}/"
+    found = []
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if inside in maps.read_text(encoding="utf-8", errors="replace"):
+                found.append(int(maps.parent.name))
+        except OSError:
+            continue  # it has ended, or is somebody else's
+    return sorted(found)
+
+
+def and_so_on(numbers: Sequence[int]) -> str:
+    """`process 7`, `processes 7, 8, 9, ...`."""
+    named = ", ".join(map(str, numbers[:MOST_NAMED])) + (", ..." if len(numbers) > MOST_NAMED else "")
+    return f"process{'es' if len(numbers) > 1 else ''} {named}"
 
 
 def main() -> int:
     """The command line of `make framework`."""
-    own = sorted(name for name, folder in FRAMEWORKS.items() if (folder / PINS).is_file())
+    own = sorted((HOROVOD, *(name for name, folder in FRAMEWORKS.items() if pins_of(folder))))
     parser = argparse.ArgumentParser(prog="python -m containers.frameworks.environment", description=__doc__.splitlines()[0])
     parser.add_argument("framework", choices=own)
+    parser.add_argument("--python", help="an interpreter of the version that the framework needs; looked for where it is not given")
+    parser.add_argument("--debian", help="a mirror of Debian, for packages of an old version of it; that of apt where it is not given")
+    arguments = parser.parse_args()
     try:
-        place = build(load_framework(parser.parse_args().framework))
+        told = Told(python=arguments.python, debian=arguments.debian)
+        place = build_horovod() if arguments.framework == HOROVOD else build(load_framework(arguments.framework), told)
     except SlipwayError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from base.errors import ConfigError
 from base.jsonfile import read_content
 from base.typed import Check, Closed, Name, read_as
+from containers.frameworks.facts import Facts
 from containers.placeholders import NETWORK_PLACES
 from containers.renderings import Launcher, Rendering, SidecarEnds
 from containers.step_lines import EventsWord, LogEvents, events_of
@@ -20,6 +21,11 @@ Mode = Literal["train", "infer"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Layout = Literal["nchw", "nhwc"]
 CommHook = Literal["none", "fp16", "bf16", "powersgd"]
+Strategy = Literal["ddp", "fsdp2", "horovod"]
+Backend = Literal["auto", "tensorflow", "jax"]
+Augmentation = Literal["none", "flip", "crop", "crop-flip"]
+Reader = Literal["slipway", "native"]
+Optimizer = Literal["sgd", "adamw"]
 PLACEHOLDERS: Final = ("{python}", "{folder}", *(f"{{{name}}}" for name in NETWORK_PLACES))
 PORT_PLACEHOLDER: Final = re.compile(r"{port\.[a-z0-9_]+}")
 MAX_BYTES: Final = 1 << 20
@@ -33,6 +39,7 @@ def _is_word(value: Any) -> bool:
 
 Word = Annotated[str, Check(f"at most {MAX_TEXT} characters that can be printed", _is_word)]
 Text = Annotated[Word, Check("text", bool)]
+PYTHON_VERSION: Final = Check('two numbers as text, such as "3.8"', lambda value: bool(re.fullmatch(r"3\.[0-9]{1,2}", value)))
 SHORT: Final = Check(f"at most {MAX_LIST} entries", lambda value: len(value) <= MAX_LIST)
 Words = Annotated[tuple[Word, ...], SHORT]
 Environment = Annotated[Mapping[str, Word | int], Check("names with values", lambda value: all(map(_is_word, value)))]
@@ -69,19 +76,23 @@ class Supports(Closed):
     layout: Annotated[tuple[Layout, ...], SHORT]
     comm_hook: Annotated[tuple[CommHook, ...], SHORT]
     devices: Annotated[tuple[Literal["cpu", "cuda"], ...], SHORT]
+    strategies: Annotated[tuple[Strategy, ...], SHORT] = ("ddp",)
+    backends: Annotated[tuple[Backend, ...], SHORT] = ("auto",)
     cuda_only: CudaOnly = CudaOnly()
-
-    def needs_cuda(self, key: str, word: str) -> bool:
-        """Whether a cell may ask for `word` on GPUs only."""
-        return word in getattr(self.cuda_only, key, ())
+    augmentation: Annotated[tuple[Augmentation, ...], SHORT] = ("none",)
+    readers: Annotated[tuple[Reader, ...], SHORT] = ("slipway",)
+    optimizers: Annotated[tuple[Optimizer, ...], SHORT] = ("sgd",)
+    clipping: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSpec(Closed):
     """A framework folder. `env`: renderings of the allocation as environment variables; `events`: who writes them (step_lines.py);
     `python`: the interpreter inside the image (the bare engine has its own); `packages`: what that interpreter must be able to import,
-    as requirements; `command`: one process, with {python} and {folder} to fill in; `checkpoint`: whether the program writes a checkpoint
-    when asked, and resumes from one."""
+    as requirements; `python_version`: that of the framework's own environment, where Slipway's Python is too new for it; `command`: one
+    process, with {python} and {folder} to fill in; `checkpoint`: whether the program writes a checkpoint when asked, and resumes from
+    one; `containers_only`: why it cannot run without a container; `own_order`:
+    whether it chooses the order of the samples by itself."""
 
     name: Name
     folder: Path = field(init=False, default=Path())
@@ -94,7 +105,11 @@ class FrameworkSpec(Closed):
     events: EventsWord | LogEvents
     supports: Supports
     packages: Words
+    python_version: Annotated[str, PYTHON_VERSION] | None = None
     checkpoint: bool = False
+    containers_only: Text | None = None
+    own_order: bool = False
+    facts: Facts | None = None
 
     def __post_init__(self) -> None:
         for key, command in (("command", self.command), *((f"sidecars: {one.name}: command", one.command) for one in self.sidecars)):

@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     archiving.add_argument("--pull", choices=("missing", "always", "never"), default="missing")
     archiving.add_argument("--again", action="store_true", help="write the archive anew, also where it is there")
     archiving.add_argument("--python", help="the interpreter that must be in it: look whether the image can run our programs")
-    archiving.add_argument("--scratch", type=Path, help="where a SIF is built")
+    archiving.add_argument("--scratch", type=Path, help="where an image that is a file is made")
     for name, text in (("load", "load an archive on this node, unless it is there"), ("loaded", "what this node would start")):
         loading = commands.add_parser(name, parents=[engine], help=text)
         loading.add_argument("--archive", type=Path, required=True)

@@ -1,5 +1,5 @@
-"""An image on storage, once, named by content: `<storage>/images/<id12>.tar.zst` (or .sif), the list of its chunks `<file>.chunks.json`, by
-which nodes pass it on, and its manifest `<file>.json`.
+"""An image on storage, once, named by content: `<storage>/images/<id12>.tar.zst` (or .sif, .sqsh), the list of its chunks
+`<file>.chunks.json`, by which nodes pass it on, and its manifest `<file>.json`.
 
 The manifest is written last: an archive without one is not there.
 """
@@ -19,7 +19,7 @@ from base.publish import part_path, publish_file
 from base.refusals import DISK_FULL
 from base.storage_clock import now_at
 from containers.images.commands import save_argv
-from containers.images.model import SIF, ArchivedImage, PinnedImage, manifest_path, read_manifest
+from containers.images.model import FILES, ArchivedImage, PinnedImage, manifest_path, read_manifest
 from containers.images.space import HashingWriter, copy_hashed, hash_file, not_enough, require
 from containers.images.streams import save_compressed
 from containers.limits import ARCHIVER_DEAD_S
@@ -110,7 +110,7 @@ def remove_dead_parts(directory: Path) -> None:
 def _write(image: PinnedImage, target: Path) -> HashingWriter:
     """The finished file under its name, and its hashes."""
     part = part_path(target)
-    if image.form == SIF:
+    if image.form in FILES:
         writer = copy_hashed(Path(image.source), part)
         if f"sha256:{writer.hexdigest()}" != image.image_id:
             part.unlink(missing_ok=True)

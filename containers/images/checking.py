@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,7 +12,8 @@ from base.command import CommandResult, last_lines
 from base.errors import ContainerError
 from cluster.holding import holder_of
 from containers.images.commands import ask
-from containers.images.model import SIF, PinnedImage
+from containers.images.files import FILE_ENGINES
+from containers.images.model import FILES, PinnedImage
 from containers.labels import HOLDER, JOB, TAG, USER
 from containers.limits import IMAGE_CHECK_S
 from containers.node_facts import limits_here
@@ -27,11 +29,13 @@ def contract_argv(
     user: tuple[int, int],
     limits: Sequence[tuple[str, int]] = (),
     labels: Sequence[tuple[str, str]] = (),
+    place: str = "",
 ) -> list[str]:
     """Run the interpreter as `user` (uid, gid), without network, rights or a writable root. `limits`: as of a run; an engine's own may be
-    more than we may have. `labels`: what it is found by, should its client be killed."""
-    if image.form == SIF:
-        return [image.engine, "exec", "--containall", "--cleanenv", image.source, python, "-c", PROGRAM]
+    more than we may have. `labels`: what it is found by, should its client be killed.
+    `place`: an empty directory of ours."""
+    if image.form in FILES:
+        return FILE_ENGINES[image.engine].run_argv(image.source, (python, "-c", PROGRAM), place)
     rights = [
         "--cap-drop",
         "ALL",
@@ -66,8 +70,9 @@ def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> No
 
 def check_contract(image: PinnedImage, python: str) -> None:
     """Run it. Raises ContainerError."""
-    argv = contract_argv(image, python, (os.geteuid(), os.getegid()), limits_here(), labels_here())
-    judge_contract(image, python, ask(argv, IMAGE_CHECK_S))
+    with tempfile.TemporaryDirectory(prefix="slipway-image-") as place:
+        argv = contract_argv(image, python, (os.geteuid(), os.getegid()), limits_here(), labels_here(), place)
+        judge_contract(image, python, ask(argv, IMAGE_CHECK_S))
 
 
 def labels_here() -> tuple[tuple[str, str], ...]:

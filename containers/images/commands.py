@@ -99,7 +99,8 @@ def where(engine: str) -> str:
 
 def ask(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> CommandResult:
     """Run it. Raises ContainerError, naming whom the client talks to, when it does not answer in time."""
-    return client.call(argv, where(argv[0]), timeout_s)
+    name = next((word for word in argv if word != "env" and "=" not in word), argv[0])
+    return client.call(argv, where(name), timeout_s)
 
 
 def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:

@@ -1,8 +1,8 @@
 """Load an archived image into the engine of this node: under a lock, hashed before the engine sees a byte, and checked afterwards.
 
 Nothing is pulled, unless the site says that nodes may. What is there already costs one question to the engine. `<cache>/images/` holds
-the lock, for apptainer the image, and while a load runs what podman unpacks. In a run the checked copy of the archive is brought by others
-(data_prep.staging); a load by hand makes its own there.
+the lock, for apptainer and enroot the image, and while a load runs what podman unpacks. In a run the checked copy of the archive is
+brought by others (data_prep.staging); a load by hand makes its own there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from containers.engines import STORES
 from containers.images.archiving import not_as_archived
 from containers.images.commands import demand, find, load_argv, root_argv
 from containers.images.locks import locked
-from containers.images.marks import mark_used, our_tag
-from containers.images.model import SIF, ArchivedImage, PinnedImage, check_platform, read_manifest
+from containers.images.marks import is_checked, mark_used, our_tag
+from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.parts import parts_of, remove_part
 from containers.images.pinning import by_digest, pin
 from containers.images.space import copy_hashed, hash_file, not_enough, require
@@ -90,7 +90,7 @@ def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path 
 
 
 def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:
-    """What an engine's command line is given: the id, or the path of the SIF on this node."""
+    """What an engine's command line is given: the id, or the path of the image's file on this node."""
     return str(cache / "images" / entry.file) if engine not in STORES else entry.image.image_id
 
 
@@ -101,8 +101,10 @@ def loaded_id(entry: ArchivedImage, engine: str, cache: Path) -> str:
 
 def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
     if engine not in STORES:
+        if is_checked(place, entry.image, engine):
+            return True
         try:
-            return (place / entry.file).stat().st_size == entry.bytes
+            return hash_file(place / entry.file).hexdigest() == entry.sha256
         except FileNotFoundError:
             return False
     return find(engine, entry.image.image_id) is not None
@@ -138,13 +140,13 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: 
             moved(0, entry.bytes)
             found, copy = copy_hashed(archive, part, lambda done: moved(done, entry.bytes)), part
         else:
-            if image.form == SIF:
+            if image.form in FILES:
                 _link(copy, part)
                 copy = part
             found = hash_file(copy)  # the list of chunks says nothing of what was pinned
         if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
             raise not_as_archived(archive, doing, found, entry)
-        if image.form == SIF:
+        if image.form in FILES:
             publish_file(part, place / entry.file)
         else:
             unpacked.mkdir(mode=0o700)

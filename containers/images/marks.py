@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final, NotRequired, TypedDict
 
 from base.errors import RecordError
 from base.jsonfile import publish_json, read_json
@@ -17,6 +17,7 @@ REPOSITORY: Final = "slipway-loaded"
 
 class _Mark(TypedDict):
     used: Moment
+    checked: NotRequired[list[int] | None]
 
 
 def our_repository(uid: int) -> str:
@@ -31,14 +32,34 @@ def our_tag(image: PinnedImage) -> str:
 
 def mark_used(place: Path, image: PinnedImage, engine: str) -> None:
     """Say that a run is about to start it."""
-    publish_json(_path(place, image.short, engine), {"reference": image.reference, "image_id": image.image_id, "used": time.time()}, 0o600)
+    said = {"reference": image.reference, "image_id": image.image_id, "used": time.time(), "checked": _state(place / image.file_name)}
+    publish_json(_path(place, image.short, engine), said, 0o600)
 
 
 def last_used(place: Path, short: str, engine: str) -> float | None:
     """Unix time; None where we never said."""
+    mark = _mark(place, short, engine)
+    return None if mark is None else mark["used"]
+
+
+def is_checked(place: Path, image: PinnedImage, engine: str) -> bool:
+    """Whether the image's file has not been written to since its hash was found right."""
+    mark, state = _mark(place, image.short, engine), _state(place / image.file_name)
+    return mark is not None and state is not None and mark.get("checked") == state
+
+
+def _state(file: Path) -> list[int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return [found.st_size, found.st_mtime_ns, found.st_ino]
+
+
+def _mark(place: Path, short: str, engine: str) -> _Mark | None:
     path = _path(place, short, engine)
     try:
-        return read_as(_Mark, read_json(path, RecordError, 1 << 16), path)["used"]
+        return read_as(_Mark, read_json(path, RecordError, 1 << 16), path)
     except RecordError:
         return None
 

@@ -17,7 +17,10 @@ SCHEMA: Final = "slipway.image/1"
 DOCKER_ARCHIVE: Final = "docker-archive"
 OCI_ARCHIVE: Final = "oci-archive"
 SIF: Final = "sif"
-_SUFFIXES: Final = {DOCKER_ARCHIVE: ".tar.zst", OCI_ARCHIVE: ".oci.tar.zst", SIF: ".sif"}
+SQSH: Final = "sqsh"
+SUFFIXES: Final = {DOCKER_ARCHIVE: ".tar.zst", OCI_ARCHIVE: ".oci.tar.zst", SIF: ".sif", SQSH: ".sqsh"}
+FILES: Final = (SIF, SQSH)
+"""Forms in which the engine starts the archive itself."""
 _ID: Final = re.compile(r"sha256:[0-9a-f]{64}")
 MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le"}
 MAX_MANIFEST: Final = 1 << 16
@@ -35,22 +38,22 @@ class PinnedImage:
     digest: str
     """Of the manifest in its registry; of an image that came from none, its id."""
     image_id: str
-    """What the engine calls it, the same on every node and for every platform another; of a SIF the hash of the file."""
+    """What the engine calls it, the same on every node and for every platform another; of a file that is an image its hash."""
     platform: Platform
     """`linux/amd64`."""
     size_bytes: Count
     """Unpacked."""
     form: str = DOCKER_ARCHIVE
-    """How it is archived so that it keeps its id: docker-archive, oci-archive, sif."""
+    """How it is archived so that it keeps its id: docker-archive, oci-archive, sif, sqsh."""
     source: str = ""
-    """Of a SIF: where it lies on the machine that pinned it."""
+    """Of a file that is an image: where it lies on the machine that pinned it."""
 
     def __post_init__(self) -> None:
         for field in ("digest", "image_id"):
             if not _ID.fullmatch(getattr(self, field)):
                 raise ValueError(f"{field} of image {self.reference!r} must be sha256:<64 hex digits>, found {getattr(self, field)!r}")
-        if self.form not in _SUFFIXES:
-            raise ValueError(f"form of image {self.reference!r} must be one of {', '.join(_SUFFIXES)}, found {self.form!r}")
+        if self.form not in SUFFIXES:
+            raise ValueError(f"form of image {self.reference!r} must be one of {', '.join(SUFFIXES)}, found {self.form!r}")
 
     @property
     def short(self) -> str:
@@ -60,7 +63,7 @@ class PinnedImage:
     @property
     def file_name(self) -> str:
         """Of its archive."""
-        return self.short + _SUFFIXES[self.form]
+        return self.short + SUFFIXES[self.form]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from base.command import last_lines
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
 from base.names import choices
 from containers.engines import ENGINES, STORES, in_container
-from containers.images import apptainer
+from containers.images import files
 from containers.images.commands import ask, find, pull_argv
 from containers.images.model import PinnedImage
 from containers.limits import IMAGE_PULL_S
@@ -24,17 +24,18 @@ def pin(
 ) -> PinnedImage:
     """What `reference` is for `engine` on this machine, fetched from its registry where it is not here (or `pull` says always).
 
-    `credentials`: the user's own file (docker's config.json, podman's auth.json); by default the one that the engine finds itself. Its
-    content is never read by us. `scratch`: where a SIF is built. Raises ContainerError, ConfigError, UnsupportedRequest.
+    `credentials`: the user's own file (docker's config.json, podman's auth.json, enroot's .credentials); by default the one that the
+    engine finds itself. Its content is never read by us. `scratch`: where an image that is a file is made. Raises ContainerError,
+    ConfigError, UnsupportedRequest.
     """
     if reference.startswith("-") or not reference.strip() or any(character.isspace() for character in reference):
-        raise ConfigError(f"image: found {reference!r}; valid: REPOSITORY:TAG, REPOSITORY@sha256:..., or a path of a .sif file")
+        raise ConfigError(f"image: found {reference!r}; valid: REPOSITORY:TAG, REPOSITORY@sha256:..., or a path of a .sif or .sqsh file")
     if credentials is not None and not credentials.is_file():
         raise ConfigError(f"the file of registry credentials {str(credentials)!r} is not there; `{engine} login` writes one")
     if not in_container(engine):
         raise UnsupportedRequest(f"engine {engine!r} has no images; {choices(engine, filter(in_container, ENGINES))}")
     if engine not in STORES:
-        return apptainer.pin(reference, pull=pull, credentials=credentials, scratch=scratch)
+        return files.pin(reference, engine, pull=pull, credentials=credentials, scratch=scratch)
     found = None if pull == "always" else find(engine, reference)
     if found is None and pull != "never":
         _fetch(reference, engine, credentials)

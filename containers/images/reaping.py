@@ -15,8 +15,9 @@ from pathlib import Path
 from base.command import last_lines
 from base.errors import ContainerError
 from base.units import parse_size
-from containers.engines import STORES, in_container
+from containers.engines import STORES
 from containers.images.commands import ask, demand
+from containers.images.files import FILE_ENGINES, suffix_of
 from containers.images.locks import locked
 from containers.images.marks import forget, last_used, our_repository
 from containers.images.parts import parts_of, remove_part, short_of
@@ -71,7 +72,8 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
     if engine in STORES:
         rows = parse_images(demand(list_argv(engine, uid), IMAGE_LIST_S), engine)
     else:
-        rows = [(path.stem, str(path), path.stat().st_size) for path in sorted(place.glob("*.sif"))] if in_container(engine) else []
+        pattern = f"*{suffix_of(engine)}" if engine in FILE_ENGINES else ""
+        rows = [(path.stem, str(path), path.stat().st_size) for path in sorted(place.glob(pattern))] if pattern else []
     return tuple(LoadedImage(short=short, handle=handle, bytes=size, used=last_used(place, short, engine)) for short, handle, size in rows)
 
 

@@ -29,6 +29,8 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optiona
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+DRIVES_ALL = "SLIPWAY_DRIVES_ALL"
+"""Set where this is the one process of a run of several, and works for all of them."""
 FRAMEWORKS = ("torch", "tensorflow", "jax", "paddle", "mxnet", "chainer")
 OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 OUT_OF_MEMORY_WORDS = ("can't allocate memory", "CUDA out of memory", "RESOURCE_EXHAUSTED")
@@ -147,6 +149,7 @@ class Run:
         self.facts = facts
         self.rank = int(first_of(RANK_VARIABLES) or 0)
         self.world_size = int(first_of(WORLD_VARIABLES) or 1)
+        self.drives = {"drives_all": True} if os.environ.get(DRIVES_ALL) else {}
         self.step = 0
         self.current: Any = None
         self.failed = False
@@ -319,7 +322,7 @@ class Run:
 
     def counts(self, batch: Any, samples: Amount, tokens: Amount) -> Counts:
         """What a batch has; where nothing tells of samples, as many as the study asks for."""
-        found = {"samples": int(amount(samples, batch) or self.cell.get("batch_size") or 1)}
+        found = {"samples": int(amount(samples, batch) or self.cell.get("global_batch_size" if self.drives else "batch_size") or 1)}
         return found if tokens is None else dict(found, tokens=int(amount(tokens, batch) or 0))
 
     def totals(self) -> Tuple[int, int, int]:
@@ -347,7 +350,7 @@ class Run:
         """The event run_start, once."""
         if not self.told:
             self.told = True
-            found = dict(detect_framework(), **self.facts)
+            found = dict(detect_framework(), **self.drives, **self.facts)
             self.emit("run_start", rank=self.rank, world_size=self.world_size, hostname=os.uname().nodename, **found)
 
     def go_on_to(self, stage: str) -> None:

@@ -198,7 +198,9 @@ def main(command: List[str]) -> int:
         if is_read:
             adapter.steps = slipway_steps.Steps(settings, cell["steps"], started)
             adapter.steps.limit_time()
-        adapter.emit("run_start", rank=rank, world_size=world_size, hostname=os.uname().nodename, steps_source="log" if is_read else "none")
+        drives = {"drives_all": True} if os.environ.get(slipway_events.DRIVES_ALL) else {}
+        source = "log" if is_read else "none"
+        adapter.emit("run_start", rank=rank, world_size=world_size, hostname=os.uname().nodename, steps_source=source, **drives)
         adapter.emit("phase", phase="output")
         return adapter.finish(adapter.run(command))
     except re.error as error:

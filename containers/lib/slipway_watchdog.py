@@ -50,6 +50,8 @@ class Watchdog:
         self.missed = 0
         self.next_look = time.monotonic()
         self.oom_before = oom_kills()
+        self.spared = [pid for pid, _ in descendants()]
+        """Whoever descends from us already serves the file system that we are on (enroot's squashfuse)."""
 
     def run(self) -> int:
         """The exit code: 0 if the ranks ended by themselves."""
@@ -59,11 +61,11 @@ class Watchdog:
             self.reap()
             self.look()
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
-                kill_descendants()
+                kill_descendants(self.spared)
                 self.reap()
                 self.ended = True
             self.ended = self.ended or (not self.left and (self.left is not None or self.kill_at is not None))
-        kill_descendants()
+        kill_descendants(self.spared)
         return 0 if self.kill_at is None else 1
 
     def wait(self) -> None:
@@ -229,11 +231,11 @@ def send_group(pid: int, number: int) -> None:
         return
 
 
-def kill_descendants() -> None:
-    """KILL all that descends from us, whatever session it is in, until nothing is left."""
+def kill_descendants(spared: List[int]) -> None:
+    """KILL all that descends from us, whatever session it is in, until nothing is left but those."""
     give_up = time.monotonic() + KILL_LIMIT_S
     while time.monotonic() < give_up:
-        found = descendants()
+        found = [(pid, state) for pid, state in descendants() if pid not in spared]
         if not found:
             return
         for pid, _ in found:

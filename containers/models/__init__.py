@@ -14,10 +14,14 @@ from typing import Final
 from base.errors import ConfigError
 from base.names import choices
 from containers.models.alexnet import alexnet, alexnet_caffe
-from containers.models.fcn import fcn5
+from containers.models.fcn import fully_connected_network
+from containers.models.googlenet import googlenet, inception_v1
+from containers.models.gpt2 import gpt2
 from containers.models.layers import Layer, LayerList, ShapeTooSmall, with_initial_limits
 from containers.models.lenet import lenet
+from containers.models.lstm import lstm
 from containers.models.resnet import resnet, resnet_cifar
+from containers.models.tokens import TokenLayers
 from containers.models.vgg import vgg16
 
 LARGEST_SMALLEST = 1024
@@ -32,8 +36,17 @@ class Network:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenNetwork:
+    """The same of a network that reads token ids."""
+
+    variant: str
+    add_layers: Callable[[TokenLayers], None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model:
-    """A network for images of one shape and a number of classes. Counts: trainable parameters; multiply-adds of one sample forward."""
+    """A network for images of one shape and a number of classes, or for sequences of tokens. Counts: trainable parameters; multiply-adds
+    forward, of one image or of one token in a sequence of full length."""
 
     name: str
     variant: str
@@ -41,9 +54,10 @@ class Model:
     parameters: int
     macs: int
     smallest_size: int
+    """Of images; 0 where it reads tokens."""
 
 
-MODELS: Final[dict[str, Network]] = {
+MODELS: Final[dict[str, Network | TokenNetwork]] = {
     "lenet": Network(variant="Caffe's MNIST example, no ReLU after convolutions", add_layers=lenet),
     "alexnet": Network(variant="one weird trick, no groups, as torchvision", add_layers=alexnet),
     "alexnet-caffe": Network(variant="Caffe's bvlc_alexnet, two groups, LRN", add_layers=alexnet_caffe),
@@ -57,7 +71,22 @@ MODELS: Final[dict[str, Network]] = {
     "resnet152": Network(variant="v1.5, stride in the 3x3, as torchvision", add_layers=resnet((3, 8, 36, 3), bottleneck=True)),
     "resnet56-cifar": Network(variant="the paper's for 32x32, shortcuts by 1x1 convolutions (option B)", add_layers=resnet_cifar(9)),
     "vgg16": Network(variant="configuration D, without batch normalisation, as torchvision", add_layers=vgg16),
-    "fcn5": Network(variant="dlbench's FCN-5: hidden layers of 2048, 4096, 1024, ReLU", add_layers=fcn5),
+    "googlenet": Network(variant="Inception v1 as Caffe's bvlc_googlenet: LRN, 5x5, no auxiliary heads", add_layers=googlenet),
+    "inception-v1": Network(
+        variant="Inception v1 as torchvision's googlenet: batch normalisation, 3x3 for the 5x5, no auxiliary heads", add_layers=inception_v1
+    ),
+    "fcn5": Network(
+        variant="dlbench's FCN-5: hidden layers of 2048, 4096, 1024, ReLU", add_layers=fully_connected_network(2048, 4096, 1024)
+    ),
+    "fcn5-synthetic": Network(
+        variant="dlbench's FCN-5 for made-up data: three hidden layers of 2048, ReLU", add_layers=fully_connected_network(*[2048] * 3)
+    ),
+    "fcn8": Network(
+        variant="dlbench's FCN-8 for made-up data: six hidden layers of 2048, ReLU", add_layers=fully_connected_network(*[2048] * 6)
+    ),
+    "lstm": TokenNetwork(variant="dlbench's: 2 layers of 256, embedding of 256, no dropout, each sequence by itself", add_layers=lstm),
+    "gpt2-small": TokenNetwork(variant="GPT-2 of 12 blocks, 768 features, 12 heads, no dropout", add_layers=gpt2(12, 768, 12)),
+    "gpt2-tiny": TokenNetwork(variant="GPT-2 of 4 blocks, 128 features, 4 heads, no dropout", add_layers=gpt2(4, 128, 4)),
 }
 
 
@@ -68,7 +97,7 @@ def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> 
     """
     if num_classes < 1 or channels < 1:
         raise ConfigError(f"model {name!r} for {channels} channels and {num_classes} classes: both must be at least 1")
-    network = _network(name)
+    network = _image_network(name)
     net = LayerList(channels, size)
     try:
         network.add_layers(net, num_classes)
@@ -88,10 +117,40 @@ def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> 
     )
 
 
+def build_for_tokens(name: str, vocabulary: int, length: int) -> Model:
+    """The network `name` for sequences of `length` tokens out of so many. Raises ConfigError: unknown name, sequence too long."""
+    network = _network(name)
+    if not isinstance(network, TokenNetwork):
+        raise ConfigError(f"model {name!r} is for images, not for token ids; valid: {', '.join(of_tokens())}")
+    net = TokenLayers(vocabulary, length)
+    try:
+        network.add_layers(net)
+    except ShapeTooSmall as error:
+        raise ConfigError(f"model {name!r} does not fit sequences of {length} tokens ({error}): give the dataset shorter ones") from error
+    return Model(
+        name=name,
+        variant=network.variant,
+        layers=tuple(net.layers),
+        parameters=sum(layer["parameters"] for layer in net.layers),
+        macs=sum(layer["macs"] for layer in net.layers) // length,
+        smallest_size=0,
+    )
+
+
+def of_tokens() -> list[str]:
+    """The names of the networks that read token ids."""
+    return [name for name, network in MODELS.items() if isinstance(network, TokenNetwork)]
+
+
+def reads_tokens(name: str) -> bool:
+    """Whether it is one of these; others are for images."""
+    return isinstance(MODELS.get(name), TokenNetwork)
+
+
 @cache
 def smallest_size(name: str) -> int:
     """The side of the smallest square image for which every layer of `name` has an output of at least one pixel."""
-    network = _network(name)
+    network = _image_network(name)
     for side in range(1, LARGEST_SMALLEST):
         try:
             network.add_layers(LayerList(1, (side, side)), 1)
@@ -101,7 +160,26 @@ def smallest_size(name: str) -> int:
     raise AssertionError(f"{name} fits no image below {LARGEST_SMALLEST}x{LARGEST_SMALLEST}")
 
 
-def _network(name: str) -> Network:
+@cache
+def has_dropout(name: str) -> bool:
+    """Whether layers of `name` drop by chance; each framework draws its own numbers for that."""
+    if reads_tokens(name):
+        return False
+    side = smallest_size(name)
+    net = LayerList(1, (side, side))
+    _image_network(name).add_layers(net, 1)
+    return any(layer["kind"] == "dropout" for layer in net.layers)
+
+
+def _image_network(name: str) -> Network:
+    network = _network(name)
+    if not isinstance(network, Network):
+        valid = ", ".join(other for other in MODELS if not reads_tokens(other))
+        raise ConfigError(f"model {name!r} reads token ids, and these are images; valid: {valid}")
+    return network
+
+
+def _network(name: str) -> Network | TokenNetwork:
     if name not in MODELS:
         raise ConfigError(f"model {name!r} is not known; {choices(name, MODELS)}")
     return MODELS[name]

@@ -1,14 +1,20 @@
-"""Fully connected networks, as the comparison dlbench (Shi et al. 2016) has them."""
+"""Fully connected networks, as the comparison dlbench (Shi et al. 2016) has them; with ReLU where it has sigmoids."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from containers.models.layers import LayerList
 
 
-def fcn5(net: LayerList, num_classes: int) -> None:
-    """FCN-5: three hidden layers of 2048, 4096 and 1024 units between input and output."""
-    net.flatten("flatten")
-    for number, width in enumerate((2048, 4096, 1024), start=1):
-        net.linear(f"fc{number}", width)
-        net.relu(f"relu{number}")
-    net.linear("fc4", num_classes)
+def fully_connected_network(*widths: int) -> Callable[[LayerList, int], None]:
+    """Hidden layers of these widths between input and output."""
+
+    def build(net: LayerList, num_classes: int) -> None:
+        net.flatten("flatten")
+        for number, width in enumerate(widths, start=1):
+            net.linear(f"fc{number}", width)
+            net.relu(f"relu{number}")
+        net.linear(f"fc{len(widths) + 1}", num_classes)
+
+    return build

@@ -5,13 +5,15 @@ A layer is a plain dictionary, because it travels as JSON to programs of any fra
     name, kind, inputs (names of layers), shape_out ([channels, height, width] or [features], without the batch),
     parameters (trainable), macs (multiply-adds of one forward pass of one sample)
 
-and by kind: `conv` kernel, stride, padding (pairs), groups, bias, initial_limit; `linear` bias, initial_limit; `pool` mode (max | avg),
-kernel, stride, padding (rounds down); `bn` epsilon, momentum (PyTorch's: the weight of the new value); `lrn` size, alpha (divided by size),
-beta, k; `dropout` ratio; `add` two inputs; `input`, `relu`, `global_pool`, `flatten` (channels first) nothing more.
+and by kind: `conv` kernel, stride, padding (pairs), groups, bias, initial_limit; `linear` bias, initial_limit; `pool` mode (max, or avg,
+for which the zeros of the padding count), kernel, stride, padding, and of some max pools ceil: true (the number of windows is rounded up,
+and the last one reaches over the end; else down); `bn` epsilon, momentum (PyTorch's: the weight of the new value); `lrn` size (odd), alpha
+(divided by size), beta, k; `dropout` ratio (of what is dropped); `add` two inputs; `concat` two inputs or more, one after the other along
+the channels; `input`, `relu`, `global_pool`, `flatten` (channels first) nothing more.
 
 Every framework starts from the same weights: those of a layer are uniform in +-initial_limit, drawn as
 `(2 * RandomState(crc32(b"<seed>:<layer name>")).random_sample(shape) - 1) * initial_limit` with numpy, in the shape OIHW or (out, in);
-biases are 0, batch normalisation is the identity.
+biases are 0, batch normalisation is the identity. What networks that read tokens have besides is in tokens.py.
 """
 
 from __future__ import annotations
@@ -67,6 +69,14 @@ class LayerList:
         extra = {"mode": mode, "kernel": [kernel, kernel], "stride": [stride, stride], "padding": [padding, padding]}
         return self._add(name, "pool", [self._last], shape, **extra)
 
+    def ceil_pool(self, name: str, kernel: int, stride: int) -> str:
+        """Max pooling without padding that drops nothing: where the windows do not divide the image, one more reaches over its end."""
+        if kernel < stride:
+            raise ValueError(f"{name}: a window of {kernel} every {stride} could begin behind the end")
+        shape = [self.shape()[0], *self._windows(name, kernel, stride, 0, up=True)]
+        extra = {"mode": "max", "kernel": [kernel, kernel], "stride": [stride, stride], "padding": [0, 0], "ceil": True}
+        return self._add(name, "pool", [self._last], shape, **extra)
+
     def linear(self, name: str, features: int) -> str:
         """A fully connected layer with bias, over features that are flat."""
         (features_in,) = self.shape()
@@ -104,12 +114,19 @@ class LayerList:
             raise ValueError(f"{name}: {first} is {self.shape(first)} and {second} is {self.shape(second)}: they cannot be added")
         return self._add(name, "add", [first, second], self.shape(first))
 
+    def concat(self, name: str, *inputs: str) -> str:
+        """The channels of several layers, one after the other."""
+        shapes = [self.shape(read) for read in inputs]
+        if len({tuple(shape[1:]) for shape in shapes}) != 1:
+            raise ValueError(f"{name}: the images of {', '.join(inputs)} differ in size: {shapes}")
+        return self._add(name, "concat", inputs, [sum(shape[0] for shape in shapes), *shapes[0][1:]])
+
     def continue_from(self, name: str) -> None:
         """The next layer follows `name`, not the last one: a branch begins."""
         self._last = name
 
-    def _windows(self, name: str, kernel: int, stride: int, padding: int) -> list[int]:
-        shape = [(extent + 2 * padding - kernel) // stride + 1 for extent in self.shape()[1:]]
+    def _windows(self, name: str, kernel: int, stride: int, padding: int, *, up: bool = False) -> list[int]:
+        shape = [(extent + 2 * padding - kernel + up * (stride - 1)) // stride + 1 for extent in self.shape()[1:]]
         if min(shape) < 1:
             raise ShapeTooSmall(f"layer {name!r}: a {kernel}x{kernel} window does not fit into {'x'.join(map(str, self.shape()[1:]))}")
         return shape
@@ -122,6 +139,19 @@ class LayerList:
         self._shapes[name] = list(shape)
         self._last = name
         return name
+
+
+def without_dropout(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """The same network, of which nothing is dropped: who read a dropout layer reads what that read."""
+    kept: list[Layer] = []
+    instead: dict[str, str] = {}
+    for layer in layers:
+        inputs = [instead.get(name, name) for name in layer["inputs"]]
+        if layer["kind"] == "dropout":
+            instead[layer["name"]] = inputs[0]
+        else:
+            kept.append({**layer, "inputs": inputs})
+    return tuple(kept)
 
 
 def with_initial_limits(layers: Sequence[Layer]) -> tuple[Layer, ...]:

@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(arguments: argparse.Namespace) -> None:
     from data_prep.build.plan import plan_dataset
+    from data_prep.sequences.plan import plan_sequences
     from data_prep.space import limit_own_memory
     from data_prep.spec import parse_spec
     from data_prep.tree.plan import plan_tree
@@ -79,7 +80,7 @@ def _plan(arguments: argparse.Namespace) -> None:
     name, values, base = _specification(arguments)
     limit_own_memory()
     spec = parse_spec(values, base)
-    plan = plan_dataset if spec.has_images else plan_tree
+    plan = plan_dataset if spec.has_images else plan_sequences if spec.has_sequences else plan_tree
     plan(spec, name, arguments.build_dir, _progress(arguments))
 
 
@@ -88,9 +89,14 @@ def _shard(arguments: argparse.Namespace) -> None:
 
 
 def _build_shard(build_dir: Path, index: int, progress: Callable[[int, int], None] | None) -> None:
+    from data_prep.sequences.plan import has_sequence_plan
     from data_prep.tree.plan import has_tree_plan
 
-    if has_tree_plan(build_dir):
+    if has_sequence_plan(build_dir):
+        from data_prep.sequences.shard import build_sequence_shard
+
+        build_sequence_shard(build_dir, index, progress)
+    elif has_tree_plan(build_dir):
         from data_prep.tree.hashing import hash_part
 
         hash_part(build_dir, index, progress)
@@ -102,11 +108,14 @@ def _build_shard(build_dir: Path, index: int, progress: Callable[[int, int], Non
 
 def _finish(arguments: argparse.Namespace) -> None:
     from data_prep.build.finish import finish_dataset
+    from data_prep.sequences.build import finish_sequences
+    from data_prep.sequences.plan import has_sequence_plan
     from data_prep.tree.finish import finish_tree
     from data_prep.tree.plan import has_tree_plan
 
-    finish = finish_tree if has_tree_plan(arguments.build_dir) else finish_dataset
-    _show(vars(finish(arguments.build_dir, arguments.datasets_dir, _progress(arguments))))
+    build_dir = arguments.build_dir
+    finish = finish_tree if has_tree_plan(build_dir) else finish_sequences if has_sequence_plan(build_dir) else finish_dataset
+    _show(vars(finish(build_dir, arguments.datasets_dir, _progress(arguments))))
 
 
 def _all(arguments: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from data_prep.build.plan import plan_dataset
 from data_prep.build.shard import finished
 from data_prep.build.workers import build_shards
 from data_prep.manifest import Progress
+from data_prep.sequences.build import build_sequences
 from data_prep.spec import DatasetSpec, spec12
 from data_prep.tree.build import build_tree
 
@@ -33,6 +34,8 @@ def build_dataset(
     build_dir = build_dir_of(datasets_dir, name, spec)
     if fresh:
         remove_tree(build_dir)
+    if spec.has_sequences:
+        return build_sequences(spec, name, build_dir, datasets_dir, jobs, progress)
     if not spec.has_images:
         return build_tree(spec, name, build_dir, datasets_dir, jobs, progress)
     plan = plan_dataset(spec, name, build_dir, progress and (lambda done, _total: progress(done, 0)))

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from base.errors import DatasetError, SlipwayError
-from base.publish import publish_directory, remove_tree
-from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file
-from data_prep.build.locks import held, own_part, remove_all_dead_parts, remove_dead_parts
+from base.errors import DatasetError
+from data_prep.build.dataset_file import BuiltDataset
+from data_prep.build.locks import held
 from data_prep.build.plan_file import Plan, read_plan
-from data_prep.build.receipt import Receipt, not_older, shard_path
+from data_prep.build.publishing import clear, finished, publish_built
+from data_prep.build.receipt import Receipt, shard_path
 from data_prep.build.rejections import Rejections
 from data_prep.build.shard import build_shard, differing_sizes
 from data_prep.build.statistics import mean_and_std
-from data_prep.hashing import hash_file
-from data_prep.manifest import DATA_NAME, FILE_NAME, Manifest, Progress, Shard, Split, digest_of, manifest_digest, to_bytes
-from data_prep.space import is_full, not_enough_space
+from data_prep.manifest import Manifest, Progress, Shard, Split, to_bytes
 from data_prep.spec import TRAIN
 
 _PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
@@ -32,9 +27,8 @@ def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | Non
     Raises DatasetError (no usable image in a split, sizes that differ, more rejected than allowed), NotEnoughSpace.
     """
     with held(build_dir / "locks" / "finish"):
-        built = _finished(build_dir, datasets_dir)
+        built = finished(build_dir, datasets_dir)
         if built is not None:
-            remove_all_dead_parts(build_dir)
             return built
         plan = read_plan(build_dir)
         receipts = []
@@ -46,33 +40,10 @@ def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | Non
             manifest, sources = _manifest(plan, receipts)
         except (ValueError, ArithmeticError) as error:
             raise DatasetError(f"plan and receipts in {build_dir} contradict each other ({error}); remove it and build again") from error
-        content = to_bytes(manifest)
-        digest = digest_of(content)
-        target = datasets_dir / f"{plan.name}-{digest[:12]}"
-        _publish(target, content, [(shard_path(build_dir, index), shard) for index, shard in zip(sources, manifest.shards, strict=True)])
-        if manifest_digest(target) != digest:
-            raise DatasetError(f"{target} is there already and holds another dataset; remove it and run again")
-        path = target.name
-        built = BuiltDataset(name=plan.name, digest=digest, path=path, samples=manifest.samples, bytes=manifest.bytes, spec12=plan.spec12)
-        write_dataset_file(build_dir, built)
-        _clear(build_dir, len(plan.shards))
+        shards_of = [(shard_path(build_dir, index), shard) for index, shard in zip(sources, manifest.shards, strict=True)]
+        built = publish_built(build_dir, datasets_dir, plan.spec12, to_bytes(manifest), manifest, shards_of)
+        clear(build_dir, len(plan.shards))
         return built
-
-
-def _finished(build_dir: Path, datasets_dir: Path) -> BuiltDataset | None:
-    """The dataset, if `dataset.json` names one that is still there; a stale file is removed."""
-    if not (build_dir / DATASET_FILE).exists():
-        return None
-    built = read_dataset_file(build_dir)
-    try:
-        if manifest_digest(datasets_dir / built.path) == built.digest:
-            for receipt in build_dir.glob("shard-*.json"):
-                not_older(build_dir / DATASET_FILE, receipt)
-            return built
-    except DatasetError:
-        (build_dir / DATASET_FILE).unlink(missing_ok=True)
-        return None
-    raise DatasetError(f"{datasets_dir / built.path} has been changed: its manifest is not the one that was built; remove it and run again")
 
 
 def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[int]]:
@@ -145,42 +116,3 @@ def _source(plan: Plan) -> dict[str, Any]:
     if "splits" in chosen:
         chosen["splits"] = {name: "apart" if isinstance(split, dict) else split for name, split in chosen["splits"].items()}
     return {"kind": plan.spec["source"], "listing_blake3": plan.listing_blake3, **chosen}
-
-
-def _publish(target: Path, content: bytes, shards: Sequence[tuple[Path, Shard]]) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_dead_parts(target)
-    with own_part(target) as part:
-        try:
-            for built, shard in shards:
-                (part / shard.name).mkdir()
-                _link(built / DATA_NAME, part / shard.name / DATA_NAME, shard)
-            manifest = part / FILE_NAME
-            manifest.write_bytes(content)
-            manifest.chmod(0o444)
-            publish_directory(part, target)
-        except OSError as error:
-            if is_full(target.parent, len(content)):
-                raise not_enough_space(target.parent, len(content), f"publishing {target.name}") from error
-            raise DatasetError(f"{target} cannot be published: {error}; run again") from error
-
-
-def _link(built: Path, target: Path, shard: Shard) -> None:
-    """The same file under another name; a checked copy where the file system has no such thing."""
-    try:
-        os.link(built, target)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
-            raise
-        shutil.copyfile(built, target)
-        target.chmod(0o444)
-        if hash_file(target).blake3 != shard.blake3:
-            raise SlipwayError(f"{built} was copied to {target.parent}, and other bytes arrived") from error
-
-
-def _clear(build_dir: Path, shards: int) -> None:
-    """What the published dataset has made superfluous; plan, lists and receipts stay."""
-    for index in range(shards):
-        remove_tree(shard_path(build_dir, index))
-    remove_tree(build_dir / "spool")
-    remove_all_dead_parts(build_dir)

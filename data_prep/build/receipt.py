@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from base.errors import DatasetError
 from base.jsonfile import read_json
 from base.typed import Count, FromOne, read_as
-from data_prep.build.locks import publish_json_of
+from data_prep.build.locks import held, publish_json_of
+from data_prep.build.plan_file import FILE_NAME
 from data_prep.build.statistics import PixelSums
 from data_prep.hashing import FileHashes
 
 SCHEMA = "slipway.shard/1"
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,19 @@ def not_older(path: Path, than: Path) -> None:
     """Give `path`, still right, the present time if it is older than `than`, which was made again: Snakemake would ask for it for ever."""
     if path.stat().st_mtime_ns < than.stat().st_mtime_ns:
         os.utime(path)
+
+
+def made_once(build_dir: Path, index: int, find: Callable[[], R | None], make: Callable[[], R]) -> R:
+    """What `find` finds of shard `index`, or what `make` makes where there is nothing, in one process at a time. Its receipt is then not
+    older than the plan."""
+    found = find()
+    if found is None:
+        with held(build_dir / "locks" / f"shard-{index:05d}"):
+            found = find()
+            if found is None:
+                found = make()
+    not_older(receipt_path(build_dir, index), build_dir / FILE_NAME)
+    return found
 
 
 def write_receipt(build_dir: Path, index: int, receipt: Receipt) -> None:

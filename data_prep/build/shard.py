@@ -6,40 +6,28 @@ Any number of these run at once, also of the same shard.
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
-import lmdb
-
 from base.errors import DatasetError
-from base.publish import publish_directory, remove_tree
 from data_prep.build.dataset_file import DATASET_FILE
 from data_prep.build.images import Converted, convert
-from data_prep.build.locks import held, own_part, remove_dead_parts
-from data_prep.build.plan_file import FILE_NAME, Plan, read_plan, samples_path
-from data_prep.build.receipt import Receipt, not_older, read_receipt, receipt_path, shard_path, write_receipt
+from data_prep.build.plan_file import Plan, read_plan, samples_path
+from data_prep.build.receipt import Receipt, made_once, read_receipt, shard_path, write_receipt
 from data_prep.build.rejections import Rejections
 from data_prep.build.roots import check_unchanged, open_reader
 from data_prep.build.samples import Listed, read_samples
+from data_prep.build.shard_file import make_shard, writing
 from data_prep.build.statistics import PixelCounter
 from data_prep.build.writer import ShardWriter, map_bytes
-from data_prep.hashing import FileHashes, hash_file
+from data_prep.hashing import FileHashes
 from data_prep.manifest import DATA_NAME, Progress
 from data_prep.reader.datum import encode
 from data_prep.sources.types import BadSample, Reader
-from data_prep.space import is_full, limit_address_space, not_enough_space, require_space
-
-logger = logging.getLogger(__name__)
+from data_prep.space import limit_address_space
 
 _REPORT_EVERY = 64
 _STRICT_SHOWN = 5
-_TRIES = 2
 _DECODER_BYTES = 4 << 30
-
-
-class _WriteFailed(DatasetError):
-    """The part could not be written or synced; it is removed, and another one is begun."""
 
 
 def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *, limit_memory: bool = False) -> Receipt:
@@ -53,15 +41,13 @@ def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *
     if not 0 <= index < len(plan.shards):
         raise DatasetError(f"{build_dir} has shards 0 to {len(plan.shards) - 1}, not {index}")
     key = plan.shard_key(index)
-    receipt = finished(build_dir, index, key)
-    if receipt is None:
-        with held(build_dir / "locks" / f"shard-{index:05d}"):
-            receipt = finished(build_dir, index, key)
-            if receipt is None:
-                if limit_memory:
-                    limit_address_space(_Shard(plan, build_dir, index).map_bytes() * 4 + _DECODER_BYTES)
-                receipt = _build(plan, build_dir, index, progress)
-    not_older(receipt_path(build_dir, index), build_dir / FILE_NAME)
+
+    def make() -> Receipt:
+        if limit_memory:
+            limit_address_space(_Shard(plan, build_dir, index).map_bytes() * 4 + _DECODER_BYTES)
+        return make_shard(build_dir, index, lambda: _Shard(plan, build_dir, index), progress)
+
+    receipt = made_once(build_dir, index, lambda: finished(build_dir, index, key), make)
     if progress is not None:
         progress(plan.shards[index].samples, plan.shards[index].samples)
     return receipt
@@ -76,63 +62,6 @@ def finished(build_dir: Path, index: int, key: str) -> Receipt | None:
     return receipt if data.is_file() and data.stat().st_size == receipt.hashes.bytes else None
 
 
-def _build(plan: Plan, build_dir: Path, index: int, progress: Progress | None) -> Receipt:
-    target = shard_path(build_dir, index)
-    remove_dead_parts(target)
-    receipt_path(build_dir, index).unlink(missing_ok=True)
-    for attempt in range(1, _TRIES + 1):
-        try:
-            return _attempt(plan, build_dir, index, progress)
-        except _WriteFailed as error:
-            if attempt == _TRIES:
-                raise
-            logger.warning("%s; it is removed and written anew", error)
-    raise AssertionError("unreachable")
-
-
-def _attempt(plan: Plan, build_dir: Path, index: int, progress: Progress | None) -> Receipt:
-    shard = _Shard(plan, build_dir, index)
-    check_unchanged(plan.roots)
-    require_space(build_dir, shard.least_bytes(), f"shard {index} of {plan.name}")
-    target = shard_path(build_dir, index)
-    with own_part(target) as part:
-        shard.write(part, progress)
-        with _writing(build_dir, 0, f"shard {index} of {plan.name}"):
-            (part / DATA_NAME).chmod(0o444)
-            hashes = hash_file(part / DATA_NAME)
-            check_unchanged(plan.roots)
-            _publish(part, target, hashes)
-            receipt = shard.receipt(hashes)
-            write_receipt(build_dir, index, receipt)
-    return receipt
-
-
-def _publish(part: Path, target: Path, hashes: FileHashes) -> None:
-    """Two builders of one shard make the same bytes, so the first one's stand; what an older plan left is removed."""
-    if target.exists() and not _is(target, hashes):
-        remove_tree(target)
-    if not publish_directory(part, target) and not _is(target, hashes):
-        raise DatasetError(f"{target} was written by another builder with other bytes; remove it and run again")
-
-
-def _is(target: Path, hashes: FileHashes) -> bool:
-    try:
-        return hash_file(target / DATA_NAME).blake3 == hashes.blake3
-    except OSError:
-        return False
-
-
-@contextlib.contextmanager
-def _writing(directory: Path, need: int, doing: str) -> Iterator[None]:
-    """A failed write is lack of room where the file system says so, whatever LMDB calls it."""
-    try:
-        yield
-    except (lmdb.Error, OSError) as error:
-        if is_full(directory, need):
-            raise not_enough_space(directory, need, doing) from error
-        raise _WriteFailed(f"{doing} in {directory} cannot be written: {error}") from error
-
-
 class _Shard:
     """The work of one attempt, and what comes out of it."""
 
@@ -140,6 +69,7 @@ class _Shard:
         self.plan = plan
         self.build_dir = build_dir
         self.index = index
+        self.doing = f"shard {index} of {plan.name}"
         self.planned = plan.shards[index]
         self.samples = 0
         self.class_counts = [0] * len(plan.classes)
@@ -165,11 +95,10 @@ class _Shard:
 
     def write(self, part: Path, progress: Progress | None) -> None:
         """All samples of the list into an LMDB in `part`, durable."""
-        doing = f"shard {self.index} of {self.plan.name}"
         listed = read_samples(samples_path(self.build_dir, self.index), self.plan.classes, self.planned.listed)
         with contextlib.ExitStack() as stack:
             readers: dict[int, Reader] = {}
-            with _writing(part, self.least_bytes(), doing):
+            with writing(part, self.least_bytes(), self.doing):
                 writer = stack.enter_context(ShardWriter(part, self.map_bytes()))
             for number, sample in enumerate(listed, start=1):
                 if sample.root not in readers:
@@ -177,18 +106,22 @@ class _Shard:
                     readers[sample.root] = stack.enter_context(root)
                 converted = self._convert(sample, readers[sample.root])
                 if converted is not None:
-                    with _writing(part, self._left_bytes(writer), doing):
+                    with writing(part, self._left_bytes(writer), self.doing):
                         self._take(sample, converted, writer)
                 if progress is not None and number % _REPORT_EVERY == 0:
                     progress(number, self.planned.samples)
             if self.plan.spec["strict"] and self.rejections.count:
-                raise self.rejections.refuse(f"{doing}, strict")
-            with _writing(part, self._left_bytes(writer), doing):
+                raise self.rejections.refuse(f"{self.doing}, strict")
+            with writing(part, self._left_bytes(writer), self.doing):
                 writer.finish()
 
-    def receipt(self, hashes: FileHashes) -> Receipt:
-        """What was written."""
-        return Receipt(
+    def check_source(self) -> None:
+        """See ShardWork."""
+        check_unchanged(self.plan.roots)
+
+    def finish(self, hashes: FileHashes) -> Receipt:
+        """See ShardWork."""
+        receipt = Receipt(
             key=self.plan.shard_key(self.index),
             samples=self.samples,
             class_counts=tuple(self.class_counts),
@@ -198,6 +131,8 @@ class _Shard:
             rejected=tuple(self.rejections.to_json()),
             rejected_count=self.rejections.count,
         )
+        write_receipt(self.build_dir, self.index, receipt)
+        return receipt
 
     def _convert(self, sample: Listed, reader: Reader) -> Converted | None:
         try:
@@ -205,7 +140,7 @@ class _Shard:
         except BadSample as error:
             self.rejections.add(sample.found.name, str(error))
             if self.plan.spec["strict"] and self.rejections.count >= _STRICT_SHOWN:
-                raise self.rejections.refuse(f"shard {self.index} of {self.plan.name}, strict") from error
+                raise self.rejections.refuse(f"{self.doing}, strict") from error
             return None
 
     def _take(self, sample: Listed, converted: Converted, writer: ShardWriter) -> None:

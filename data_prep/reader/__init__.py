@@ -1,11 +1,14 @@
-"""Read a staged Slipway dataset: LMDB shards of Caffe Datums, listed in a manifest. Needs numpy and lmdb; Python 3.6 or newer.
+"""Read a staged Slipway dataset: LMDB shards of Caffe Datums, or of rows of token ids, listed in a manifest. Needs numpy and lmdb, and
+Python 3.6 or newer.
 
 On a program's path this package is `slipway_reader`; it imports nothing else of Slipway.
 """
 
+from .augmentation import augment
 from .dataset import Dataset, Split, open_dataset
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
-from .sampling import batch_indices, order
+from .sampling import batch_indices, grouped_batch, order
+from .sequences import PAD, Sequences, SequenceSplit
 from .parent_process import die_with_parent
 
 __all__ = [
@@ -13,10 +16,15 @@ __all__ = [
     "Dataset",
     "DatumError",
     "DecodeError",
+    "PAD",
     "ReaderError",
+    "SequenceSplit",
+    "Sequences",
     "Split",
+    "augment",
     "batch_indices",
     "die_with_parent",
+    "grouped_batch",
     "open_dataset",
     "order",
 ]

@@ -4,6 +4,7 @@ import re
 from typing import Any, Dict
 
 SCHEMA = "slipway.dataset/1"
+SEQUENCES = "slipway.sequences/1"
 _SHARD = re.compile(r"shard-[0-9]{5,6}\.lmdb")
 MOST = 2**53
 
@@ -12,7 +13,9 @@ def check_manifest(manifest: Any) -> Dict[str, Any]:
     """The manifest, if the reader can use it. Raises ValueError naming the key that is wrong."""
     _need(isinstance(manifest, dict), "it is no object")
     schema = manifest.get("schema")
-    _need(schema == SCHEMA, "schema %s, this reader knows %s" % (ascii(schema)[:60], SCHEMA))
+    if schema == SEQUENCES:
+        return _check_sequences(manifest)
+    _need(schema == SCHEMA, "schema %s, this reader knows %s and %s" % (ascii(schema)[:60], SCHEMA, SEQUENCES))
     _need(isinstance(manifest.get("name"), str) and manifest.get("layout") in ("hwc", "caffe"), "name or layout")
     _need(_all(manifest.get("classes"), lambda word: isinstance(word, str)), "classes")
     channels, size = manifest.get("channels"), manifest.get("size")
@@ -27,6 +30,23 @@ def check_manifest(manifest: Any) -> Dict[str, Any]:
     return manifest
 
 
+def _check_sequences(manifest: Dict[str, Any]) -> Dict[str, Any]:
+    _need(isinstance(manifest.get("name"), str), "name")
+    vocabulary, lengths, splits = (manifest.get(key) for key in ("vocabulary", "lengths", "splits"))  # type: Any, Any, Any
+    _need(_is_count(vocabulary) and 0 < vocabulary < 2**31, "vocabulary")
+    _need(manifest.get("id_bytes") == (2 if vocabulary < 65536 else 4), "id_bytes")
+    _need(_all(lengths, _is_length) and len(lengths) > 0 and lengths == sorted(lengths), "lengths")
+    _need(_is_count(manifest.get("bytes")) and _is_count(manifest.get("samples")), "bytes or samples")
+    _need(_all(manifest.get("shards"), lambda shard: _is_shard(shard) and _is_length(shard.get("rows"))), "shards")
+    shards = manifest["shards"]
+    _need(all(shard.get("length") in lengths for shard in shards), "shards")
+    _need(isinstance(splits, dict) and all(_is_split(split, len(shards)) for split in splits.values()), "splits")
+    for split in splits.values():
+        own = [shards[index]["length"] for index in split["shards"]]
+        _need(own == sorted(own), "splits")
+    return manifest
+
+
 def _need(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError("%s: not what a manifest says" % what)
@@ -38,6 +58,10 @@ def _all(values: Any, holds: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MOST
+
+
+def _is_length(value: Any) -> bool:
+    return _is_count(value) and 1 <= value <= 2**24
 
 
 def _is_number(value: Any) -> bool:

@@ -8,10 +8,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from . import shards
-from .checking import check_manifest
+from .checking import SEQUENCES, check_manifest
 from .datum import Datum, parse
 from .decode import decode
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
+from .sequences import Sequences
 
 
 class Dataset:
@@ -27,6 +28,15 @@ class Dataset:
         self.size: Optional[Tuple[int, int]] = tuple(manifest["size"]) if manifest["size"] else None
         self.mean = np.array(manifest["mean"], np.float64)
         self.std = np.array(manifest["std"], np.float64)
+
+    @property
+    def shapes(self) -> Tuple[List[int], List[int]]:
+        """Of what a network is given for a sample, and of what it answers."""
+        return [self.channels] + list(self.size or ()), [self.num_classes]
+
+    def groups(self, name: str) -> Tuple[int, ...]:
+        """How many samples of a split may stand in one batch: of images all."""
+        return (self.manifest["splits"][name]["samples"],)
 
     def split(self, name: str) -> "Split":
         """The samples of one split. Raises ReaderError with the names there are."""
@@ -129,15 +139,16 @@ def _with_keys_once(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return value
 
 
-def open_dataset(root: str) -> Dataset:
-    """Read `root`/manifest.json. Opens no shard. Raises DatasetChanged where the manifest is missing or not of this version."""
+def open_dataset(root: str) -> Any:
+    """Read `root`/manifest.json: a Dataset (of images), or Sequences (of tokens). Opens no shard. Raises DatasetChanged where the manifest
+    is missing or not of this version."""
     path = os.path.join(str(root), "manifest.json")
     try:
         with open(path, "rb") as file:
             manifest = check_manifest(json.loads(file.read().decode("utf-8"), object_pairs_hook=_with_keys_once))
         for shard in manifest["shards"]:
             shard.pop("chunks", None)  # the larger part of a large manifest, and of no use here: staging has checked them
-        return Dataset(str(root), manifest)
+        return Sequences(str(root), manifest) if manifest["schema"] == SEQUENCES else Dataset(str(root), manifest)
     except (OSError, ValueError, RecursionError) as error:
         raise DatasetChanged(
             "%s is not the manifest of a dataset (%s: %s); stage it again" % (path, type(error).__name__, error)

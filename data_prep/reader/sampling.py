@@ -6,7 +6,7 @@ a * a >= num_samples, with cycle walking, in integer arithmetic only: every nump
 """
 
 import math
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def samples_at(seed: int, epoch: int, num_samples: int, positions: np.ndarray) -
     """The samples, int64, at these positions of the epoch's shuffled order."""
     side = int(math.sqrt(num_samples - 1)) + 1 if num_samples > 1 else 1
     side += side * side < num_samples  # the root of a large number is rounded
-    keys = _keys(seed, epoch)
+    keys = keys_of(seed, epoch)
     found = _rounds(positions.astype(np.uint64), side, keys)
     walking = np.flatnonzero(found >= num_samples)
     while walking.size:
@@ -69,25 +69,48 @@ def _batches(
         step += 1
 
 
+def grouped_batch(seed: int, step: int, groups: Sequence[int], global_batch: int, rank: int, world: int) -> np.ndarray:
+    """The samples of this rank in one step, int64 (global_batch / world,), of a split whose samples lie in groups, one after the other, so
+    many in each, and a batch is of one group: token sequences of one length.
+
+    As `batch_indices`, which it is for a single group. The batches of an epoch come in a shuffled order; of each group what is no whole
+    global batch is dropped. Raises ValueError where no group fills a batch.
+    """
+    counts = [samples // global_batch for samples in groups]
+    if not 0 <= rank < world or global_batch < 1 or global_batch % world or sum(counts) == 0:
+        raise ValueError("rank %d of %d cannot take an equal part of a global batch of %d out of %s" % (rank, world, global_batch, groups))
+    epoch, batch = divmod(step, sum(counts))
+    if len(counts) > 1:
+        batch = int(samples_at(seed, epoch, sum(counts), np.array([batch]))[0])
+    group = 0
+    while batch >= counts[group]:
+        batch -= counts[group]
+        group += 1
+    each = global_batch // world
+    positions = np.arange(each, dtype=np.int64) + (batch * global_batch + rank * each)
+    return samples_at(seed + group, epoch, groups[group], positions) + sum(groups[:group])
+
+
 def _rounds(positions: np.ndarray, side: int, keys: List[int]) -> np.ndarray:
     """One pass of the cipher over uint64 values below side * side: a bijection whatever the mixing is."""
     base = np.uint64(side)
     left: np.ndarray = positions // base
     right: np.ndarray = positions % base
     for key in keys:
-        left, right = right, (left + _mixed(right, key) % base) % base
+        left, right = right, (left + mixed(right, key) % base) % base
     return left * base + right
 
 
-def _mixed(values: np.ndarray, key: int) -> np.ndarray:
-    mixed = (values + np.uint64(key)) * np.uint64(0xFF51AFD7ED558CCD)  # the finalizer of MurmurHash3; arrays wrap at 2^64
-    mixed ^= mixed >> np.uint64(33)
-    mixed *= np.uint64(0xC4CEB9FE1A85EC53)
-    mixed ^= mixed >> np.uint64(33)
-    return mixed
+def mixed(values: np.ndarray, key: int) -> np.ndarray:
+    """A number of 64 bits for each of `values`, uint64, that looks like chance."""
+    found = (values + np.uint64(key)) * np.uint64(0xFF51AFD7ED558CCD)  # the finalizer of MurmurHash3; arrays wrap at 2^64
+    found ^= found >> np.uint64(33)
+    found *= np.uint64(0xC4CEB9FE1A85EC53)
+    found ^= found >> np.uint64(33)
+    return found
 
 
-def _keys(seed: int, epoch: int) -> List[int]:
+def keys_of(seed: int, epoch: int) -> List[int]:
     """One 64-bit key per round, by SplitMix64 over seed and epoch."""
     state = seed & _MASK64
     keys = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data_prep.sources import caffe_lmdb, cifar, digits, folder, idx, listing, synthetic, tar
+from data_prep.sources import caffe_lmdb, cifar, digits, folder, idx, listing, lsun, synthetic, tar, tensorpack
 from data_prep.sources.types import Source
 
 SOURCES: dict[str, Source] = {
@@ -12,6 +12,8 @@ SOURCES: dict[str, Source] = {
     "idx": idx,
     "cifar": cifar,
     "caffe-lmdb": caffe_lmdb,
+    "lsun": lsun,
+    "tensorpack": tensorpack,
     "synthetic": synthetic,
     "sklearn-digits": digits,
 }

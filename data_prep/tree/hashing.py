@@ -14,9 +14,8 @@ from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError
 from base.jsonfile import read_json
 from base.typed import read_as
-from data_prep.build.locks import held, publish_json_of
-from data_prep.build.plan_file import FILE_NAME
-from data_prep.build.receipt import not_older, receipt_path
+from data_prep.build.locks import publish_json_of
+from data_prep.build.receipt import made_once, receipt_path
 from data_prep.hashing import CHUNK, require
 from data_prep.manifest import Progress
 from data_prep.sources.files import retried
@@ -47,14 +46,13 @@ def hash_part(build_dir: Path, index: int, progress: Progress | None = None) -> 
     plan = read_tree_plan(build_dir)
     if not 0 <= index < plan.parts:
         raise DatasetError(f"{build_dir} has parts 0 to {plan.parts - 1}, not {index}")
-    receipt = finished_part(build_dir, index, plan)
-    if receipt is None:
-        with held(build_dir / "locks" / f"shard-{index:05d}"):
-            receipt = finished_part(build_dir, index, plan)
-            if receipt is None:
-                receipt = PartReceipt(key=plan.key(index), chunks=tuple(_hashes(plan, index, progress)))
-                publish_json_of(receipt_path(build_dir, index), asdict(receipt))
-    not_older(receipt_path(build_dir, index), build_dir / FILE_NAME)
+
+    def make() -> PartReceipt:
+        made = PartReceipt(key=plan.key(index), chunks=tuple(_hashes(plan, index, progress)))
+        publish_json_of(receipt_path(build_dir, index), asdict(made))
+        return made
+
+    receipt = made_once(build_dir, index, lambda: finished_part(build_dir, index, plan), make)
     if progress is not None:
         progress(plan.share_bytes(index), plan.share_bytes(index))
     return receipt

@@ -15,7 +15,7 @@ from base.errors import DatasetError
 from base.jsonfile import canonical_json, parse_json, read_content
 from base.typed import Count, Name, PathText, read_as
 from data_prep.hashing import ChunkedFile, require
-from data_prep.manifest import FILE_NAME, MAX_BYTES
+from data_prep.manifest import AGAIN, MAX_BYTES, read_manifest_as, schema_in
 from data_prep.sources.naming import printable, to_raw
 from data_prep.tree.names import MAX_FILES, name_fault
 
@@ -24,7 +24,6 @@ PLACE_SCHEMA: Final = "slipway.place/1"
 PLACE_NAME: Final = "place.json"
 FOLDER: Final = "files"
 """Of a staged copy: beside it lies the manifest, whose name a file of the tree may have too."""
-_AGAIN: Final = "build the dataset again, or fetch it again from storage"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,21 +89,14 @@ def to_bytes(manifest: TreeManifest) -> bytes:
     return canonical_json(manifest.to_json()) + b"\n"
 
 
-def tree_manifest_of(plain: Any, where: str) -> TreeManifest:
-    """A manifest from the value of its JSON. Raises DatasetError."""
-    return read_as(TreeManifest, plain, f"{where} is not a valid manifest", DatasetError, _AGAIN)
-
-
 def read_tree_manifest(root: Path) -> TreeManifest:
     """The manifest in the directory `root`. Raises DatasetError."""
-    path = root / FILE_NAME
-    return tree_manifest_of(parse_json(read_content(path, DatasetError, MAX_BYTES), path, DatasetError), str(path))
+    return read_manifest_as(TreeManifest, root)
 
 
 def is_tree(root: Path) -> bool:
     """Whether the dataset in `root` is a tree of files. Raises DatasetError where it has no manifest."""
-    plain = parse_json(read_content(root / FILE_NAME, DatasetError, MAX_BYTES), root / FILE_NAME, DatasetError)
-    return isinstance(plain, dict) and plain.get("schema") == SCHEMA
+    return bool(schema_in(root) == SCHEMA)
 
 
 def read_place(root: Path) -> Place:
@@ -114,4 +106,4 @@ def read_place(root: Path) -> Place:
 
 def parse_place(content: bytes, where: str) -> Place:
     """From the bytes of `place.json`. Raises DatasetError."""
-    return read_as(Place, parse_json(content, where, DatasetError), f"{where} does not say where the files lie", DatasetError, _AGAIN)
+    return read_as(Place, parse_json(content, where, DatasetError), f"{where} does not say where the files lie", DatasetError, AGAIN)

@@ -12,7 +12,7 @@ from base import rooms
 from base.apart import call_apart, end_kept
 from base.errors import DatasetError, StorageError
 from data_prep.build import workers
-from data_prep.sources import caffe_lmdb
+from data_prep.sources import lmdb_file
 from tests.base import in_children
 from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
 from workflow.report import readers
@@ -63,7 +63,7 @@ def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, mon
     with pytest.raises((DatasetError, StorageError), match="nowhere"):
         workers.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)
 
-    with caffe_lmdb._child(hostile / "nowhere", "list") as child:
+    with lmdb_file.child("datum", hostile / "nowhere") as child:
         _, words = child.process.communicate(timeout=60)
     assert b"nowhere" in words, "its own words"
     assert not (hostile.parent / "executed").exists()

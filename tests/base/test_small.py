@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import tracemalloc
 from datetime import timedelta
 from pathlib import Path
 
@@ -200,3 +201,18 @@ def test_the_words_of_other_tools_are_known(word: str, valid: tuple[str, ...], m
 )
 def test_what_a_duration_of_another_form_means(text: str, meant: str | None) -> None:
     assert meant_duration(text) == meant
+
+
+def test_a_file_takes_as_much_memory_as_it_holds_and_not_as_it_may(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    tracemalloc.start()
+    try:
+        assert read_json(tmp_path / "a.json", max_bytes=1 << 30) == {"a": 1}
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 << 20
+    (tmp_path / "b.json").write_text(f'"{"b" * (3 << 20)}"')
+    assert len(read_json(tmp_path / "b.json", max_bytes=4 << 20)) == 3 << 20
+    with pytest.raises(RecordError, match="holds more than 2097152 bytes"):
+        read_json(tmp_path / "b.json", max_bytes=2 << 20)

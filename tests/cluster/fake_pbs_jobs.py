@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob, RunJob, Submitter
+from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
 
 TITLE = "PBS"
 SERVER = "the server of PBS"
 SUBMIT = "qsub"
 PROFILE = "pbs"
 SHARED_PROFILE = "pbs-allocation"
-EXECUTOR = "pbs"
 QUEUE: list[QueuedJob] = []
 SUBMITTED: list[BatchJob] = []
 
@@ -23,6 +21,14 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:  # n
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:  # noqa: ARG001 - it answers at once
     return tuple(job for job in QUEUE if job.name == name)
+
+
+def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:  # noqa: ARG001 - it answers at once
+    return tuple(job for job in QUEUE if job.job_id in job_ids)
+
+
+def cancel(job_ids: Sequence[str], patience_s: float) -> None:  # noqa: ARG001 - it answers at once
+    QUEUE[:] = [job for job in QUEUE if job.job_id not in job_ids]
 
 
 def list_words() -> str:
@@ -41,20 +47,12 @@ def never_starts(size: JobSize) -> str | None:
     return f"a job of {size.nodes} nodes never starts" if size.nodes > 8 else None
 
 
-def refusal_of(job: RunJob) -> str | None:
+def refusal_of(job: BatchJob) -> str | None:
     return "no such queue" if job.size.queue == "nowhere" else None
 
 
 def owned_by_us(directive: str) -> str | None:
     return "nodes" if directive.startswith("-l select") else None
-
-
-def resources(size: JobSize) -> dict[str, Any]:
-    return {"nodes": size.nodes, "runtime": size.minutes, "gres": None}
-
-
-def run_words(job: RunJob) -> str:
-    return f"qsub -l select={job.size.nodes} -N {job.run_id}"
 
 
 def script(job: BatchJob) -> str:
@@ -69,13 +67,9 @@ def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in environ if name == "PATH")
 
 
-def submit(job: BatchJob) -> str:
+def submit(job: BatchJob, patience_s: float) -> str:  # noqa: ARG001 - it answers at once
     SUBMITTED.append(job)
     return "7.server"
-
-
-def submitting_environ(environ: Mapping[str, str], submitter: Submitter) -> dict[str, str]:  # noqa: ARG001 - it needs little
-    return {"PBS_MARK": submitter.mark}
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

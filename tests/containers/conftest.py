@@ -1,4 +1,5 @@
-"""Engines that act: bare everywhere; docker, podman and a stand-in for apptainer as root, each with a place of its own on this machine."""
+"""Engines that act: bare everywhere; docker, podman, apptainer and enroot as root, each with a place of its own on this machine. For
+apptainer a stand-in where the real one is not here."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from containers.engines import ENGINES, Engine
-from tests import images
+from tests import images, runtimes
 
 FAKES = Path(__file__).parent / "fake"
 START_LIMIT_S = 90.0
@@ -121,7 +122,9 @@ def podman_home() -> Iterator[dict[str, str]]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-ACTING = [name if name == "bare" else pytest.param(name, marks=pytest.mark.slow) for name in ENGINES]
+MARKS = {"bare": [], "enroot": [pytest.mark.slow, pytest.mark.long]}
+ACTING = [pytest.param(name, marks=MARKS.get(name, [pytest.mark.slow])) for name in ENGINES]
+REAL = ("apptainer", "enroot")
 
 
 @pytest.fixture(params=ACTING)
@@ -133,16 +136,26 @@ def acting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
     elif name == "podman":
         for key, value in request.getfixturevalue("podman_home").items():
             monkeypatch.setenv(key, value)
-    elif name == "apptainer":
+    elif name in REAL:
+        path, own = runtimes.path_of(name), runtimes.environment(name)
+        if path is None and name == "enroot":
+            pytest.skip("enroot is not here: tests/runtimes/build-enroot.sh")
+        if path is None:
+            path, own = f"{FAKES}:{os.environ['PATH']}", {}
         needs("unshare", "mount", "chroot")
-        monkeypatch.setenv("PATH", f"{FAKES}:{os.environ['PATH']}")
+        for key, value in {"PATH": path, **own}.items():
+            monkeypatch.setenv(key, value)
     return ENGINES[name]
 
 
 @pytest.fixture
 def image(acting: Engine, tmp_path: Path) -> str:
     """What is on this machine for it."""
-    if acting.NAME != "apptainer":
+    if acting.NAME not in REAL:
         return images.BASE
-    (tmp_path / "image.sif").write_text("stands for this machine's own system\n")
-    return str(tmp_path / "image.sif")
+    if runtimes.path_of(acting.NAME) is None:
+        (tmp_path / "image.sif").write_text("stands for this machine's own system\n")
+        return str(tmp_path / "image.sif")
+    if (why := images.missing_here()) is not None:
+        pytest.skip(why)
+    return str(runtimes.image_of(acting.NAME, images.base_image()))

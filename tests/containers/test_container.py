@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from base.errors import AllocationError, ContainerError, SlipwayError
+from cluster.processes import is_alive, wait_for_ends
 from containers.engines import Engine, Process, apptainer, container, docker
 from containers.node_facts import limits_here
 from containers.spec import ContainerPlan, EnginePlan
@@ -37,7 +38,7 @@ def plain(place: Path, *commands: tuple[str, ...], run: tuple[str, ...] | None =
     )
     argv = (sys.executable, "-I", "-S", "-B", str(WATCHDOG), f"{place}/control")
     made = ContainerPlan(where="nobody", run=run or argv, find=(), remove=(), files=files, start_s=start_s)
-    return dataclasses.replace(planned, processes=here, container=made)
+    return dataclasses.replace(planned, engine=(run or argv)[0], processes=here, container=made)
 
 
 @pytest.fixture
@@ -361,6 +362,20 @@ def test_a_container_that_is_stopped_from_outside_is_named_and_no_rank_is(acting
     finally:
         process.close()
         acting.remove(plan)
+
+
+def test_what_a_killed_client_has_left_in_its_session_goes_with_it(tmp_path: Path) -> None:
+    """As the process that serves the file system of an image: in a process group of its own."""
+    from containers.engines import client
+
+    script = "import os, subprocess; print(subprocess.Popen(['sleep', '600'], process_group=0).pid, flush=True); os.kill(os.getpid(), 9)"
+    with (tmp_path / "log").open("w+b") as log:
+        process = client.spawn([sys.executable, "-c", script], log, dict(os.environ))
+        process.wait()
+        left = int((tmp_path / "log").read_text())
+        assert is_alive(left, None)
+        client.end(process)
+    assert wait_for_ends([left], 30.0)
 
 
 def test_a_hung_daemon_is_named_and_costs_its_limit_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

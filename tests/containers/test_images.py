@@ -26,7 +26,7 @@ from base.command import CommandResult
 from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSpace, RecordError, StorageError, UnsupportedRequest
 from cluster import processes
 from containers.frameworks import FRAMEWORKS, load_framework
-from containers.images import apptainer, commands
+from containers.images import apptainer, commands, enroot
 from containers.images.archiving import archive
 from containers.images.build import build, build_argv
 from containers.images.checking import contract_argv, judge_contract, labels_here
@@ -314,6 +314,47 @@ def test_a_damaged_archive_is_found_before_it_is_loaded(tmp_path: Path, sif: Pat
     assert sorted(found.name.partition(".")[2] for found in (tmp_path / "cache" / "images").iterdir()) == ["lock"]
     archive(pin(str(sif), "apptainer"), tmp_path, again=damage == "flip")
     load(path, "apptainer", tmp_path / "cache")
+
+
+def test_a_file_in_the_cache_that_has_changed_is_brought_again(tmp_path: Path, sif: Path) -> None:
+    path, cache = archive(pin(str(sif), "apptainer"), tmp_path), tmp_path / "cache"
+    load(path, "apptainer", cache)
+    entry, here = read_manifest(path), cache / "images" / path.name
+    here.write_bytes(here.read_bytes()[:-1] + b"\0")
+    assert loaded_id(entry, "apptainer", cache) == "", "of the same size"
+    load(path, "apptainer", cache)
+    assert here.read_bytes() == sif.read_bytes()
+    os.utime(here)
+    assert loaded_id(entry, "apptainer", cache) == entry.image.image_id, "written to, and the same"
+
+
+def test_a_squashfs_file_goes_the_way_of_a_sif(tmp_path: Path, sif: Path) -> None:
+    squashed = sif.rename(tmp_path / "image.sqsh")
+    pinned = pin(str(squashed), "enroot")
+    path, cache = archive(pinned, tmp_path / "storage"), tmp_path / "cache"
+    assert (path.name, pinned.form) == (f"{pinned.short}.sqsh", "sqsh")
+    assert load(path, "enroot", cache) == pinned.image_id
+    assert Path(image_to_start(read_manifest(path), "enroot", cache)).read_bytes() == squashed.read_bytes()
+    assert [one.short for one in find_images("enroot", cache, 0)] == [pinned.short]
+    assert find_images("apptainer", cache, 0) == ()
+    with pytest.raises(ContainerError, match=r"name a \.sqsh file"):
+        pin("image.sif", "enroot", pull="never", scratch=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reference", "uri"),
+    [
+        ("pytorch/pytorch:2.7", "docker://pytorch/pytorch:2.7"),
+        ("ghcr.io/group/image:1", "docker://ghcr.io#group/image:1"),
+        ("localhost:5000/image", "docker://localhost:5000#image"),
+        ("dockerd://slipway/pytorch:1", "dockerd://slipway/pytorch:1"),
+        ("docker://user@host#image:1", "docker://user@host#image:1"),
+    ],
+)
+def test_enroot_is_told_a_registry_in_its_own_way(reference: str, uri: str) -> None:
+    assert enroot.uri_of(reference) == uri
+    argv = enroot.import_argv(Path("/s/image.sqsh"), reference, Path("/s"), Path("mine"))
+    assert argv == ["env", "ENROOT_RUNTIME_PATH=/s", "ENROOT_CONFIG_PATH=/s", "enroot", "import", "--output", "/s/image.sqsh", uri]
 
 
 def test_an_archive_without_its_manifest_is_not_there(tmp_path: Path, sif: Path) -> None:

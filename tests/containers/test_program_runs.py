@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from containers.engines import Engine
-from tests import images
+from tests import images, runtimes
+from tests.containers.conftest import REAL
 from tests.containers.test_runs import containers
 from tests.data_prep.tree.corpus import SIZES
 from tests.workflow.run.test_mpirun import run_of
@@ -84,17 +85,19 @@ def test_steps_from_output_with_a_tree_of_files_sidecars_and_a_place_among_the_r
 @pytest.fixture
 def with_mpi(acting: Engine, image: str) -> str:
     """An image with Open MPI, which the engine has."""
-    if acting.NAME == "apptainer":
+    if acting.NAME in REAL and runtimes.path_of(acting.NAME) is None:
         if shutil.which("mpirun") is None:
             pytest.skip("Open MPI is not here (openmpi-bin)")
         return image  # stands for this machine's own system
     if why := images.mpi_missing_here():
         pytest.skip(why)
+    if acting.NAME in REAL:
+        return str(runtimes.image_of(acting.NAME, images.mpi_image()))
     subprocess.run([acting.NAME, "load", "--input", str(images.mpi_image())], check=True, capture_output=True, timeout=300)
     return images.MPI
 
 
-@pytest.mark.parametrize("acting", ["docker", "apptainer"], indirect=True)
+@pytest.mark.parametrize("acting", ["docker", "apptainer", pytest.param("enroot", marks=pytest.mark.long)], indirect=True)
 def test_one_mpirun_starts_the_ranks_in_the_containers_of_all_nodes(world: World, with_mpi: str) -> None:
     run_id = run_of(world, "work")
     world.cells[-1]["program"]["image"] = with_mpi

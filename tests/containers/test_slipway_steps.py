@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from base.rooms import ROOMS
-from containers.step_lines import GROUPS, StepLines, expression_fault
+from containers.frameworks import FRAMEWORKS, load_framework
+from containers.step_lines import GROUPS, StepLines, events_of, expression_fault
 
 CASES = sorted((ROOMS / "tests" / "captured" / "step-lines").glob("*.json"))
 WINDOW = {"warmup": 10, "measured": 20}
@@ -44,6 +45,14 @@ def test_captured_lines_tell_of_steps(path: Path) -> None:
     for event, expected in zip(told, case["expected"], strict=True):
         assert {key: event.get(key) for key in expected} == pytest.approx(expected)
     assert steps.warnings() == []
+
+
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if events_of(load_framework(name).events)[0] == "log"])
+def test_the_expression_of_a_framework_is_one_that_is_tested(name: str) -> None:
+    _, lines = events_of(load_framework(name).events)
+    assert lines is not None
+    tested = json.loads((CASES[0].parent / f"{name}.json").read_text())["settings"]
+    assert StepLines(**tested) == lines
 
 
 @pytest.mark.parametrize(

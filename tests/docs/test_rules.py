@@ -45,11 +45,12 @@ def test_every_rule_says_what_happens() -> None:
 
 @pytest.mark.processes
 def test_resources_are_written_out(tmp_path: Path) -> None:
-    site = "storage: storage\nscheduler: slurm\nqueue: main\ngpus_per_node: 4\naccount: a\nqos: q\nconstraint: c\ncache: {path: cache}\n"
+    asked = "gpus_per_node: 4\ncpus_per_node: 8\ndirectives: [--x]\naccount: a\nqos: q\nconstraint: c\nparallel_environment: mpi 8\n"
+    site = f"storage: storage\nscheduler: slurm\nqueue: main\n{asked}cache: {{path: cache}}\n"
     found = graph(tmp_path, JOBS, site)
-    for rule, asked in (("stage_train_push", found.run_resources), ("dataset_shard", found.shard_resources)):
+    for rule, resources in (("stage_train_push", found.run_resources), ("dataset_shard", found.shard_resources)):
         (written,) = re.findall(r"_asks_for\((.*?)\),\n", body_of(rule), re.DOTALL)
-        assert sorted(re.findall(r'"(\w+)"', written)) == sorted(asked), rule
+        assert sorted(re.findall(r'"(\w+)"', written)) == sorted(resources), rule
 
 
 @pytest.mark.processes

@@ -12,8 +12,8 @@ import msgspec
 from blake3 import blake3
 
 from base.chunks import SCHEMA
-from base.errors import SlipwayError
-from base.jsonfile import canonical_json
+from base.errors import DatasetError, SlipwayError
+from base.jsonfile import canonical_json, parse_json
 from base.seal import publish_sealed
 from base.typed import json_as
 from cluster.doctor.asked import Asked
@@ -48,7 +48,7 @@ from data_prep.cache.layout import open_cache
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
 from data_prep.file_set import parse_file_set
-from data_prep.manifest import parse_manifest, to_bytes
+from data_prep.manifest import manifest_as, parse_manifest, to_bytes
 from data_prep.push import pending
 from data_prep.push.delivered import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
@@ -308,6 +308,80 @@ def _open_dataset(content: bytes, directory: Path) -> None:
     dataset = open_dataset(str(directory))
     for name in dataset.manifest["splits"]:
         dataset.split(name)
+
+
+def _sequences_value() -> dict[str, Any]:
+    """A manifest of token sequences."""
+    shard = {"samples": 5, "tokens": 9, "length": 4, "rows": 3, "bytes": 100, "chunk_bytes": 60, "chunks": ["0" * 32, "1" * 32]}
+    return {
+        "schema": "slipway.sequences/1",
+        "format": "lmdb-0.9",
+        "value": "token-rows",
+        "key": "%08d",
+        "name": "set",
+        "vocabulary": 4,
+        "words": ["a", "b"],
+        "id_bytes": 2,
+        "end": 0,
+        "lengths": [4, 8],
+        "splits": {split: {"samples": 5, "tokens": 9, "shards": [number]} for number, split in enumerate(("train", "test"))},
+        "samples": 10,
+        "tokens": 18,
+        "bytes": 200,
+        "shards": [
+            {"name": f"shard-0000{number}.lmdb", "split": split, "blake3": DIGITS, **shard}
+            for number, split in enumerate(("train", "test"))
+        ],
+        "source": {"kind": "text"},
+        "rejected": [{"name": "a.txt", "reason": "not UTF-8"}],
+        "rejected_count": 1,
+    }
+
+
+def _read_sequences(content: bytes, _directory: Path) -> None:
+    from data_prep.sequences.manifest import SequenceManifest, padding
+    from data_prep.sequences.manifest import to_bytes as sequence_bytes
+
+    manifest = manifest_as(SequenceManifest, parse_json(content, "manifest.json", DatasetError), "manifest.json")
+    ChunkTable(parse_file_set(content, "manifest.json").files).marks(())
+    for split in manifest.splits:
+        padding(manifest.groups(split))
+    sequence_bytes(manifest)
+
+
+def _sequence_build(directory: Path) -> Path:
+    """Planned token sequences with one shard built."""
+    from data_prep.sequences.plan import plan_sequences
+    from data_prep.sequences.shard import build_sequence_shard
+    from data_prep.spec import parse_spec
+
+    build = directory / "sequence-build"
+    if not build.exists():
+        (directory / "text.txt").write_text("some text " * 20)
+        plan_sequences(parse_spec({"source": "text", "path": "text.txt", "sequence_length": 8, "shards": 2}, directory), "set", build)
+        build_sequence_shard(build, 0)
+    return build
+
+
+def _sequence_sample(name: str) -> Callable[[Path], tuple[bytes, ...]]:
+    return lambda directory: ((_sequence_build(directory) / name).read_bytes(),)
+
+
+def _read_sequence_plan(content: bytes, directory: Path) -> None:
+    from data_prep.sequences.plan import read_sequence_plan
+
+    plan = read_sequence_plan(_written(content, directory / "read" / "plan.json").parent)
+    for index in range(min(len(plan.shards), 3)):
+        plan.shard_key(index)
+        plan.rows_per_value(plan.shards[index].length)
+
+
+def _read_sequence_receipt(content: bytes, directory: Path) -> None:
+    from data_prep.sequences.plan import read_sequence_plan
+    from data_prep.sequences.shard import finished_shard
+
+    plan = read_sequence_plan(_sequence_build(directory))
+    finished_shard(_written(content, directory / "sequence-receipts" / "shard-00000.json").parent, 0, plan)
 
 
 def _read_dataset_file(content: bytes, directory: Path) -> None:
@@ -716,6 +790,12 @@ KINDS: Final[dict[str, Kind]] = {
     "manifest": Kind("json", _sample(_json(_manifest_value())), _read_manifest, "manifest.json"),
     "chunks of a file": Kind("json", _sample(_json(SINGLE)), _read_single, "a.tar.zst.chunks.json"),
     "manifest, by the reader": Kind("json", _sample(_json(_manifest_value())), _open_dataset, "manifest.json", (DatasetChanged,)),
+    "manifest of sequences": Kind("json", _sample(_json(_sequences_value())), _read_sequences, "manifest.json"),
+    "manifest of sequences, by the reader": Kind(
+        "json", _sample(_json(_sequences_value())), _open_dataset, "manifest.json", (DatasetChanged,)
+    ),
+    "plan of sequences": Kind("json", _sequence_sample("plan.json"), _read_sequence_plan, "plan.json"),
+    "receipt of sequences": Kind("json", _sequence_sample("shard-00000.json"), _read_sequence_receipt),
     "framework.yaml": Kind("yaml", _sample((FAKE / "framework.yaml").read_bytes()), _read_framework, "framework"),
     "image manifest": Kind("json", _sample(_json(ARCHIVED)), _read_image_manifest, "222222222222.tar.zst"),
     "pinned images": Kind("json", _sample(_json(PINNED)), _read_pinned, "images-0123456789ab.json"),

@@ -1,4 +1,4 @@
-"""python -m tests.minicluster: a Slurm cluster on this machine, for people and for tests. Needs root and Debian 12."""
+"""python -m tests.minicluster: a cluster of a scheduler on this machine, for people and for tests. Needs root and Debian 12."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.minicluster import registry
+from tests.minicluster import registry, texts
 from tests.minicluster.building import remove, remove_named
 from tests.minicluster.cluster import DEFAULT_NAME, Cluster
+from tests.minicluster.hosts import environment
 from tests.minicluster.packages import check_rights
-from tests.minicluster.spec import ClusterError, read_state
+from tests.minicluster.schedulers import SCHEDULERS
+from tests.minicluster.spec import USER, ClusterError, read_state
 
 HOW_TO = """\
 cluster {name} is up: login, {nodes}; directory {directory}
   on the login node   python -m tests.minicluster exec{option} login bash
   shared storage      {shared}
   site file           {site}
-  Slurm's file        export SLURM_CONF={conf}   (set by exec)
+  its commands need   export {conf}   (set by exec)
   end it              python -m tests.minicluster down{option}
 """
 
@@ -30,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default=DEFAULT_NAME, help="which cluster (%(default)s)")
     up = commands.add_parser("up", parents=[named], help="build a cluster and wait until it is usable")
+    up.add_argument("--scheduler", choices=tuple(SCHEDULERS), default="slurm", help="whose daemons run on it (%(default)s)")
     up.add_argument("--dir", help="its directory (/tmp/slipway-minicluster-NAME); `down` removes it")
     for option, default, text in (
         ("nodes", 4, "compute nodes n1, n2, ..."),
@@ -52,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     change.add_argument("--link-mbit", type=float)
     change.add_argument("--node", help="the link of this node only")
     run = commands.add_parser("exec", parents=[named], help="run a command on a node")
+    run.add_argument("--user", choices=(USER,), help="as the cluster's ordinary user, not as root")
     run.add_argument("node")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD...")
     for name, text in (
@@ -62,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
         ("heal", "undo kill, cut, freeze and hang"),
     ):
         commands.add_parser(name, parents=[named], help=text).add_argument("node")
-    control = commands.add_parser("ctld", parents=[named], help="what to do to slurmctld")
+    control = commands.add_parser("ctld", parents=[named], help="what to do to the scheduler's controller")
     control.add_argument("what", choices=("stop", "cont", "kill", "start"))
     down = commands.add_parser("down", parents=[named], help="remove a cluster, whole or in parts, and its directory")
     down.add_argument("--all", action="store_true", help="every cluster of this machine")
@@ -74,10 +78,12 @@ def parser() -> argparse.ArgumentParser:
 
 def up(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up, as for Ctrl-C
-    numbers = ("nodes", "gpus", "cores", "memory_mb", "kill_wait", "slurmd_timeout", "accounting", "docker", "storage_mbit", "link_mbit")
+    sizes = ("nodes", "gpus", "cores", "memory_mb", "kill_wait", "slurmd_timeout", "storage_mbit", "link_mbit")
+    numbers = ("scheduler", "accounting", "docker", *sizes)
     cluster = Cluster.up(options.name, options.dir, **{field: getattr(options, field) for field in numbers})
     option = "" if options.name == DEFAULT_NAME else f" --name {options.name}"
-    facts = {"directory": cluster.spec.root, "shared": cluster.shared, "site": cluster.site_file, "conf": cluster.spec.slurm_conf}
+    words = " ".join(f"{name}={value}" for name, value in texts.environ(cluster.spec).items())
+    facts = {"directory": cluster.spec.root, "shared": cluster.shared, "site": cluster.site_file, "conf": words}
     say(HOW_TO.format(name=cluster.name, nodes=", ".join(cluster.nodes), option=option, **facts))
 
 
@@ -97,9 +103,9 @@ def execute(options: argparse.Namespace) -> None:
     """Become the command: its input, output, signals and exit code are the caller's."""
     cluster = Cluster.open(options.name)
     words = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
-    argv = cluster.argv(options.node, words or ["bash"])
+    argv = cluster.argv(options.node, words or ["bash"], user=options.user)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what is ignored stays so in the command
-    os.execve(argv[0], argv, cluster.env)
+    os.execve(argv[0], argv, environment(cluster.spec, user=options.user))
 
 
 def say(text: str) -> None:

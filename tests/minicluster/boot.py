@@ -59,7 +59,11 @@ def make_mounts(spec: dict[str, str]) -> None:
     mount("-t", "tmpfs", "-o", "mode=755", "none", "/run")
     reappear(kept)
     mount("--bind", spec["hosts"], "/etc/hosts")
+    for account in Path(spec["accounts"]).iterdir():
+        mount("--bind", str(account), f"/etc/{account.name}")
     make_identity(spec["name"])
+    if spec["python"]:
+        open_way(spec["python"])
     for descriptor in kept.values():
         os.close(descriptor)
 
@@ -72,6 +76,17 @@ def make_identity(name: str) -> None:
             own = Path(f"/run/identity-{number}")
             own.write_text(f"{value}\n")
             mount("--bind", str(own), path)
+
+
+def open_way(prefix: str) -> None:
+    """Our Python where everybody may enter: it may lie below root's own directory, which has nothing else on this host then."""
+    for parent in reversed(Path(prefix).parents):
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            kept = os.open(prefix, os.O_PATH)
+            mount("-t", "tmpfs", "-o", "mode=755", "none", str(parent))
+            reappear({prefix: kept})
+            os.close(kept)
+            return
 
 
 def reappear(kept: dict[str, int]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from tests.minicluster import accounting, cgroups, daemons, dockerd, hosts, network, processes, registry, slurmconf, storage
-from tests.minicluster.spec import ClusterError, Spec, read_state, write_state
+from tests.minicluster import cgroups, dockerd, hosts, network, processes, registry, schedulers, storage, texts
+from tests.minicluster.spec import USER_ID, ClusterError, Spec, read_state, write_state
 
 START_LIMIT_S = 60.0
 PARALLEL = 8
+ACCOUNT_FILES = ("passwd", "group", "shadow")
 
 
 def claim(spec: Spec) -> None:
@@ -27,21 +30,25 @@ def claim(spec: Spec) -> None:
 
 
 def build(spec: Spec) -> None:
-    for path in (spec.shared / "slipway", spec.root / "log", spec.root / "spool" / "slurmctld", spec.slurm_conf.parent):
+    scheduler = schedulers.of(spec)
+    for path in (spec.shared / "slipway", spec.home, spec.root / "log", spec.root / "accounts"):
         path.mkdir(parents=True)
-    spec.slurm_conf.write_text(slurmconf.slurm_conf(spec))
-    (spec.slurm_conf.parent / "gres.conf").write_text(slurmconf.gres_conf(spec))
-    (spec.slurm_conf.parent / "cgroup.conf").write_text(slurmconf.cgroup_conf())
-    (spec.root / "hosts").write_text(slurmconf.hosts_file(spec))
+    os.chown(spec.home, USER_ID, USER_ID)
+    (spec.shared / "slipway").chmod(0o1777)
+    (spec.root / "hosts").write_text(texts.hosts_file(spec))
+    for name in ACCOUNT_FILES:
+        (spec.root / "accounts" / name).write_text(texts.with_user(name, Path("/etc", name).read_text(), str(spec.home)))
+    (spec.root / "accounts" / "shadow").chmod(0o600)
+    scheduler.prepare(spec)
     if spec.storage_mbit is not None:
         storage.make_keys(spec)
     network.create(spec)
     switch_on(spec, spec.hosts)
-    start_login(spec)
+    scheduler.start_head(spec)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        list(pool.map(lambda host: daemons.start_slurmd(spec, host), spec.compute_nodes))
-    daemons.await_usable(spec, spec.compute_nodes, START_LIMIT_S)
-    spec.site_file.write_text(slurmconf.site_yaml(spec))
+        list(pool.map(lambda host: scheduler.start_node(spec, host), spec.compute_nodes))
+    scheduler.await_usable(spec, spec.compute_nodes, START_LIMIT_S)
+    spec.site_file.write_text(texts.site_yaml(spec))
 
 
 def switch_on(spec: Spec, names: tuple[str, ...]) -> None:
@@ -56,17 +63,6 @@ def switch_on(spec: Spec, names: tuple[str, ...]) -> None:
             list(pool.map(lambda host: storage.mount(spec, host), [host for host in names if host != "storage"]))
     with ThreadPoolExecutor(PARALLEL) as pool:
         list(pool.map(lambda host: dockerd.start(spec, host), [host for host in names if host in spec.container_hosts]))
-
-
-def start_login(spec: Spec) -> None:
-    """After `cut` or `hang` all of it runs still."""
-    if processes.named(spec, "login", ("munged",)):
-        return
-    daemons.start_munged(spec)
-    if spec.accounting:
-        accounting.start(spec)
-        accounting.register(spec)
-    daemons.start_slurmctld(spec)
 
 
 def remove_named(name: str) -> None:

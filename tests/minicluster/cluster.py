@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.minicluster import building, daemons, dockerd, gpus, hosts, network, packages, processes, registry
+from tests.minicluster import building, daemons, dockerd, gpus, hosts, network, packages, processes, registry, schedulers
 from tests.minicluster.spec import ClusterError, Spec, check_mbit, read_state
 
 DEFAULT_NAME = "slipway"
@@ -42,31 +42,33 @@ class Cluster:
     def open(cls, name: str = DEFAULT_NAME) -> Cluster:
         return cls(read_state(registry.directory_of(name)))
 
-    def argv(self, node: str, argv: list[str], directory: str | Path | None = None) -> list[str]:
-        """What to run on this machine, with the environment `env`, so that `argv` runs on `node`."""
-        return hosts.exec_argv(self.spec, node, argv, str(directory or Path.cwd()))
+    def argv(self, node: str, argv: list[str], directory: str | Path | None = None, user: str | None = None) -> list[str]:
+        """What to run on this machine, with the environment `env`, so that `argv` runs on `node`; as root where no `user` is named."""
+        return hosts.exec_argv(self.spec, node, argv, str(directory or Path.cwd()), user)
 
     def exec(self, node: str, argv: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        """As subprocess.run: captured text unless `options` say otherwise; `env` adds to the node's own environment."""
+        """As subprocess.run: captured text unless `options` say otherwise; `env` adds to the node's own environment; `user`: see argv."""
         options = {"check": False, "text": True, "stdin": subprocess.DEVNULL, **options}
         if not {"stdout", "stderr", "capture_output"} & set(options):
             options["capture_output"] = True
-        environment = hosts.environment(self.spec, options.pop("env", None))
+        user = options.pop("user", None)
+        environment = hosts.environment(self.spec, options.pop("env", None), user)
         if "input" in options:
             del options["stdin"]
-        return subprocess.run(self.argv(node, argv, options.pop("cwd", None)), env=environment, **options)
+        return subprocess.run(self.argv(node, argv, options.pop("cwd", None), user), env=environment, **options)
 
     def popen(self, node: str, argv: list[str], **options: Any) -> subprocess.Popen[Any]:
         """As subprocess.Popen. terminate() reaches the command; kill() too, as SIGTERM."""
-        environment = hosts.environment(self.spec, options.pop("env", None))
-        return subprocess.Popen(self.argv(node, argv, options.pop("cwd", None)), env=environment, **options)
+        user = options.pop("user", None)
+        environment = hosts.environment(self.spec, options.pop("env", None), user)
+        return subprocess.Popen(self.argv(node, argv, options.pop("cwd", None), user), env=environment, **options)
 
     def processes(self, node: str) -> list[int]:
         """This machine's ids of all processes of `node`."""
         return processes.inside(self.spec, self.spec.known(node))
 
     def states(self) -> dict[str, str]:
-        return daemons.node_states(self.spec)
+        return schedulers.of(self.spec).node_states(self.spec)
 
     def kill(self, node: str) -> None:
         """Hard power loss: the link goes first, so that nobody says goodbye."""
@@ -88,15 +90,18 @@ class Cluster:
         network.set_link(spec, node, up=True)
         if processes.init_of(spec, node) is None:
             building.switch_on(spec, (node,))
+        scheduler = schedulers.of(spec)
         if node == "login":
-            building.start_login(spec)
+            scheduler.start_head(spec)
         elif node in spec.compute_nodes:
-            daemons.restart_slurmd(spec, node)
-            daemons.resume(spec, node)
-            daemons.await_usable(spec, (node,), limit_s)
+            scheduler.restart_node(spec, node)
+            scheduler.resume(spec, node)
+            scheduler.await_usable(spec, (node,), limit_s)
 
     def ctld(self, what: str) -> None:
-        daemons.control(self.spec, what)
+        """stop, cont, kill or start what answers the scheduler's commands."""
+        scheduler = schedulers.of(self.spec)
+        daemons.control(self.spec, what, scheduler.CONTROLLER, lambda: scheduler.start_controller(self.spec))
 
     def dockerd(self, node: str, what: str) -> None:
         """stop (it hangs), cont, kill, start or restart the node's dockerd."""

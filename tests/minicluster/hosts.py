@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from base.jsonfile import publish_json
-from tests.minicluster import cgroups, gpus, processes
+from tests.minicluster import cgroups, gpus, processes, texts
 from tests.minicluster.network import NETNS
 from tests.minicluster.slurmconf import CGROUP_MOUNT
-from tests.minicluster.spec import ClusterError, Spec
+from tests.minicluster.spec import USER, ClusterError, Spec
 from tests.minicluster.waiting import last_lines, run, wait_until
 
 BOOT = Path(__file__).with_name("boot.py")
@@ -33,7 +33,8 @@ def switch_on(spec: Spec, host: str) -> None:
     shutil.rmtree(own / "tmp", ignore_errors=True)
     for name in ("tmp", "local", "spool"):
         (own / name).mkdir(parents=True, exist_ok=True)
-    (own / "tmp").chmod(0o1777)
+    for name in ("tmp", "local"):
+        (own / name).chmod(0o1777)
     (own / "ready").unlink(missing_ok=True)
     spec.cgroup(host).mkdir(parents=True, exist_ok=True)
     if host in spec.container_hosts:
@@ -45,6 +46,8 @@ def switch_on(spec: Spec, host: str) -> None:
         "state": spec.directory,
         "own": str(own),
         "hosts": str(spec.root / "hosts"),
+        "accounts": str(spec.root / "accounts"),
+        "python": "" if spec.scheduler == "slurm" else sys.base_prefix,  # root runs it there
         "gpus": spec.gpus if host in spec.compute_nodes else 0,
         "cgroup": str(spec.cgroup(host)),
         "cgroup_mount": CGROUP_MOUNT,
@@ -98,15 +101,19 @@ def joined(spec: Spec, host: str, argv: list[str]) -> list[str]:
     return ["/bin/sh", "-c", JOIN, " ".join(str(path / "cgroup.procs") for path in own), *argv]
 
 
-def environment(spec: Spec, extra: dict[str, str] | None = None) -> dict[str, str]:
-    """That of a fresh login, whatever the caller's holds."""
+def environment(spec: Spec, extra: dict[str, str] | None = None, user: str | None = None) -> dict[str, str]:
+    """That of a fresh login, whatever the caller's holds; `user`: USER, None for root."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    if user is not None:
+        kept |= {"HOME": str(spec.home), "USER": user, "LOGNAME": user, "SHELL": "/bin/bash"}
     path = f"{Path(sys.executable).parent}:{gpus.ON_NODE + '/bin:' if spec.docker else ''}{SYSTEM_PATH}"
-    return {"HOME": "/root", **kept, "PATH": path, "SLURM_CONF": str(spec.slurm_conf), **(extra or {})}
+    return {"HOME": "/root", **kept, "PATH": path, **texts.environ(spec), **(extra or {})}
 
 
-def exec_argv(spec: Spec, host: str, argv: list[str], directory: str) -> list[str]:
+def exec_argv(spec: Spec, host: str, argv: list[str], directory: str, user: str | None = None) -> list[str]:
     """`directory` where the host has it, else /. The command hears SIGTERM when the nsenter that started it goes."""
+    if user not in (None, USER):
+        raise ClusterError(f"user: found {user!r}; valid: {USER}, or none for root")
     first = processes.init_of(spec, spec.known(host))
     if first is None:
         raise ClusterError(f"{host} is off: `heal {host}` switches it on")
@@ -114,4 +121,5 @@ def exec_argv(spec: Spec, host: str, argv: list[str], directory: str) -> list[st
         directory = "/"
     enter = ["nsenter", f"--target={first}", "--mount", "--uts", "--ipc", "--net", "--pid", f"--wdns={directory}"]
     enter += ["--cgroup"] if host in spec.container_hosts else []
-    return joined(spec, host, [*enter, "setpriv", "--pdeathsig", "TERM", *argv])
+    become = [] if user is None else [f"--reuid={user}", f"--regid={user}", "--init-groups"]
+    return joined(spec, host, [*enter, "setpriv", *become, "--pdeathsig", "TERM", *argv])

@@ -14,12 +14,14 @@ from tests.minicluster.spec import ClusterError, Spec
 LIST = Path(__file__).with_name("debian-packages.txt")
 ACCOUNTING = ("slurmdbd", "mariadb-server")
 SLOW_STORAGE = ("sshfs", "openssh-server")
+SCHEDULERS = {"slurm": ("slurm-wlm", "munge"), "sge": ("gridengine-master", "gridengine-exec", "gridengine-client")}
 CONTAINERS = ("docker.io", "podman", "crun", "debootstrap")
 
 
-def needed(*, accounting: bool = False, slow_storage: bool = False, docker: bool = False) -> tuple[str, ...]:
+def needed(*, scheduler: str = "slurm", accounting: bool = False, slow_storage: bool = False, docker: bool = False) -> tuple[str, ...]:
     listed = tuple(line.strip() for line in LIST.read_text().splitlines() if line.strip())
     skipped = (
+        *(package for name, packages in SCHEDULERS.items() if name != scheduler for package in packages),
         *(() if accounting else ACCOUNTING),
         *(() if slow_storage else SLOW_STORAGE),
         *(() if docker else CONTAINERS),
@@ -37,7 +39,9 @@ def missing(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def ensure(spec: Spec) -> None:
     """Install what is missing, without starting its services."""
-    absent = missing(needed(accounting=spec.accounting, slow_storage=spec.storage_mbit is not None, docker=spec.docker))
+    absent = missing(
+        needed(scheduler=spec.scheduler, accounting=spec.accounting, slow_storage=spec.storage_mbit is not None, docker=spec.docker)
+    )
     if not absent:
         return
     sys.stderr.write(f"installing {', '.join(absent)}\n")
@@ -62,11 +66,11 @@ def check_rights(docker: bool = False) -> None:
         )
 
 
-def missing_here(docker: bool = False) -> str | None:
+def missing_here(docker: bool = False, scheduler: str = "slurm") -> str | None:
     """Why no cluster (with containers) can be made here, in words; None where one can. For tests, which install nothing."""
     try:
         check_rights(docker)
-        absent = missing(needed(accounting=True, slow_storage=True, docker=docker))
+        absent = missing(needed(scheduler=scheduler, accounting=scheduler == "slurm", slow_storage=True, docker=docker))
     except ClusterError as error:
         return str(error)
     return f"Debian packages are missing: {' '.join(absent)}" if absent else None

@@ -12,6 +12,7 @@ from base.jsonfile import publish_json, read_json
 NAME = re.compile(r"[a-z][a-z0-9]{0,19}")
 SUBNET = "10.77"  # every cluster's: its network ends at its own switch namespace, so clusters cannot meet
 FREEZERS = (Path("/sys/fs/cgroup/freezer"), Path("/run/slipway-minicluster/.freezer"))  # this machine's, or one that we mount
+USER, USER_ID = "tester", 4321  # the ordinary user of every cluster, known inside of its hosts only
 MAX_DIRECTORY = 70  # the path of a socket has at most 107 characters
 
 
@@ -23,6 +24,7 @@ class ClusterError(Exception):
 class Spec:
     name: str
     directory: str
+    scheduler: str = "slurm"
     nodes: int = 4
     gpus: int = 8
     cores: int = 8
@@ -44,6 +46,8 @@ class Spec:
         for field, low, high in (("nodes", 1, 200), ("gpus", 0, 64), ("cores", 1, 256), ("memory_mb", 100, 10**7)):
             if not low <= getattr(self, field) <= high:
                 raise ClusterError(f"{field}: found {getattr(self, field)}; valid: {low} to {high}")
+        if self.accounting and self.scheduler != "slurm":
+            raise ClusterError("accounting: slurmdbd is Slurm's; leave it out with another scheduler")
         for field in ("storage_mbit", "link_mbit"):
             check_mbit(field, getattr(self, field))
 
@@ -65,12 +69,21 @@ class Spec:
         return self.root / "shared"
 
     @property
+    def home(self) -> Path:
+        """Of USER, on shared storage."""
+        return self.shared / "home" / USER
+
+    @property
     def site_file(self) -> Path:
         return self.root / "site.yaml"
 
     @property
     def slurm_conf(self) -> Path:
         return self.root / "slurm" / "slurm.conf"
+
+    @property
+    def sge_root(self) -> Path:
+        return self.root / "sge"
 
     @property
     def munge_socket(self) -> Path:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from base.units import format_size
 from containers.labels import TAG
 from tests import images
 from tests.minicluster import Cluster
-from tests.slurm.test_profiles import ROOMS
 from tests.slurm.test_scheduler import ClusterWorld
 from tests.workflow.run.world import ROOT
 from workflow.run.record.model import validate_record
@@ -26,6 +23,9 @@ pytestmark = pytest.mark.slow
 
 class ContainerWorld(ClusterWorld):
     """With an image that only the login node has, and that is another one for every world."""
+
+    login_environ: Mapping[str, str] = {}
+    """What the user has set there."""
 
     def __init__(self, cluster: Cluster, name: str, engine: str) -> None:
         super().__init__(cluster, name)
@@ -44,7 +44,7 @@ class ContainerWorld(ClusterWorld):
 
     def pin(self) -> dict[str, str]:
         """By the command of the rule; what it says of the image."""
-        done = self.cluster.exec("login", self.image_argv(), cwd=ROOT, timeout=300, env={"PYTHONPATH": str(ROOT)})
+        done = self.cluster.exec("login", self.image_argv(), cwd=ROOT, timeout=300, env={"PYTHONPATH": str(ROOT), **self.login_environ})
         assert done.returncode == 0, done
         assert self.images is not None
         (entry,) = json.loads(self.images.read_text())["images"].values()
@@ -115,45 +115,3 @@ def test_one_study_on_two_nodes_that_read_the_image_once_and_on_one(world: Conta
     for node in ("n1", "n2"):
         assert world.told(node, "ps", "--all", "--quiet", "--filter", f"label={TAG}") == ""
     assert {path.stat().st_uid for path in world.results.rglob("*")} == {os.geteuid()}
-
-
-STUDY = """
-study: {name}
-datasets:
-  digits: {{source: sklearn-digits, encoding: raw, size: 28, shards: 2}}
-base: {{dataset: digits, model: lenet, batch_size: 16, optimizer: {{learning_rate: 0.01}}, steps: {{warmup: 2, measured: 10}}, repeats: 1}}
-axes: {{nodes: [1, 2]}}
-baseline: {{nodes: 1}}
-limits: {{walltime: 10m, init: 120s}}
-"""
-
-
-@pytest.mark.parametrize("engine", ["docker", "podman"])
-def test_a_study_of_pytorch_through_snakemake(docker_cluster: Cluster, engine: str) -> None:
-    """Real training. The framework's image is on the login node, as `make image` leaves it."""
-    cluster, name = docker_cluster, f"study-{engine}"
-    if not images.archive("torch", images.torch_recipe()).exists():
-        pytest.skip("the image takes minutes to make: `python -m tests.images torch`")
-    cluster.load_image(images.torch_image(), "login", engine=engine)
-    root = cluster.shared / f"checkout-{engine}"
-    root.mkdir()
-    shutil.copy(ROOT / "Snakefile", root)
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, root / room, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "study.yaml").write_text(STUDY.format(name=name))
-    (root / "site.yaml").write_text(cluster.site_file.read_text().replace("engine: bare", f"engine: {engine}"))
-    argv = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", "--configfile", "study.yaml", "--config", "site=./site.yaml"]
-    done = cluster.exec("login", argv, cwd=root, env={"PYTHONPATH": str(root)}, timeout=900)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    results = cluster.shared / "slipway" / "results" / name
-    (file,) = results.glob("images-*.json")
-    pinned = json.loads(file.read_text())["images"]["pytorch"]["image"]
-    records = [json.loads(path.read_text()) for path in results.glob("runs/*/record.json")]
-    assert sorted(len(record["nodes"]) for record in records) == [1, 2]
-    for record in records:
-        validate_record(record)
-        assert (record["status"], record["engine"]) == ("ok", engine)
-        assert (record["provenance"]["image_id"], record["provenance"]["image_digest"]) == (pinned["image_id"], pinned["digest"])
-    assert "rule image" not in cluster.exec("login", [*argv, "-n"], cwd=root, env={"PYTHONPATH": str(root)}, timeout=300).stdout
-    for node in cluster.nodes:
-        assert cluster.exec(node, [engine, "ps", "--all", "--quiet", "--filter", f"label={TAG}"], timeout=60).stdout == ""

@@ -161,7 +161,7 @@ def test_a_wrong_or_a_missing_credentials_file_is_named_where_the_study_starts(d
     ("engine", "victim"),
     [
         ("docker", "loader"),
-        ("docker", "dockerd"),
+        pytest.param("docker", "dockerd", marks=pytest.mark.long),
         ("podman", "client"),
         pytest.param("docker", "client", marks=pytest.mark.long),
         pytest.param("podman", "loader", marks=pytest.mark.long),

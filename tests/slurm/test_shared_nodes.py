@@ -98,7 +98,7 @@ def test_runs_side_by_side_on_one_node_never_see_the_same_gpu(docker_cluster: Cl
         cluster.load_image(images.base_image(), "login", engine=engine)
     root = checkout(cluster, name, engine)
     argv = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", "--configfile", "study.yaml", "--config", "site=./site.yaml"]
-    options = ["--until", "stage_train_push", "--slurm-init-seconds-before-status-checks", "1"]
+    options = ["--until", "stage_train_push"]
     with (root / "log").open("w") as log:
         streams = {"stdout": log, "stderr": log}
         snakemake = cluster.popen("login", [*argv, *options], cwd=root, env={"PYTHONPATH": str(root)}, **streams)

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.slow
 EXAMPLES = sorted((ROOMS / "examples").glob("*/study.yaml"))
 NEEDED = {"huggingface": "transformers", "lightning": "lightning"}
 """What an example asks for beside torch."""
+COVERED = {"frameworks", "language", "lightning"}
+"""CI leaves these out: it trains their frameworks and networks in tests of their own, and calls their call-backs."""
 SITE = "storage: storage\ncache: {path: cache}\nscheduler: local\nengine: bare\ndevice: cpu\n"
 
 
@@ -26,7 +28,10 @@ def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("study", EXAMPLES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "study",
+    [pytest.param(path, marks=[pytest.mark.long] * (path.parent.name in COVERED), id=path.parent.name) for path in EXAMPLES],
+)
 def test_an_example_gives_its_table(study: Path, tmp_path: Path) -> None:
     package = NEEDED.get(study.parent.name)
     if package is not None and importlib.util.find_spec(package) is None:
@@ -50,8 +55,8 @@ def test_an_example_gives_its_table(study: Path, tmp_path: Path) -> None:
         assert checked.stdout.count("the same") == len(chosen.cells) - 2
 
 
-def slipway(command: str, study: Path, place: Path) -> subprocess.CompletedProcess[str]:
+def slipway(command: str, study: Path, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it there, with the site that lies there."""
-    argv = [sys.executable, "-m", "workflow.commands.main", command, str(study), "--site", str(place / "site.yaml")]
+    argv = [sys.executable, "-m", "workflow.commands.main", command, str(study), "--site", str(place / "site.yaml"), *options]
     environ = {**os.environ, "PYTHONPATH": str(ROOMS)}
     return subprocess.run(argv, cwd=place, env=environ, capture_output=True, text=True, check=False, timeout=300)

@@ -16,9 +16,10 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("base", "cluster", "containers", "data_prep", "workflow", "profiles", "config")
 
 SUPERVISOR = """
-import argparse, json
+import argparse, json, os
 from pathlib import Path
 from base.publish import publish
+from workflow.run.record.login import login_s
 from workflow.run.storage.asked_result import parse_asked
 from workflow.run.builder import failed, make_record
 from workflow.study.resolved import find_run, read_resolved
@@ -32,6 +33,7 @@ status = "error" if "-n2-" in arguments.run else "ok"
 make = make_record if status == "ok" else failed
 run = find_run(read_resolved(arguments.results), arguments.run)
 record = make(run.cell.to_json(), run.repeat, status=status, result_number=after + 1)
+record["steps_s"]["login"] = login_s(os.environ)
 run_dir = arguments.results / "runs" / arguments.run
 run_dir.mkdir(parents=True, exist_ok=True)
 publish(run_dir / "record.json", json.dumps(record).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -88,6 +89,10 @@ def test_from_the_first_start_to_nothing_to_do(typed: Typed) -> None:
     for words in ("of 2 runs ok, ", report, again):
         assert words in out
     assert not list(typed.away.iterdir())
+    login = [json.loads(path.read_text())["steps_s"]["login"] for path in typed.checkout.results.glob("runs/*/record.json")]
+    assert len(login) == 2
+    assert len(set(login)) == 1, "of one start"
+    assert login[0] > 0
 
     code, out, err = typed()
     assert code == 0

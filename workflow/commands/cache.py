@@ -13,7 +13,7 @@ from base.errors import StagingError
 from base.units import format_size
 from data_prep.cache import entries
 from data_prep.cache.entries import Row
-from workflow.commands.caches import caches_here
+from workflow.commands.caches import caches_here, nothing_words
 from workflow.commands.watching import show
 from workflow.study.next_command import completed
 from workflow.study.site_file import chosen_site, load_site
@@ -29,7 +29,7 @@ def ls(site_name: str | None, as_json: bool) -> None:
         )
         return
     if not found:
-        show.line(f"nothing is cached: {site.cache.path} is empty or not there")
+        show.prose(nothing_words(site))
     for cache, rows in found:
         limit = f" of {format_size(site.cache.max_bytes)}" if site.cache.max_bytes else ""
         show.prose(f"{cache}: {format_size(sum(row.bytes for row in rows))}{limit}", "  ")

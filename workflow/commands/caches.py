@@ -15,10 +15,12 @@ from workflow.study.site import Site
 
 def cache_here(site: Site) -> Path:
     """`cache.path` of the site as it is called on this machine. Raises StagingError where a variable in it is not set here."""
+    if site.cache.place is None:
+        return site.cache.path
     try:
         return expanded_path(str(site.cache.path), os.environ)
     except ValueError as error:
-        raise StagingError(f"cache.path of the site {site.name!r}: {error}; look on a node, inside of a job that sets it") from error
+        raise StagingError(f"{site.cache.place}: cache.path: {error}; look on a node, inside of a job that sets it") from error
 
 
 def cache_or_none(site: Site) -> Path | None:
@@ -31,7 +33,17 @@ def cache_or_none(site: Site) -> Path | None:
 
 def cache_words(site: Site, chosen: str | None) -> str:
     """Where that is: `/local/slipway (site here)`, with the site as it was chosen."""
-    return f"{cache_or_none(site) or site.cache.path} (site {chosen or site.name})"
+    cache = cache_or_none(site)
+    there = f"{site.cache.path}, which is no path on this machine" if cache is None else str(cache)
+    return f"{there} (site {chosen or site.name})"
+
+
+def nothing_words(site: Site) -> str:
+    """Why there is nothing to show."""
+    try:
+        return f"nothing is cached: {cache_here(site)} is empty or not there"
+    except StagingError as error:
+        return f"nothing is known of a cache here: {error}"
 
 
 def caches_here(site: Site) -> list[Path]:

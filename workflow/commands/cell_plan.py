@@ -67,7 +67,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     request = allocation_request(cell, study.cells, site)
     allocation = scheduler.planned(request, environ)
     framework = describe_framework(cell, device_of(cell.device, site))
-    check_framework(framework, cell.world_size)
+    check_framework(framework, cell.nodes)
     needs = dataset_needs(study, cell.dataset) if cell.has_dataset else None
     argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
     document = cell_document(Run(cell=cell, repeat=1), attempt, allocation, model_of(cell, needs))
@@ -102,10 +102,10 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
 
 def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
     """The command that submits the run as a job of its own."""
-    from workflow.commands.job_plan import job_of_run
+    from workflow.commands.job_plan import job_of_run, run_words
 
     jobs = jobs_at(study.site)
-    return {jobs.SUBMIT: jobs.run_words(job_of_run(study, cell, run_id))}
+    return {jobs.SUBMIT: run_words(jobs, job_of_run(study, cell, run_id))}
 
 
 def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, Any]:

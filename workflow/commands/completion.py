@@ -14,6 +14,7 @@ from cluster.installation import default_storage, site_files
 from workflow.study.paths import results_dir
 
 SUFFIXES: Final = (".yaml", ".yml")
+REMOTE_VERBS: Final = ("setup", "plan", "submit", "status", "logs", "tables", "report", "verify", "session", "close")
 MAX_BYTES: Final = 1 << 20
 
 
@@ -26,6 +27,11 @@ def studies(incomplete: str) -> list[str]:
     except OSError:
         return []
     return sorted(os.path.join(directory, text) for text in found if text.endswith(("/", *SUFFIXES)))  # noqa: PTH118 - as it was typed
+
+
+def verbs(incomplete: str) -> list[str]:
+    """Of `slipway remote`."""
+    return _beginning(incomplete, set(REMOTE_VERBS))
 
 
 def sites(incomplete: str) -> list[str]:

@@ -10,11 +10,12 @@ from base.units import and_more, counted, format_duration, format_size
 from cluster.schedulers import local
 from data_prep.limits import RECHECK_S
 from data_prep.manifest import Manifest, manifest_digest, read_manifest, verify_dataset
+from data_prep.sequences.manifest import is_sequences, verify_sequences
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.tree.manifest import is_tree
 from data_prep.tree.verify import verify_tree
-from workflow.commands import dataset_tree
+from workflow.commands import dataset_sequences, dataset_tree
 from workflow.commands.caches import cache_here
 from workflow.commands.datasets import dataset_and_site, dataset_root
 from workflow.commands.watching import show
@@ -29,6 +30,9 @@ def info(study: Path, site: str | None, name: str, as_json: bool) -> None:
     root = dataset_root(study, site, name)
     if is_tree(root):
         dataset_tree.info(root, as_json)
+        return
+    if is_sequences(root):
+        dataset_sequences.info(root, as_json)
         return
     manifest = read_manifest(root)
     if as_json:
@@ -49,7 +53,7 @@ def verify(study: Path, site: str | None, name: str) -> None:
         show.line(f"{place}: {files}, {format_size(tree.bytes)}, every chunk is what the manifest in {root} promises")
         return
     with progress(f"verify {root.name}") as callback:
-        manifest = verify_dataset(root, callback)
+        manifest = verify_sequences(root, callback) if is_sequences(root) else verify_dataset(root, callback)
     show.line(f"{root}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, every chunk is what the manifest promises")
 
 

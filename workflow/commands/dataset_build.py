@@ -40,16 +40,16 @@ def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) 
         show.line(f"no cell of {study.name} has a dataset: there is nothing to build")
     for name in wanted:
         spec = study.datasets[name]
-        if how.strict and spec.has_images and not spec.strict:
+        if how.strict and not spec.is_tree and not spec.strict:
             # `strict` is part of the specification, and so of the name under which runs look for the dataset: first see that it is refused
             # or not, then build what the study asks for, which has the same content
             with progress(f"dataset {name}, strictly", "samples") as callback:
                 build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
-        with progress(f"dataset {name}", "samples" if spec.has_images else "bytes") as callback:
+        with progress(f"dataset {name}", "bytes" if spec.is_tree else "samples") as callback:
             built = build_dataset(spec, name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
         samples = "" if built.samples is None else f"{built.samples} samples, "
         show.line(f"{name}: {samples}{format_size(built.bytes)} in {study.datasets_dir / built.path}")
-        if not spec.has_images:
+        if spec.is_tree:
             _say_left_out(read_left_out(study.build_dir(name)))
 
 

@@ -41,7 +41,7 @@ def main(site_name: str | None, wanted: Wanted) -> None:
         write_site(wanted.name or "default", look(os.environ), show.line)
         return
     site = load_site(site_name)
-    where = look(os.environ)
+    where = look(os.environ, site.scheduler)
     findings = [_whole(found, site_name) for found in run_checks(site, where, _progress if sys.stderr.isatty() else _silent)]
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")

@@ -30,7 +30,8 @@ class Ending:
         self._told = SHOWN in os.environ
 
     def tell(self) -> None:
-        """After success."""
+        """After success, or failure."""
+        notify_of(self._graph)
         if not self._told:
             self._told = True
             print_ending(self._graph)
@@ -52,8 +53,20 @@ class Ending:
             mend = f"`{command(self._graph.study)}` takes the profile that fits the site"
             sys.stderr.write(f"snakemake: neither a profile nor --cores was given; {mend}\n")
         ran = getattr(workflow, "scheduler", None) is not None and not workflow.dryrun and not workflow.touch
-        if ran and workflow.is_main_process and not len(workflow.dag):
-            self.tell()
+        if ran and workflow.is_main_process and not len(workflow.dag) and not self._told:
+            self._told = True
+            print_ending(self._graph)
+
+
+def notify_of(graph: Graph) -> None:
+    """Tell those who want to know that the study has ended; who could not be told stands on the terminal, and fails nothing."""
+    notify = graph.study.notify
+    if notify is not None and "end" in notify.when:
+        from workflow.dag.notify import News, tell
+
+        first, *rest = closing_lines(graph)
+        for problem in tell(notify, News(subject=first, lines=tuple(rest)), os.environ):
+            sys.stderr.write(f"slipway: {problem}\n")
 
 
 def print_ending(graph: Graph) -> None:

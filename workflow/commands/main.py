@@ -41,6 +41,15 @@ class Ours(TyperCommand):
             raise
 
 
+class PassesOn(Ours):
+    """One that hands over all words to another command, with the `--` that stands before a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The first `--` is taken away by whoever parses, so there are two."""
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*args[:end], *args[end : end + 1], *args[end:]])
+
+
 app = typer.Typer(
     name="slipway",
     no_args_is_help=True,
@@ -52,6 +61,8 @@ dataset_app = typer.Typer(help="Build, look at, check and stage datasets.", no_a
 cache_app = typer.Typer(help="What lies in this node's cache.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(dataset_app, name="dataset")
 app.add_typer(cache_app, name="cache")
+session_app = typer.Typer(help="Notebooks, shells, servers and scripts in an allocation.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(session_app, name="session")
 
 
 def _runs(context: typer.Context, incomplete: str) -> list[str]:
@@ -77,6 +88,13 @@ PlacesArgument = Annotated[
     typer.Argument(metavar="[STUDY | DIR...]", help="The study file, or results directories.", autocompletion=completion.studies),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+def _token(text: str) -> str:
+    """Of `slipway remote`."""
+    if len(text) != 8 or set(text) - set("0123456789abcdef"):
+        raise typer.BadParameter(f"{text!r}: 8 hex digits")
+    return text
 
 
 def _config(site: str | None, retry: str | None, adopt: bool) -> dict[str, str | None]:
@@ -155,12 +173,13 @@ def submit(  # noqa: PLR0913 - its options
     adopt: AdoptOption = False,
     only_print: Annotated[bool, typer.Option("--print", help="Print the batch script; write and submit nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end; exit 0 when all runs have a result.")] = False,
+    token: Annotated[str | None, typer.Option("--token", hidden=True, parser=_token)] = None,
 ) -> None:
     """One job for the whole study: its runs go side by side on the job's nodes."""
     from workflow.commands import submit as command
 
     width = command.Width(nodes=nodes, spread=spread)
-    command.main(study, _config(site, retry, adopt), command.Wanted(width=width, only_print=only_print, wait=wait))
+    command.main(study, _config(site, retry, adopt), command.Wanted(width=width, only_print=only_print, wait=wait, token=token))
 
 
 @app.command(cls=Ours, short_help="How each run of a study stands, with reason and log.")
@@ -269,9 +288,16 @@ def cache_rm(
     command.rm(site, names, force)
 
 
-@app.command(cls=Ours, short_help="Make the tables from the records, or print the speed-up.")
+@app.command(cls=Ours, short_help="Make the tables from the records, or print one.")
 def tables(  # noqa: PLR0913 - its options
-    places: PlacesArgument = None,
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[TABLE] [STUDY | DIR...]",
+            help="A table by its name, such as frameworks; then the study file, or results directories.",
+            autocompletion=completion.studies,
+        ),
+    ] = None,
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: the first directory.")] = None,
@@ -279,7 +305,8 @@ def tables(  # noqa: PLR0913 - its options
     as_json: Annotated[bool, typer.Option("--json", help="The same for programs: write nothing, print it as JSON.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
 ) -> None:
-    """Make the tables from whatever records there are; with --show, print the speed-up and leave all files alone."""
+    """Make the tables from whatever records there are. With --show print the speed-up, with the name of a table that one, and leave all
+    files alone. `slipway tables framework-facts` tells of all frameworks, and needs no study."""
     from workflow.commands import tables as command
 
     command.main(study, site, places or [], command.Wanted(out=out, show=show, strict=strict, as_json=as_json))
@@ -301,12 +328,130 @@ def verify(
     command.main(study, site, places or [], minutes, out)
 
 
+LoginOption = Annotated[
+    str | None, typer.Option("--login", metavar="NAME", help="What your laptop calls the login node; default: its own name.")
+]
+
+
+def start_session(  # noqa: PLR0913 - its options
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The command, or more options of the program.")
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="More than one: `run` only, on each of them.")] = 1,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="Of each node; default: 1 where the site has some.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Of the study; staged, in $SLIPWAY_DATA.")] = None,
+    image: Annotated[str | None, typer.Option("--image", metavar="IMAGE", help="The container image that has the program.")] = None,
+    python: Annotated[str | None, typer.Option("--python", metavar="PATH", help="The interpreter, on the nodes or in the image.")] = None,
+    ports: Annotated[str | None, typer.Option("--ports", metavar="PORT,...", help="On which the program listens (`serve`).")] = None,
+    time: Annotated[str, typer.Option("--time", metavar="DURATION", help="How long it may last.")] = "1h",
+    idle: Annotated[str | None, typer.Option("--idle", metavar="DURATION", help="End it when nobody has used it for so long.")] = None,
+    push: Annotated[bool, typer.Option("--push", help="Bring what is written in its directory to storage; `run` always does.")] = False,
+    allow_shared: Annotated[bool, typer.Option("--allow-shared", help="Ports of the node itself, which its users can read.")] = False,
+    logdir: Annotated[Path | None, typer.Option("--logdir", help="Of `tensorboard`; default: the study's runs, exported.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait until it answers; of `run`: until it ends.")] = False,
+    login: LoginOption = None,
+) -> None:
+    """Start it as a job of the site, wait until it answers, and print the line for your laptop."""
+    from workflow.commands import session as command
+
+    wanted = command.Wanted(
+        nodes=nodes,
+        gpus=gpus,
+        dataset=dataset,
+        image=image,
+        python=python,
+        ports=ports,
+        walltime=time,
+        idle=idle,
+        push=push,
+        allow_shared=allow_shared,
+        logdir=logdir,
+        detach=detach,
+        login=login,
+    )
+    command.start(str(context.info_name), study, site, words or [], wanted)
+
+
+for _name, _help in (
+    ("shell", "A shell on a node, in the container if the site has an engine."),
+    ("notebook", "JupyterLab on a node."),
+    ("tensorboard", "TensorBoard, with the runs of a study."),
+    ("serve", "Any program that listens on ports."),
+    ("run", "A command, on each node; what it writes is pushed."),
+):
+    session_app.command(_name, cls=Ours, short_help=_help)(start_session)
+
+
+@session_app.command("ls", cls=Ours, short_help="Sessions, how they stand, and how they are reached.")
+def session_ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption = False) -> None:
+    """Your sessions on this site's storage: state, node, time left, and the line for your laptop."""
+    from workflow.commands import session as command
+
+    command.ls(site, login, as_json)
+
+
+@session_app.command("attach", cls=Ours, short_help="Enter the shell of a session.")
+def session_attach(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="As `slipway session ls` shows it.")], site: SiteOption = None
+) -> None:
+    """A terminal at a shell of a session; several may be at one."""
+    from workflow.commands import session as command
+
+    command.attach_to(site, session)
+
+
+@session_app.command("stop", cls=Ours, short_help="End sessions.")
+def session_stop(
+    names: Annotated[list[str], typer.Argument(metavar="SESSION...", help="As `slipway session ls` shows them.")],
+    site: SiteOption = None,
+    now: Annotated[bool, typer.Option("--now", help="Cancel the job, instead of letting it end in order.")] = False,
+) -> None:
+    """End sessions; what was to be pushed is pushed before."""
+    from workflow.commands import session as command
+
+    command.stop(site, names, now)
+
+
+@app.command(cls=Ours, short_help="The runs of a study for another tool, such as TensorBoard.")
+def export(
+    name: Annotated[str, typer.Argument(metavar="FORMAT", help="tensorboard, mlflow or wandb.")],
+    places: PlacesArgument = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where the files go; made if it is not there.")] = Path("exported"),
+) -> None:
+    """Write what the records and events of a study tell in the format of another tool, a directory per study and run."""
+    from workflow.commands import export as command
+
+    command.main(name, study, site, places or [], to)
+
+
+@app.command(cls=Ours, short_help="Who is told of a study's end; --test tells them now.")
+def notify(
+    study: StudyArgument = DEFAULT_STUDY,
+    site: SiteOption = None,
+    test: Annotated[bool, typer.Option("--test", help="Tell them something now.")] = False,
+) -> None:
+    """Say who is told of the end of a study, by `notify` of its file or the site's, or try it."""
+    from workflow.commands import notify as command
+
+    command.main(study, site, test)
+
+
 @app.command("check-frameworks", cls=Ours, short_help="Whether frameworks train the same networks.")
-def check_frameworks(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
+def check_frameworks(
+    study: StudyArgument = DEFAULT_STUDY,
+    site: SiteOption = None,
+    runs: Annotated[bool, typer.Option("--run", help="Run the first five steps of cells without a finished run.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Compare the losses of the first five steps of cells that differ only in their framework; exit 19 unless all are equal to 1e-5."""
     from workflow.commands import check_frameworks as command
 
-    command.main(study, site, as_json)
+    command.main(study, site, as_json, runs=runs)
 
 
 @app.command(cls=Ours, short_help="Tables, plots and one page that opens without network.")
@@ -365,6 +510,39 @@ def reap(
     command.main(site, push, remove, images)
 
 
+@app.command(
+    "remote", cls=PassesOn, context_settings={"ignore_unknown_options": True}, short_help="The commands of a cluster, typed on a laptop."
+)
+def remote(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="As `ssh` knows it: a name of your configuration, or USER@HOST.")],
+    verb: Annotated[
+        str,
+        typer.Argument(
+            metavar="VERB",
+            help="setup, plan, submit, status, logs, tables, report, verify, session, close.",
+            autocompletion=completion.verbs,
+        ),
+    ],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY] [OPTION]...", help="A study file of this laptop, and the options that VERB has.")
+    ] = None,
+    slipway: Annotated[str | None, typer.Option("--slipway", metavar="PATH", help="Slipway on HOST; kept from then on.")] = None,
+    transport: Annotated[str | None, typer.Option("--transport", metavar="ssh|paramiko", help="Kept from then on.")] = None,
+) -> None:
+    """Run a command on a cluster that is reached by SSH: the study goes up, results come down, and after a cut the same command goes on."""
+    from workflow.commands import remote as command
+
+    raise typer.Exit(command.main(host, verb, words or [], command.Wanted(slipway=slipway, transport=transport)))
+
+
+@app.command("remote-end", cls=Ours, hidden=True)
+def remote_end(verb: str, words: Annotated[list[str] | None, typer.Argument()] = None, site: SiteOption = None) -> None:
+    """What `slipway remote` asks of the cluster."""
+    from workflow.commands import remote_end as command
+
+    command.main(verb, words or [], site)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Exits with 0, the code of the error's class, 2 for wrong usage, 1 for a bug of ours."""
     sys.exit(_flushed(run(sys.argv[1:] if arguments is None else arguments)))
@@ -406,6 +584,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _say(message: str, code: int) -> int:
     with suppress(OSError):  # the terminal may have gone, and the code is known all the same
+        sys.stdout.flush()  # in a pipe or a file that takes both, what was printed before stands before its error
+    with suppress(OSError):
         sys.stderr.write(f"slipway: {printable(masked(message))}\n")
     return code
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -155,7 +154,7 @@ def _print_asked(plan: StudyPlan) -> None:
     for kind in asked["jobs"][:MAX_ROWS]:
         show.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind[command]}")
     _more(len(asked["jobs"]), "kinds of jobs")
-    show.line(f"{plan.study.command('submit', path)} submits one\n  {shlex.join([command, *asked['submit'][command]])}")
+    show.line(f"{plan.study.command('submit', path)} submits one\n  {' '.join([command, *asked['submit'][command]])}")
 
 
 def _more(count: int, what: str) -> None:

@@ -63,12 +63,12 @@ def _work_directories(site: Site, act: bool) -> None:
 def _images(site: Site, act: bool) -> Iterator[ContainerError]:
     """A line per image of ours that was not used lately, in every engine that is here; those that stay, with why. An engine that does not
     answer matters where it is the site's."""
-    from containers.images.apptainer import NAME as APPTAINER
+    from containers.images.files import FILE_ENGINES
     from containers.images.reaping import reap_images, reap_parts
     from containers.limits import IMAGE_UNUSED_S
 
     cache = cache_here(site)
-    for engine in (*engines_here(), APPTAINER):
+    for engine in (*engines_here(), *FILE_ENGINES):
         try:
             found = reap_images(engine, cache, act=act)
         except ContainerError as error:

@@ -21,6 +21,7 @@ from base.rooms import rooms_environ
 from base.units import counted
 from cluster.detection import scheduler_of
 from cluster.installation import FILES
+from cluster.processes import age_s
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
@@ -31,12 +32,13 @@ from workflow.commands.run_words import Words, sort_words
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
-from workflow.commands.watching.queue_view import QUEUE_S, asked_queue, cancelled_words
 from workflow.commands.watching.refresher import Refresher
 from workflow.commands.watching.shown import DRAW_S, Shown, shown
 from workflow.commands.watching.watch import Watch
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
+from workflow.dag.queue_view import QUEUE_S, asked_queue, cancelled_words
+from workflow.run.record.login import with_login
 from workflow.study.cell_words import words_of
 from workflow.study.next_command import command
 from workflow.study.study import Study
@@ -49,8 +51,9 @@ CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--res
 OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study"))
 
 
-def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | None, default: Path) -> None:
-    """`ours`: our options by the keys of --config that they mean. Raises what the study, or its end, is at fault with."""
+def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | None, default: Path, *, table: bool = True) -> None:
+    """`ours`: our options by the keys of --config that they mean; `table`: whether it ends with the speed-up table. Raises what the study,
+    or its end, is at fault with."""
     sorted_words = sort_words(words, ours)
     study = Path(sorted_words.study) if sorted_words.study is not None else default
     graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=tell_site)
@@ -67,10 +70,10 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
     if sorted_words.looks:
         os.execve(argv[0], argv, {**os.environ, **rooms_environ(os.environ)})
     other_jobs = profile is not None or any(word.partition("=")[0] in CHANGE_JOBS for word in sorted_words.rest)
-    _run(graph, argv, other_jobs)
+    _run(graph, argv, other_jobs, table=table)
 
 
-def _run(graph: Graph, argv: Sequence[str], other_jobs: bool) -> None:
+def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) -> None:
     """`other_jobs`: they may be others than those of the site file, so that the scheduler alone can tell whether it takes them."""
     study = graph.study
     name = study.site.scheduler
@@ -91,7 +94,8 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool) -> None:
         view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
         if told_nodes := local_nodes(study):
             view.say(told_nodes)
-        with Child(argv, log, {**os.environ, **rooms_environ(os.environ), SHOWN: "1"}) as child:
+        login = with_login(os.environ, age_s(os.getpid()))
+        with Child(argv, log, {**os.environ, **rooms_environ(os.environ), **login, SHOWN: "1"}) as child:
             code, jobs = _follow(child, Refresher(watch.look), view, watch)
             told = list(child.told)
         view.clear()
@@ -99,9 +103,9 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool) -> None:
             queue.stop()
         if own_jobs is not None and jobs and (set(told) != {signal.SIGTERM} or len(told) > 1):
             view.say(cancelled_words(own_jobs, jobs, _queue_now(own_jobs)))
-        if not is_usage(_text(log)):
+        if table and not is_usage(_text(log)):
             view.say("snakemake has ended; the table is made from the records")
-    _end(graph, code, told, log)
+    _end(graph, code, told, log, table=table)
 
 
 def local_nodes(study: Study) -> str:
@@ -159,14 +163,15 @@ def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
     show.line(f"{command(study, 'plan')} says what they need and cost")
 
 
-def _end(graph: Graph, code: int, told: Sequence[int], log: Path) -> None:
+def _end(graph: Graph, code: int, told: Sequence[int], log: Path, *, table: bool) -> None:
     """The table, and an error unless all that was asked for is done."""
     study = graph.study
     text = _text(log)
     if code and not told and not failed_rules(text) and (said := what_it_said(text)):
         _refuse(text, code, said, f"; snakemake's log: {log}")
-    with suppress(OSError) if told else nullcontext():  # after SIGHUP nobody may be there to read it
-        print_ending(graph)
+    if table:
+        with suppress(OSError) if told else nullcontext():  # after SIGHUP nobody may be there to read it
+            print_ending(graph)
     _, left = graph.counts()
     without = f"{counted(left, 'run has', 'runs have')} no result"
     if code and told:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from base.command import run as run_command
 from base.errors import SchedulerSilent, SlipwayError
 from base.units import counted, format_size
+from base.userpath import variables_of
+from cluster.detection import of_a_job
 from cluster.machine import memory_bytes
 from cluster.schedulers import jobs_of, local
 from workflow.commands.accepted import problem_of_runs
@@ -21,7 +23,7 @@ from workflow.dag.requirements import DatasetRequirements, dataset_needs, memory
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.next_command import command
 from workflow.study.series import Series, series_of
-from workflow.study.site import device_of
+from workflow.study.site import Site, device_of
 from workflow.study.study import Study
 
 GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
@@ -109,6 +111,7 @@ def plan_study(study: Study) -> StudyPlan:
         series=series,
         notes=(
             *study.notes,
+            *_cache_notes(study.site),
             *_memory_notes(cells),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),
@@ -128,6 +131,16 @@ def nodes_staged(plan: StudyPlan, needs: DatasetRequirements) -> int | None:
         return None
     caches = [plan.study.site.cache.path / f"{local.NAME}-{node}" for node in range(nodes_of(plan, needs.name))]
     return sum((cache / "datasets" / needs.root.name).is_dir() for cache in caches)
+
+
+def _cache_notes(site: Site) -> Iterator[str]:
+    """Where the cache goes away with the job."""
+    name = None if site.cache.place is None else of_a_job(variables_of(str(site.cache.path)))
+    if name is not None:
+        yield (
+            f"cache.path {site.cache.path} goes away with the job (${name} is the job's own): nothing is kept between jobs, and each job "
+            "stages its datasets again; one allocation for the study pays (`slipway submit`)"
+        )
 
 
 def _memory_of(device: str, study: Study) -> int | None:

@@ -13,9 +13,11 @@ from base.errors import ConfigError, SchedulerSilent, SubmitError, UnsupportedRe
 from base.logs import private_umask
 from base.units import counted, format_duration
 from cluster.installation import FILES
+from cluster.processes import age_s
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import JOB_ID, BatchJob, Jobs, QueuedJob, jobs_of_submissions
 from workflow.commands.pin_images import pin_here
+from workflow.commands.submit_once import submit_once, submitted_as
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
 from workflow.dag.closing import closing_lines
@@ -24,6 +26,7 @@ from workflow.dag.loading import load_graph
 from workflow.dag.requirements import is_prepared
 from workflow.dag.submission import Width as Width
 from workflow.dag.submission import plan_submission
+from workflow.run.record.login import with_login
 from workflow.study.next_command import command
 
 SAID_AFTER_S: Final = 10.0
@@ -38,6 +41,8 @@ class Wanted:
     width: Width = Width()
     only_print: bool = False
     wait: bool = False
+    token: str | None = None
+    """8 hex digits: this submission is done once, however often it is asked for."""
 
 
 def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
@@ -46,7 +51,6 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
     graph = load_graph({key: given for key, given in ours.items() if given is not None}, [path], FILES, os.environ, tell=tell_site)
     pairs = [f"{key}={given}" for key, given in {**ours, "site": graph.study.chosen_site}.items() if given is not None]
     options = ["--config", *pairs] if pairs else []
-    runs = graph.runs_to_make
     jobs = jobs_of(graph.study.site.scheduler)
     if jobs is None:
         raise UnsupportedRequest(
@@ -54,29 +58,41 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
             f"{graph.study.site.scheduler}; "
             f"there, `{command(graph.study)}` runs the study, or choose another site with --site"
         )
+    if how.token is not None and not how.only_print:
+        earlier = submitted_as(graph.study, jobs, how.token)
+        if earlier is not None:
+            show.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
+            _wait(graph, jobs, earlier, how)
+            return
+    runs = graph.runs_to_make
     if not runs:
         show.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
         return
-    token = secrets.token_hex(4)
+    token = how.token or secrets.token_hex(4)
     job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
     if how.only_print:
         for text in jobs.script(replace(job, export=jobs.inherited(os.environ))).splitlines():
             show.line(text)
         return
-    _refuse_second(jobs, graph.study.name)
+    _refuse_second(jobs, graph.study.name, job.name)
     _refuse_what_never_starts(jobs, job)
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
-        _refuse_second(jobs, graph.study.name)
+        _refuse_second(jobs, graph.study.name, job.name)
         job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
+    job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
     Path(job.output).parent.mkdir(parents=True, exist_ok=True)
-    job_id = jobs.submit(job)
+    job_id = jobs.submit(job, PATIENCE_S) if how.token is None else submit_once(graph.study, jobs, job, how.token)
     show.line(_said(jobs, graph, job, job_id))
+    _wait(graph, jobs, QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted"), how)
+
+
+def _wait(graph: Graph, jobs: Jobs, job: QueuedJob, how: Wanted) -> None:
+    """With `--wait`."""
     if how.wait:
         from workflow.commands.watching.follow import follow
 
-        queued = QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted")
-        follow(graph.study, jobs, queued, [Path(receipt).name for receipt in graph.receipts])
+        follow(graph.study, jobs, job, [Path(receipt).name for receipt in graph.receipts])
 
 
 def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:
@@ -88,9 +104,12 @@ def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:
         raise ConfigError(problem)
 
 
-def _refuse_second(jobs: Jobs, study: str) -> None:
-    """Two would run the same runs: the leases keep results whole, and the second job's hours would be for nothing."""
+def _refuse_second(jobs: Jobs, study: str, own: str) -> None:
+    """Two would run the same runs: the leases keep results whole, and the second job's hours would be for nothing. `own`: the name of this
+    submission, which another process of it may have handed over meanwhile."""
     for first in jobs_of_submissions(_queue(jobs), study):
+        if first.name == own:
+            continue
         raise SubmitError(
             f"the study {study!r} is submitted already: job {first.job_id} ({first.name}) is {first.state}; "
             f"`{jobs.show_words(first.job_id)}` shows it, `{jobs.cancel_words((first.job_id,))}` ends it, "

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from base.errors import RecordError
+from base.errors import ConfigError, RecordError
+from base.names import choices, closest
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.watching import show
 from workflow.commands.watching.progress import waiting
-from workflow.report.files import PAGE_FILE
+from workflow.report.files import PAGE_FILE, TABLE_NAMES
 from workflow.report.keeping import all_kept
 
 if TYPE_CHECKING:
     from workflow.report.analysis import Analysis
+    from workflow.report.table import Table
+
+FACTS: Final = "framework-facts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +35,17 @@ class Wanted:
 
 @all_kept()
 def main(study: Path, site: str | None, places: Sequence[Path], wanted: Wanted) -> None:
-    """Write records.parquet and the tables, or print the speed-up. Raises RecordError with `strict` unless every run of the study is ok."""
-    if wanted.show or wanted.as_json:
+    """Write records.parquet and the tables, or print the speed-up, or the table whose name stands before `places`. Raises RecordError with
+    `strict` unless every run of the study is ok."""
+    name, places = _named(places)
+    if name == FACTS:
+        _show_facts(places, wanted)
+        return
+    if name is not None:
+        results = results_as_they_are(study, site, places)
+        analysis = _analysed(results)
+        _show_table(analysis, name, wanted)
+    elif wanted.show or wanted.as_json:
         results = results_as_they_are(study, site, places)
         analysis = _analysed(results)
         _print(analysis, wanted.out or results[0], wanted.as_json)
@@ -41,6 +54,51 @@ def main(study: Path, site: str | None, places: Sequence[Path], wanted: Wanted) 
     summary = analysis.summary
     if wanted.strict and summary.ok < summary.num_runs:
         raise RecordError(f"{analysis.study}: {summary.closing_line()}; with --strict every run must be ok")
+
+
+def _named(places: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
+    """(the name of a table, what stands behind it), where the first word is one, and no file or directory here. Raises ConfigError for one
+    that is mistyped."""
+    if not places or places[0].exists():
+        return None, places
+    word = str(places[0])
+    if word not in TABLE_NAMES and closest(word, TABLE_NAMES):
+        raise ConfigError(f"{word!r} is no table, and no file or directory here; {choices(word, TABLE_NAMES)}")
+    return (word, places[1:]) if word in TABLE_NAMES else (None, places)
+
+
+def _show_facts(places: Sequence[Path], wanted: Wanted) -> None:
+    """Of all frameworks: they are of no study. Raises ConfigError where one is named."""
+    if places:
+        raise ConfigError(
+            f"{FACTS} tells of all frameworks, and of no study; found {' '.join(map(str, places))}; valid: nothing behind it "
+            "(those of a study are among its tables)"
+        )
+    report_outputs()
+    from workflow.report.framework_facts import facts_table
+
+    _put(facts_table(), wanted)
+
+
+def _show_table(analysis: Analysis, name: str, wanted: Wanted) -> None:
+    from workflow.report.tables import TABLES
+
+    _put(TABLES[name](analysis), wanted)
+
+
+def _put(table: Table, wanted: Wanted) -> None:
+    """Print it, or write its files below `out`."""
+    from workflow.report.terminal import print_table
+    from workflow.report.values import table_values
+
+    if wanted.out is not None:
+        report_outputs().write_table(table, wanted.out)
+    if wanted.as_json:
+        show.json_value(table_values(table))
+    elif wanted.out is not None:
+        show.line(f"{table.name}: {wanted.out / 'tables'}")
+    else:
+        print_table(table)
 
 
 def _write(study: Path, site: str | None, places: Sequence[Path], out: Path | None) -> Analysis:

@@ -16,6 +16,10 @@ from workflow.study.site import Site
 
 Way = Literal["local", "jobs", "allocation"]
 NODES: Final = "nodes"
+EXECUTOR: Final = "slipway"
+"""Of Snakemake: ours, in the package snakemake_executor_plugin_slipway, of every profile whose runs are jobs."""
+SUBMITS: Final = "SLIPWAY_SUBMITS"
+"""The variable that tells it: the scheduler and the study's mark, with a blank between them."""
 NO_JOB: Final = "0-0"
 """In the place of a job's name, where none is known."""
 DOES: Final[Mapping[Way, str]] = {
@@ -63,16 +67,16 @@ def jobs_at(site: Site) -> Jobs:
     return jobs
 
 
-def refuse_wrong_executor(site: Site, way: Way, executor: str) -> None:
+def refuse_wrong_executor(way: Way, executor: str) -> None:
     """Raise ConfigError when Snakemake's executor is not that of the profile: by `--executor`, or in a profile of one's own."""
-    wanted = jobs_at(site).EXECUTOR if way == "jobs" else "local"
+    wanted = EXECUTOR if way == "jobs" else "local"
     if executor == wanted:
         return
-    submits = next((jobs for jobs in with_jobs().values() if executor == jobs.EXECUTOR), None)
-    if submits is not None and way != "jobs":
+    if executor == EXECUTOR:
+        profiles = ", ".join(jobs.PROFILE for jobs in with_jobs().values())
         raise ConfigError(
-            f"the executor is {executor!r}, and without profiles/{submits.PROFILE} runs ask {submits.TITLE} for nothing; "
-            f"`slipway run STUDY` takes that profile"
+            f"the executor is {executor!r}, and without a profile whose runs are jobs ({profiles}) they ask a scheduler for nothing; "
+            f"`slipway run STUDY` takes the profile that fits"
         )
     raise ConfigError(f"this profile {DOES[way]}, and is made for the executor {wanted!r}, found {executor!r}; leave out --executor")
 

@@ -17,9 +17,9 @@ from base.apart import call_apart
 from base.jsonfile import canonical_json
 from base.rooms import rooms_environ
 from cluster.machine import usable_cores
-from cluster.schedulers.jobs import Submitter, mark_of
+from cluster.schedulers.jobs import mark_of
 from data_prep.spec import DatasetSpec
-from workflow.dag.execution import Mode, jobs_at, refuse_wrong_executor
+from workflow.dag.execution import SUBMITS, Mode, jobs_at, refuse_wrong_executor
 from workflow.dag.image_file import images_file, keep_images
 from workflow.dag.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
 from workflow.dag.last_call import watch_deadline
@@ -165,7 +165,7 @@ class Graph:
     def shard_words_of(self, wildcards: Any) -> str:
         """What the job of a shard does, for its message."""
         _, spec = self._datasets[wildcards.dataset]
-        if spec.has_images:
+        if not spec.is_tree:
             return f"read and encode samples -> shard {wildcards.shard} on storage"
         return f"hash part {wildcards.shard} of {spec.path} where it lies"
 
@@ -229,24 +229,16 @@ class Graph:
         return shard_threads(self.mode.way, cores, len(usable_cores()))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What Snakemake's environment gains: our modules for the commands; where it submits jobs, what its scheduler needs."""
+        """What Snakemake's environment gains: our modules for the commands; where it submits jobs, whose jobs they are."""
         ours = rooms_environ(environ)
         if self.mode.way == "jobs" and self.mode.main:
-            submitter = Submitter(
-                pid=os.getpid(),
-                state=Path(".snakemake", f"slipway-{self.study.site.scheduler}").absolute(),
-                account=self.study.site.account,
-                mark=mark_of(self.study.name, self.results_dir),
-                run_logs=f"{self.results_dir}/logs",
-                builds=f"{self.datasets_dir}/.build",
-            )
-            ours.update(jobs_at(self.study.site).submitting_environ(environ, submitter))
+            ours[SUBMITS] = f"{self.study.site.scheduler} {mark_of(self.study.name, self.results_dir)}"
         return ours
 
     def start(self, executor: str) -> None:
         """Before the first job: refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables
         read, see that storage has the images that runs load, and look at the clock of the job we are in."""
-        refuse_wrong_executor(self.study.site, self.mode.way, executor)
+        refuse_wrong_executor(self.mode.way, executor)
         self.publish_study()
         if self.images_file is not None and self.runs_to_make:
             keep_images(self.study, self.images_file)
@@ -254,6 +246,10 @@ class Graph:
             site = self.study.site
             margin = margin_of(site.deadline_margin_s, self.study.limits.walltime_s, site.walltime_s)
             watch_deadline(jobs_at(site), os.environ, LEAST_MARGINS * margin)
+        if self.study.notify is not None and "failure" in self.study.notify.when:
+            from workflow.dag.notify import watch_failures
+
+            watch_failures(self.study.notify, Path(self.results_dir), [run.run_id for run in self.runs_to_make])
 
     def publish_study(self) -> None:
         """Write study.json, where it says something else. Raises ConfigError, RecordError, StorageError."""

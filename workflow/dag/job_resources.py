@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workflow.dag.execution import NODES, Mode, Way, jobs_at
+from workflow.dag.execution import NODES, Mode, Way
 from workflow.dag.job_size import run_size, shard_size
+from workflow.dag.run_job import resources_of
 from workflow.study.study import Study
 
 
@@ -18,21 +19,21 @@ def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], 
     of_cell = {cell.cell_id: _of_cell(study, way, cell) for cell in study.cells}
     of_run = {run.run_id: of_cell[run.cell.cell_id] for run in study.runs}
     names = next(iter(of_cell.values()))
-    resources = {}
+    found = {}
     for name in names:
-        values = {found[name] for found in of_cell.values()}
+        values = {asked[name] for asked in of_cell.values()}
         if len(values) > 1:
-            resources[name] = lookup(_of_run(of_run, name))
+            found[name] = lookup(_of_run(of_run, name))
         elif values != {None}:
-            resources[name] = values.pop()
-    return resources
+            found[name] = values.pop()
+    return found
 
 
 def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
     """Of the rule that builds shards: jobs of their own only where each run is one."""
     if way != "jobs":
         return {}
-    asked = jobs_at(study.site).resources(shard_size(study.site))
+    asked = resources_of(shard_size(study.site))
     return {name: value for name, value in asked.items() if value is not None}
 
 
@@ -49,7 +50,7 @@ def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
 def _of_cell(study: Study, way: Way, cell: Any) -> dict[str, Any]:
     if way == "allocation":
         return {NODES: cell.nodes}
-    return jobs_at(study.site).resources(run_size(cell, study.site, study.limits.walltime_s))
+    return resources_of(run_size(cell, study.site, study.limits.walltime_s))
 
 
 def _of_run(of_run: Mapping[str, Mapping[str, Any]], name: str) -> Callable[[str], Any]:

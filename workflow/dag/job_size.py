@@ -59,7 +59,7 @@ def shard_size(site: Site) -> JobSize:
 
 def of_the_site(site: Site) -> dict[str, Any]:
     """Whose hours, which queue, which nodes: what all jobs of a site ask for."""
-    return {name: getattr(site, name) for name in ("queue", "account", "qos", "constraint", "directives")}
+    return {name: getattr(site, name) for name in ("queue", "account", "qos", "constraint", "parallel_environment", "directives")}
 
 
 def refuse_owned_directives(site: Site) -> None:

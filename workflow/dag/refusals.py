@@ -48,8 +48,8 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell]) -> None:
     """Frameworks whose packages are not installed here, where no image brings them."""
     if in_container(study.site.engine):
         return
-    names = sorted({cell.framework for cell in cells if cell.program is None})
-    missing = [why for name in names if (why := what_is_missing(load_framework(name)))]
+    names = sorted({(cell.framework, cell.strategy) for cell in cells if cell.program is None})
+    missing = [why for name, strategy in names if (why := what_is_missing(load_framework(name), strategy))]
     if missing:
         raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 
@@ -61,7 +61,7 @@ def _refuse_large_batches(study: Study, cells: Sequence[Cell]) -> None:
         most = needs.most_train_samples
         large = [cell for cell in cells if cell.dataset == name and most is not None and cell.global_batch_size > most]
         if large:
-            about = "" if needs.manifest else "about "
+            about = "about " if needs.root is None else ""
             batch = max(cell.global_batch_size for cell in large)
             raise ConfigError(
                 f"{study.path}: {counted(len(large), 'cell')} cannot run: a global batch of {batch} is more than the "

@@ -15,11 +15,13 @@ from typing import Any, Final, TypedDict, TypeVar
 from base.errors import SlipwayError
 from base.jsonfile import read_json
 from base.typed import Count, read_as
-from containers.models import MODELS, Model, build
+from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
 from containers.models.memory import MemoryEstimate, estimate_memory
 from data_prep.build.dataset_file import read_dataset_file
 from data_prep.hashing import ChunkedFile
 from data_prep.manifest import Manifest, read_manifest
+from data_prep.sequences.ids import END_OF_BYTES
+from data_prep.sequences.manifest import read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
 from workflow.dag.image_file import images_file
@@ -49,12 +51,20 @@ class DatasetRequirements:
     num_classes: int | None
     manifest: Manifest | None
     """Of images."""
-    files: Sequence[ChunkedFile] | None
+    vocabulary: int | None = None
+    """Of token sequences."""
+    length: int | None = None
+    """Of token sequences: the most tokens that one may have."""
+    in_a_batch: int | None = None
+    """Of token sequences that are built: the largest number of training rows that may stand in one batch."""
+    files: Sequence[ChunkedFile] | None = None
     """What is copied to the nodes, once that is known."""
 
     @property
     def train_samples(self) -> int | None:
-        """Samples of the training split; about, while the dataset is not built."""
+        """Samples of the training split; about, while the dataset is not built. Of token sequences in buckets those of the largest one."""
+        if self.in_a_batch is not None:
+            return self.in_a_batch
         if self.manifest is not None:
             return self.manifest.splits["train"].samples if "train" in self.manifest.splits else None
         if self.samples is None:
@@ -65,7 +75,7 @@ class DatasetRequirements:
     def most_train_samples(self) -> int | None:
         """More than these the training split has not: while the dataset is not built, six deviations above what is expected of a split by
         the hashes of the images."""
-        if self.manifest is not None or self.samples is None:
+        if self.manifest is not None or self.in_a_batch is not None or self.samples is None:
             return self.train_samples
         deviation = math.sqrt(self.samples * self._train_part * (1 - self._train_part))
         return min(self.samples, math.ceil(self.samples * self._train_part + 6 * deviation))
@@ -78,6 +88,8 @@ class DatasetRequirements:
 def dataset_needs(study: Study, name: str) -> DatasetRequirements:
     """What is known of the dataset `name` now. A torn receipt or manifest counts as not built: the build says what is wrong with it."""
     spec = study.datasets[name]
+    if spec.has_sequences:
+        return _sequence_needs(study, name)
     if not spec.has_images:
         return _tree_needs(study, name)
     channels, size, classes = CHANNELS.get(spec.channels or ""), spec.known_size, spec.classes or CLASSES.get(spec.source)
@@ -117,28 +129,66 @@ def dataset_needs(study: Study, name: str) -> DatasetRequirements:
 
 
 def model_of(cell: Cell, needs: DatasetRequirements | None) -> Model | None:
-    """The cell's network for the images and classes of its dataset; None while those are not known, or where only its program knows it."""
-    if cell.model not in MODELS or needs is None or needs.channels is None or needs.size is None or needs.num_classes is None:
-        return None
-    return _model(cell.model, needs.channels, needs.size, needs.num_classes)
+    """The cell's network for the samples of its dataset; None while those are not known, or where only its program knows it."""
+    asked = None if needs is None else _asked_of(cell.model, needs)
+    return None if asked is None else _model(cell.model, *asked)
 
 
 def memory_of(cell: Cell, needs: DatasetRequirements | None) -> MemoryEstimate | None:
     """What one process of the cell needs on its device, at the least; None while the dataset or the network is not known."""
-    if cell.model not in MODELS or needs is None or needs.channels is None or needs.size is None or needs.num_classes is None:
+    asked = None if needs is None else _asked_of(cell.model, needs)
+    if asked is None:
         return None
-    one = _memory_of_one(cell.model, needs.channels, needs.size, needs.num_classes, cell.mode, cell.precision)
+    one = _memory_of_one(cell.model, *asked, cell.mode, cell.precision)
     return MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)
 
 
+_Asked = tuple[int, tuple[int, ...], int]
+"""What a network of ours is built for: channels, size and classes of images; or 1, the length of sequences, and the vocabulary."""
+
+
+def _asked_of(model: str, needs: DatasetRequirements) -> _Asked | None:
+    if model not in MODELS:
+        return None
+    if reads_tokens(model):
+        return None if needs.vocabulary is None or needs.length is None else (1, (needs.length,), needs.vocabulary)
+    if needs.channels is None or needs.size is None or needs.num_classes is None:
+        return None
+    return needs.channels, needs.size, needs.num_classes
+
+
 @lru_cache(maxsize=256)
-def _model(name: str, channels: int, size: tuple[int, int], num_classes: int) -> Model:
-    return build(name, channels, size, num_classes)
+def _model(name: str, channels: int, size: tuple[int, ...], answers: int) -> Model:
+    return build_for_tokens(name, answers, size[0]) if len(size) == 1 else build(name, channels, (size[0], size[1]), answers)
 
 
 @lru_cache(maxsize=1024)
-def _memory_of_one(name: str, channels: int, size: tuple[int, int], num_classes: int, mode: str, precision: str) -> MemoryEstimate:
-    return estimate_memory(_model(name, channels, size, num_classes).layers, 1, mode=mode, precision=precision)
+def _memory_of_one(name: str, channels: int, size: tuple[int, ...], answers: int, mode: str, precision: str) -> MemoryEstimate:
+    return estimate_memory(_model(name, channels, size, answers).layers, 1, mode=mode, precision=precision)
+
+
+def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
+    """Of token sequences: as they were built, else what the specification says."""
+    spec = study.datasets[name]
+    found = _root(study, name, read_sequence_manifest)
+    manifest = None if found is None else found[1]
+    told = {"text": END_OF_BYTES + 1 if spec.vocabulary == "bytes" else None, "tokens": spec.vocabulary}[spec.source]
+    return DatasetRequirements(
+        name=name,
+        spec=spec,
+        root=None if found is None else found[0],
+        samples=None if manifest is None else manifest.samples,
+        bytes=None if manifest is None else manifest.bytes,
+        bytes_are="unknown until built" if manifest is None else "built",
+        channels=None,
+        size=None,
+        num_classes=None,
+        manifest=None,
+        vocabulary=manifest.vocabulary if manifest is not None else told if isinstance(told, int) else None,
+        length=max(spec.lengths),
+        in_a_batch=None if manifest is None else max(samples for samples, _ in manifest.groups("train").values()),
+        files=None if manifest is None else manifest.shards,
+    )
 
 
 def _tree_needs(study: Study, name: str) -> DatasetRequirements:

@@ -9,20 +9,23 @@ from pathlib import Path
 from base.apart import call_apart
 from base.errors import ConfigError, DatasetError
 from data_prep.tree.names import advice
+from workflow.study.loader import parse_document
 from workflow.study.origin import STORAGE_S
 from workflow.study.study import Study
 
 
 def missing_sources(study: Study, names: Iterable[str]) -> list[str]:
-    """One line per path that does not exist, of the datasets `names` that are still to be built."""
+    """One line per path that does not exist, of the datasets `names` that are still to be built, with where the study says it."""
     lines = []
+    document = parse_document(study.text, study.path, "study")
     for name in sorted(names):
         if (study.build_dir(name) / "dataset.json").exists():
             continue
         spec = study.datasets[name]
         paths = {"path": spec.path} | {f"splits.{split}.path": path for split, path in spec.split_paths.items()}
         lines += [
-            f"datasets.{name}.{key}: {path} does not exist on this machine; give the source's path (relative: to the study file)"
+            f"{document.where(('datasets', name, *key.split('.')))}: datasets.{name}.{key}: {path} does not exist on this machine; give "
+            "the source's path (relative: to the study file)"
             for key, path in paths.items()
             if path is not None and not os.path.lexists(path)
         ]
@@ -34,8 +37,8 @@ def refuse_missing_sources(study: Study, names: Sequence[str]) -> None:
     is read where it lies whenever it is staged, is not what was hashed."""
     lines = missing_sources(study, names)
     if lines:
-        raise ConfigError("\n".join(f"{study.path}: {line}" for line in lines))
-    trees = [name for name in names if not study.datasets[name].has_images and (study.build_dir(name) / "plan.json").exists()]
+        raise ConfigError("\n".join(lines))
+    trees = [name for name in names if study.datasets[name].is_tree and (study.build_dir(name) / "plan.json").exists()]
     for name in trees:
         changed: str | None = call_apart(f"the files of dataset {name}", _changed, str(study.build_dir(name)), timeout_s=STORAGE_S)
         if changed is not None:

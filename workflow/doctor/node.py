@@ -84,7 +84,8 @@ def local_checks(orders: Orders, name: str, alone: bool) -> list[Check]:
 def check_own_cache(cache: str, max_bytes: int | None, alone: bool, private_tmp: bool, group: bool) -> tuple[Finding, ...]:
     """The cache as it is called here: its path may hold variables."""
     try:
-        return check_cache(expanded_path(cache, os.environ), max_bytes, alone, private_tmp, group)
+        path = Path(cache) if alone else expanded_path(cache, os.environ)
+        return check_cache(path, max_bytes, alone, private_tmp, group)
     except ValueError as error:
         advice = "a variable that the scheduler or `setup` of the site file sets on every node, or a path without one"
         return (Finding("cache", "error", f"cache.path {error}", advice),)

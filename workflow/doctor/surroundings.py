@@ -35,12 +35,12 @@ class Surroundings:
         return f"on {self.hostname}, where runs are started"
 
 
-def look(environ: Mapping[str, str]) -> Surroundings:
-    """Read from the environment and PATH. Commands that know no cluster are no scheduler."""
+def look(environ: Mapping[str, str], said: str | None = None) -> Surroundings:
+    """Read from the environment and PATH. Commands that know no cluster are no scheduler. `said`: the site's scheduler."""
     inside = scheduler_of(environ)
     hostname = os.uname().nodename
     if inside is None:
-        here = find_scheduler()
+        here = find_scheduler(said)
         doctor = doctor_of(here)
         works = doctor is None or doctor.is_here()
         return Surroundings(hostname=hostname, scheduler=here if works else "local")

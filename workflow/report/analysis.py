@@ -15,6 +15,7 @@ from workflow.report.cells import END, MEASURED, CellResult, cells_of
 from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.labels import flat_keys, telling, varying
+from workflow.report.same_network import MARK, marked
 from workflow.report.sources import Source
 from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
 from workflow.study.cell import UNITS
@@ -73,6 +74,8 @@ class Analysis:
     cells: tuple[CellResult, ...]
     comparisons: tuple[Comparison, ...]
     summary: Summary
+    other_networks: str = ""
+    """Which frameworks train another network than the one that they are compared with, and from which step on, in words."""
 
     @cached_property
     def primary(self) -> tuple[Comparison, ...]:
@@ -122,10 +125,13 @@ class Analysis:
     @cached_property
     def reasons(self) -> dict[str, str]:
         """Mark -> what a table says of it beside the mark's own sentence: by how much, in how many runs."""
+        return {mark: words for mark, words in {"busy": self._busy_words(), MARK: self.other_networks}.items() if words}
+
+    def _busy_words(self) -> str:
         rows = self.frame.filter(MEASURED).select("busy", "busy_cores", "busy_of_cores")
         marked = rows.filter(pl.col("busy").list.len() > 0)
         if marked.is_empty():
-            return {}
+            return ""
         crowded = marked.filter(pl.col("busy_cores").is_not_null()).sort("busy_cores", descending=True)
         words = []
         if not crowded.is_empty():
@@ -133,7 +139,7 @@ class Analysis:
             words.append(f"others used up to {cores:.2g} of {of} core{'s' * (of > 1)} in the window of {len(crowded)} of {len(rows)} runs")
         if rest := len(marked) - len(crowded):
             words.append(f"{rest} of {len(rows)} runs had other reasons")
-        return {"busy": f"{'; '.join(words)}; the runs' warnings name who and why"}
+        return f"{'; '.join(words)}; the runs' warnings name who and why"
 
     @cached_property
     def units(self) -> tuple[str, ...]:
@@ -154,12 +160,13 @@ class Analysis:
 
 def analyse(collection: Collection) -> Analysis:
     """Cells, comparisons and counts of a collection."""
-    cells = regrouped(cells_of(collection.frame), collection.sources[0].baseline)
+    cells, other_networks = marked(regrouped(cells_of(collection.frame), collection.sources[0].baseline))
     ends = Counter(collection.frame.select(END.alias("end"))["end"].to_list())
     return Analysis(
         frame=collection.frame,
         sources=collection.sources,
         cells=cells,
+        other_networks=other_networks,
         comparisons=compare(cells, collection.sources[0].baseline),
         summary=Summary(
             ends=dict(sorted(ends.items())),

@@ -15,13 +15,14 @@ from workflow.report.drifting import drift_sums, drifts
 from workflow.report.lint import RUN_MARKS
 from workflow.report.statistics import Estimate, LogSample, geometric_mean
 from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, TIMES_ONLY, UNMEASURED
+from workflow.run.record.losses import first_of
 from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.cell import unit_of
 
 # arithmetic means over the runs that were measured, or have wall times only: times add up only so
 MEANS: Final = (
     *("run_s", *(f"{step}_s" for step in SEVEN_STEPS), "training_s"),
-    *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "final_loss"),
+    *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "eval_loss", "final_loss"),
 )
 SAMPLES: Final = ("rate_per_s", "step_p50_s", "step_p95_s")
 DISTINCT: Final = (
@@ -88,6 +89,8 @@ class CellResult:
     distinct: Mapping[str, frozenset[str]]
     failures: frozenset[str]
     marks: frozenset[str]
+    first_losses: Mapping[int, float] | None = None
+    """Step -> loss, of the first run that ended well and told them."""
 
     @property
     def unit(self) -> str:
@@ -147,6 +150,7 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         input_wait.filter("measured").mean().alias("input_wait_ratio"),
         *[pl.col(name).filter("ended_well").drop_nulls().unique() for name in DISTINCT],
         pl.col("failures").drop_nulls().unique(),
+        pl.col("first_losses").filter(pl.col("ended_well") & (pl.col("first_losses").list.len() > 0)).first(),
         job.filter("ended_well").drop_nulls().n_unique().alias("num_allocations"),
         hosts.filter("ended_well").drop_nulls().n_unique().alias("num_node_sets"),
         *drift_sums(pl.col("measured")),
@@ -181,6 +185,7 @@ def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:
         distinct=distinct,
         failures=frozenset(row["failures"]),
         marks=frozenset(marks | mixed(distinct)),
+        first_losses=first_of(row["first_losses"]),
     )
 
 

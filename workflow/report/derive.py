@@ -198,9 +198,16 @@ def _comparison(pair: Comparison) -> Comparison:
     speedup = ratio(cell.rate, partner.rate)
     efficiency = speedup.scaled(partner.num_processes / cell.num_processes)
     marks |= {"batch"} if pair.scaling == "other" else set()
+    marks |= {"lengths"} if _other_lengths(cell.keys, partner.keys) else set()
     if cell.num_processes > partner.num_processes and (efficiency.least() or 0.0) > SUPERLINEAR:
         marks |= {"superlinear"}
     return replace(pair, speedup=speedup, efficiency=efficiency, marks=frozenset(marks))
+
+
+def _other_lengths(keys: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether sequences in buckets come in another mix of lengths: what fills no global batch of a bucket is dropped."""
+    several = len((keys.get("dataset_spec") or {}).get("buckets") or ()) > 1
+    return several and keys["global_batch_size"] != others["global_batch_size"]
 
 
 def _mixed(cell: CellResult, partner: CellResult) -> set[str]:

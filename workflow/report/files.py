@@ -6,7 +6,18 @@ from typing import Final
 
 RECORDS_FILE: Final = "records.parquet"
 PAGE_FILE: Final = "report.html"
-TABLE_NAMES: Final = ("speedup", "times", "failures", "budget", "hours", "utilisation", "dlbench", "scaling")
+TABLE_NAMES: Final = (
+    "speedup",
+    "times",
+    "failures",
+    "budget",
+    "hours",
+    "utilisation",
+    "dlbench",
+    "frameworks",
+    "framework-facts",
+    "scaling",
+)
 TABLE_SUFFIXES: Final = ("csv", "md", "tex", "html")
 PLOT_NAMES: Final = ("overview", "throughput", "efficiency", "budget", "step_time", "loss")
 PLOT_SUFFIXES: Final = ("svg", "vl.json")

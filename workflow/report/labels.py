@@ -9,7 +9,7 @@ from workflow.report.cells import CellResult
 from workflow.study.baseline_keys import NOT_SERIES, TOLD_BY_FRAMEWORK, tells_nothing
 from workflow.study.cell import ARGS, SIZES, WORDS, plain_text
 
-PREFIX: Final = {"comm_hook": "hook "}
+PREFIX: Final = {"comm_hook": "hook ", "augmentation": "augmentation "}
 STEP_WORDS: Final = {"steps.warmup": "warm-up steps", "steps.measured": "measured steps", "steps.total": "steps in all"}
 DETAILS: Final = ("dataset_spec", "optimizer", "steps", "args")
 
@@ -71,7 +71,8 @@ def detail_title(name: str) -> str:
 def value_text(name: str, value: Any) -> str:
     """`resnet18`, `hook fp16`, `learning_rate 0.1`."""
     if name in WORDS:
-        return f"{PREFIX.get(name, '')}{value}" if value != "none" or name not in PREFIX else "no hook"
+        prefix = PREFIX.get(name, "")
+        return f"{prefix}{value}" if value != "none" or not prefix else f"no {prefix.strip()}"
     return f"{detail_title(name)} {plain_text(value)}"
 
 

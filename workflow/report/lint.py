@@ -52,6 +52,10 @@ MARKS: Final[dict[str, str]] = {
     "software": "different versions of framework, CUDA, cuDNN, NCCL or driver in what is compared",
     "image": "different container images in what is compared",
     "program": "different files in the folder of the program in what is compared",
+    "losses": "not the same network as in the cell that differs only in its framework: the losses of the first five steps are others, so "
+    "that the rates of these frameworks must not be compared",
+    "dropout": "the network has dropout, for which each framework draws its own numbers: that it is the same network as in the cell that "
+    "differs only in its framework is not shown by its losses (`dropout: false` shows it)",
     "threads": "different numbers of CPU threads per process in what is compared",
     "dataset": "different datasets, by their digests, in what is compared",
     "settings": "different settings of TF32, cuDNN's benchmark or determinism in what is compared",
@@ -60,8 +64,17 @@ MARKS: Final[dict[str, str]] = {
     "or its rate is",
     "changed": "a run came from a checkout with changes that are in no commit",
     "batch": "the batch differs from the baseline's, per process and in all",
+    "lengths": "sequences lie in buckets, and the global batch differs from the baseline's: of each bucket another part fills no batch and "
+    "is dropped, so that the lengths are mixed in another way",
     "baseline": "the baseline of this comparison carries marks that this cell does not: see its row",
 }
+
+MEASURING: Final = (
+    *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "samples", "warned", "network", "resumed"),
+    *("stalls", "input", "stragglers", "gaps", "uneven"),
+    *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed", "losses", "dropout"),
+)
+"""Those that stand beside a number which was measured, in every table by one rule."""
 TESTS: Final = frozenset({"drift", "superlinear", "rising"})
 
 _FIVE = ("stage_s", "train_s", "result_s", "push_s", "release_s")

@@ -1,7 +1,8 @@
 """Model FLOP utilisation of a run: the FLOP that its model needs at the measured rate, over what its GPUs can do at most.
 
 Model FLOP are those of forward and backward for one sample or token, without what is computed again: appendix B of PaLM (Chowdhery et al.,
-2022). A network of ours has its multiply-adds from its layer list, twice as many FLOP, and a backward pass of twice the forward.
+2022). A network of ours has its multiply-adds from its layer list, of an image or of a token in a sequence of full length, twice as many
+FLOP, and a backward pass of twice the forward.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 import polars as pl
 
 from cluster.gpus.peak import Peak, peak
+from containers.models import of_tokens
 
 FLOP_PER_MAC: Final = 2
 PASSES: Final = 3
@@ -22,7 +24,8 @@ def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with what mfu is made of: `flop_per_unit` and whose word that is (`flop_source`: model, program), `arithmetic` (precision
     of its matrices; of a program of one's own only that knows), `peak_flop_per_s` of one GPU, `peak_source`, and `mfu`."""
     passes = pl.when(pl.col("mode") == "infer").then(1).otherwise(PASSES)
-    of_model = pl.when(pl.col("unit") == "samples").then(FLOP_PER_MAC * passes * pl.col("model_macs"))
+    counted = pl.col("model").is_in(of_tokens()) == (pl.col("unit") == "tokens")  # a program may count samples of a network of tokens
+    of_model = pl.when(counted).then(FLOP_PER_MAC * passes * pl.col("model_macs"))
     told = rows.with_columns(
         pl.coalesce(of_model, "told_flop_per_unit").cast(pl.Float64).alias("flop_per_unit"),
         pl.when(of_model.is_not_null())

@@ -14,6 +14,7 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import Collection, collect, read_records, write_records
 from workflow.report.files import PAGE_FILE, PLOT_NAMES, RECORDS_FILE
 from workflow.report.formats import FORMATS
+from workflow.report.table import Table
 from workflow.report.tables import all_tables
 
 
@@ -62,7 +63,11 @@ def read_or_collect(directories: Sequence[Path], out: Path) -> Analysis:
 def tables_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Name and text of every file of tables/."""
     for table in all_tables(analysis):
-        yield from ((f"tables/{table.name}.{suffix}", to_text(table)) for suffix, to_text in FORMATS.items())
+        yield from _files_of(table)
+
+
+def _files_of(table: Table) -> Iterator[tuple[str, str]]:
+    return ((f"tables/{table.name}.{suffix}", to_text(table)) for suffix, to_text in FORMATS.items())
 
 
 def plots_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
@@ -79,6 +84,11 @@ def plots_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
 def write_tables(analysis: Analysis, out: Path) -> None:
     """tables/<name>.<csv, md, tex, html>."""
     _write(tables_of(analysis), out / "tables")
+
+
+def write_table(table: Table, out: Path) -> None:
+    """The files of one table."""
+    _write(_files_of(table), out / "tables")
 
 
 def write_plots(analysis: Analysis, out: Path) -> dict[str, str]:

@@ -55,7 +55,7 @@ class Section:
     blocks: tuple[Block, ...] = ()
 
 
-PLACED: Final = ("speedup", "failures", "times", "budget", "hours", "utilisation", "dlbench", "scaling")
+PLACED: Final = ("speedup", "failures", "times", "budget", "hours", "utilisation", "dlbench", "frameworks", "framework-facts", "scaling")
 """Tables that have their place in a section, or are the page's data; the others stand in a section of their own."""
 
 
@@ -108,7 +108,8 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
         Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", "utilisation")),
-        Section(id="dlbench", title="dlbench view", tables=tables("dlbench")),
+        Section(id="dlbench", title="dlbench view", tables=tables("dlbench", "frameworks")),
+        Section(id="frameworks", title="Frameworks", tables=tables("framework-facts")),
         *([Section(id="further", title="Further tables", tables=tables(*further))] if further else []),
         Section(id="runs", title="Runs", text=RUNS_TEXT, tables=(runs.markup,)),
         Section(id="provenance", title="Provenance", blocks=provenance(analysis)),

@@ -1,91 +1,176 @@
 """Whether cells that differ only in their framework train the same network: their first losses, one against the other. Pure.
 
 Same starting weights and same batches give the same losses, but for the order in which numbers are added up. Later losses tell nothing:
-with a large rate the rounding alone makes them differ by percents.
+with a large rate the rounding alone makes them differ by percents. Dropout makes them differ from the first one on, because each framework
+draws its own numbers for it: of such cells nothing is told, and `dropout: false` trains the same network without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from base.jsonfile import canonical_json
+from containers.frameworks import FRAMEWORKS, load_framework
+from containers.models import MODELS, has_dropout
+from workflow.report.cells import CellResult
 from workflow.run.record.losses import FIRST_STEPS
-from workflow.study.cell import Cell
 
-RELATIVE: Final = 1e-5
-NOT_COMPARED: Final = ("cell_id", "framework", "layout")
-"""Of a cell: its name, what is compared, and how numbers lie in memory, which some frameworks do in one way only."""
+RELATIVE: Final = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2}
+"""How far losses of the same network may lie apart, by the precision of their cells. Of fp32 sums in another order differ by some 1e-7 in
+these first steps. Of the others it is a few roundings of a number, which are 2^-11 of it in tf32 and fp16, and 2^-8 in bf16."""
+NOT_COMPARED: Final = ("cell_id", "framework", "backend", "strategy", "reader", "layout")
+"""Of a cell: its name, what is compared, who reads, and how numbers lie in memory, which some frameworks do in one way only."""
 REFERENCE: Final = "pytorch"
+MARK: Final = "losses"
+DROPOUT: Final = "dropout"
+"""The mark of cells of which it cannot be told."""
 
 Losses = Mapping[int, float]
 """Step -> mean over ranks."""
+Keys = Mapping[str, Any]
+"""A cell, as study.json has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
     """One cell of a group. `losses`: None where no run of it has finished; `differs_at`: the first step whose loss is another one."""
 
-    cell: Cell
+    cell: Keys
     losses: Losses | None
     differs_at: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Cells that differ only in their framework. `reference`: the one that the others are compared with; None: no run has finished."""
+    """Cells that differ only in their framework, or in its backend, strategy or reader. `reference`: the one that the others are compared
+    with; None: no run has finished."""
 
     reference: Compared | None
     cells: tuple[Compared, ...]
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether losses tell of the network."""
+        return not drops(self.cells[0].cell)
 
-def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
+
+def groups_of(cells: Iterable[Keys]) -> list[list[Keys]]:
     """Those of two cells and more. Programs of the study are left out: nobody knows their network."""
-    found: dict[bytes, list[Cell]] = {}
+    found: dict[bytes, list[Keys]] = {}
     for cell in cells:
-        if cell.program is None:
-            keys = {key: value for key, value in cell.to_json().items() if key not in NOT_COMPARED}
-            found.setdefault(canonical_json(keys), []).append(cell)
-    return [group for group in found.values() if len({cell.framework for cell in group}) > 1]
+        if cell.get("program") is None:
+            found.setdefault(canonical_json({key: value for key, value in cell.items() if key not in NOT_COMPARED}), []).append(cell)
+    return [group for group in found.values() if len({called(cell) for cell in group}) > 1]
 
 
-def compare(cells: Sequence[Cell], losses: Mapping[str, Losses]) -> Group:
+def drops(cell: Keys) -> bool:
+    """Whether the losses of the cell depend on which numbers its framework draws."""
+    return cell["mode"] == "train" and bool(cell.get("dropout", True)) and cell["model"] in MODELS and has_dropout(cell["model"])
+
+
+def compare(cells: Sequence[Keys], losses: Mapping[str, Losses]) -> Group:
     """One group. `losses`: by cell_id, of a finished run of each."""
-    finished = [cell for cell in cells if cell.cell_id in losses]
+    finished = [(index, cell) for index, cell in enumerate(cells) if cell["cell_id"] in losses]
     if not finished:
         return Group(reference=None, cells=tuple(Compared(cell=cell, losses=None) for cell in cells))
-    first = min(finished, key=lambda cell: (cell.framework != REFERENCE, cells.index(cell)))
-    expected = losses[first.cell_id]
+    _, first = min(finished, key=lambda found: (called(found[1]) != REFERENCE, found[1]["framework"] != REFERENCE, found[0]))
+    expected = losses[first["cell_id"]]
     return Group(
         reference=Compared(cell=first, losses=expected),
         cells=tuple(
-            Compared(cell=cell, losses=found, differs_at=None if found is None else first_difference(found, expected))
+            Compared(
+                cell=cell,
+                losses=found,
+                differs_at=None
+                if found is None or drops(cell)
+                else first_difference(found, expected, compared_steps(cell, first), tolerance(cell)),
+            )
             for cell in cells
-            for found in [losses.get(cell.cell_id)]
+            for found in [losses.get(cell["cell_id"])]
         ),
     )
 
 
-def first_difference(losses: Losses, expected: Losses) -> int | None:
+def called(cell: Keys) -> str:
+    """`pytorch`, `pytorch (fsdp2)`, `keras (jax)`, `caffe (native reader)`."""
+    told = [cell["backend"]] if cell.get("backend", "auto") != "auto" else []
+    told += [cell["strategy"]] if cell.get("strategy", "ddp") != "ddp" else []
+    told += ["native reader"] if cell.get("reader", "slipway") == "native" else []
+    return f"{cell['framework']} ({', '.join(told)})" if told else str(cell["framework"])
+
+
+def compared_steps(*cells: Keys) -> int:
+    """How many first losses are compared: one where a framework chooses the order of its samples by itself."""
+    return 1 if any(map(has_own_order, cells)) else FIRST_STEPS
+
+
+def has_own_order(cell: Keys) -> bool:
+    """Whether its framework chooses the order of its samples by itself: always, or because it reads them itself."""
+    framework = cell["framework"]
+    return cell.get("reader", "slipway") == "native" or (framework in FRAMEWORKS and load_framework(framework).own_order)
+
+
+def tolerance(cell: Keys) -> float:
+    """How far, relative to the other one, a loss may lie apart."""
+    return RELATIVE.get(cell["precision"], RELATIVE["fp32"])
+
+
+def first_difference(losses: Losses, expected: Losses, steps: int = FIRST_STEPS, relative: float = RELATIVE["fp32"]) -> int | None:
     """The first step whose loss is another one, or is told on one side only; None: all that are compared are equal."""
-    for step in range(FIRST_STEPS):
+    for step in range(steps):
         found, other = losses.get(step), expected.get(step)
-        if (found is None) != (other is None) or (found is not None and other is not None and abs(found - other) > RELATIVE * abs(other)):
+        if (found is None) != (other is None) or (found is not None and other is not None and abs(found - other) > relative * abs(other)):
             return step
     return None
+
+
+def difference_in_words(one: Compared, group: Group) -> str:
+    """`step 3, loss 2.401122, not 2.330215`; nothing of a cell that does not differ."""
+    if one.differs_at is None or group.reference is None:
+        return ""
+    ours, theirs = ((told.losses or {}).get(one.differs_at) for told in (one, group.reference))
+    return f"step {one.differs_at}, loss {loss_text(ours)}, not {loss_text(theirs)}"
+
+
+def loss_text(loss: float | None) -> str:
+    """With the digits that are compared."""
+    return "-" if loss is None else f"{loss:.7g}"
+
+
+def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
+    """The same cells with MARK where one is not the same network as another of its source, and DROPOUT where that cannot be told; and of
+    each framework that has one the first step that differs, in words."""
+    if len({called(cell.keys) for cell in cells}) < 2:
+        return tuple(cells), ""
+    marks: dict[tuple[str, str], str] = {}
+    words: dict[str, str] = {}
+    for source in dict.fromkeys(cell.source for cell in cells):
+        told = {cell.cell_id: cell for cell in cells if cell.source == source and cell.first_losses}
+        for cells_of_group in groups_of(cell.keys for cell in told.values()):
+            group = compare(cells_of_group, {name: cell.first_losses or {} for name, cell in told.items()})
+            if not group.is_compared:
+                marks |= {(source, one.cell["cell_id"]): DROPOUT for one in group.cells}
+            for one in group.cells:
+                if one.differs_at is not None and group.reference is not None:
+                    marks[source, one.cell["cell_id"]] = MARK
+                    pair = f"{called(one.cell)} against {called(group.reference.cell)}"
+                    words.setdefault(pair, f"{pair}: {difference_in_words(one, group)}")
+    found = tuple(replace(cell, marks=cell.marks | {mark}) if (mark := marks.get((cell.source, cell.cell_id))) else cell for cell in cells)
+    return found, "; ".join(words.values())
 
 
 def to_json(group: Group) -> dict[str, Any]:
     """For programs."""
     return {
-        "reference": None if group.reference is None else group.reference.cell.cell_id,
+        "reference": None if group.reference is None else group.reference.cell["cell_id"],
         "cells": [
             {
-                "cell_id": one.cell.cell_id,
-                "framework": one.cell.framework,
+                "cell_id": one.cell["cell_id"],
+                "framework": one.cell["framework"],
                 "losses": None if one.losses is None else [[step, loss] for step, loss in sorted(one.losses.items())],
-                "same_network": None if one.losses is None else one.differs_at is None,
+                "same_network": None if one.losses is None or not group.is_compared else one.differs_at is None,
                 "differs_at": one.differs_at,
             }
             for one in group.cells

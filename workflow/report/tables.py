@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
 from base.logs import printable
+from workflow.report import framework_facts
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.digits import NONE, joined, percent, significant, time_unit, with_error
+from workflow.report.frameworks_table import frameworks
 from workflow.report.hours import hours
 from workflow.report.keys import (
     SIZE_COLUMNS,
@@ -26,7 +29,7 @@ from workflow.report.keys import (
     size_values,
 )
 from workflow.report.leads import cell_place, to_cells
-from workflow.report.lint import MARKS
+from workflow.report.lint import MARKS, MEASURING
 from workflow.report.long_tables import failures, scaling
 from workflow.report.table import Column, Table, Value, number, text
 from workflow.report.utilisation import utilisation
@@ -34,13 +37,10 @@ from workflow.run.record.columns import BESIDE, SHOWN_STEPS
 from workflow.study.baseline_keys import in_words, is_named
 from workflow.study.cell import UNITS
 
-MEASURING: Final = (
-    *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "samples", "warned", "network", "resumed"),
-    *("stalls", "input", "stragglers", "gaps", "uneven"),
-    *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed"),
-)
 SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network", "stalls", "input", "stragglers", "gaps", "threads"})
 """Marks that say why a baseline can be slower than it should: then a speed-up against it is too large."""
+MOST_LOSS: Final = 700.0
+"""Of a greater one the perplexity is no number."""
 INTERVAL: Final = (
     "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs "
     "(Student's t on logarithms of the runs' numbers; ratios by Welch)"
@@ -98,7 +98,7 @@ def times(analysis: Analysis) -> Table:
         "speedup": "Speed-up",
         "efficiency": "Efficiency",
     }
-    heads |= {"scaling": "Scaling", "against": "Against", "accuracy": "Accuracy", "note": "Note"}
+    heads |= {"scaling": "Scaling", "against": "Against", "accuracy": "Accuracy", "perplexity": "Perplexity", "note": "Note"}
     columns = [
         *key_columns(analysis),
         *SIZE_COLUMNS,
@@ -153,6 +153,7 @@ def dlbench(analysis: Analysis) -> Table:
         columns=(*columns, *[Column(key=f"batch_{size}", title=f"batch {size}") for size in batches]),
         rows=tuple(rows),
         leads=tuple(leads),
+        reasons=analysis.reasons,
     )
 
 
@@ -191,6 +192,8 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "hours": hours,
     "utilisation": utilisation,
     "dlbench": dlbench,
+    "frameworks": frameworks,
+    framework_facts.NAME: framework_facts.of_study,
     "scaling": scaling,
 }
 
@@ -265,8 +268,15 @@ def _time_values(analysis: Analysis, comparison: Comparison, unit_s: float) -> l
         text("baseline" if comparison.is_baseline else comparison.scaling if comparison.partner else NONE),
         text(_against(analysis, comparison)),
         number(percent, cell.means["eval_accuracy"]),
+        number(significant, _perplexity(cell)),
         text(comparison.reason, muted=True),
     ]
+
+
+def _perplexity(cell: CellResult) -> float | None:
+    """Of tokens: e to the mean loss of the last evaluation; None where that is no number that can be shown."""
+    loss = cell.means["eval_loss"] if cell.unit == "tokens" else None
+    return None if loss is None or loss > MOST_LOSS else math.exp(loss)
 
 
 def _rate(cell: CellResult, unit: str, marks: frozenset[str]) -> Value:

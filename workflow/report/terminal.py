@@ -1,15 +1,19 @@
-"""The speed-up table on a terminal: what `make demo` and `slipway tables` print last."""
+"""Tables on a terminal: the speed-up, which `make demo` and `slipway tables` print last, and any that is asked for by name."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
+from workflow.report.cells import CellResult
+from workflow.report.digits import joined, with_error
 from workflow.report.formats import shown
 from workflow.report.keys import shares
-from workflow.report.table import raised
+from workflow.report.table import Column, Table, Value, number, raised
 from workflow.report.tables import against_text, baseline_text, speedup
 
 if TYPE_CHECKING:
@@ -25,33 +29,15 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
     from rich.text import Text
 
     console = console or Console(soft_wrap=True)
-    width = console.width if console.is_terminal else None
-    table = speedup(analysis)
-    columns, rows, _ = shown(table, len(table.rows))
-    letters = table.letters()
-
-    def put(text: str, style: str = "") -> None:
-        for part in [text] if width is None else wrapped(text, width):
-            console.print(Text(part, style=style), soft_wrap=True)
-
-    narrow = [index for index, column in enumerate(columns) if column.key != "hardware"]  # its source names it
-    cells = [[row[index].text + raised(sorted(letters[mark] for mark in row[index].marks)) for index in narrow] for row in rows]
+    table = _with_rates(speedup(analysis), analysis)
+    put = partial(_put, console)
     put(f"{analysis.study}: speed-up (efficiency) relative to {baseline_text(analysis)}")
-    if rows:
-        head, lines = tabulated([columns[index].title for index in narrow], cells, width)
-        muted = sorted({row[index].text for row in rows for index in narrow if row[index].muted and row[index].text})
-        for line in head:
-            console.print(Text(line, style="bold"), soft_wrap=True)
-        for line in lines:
-            text = Text(line)
-            text.highlight_words(muted, style="red")
-            console.print(text, soft_wrap=True)
-    else:
+    cells = _print_rows(console, table)
+    if not table.rows:
         put(f"{analysis.study}: no cells")
     for words in filter(None, (against_text(analysis), shares(analysis))):
         put(f"{words}.", "dim")
-    for letter, sentence in table.footnotes():
-        put(f" {raised([letter])} {sentence}", "dim")
+    _print_footnotes(console, table)
     if any("[" in text or "\N{PLUS-MINUS SIGN}" in text for row in cells for text in row):
         put(f" {BRACKETS}", "dim")
     summary = analysis.summary
@@ -59,3 +45,71 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
     if page is not None:
         console.print(Text(f"report: {page}"), soft_wrap=True)
     return summary.failed_rows
+
+
+def _with_rates(table: Table, analysis: Analysis) -> Table:
+    """With the rate of each row where every row has one size only: then no speed-up tells them apart."""
+    lines = list(analysis.lines.values())
+    if any(len(line) > 1 for line in lines):
+        return table
+    column = Column(key="rate", title=analysis.rate_words.capitalize())
+    rows = tuple((*row, _rate(line[0].cell)) for row, line in zip(table.rows, lines, strict=True))
+    return replace(table, columns=(*table.columns, column), rows=rows, leads=())
+
+
+def _rate(cell: CellResult) -> Value:
+    rate = cell.rate_per_s
+    return number(lambda _: joined(with_error(rate)), rate.value if rate else None)
+
+
+def print_table(table: Table, console: Console | None = None) -> None:
+    """Print any table: title, rows, caption and marks."""
+    from rich.console import Console
+
+    console = console or Console(soft_wrap=True)
+    _put(console, table.title)
+    if not _print_rows(console, table):
+        _put(console, table.empty)
+    _put(console, table.caption, "dim")
+    _print_footnotes(console, table)
+
+
+def _print_rows(console: Console, table: Table) -> list[list[str]]:
+    """Print head and rows; the rows as they are shown."""
+    from rich.text import Text
+
+    columns, rows, _ = shown(table, len(table.rows))
+    letters = table.letters()
+    narrow = [index for index, column in enumerate(columns) if column.key != "hardware"]  # its source names it
+    cells = [
+        [row[index].text.replace("\n", " / ") + raised(sorted(letters[mark] for mark in row[index].marks)) for index in narrow]
+        for row in rows
+    ]
+    if not rows:
+        return []
+    head, lines = tabulated([columns[index].title for index in narrow], cells, _width(console))
+    muted = sorted({row[index].text for row in rows for index in narrow if row[index].muted and row[index].text})
+    for line in head:
+        console.print(Text(line, style="bold"), soft_wrap=True)
+    for line in lines:
+        text = Text(line)
+        text.highlight_words(muted, style="red")
+        console.print(text, soft_wrap=True)
+    return cells
+
+
+def _print_footnotes(console: Console, table: Table) -> None:
+    for letter, sentence in table.footnotes():
+        _put(console, f" {raised([letter])} {sentence}", "dim")
+
+
+def _put(console: Console, text: str, style: str = "") -> None:
+    from rich.text import Text
+
+    width = _width(console)
+    for part in [text] if width is None else wrapped(text, width):
+        console.print(Text(part, style=style), soft_wrap=True)
+
+
+def _width(console: Console) -> int | None:
+    return console.width if console.is_terminal else None

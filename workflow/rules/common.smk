@@ -7,9 +7,11 @@ import sys
 
 from base.errors import SlipwayError
 from base.logs import private_umask
+from cluster.processes import age_s
 from snakemake.exceptions import WorkflowError
 from workflow.commands.ending import Ending
 from workflow.commands.told_study import tell_site
+from workflow.run.record.login import planned
 from workflow.run.storage.asked_result import SUFFIX as ASKED_SUFFIX
 from workflow.dag.loading import load_graph
 from workflow.dag.execution import mode_of
@@ -44,6 +46,9 @@ with contextlib.suppress(OSError):
     # Snakemake's own directory in /tmp, in which it puts nothing where storage is shared: a job that is killed would leave it on its node.
     workflow.snakemake_tmp_dir.rmdir()
 os.environ.update(GRAPH.environment(os.environ))
+os.environ.update(
+    planned(os.environ, age_s(os.getpid()), main=workflow.is_main_process)
+)
 ENDING = Ending(GRAPH)
 atexit.register(
     ENDING.at_exit, workflow
@@ -63,7 +68,7 @@ REPORT = f"{PY} workflow.report --results {shlex.quote(RESULTS)}"
 wildcard_constraints:
     dataset=r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}",
     images=r"[0-9a-f]{12}",
-    job=r"\d+-\d+",
+    job=r"\d+-[0-9a-f]+",
     made=r"\d+",
     shard=r"\d{5}",
     run=rf"[a-z0-9][a-z0-9._-]*-r\d+{ASKED_SUFFIX}",

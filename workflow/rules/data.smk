@@ -29,14 +29,16 @@ rule dataset_shard:
         # A small job of its own where each run is one, on a node that others use too; else nothing.
         **GRAPH.shard_asks_for(
             "nodes",
-            "cpus_per_task",
-            "mem_mb",
             "runtime",
-            "slurm_partition",
-            "slurm_account",
+            "cores",
+            "memory_mb",
+            "whole_nodes",
+            "queue",
+            "account",
             "qos",
             "constraint",
-            "slurm_extra",
+            "parallel_environment",
+            "directives",
         ),
     params:
         work=GRAPH.shard_words_of,

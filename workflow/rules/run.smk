@@ -19,18 +19,17 @@ rule stage_train_push:
         # What the job asks of the scheduler; what the site file does not state is left out. Without a scheduler a run asks for nothing.
         **GRAPH.run_asks_for(
             "nodes",  # of the cell
-            "gres",  # GPUs of each node
-            "cpus_per_task",  # cores of each node
-            "mem_mb",  # memory of each node; 0: all of it
             "runtime",  # minutes: walltime of the study, deadline_margin of the site, one minute to start
-            "slurm_partition",  # queue of the site
-            "slurm_account",
+            "cores",  # of each node
+            "memory_mb",  # of each node; 0: all of it
+            "gpus",  # of each node
+            "whole_nodes",  # 1, unless the site says share_nodes
+            "queue",  # of the site, and so on
+            "account",
             "qos",
             "constraint",
-            "mpi",  # srun, with several nodes: the run starts its own step on each of them
-            "tasks",
-            "tasks_per_gpu",
-            "slurm_extra",  # whole nodes unless share_nodes, directives of the site
+            "parallel_environment",
+            "directives",
         ),
     params:
         words=GRAPH.words_of,

@@ -62,6 +62,7 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
         python=framework.python or "python3",
         bare_python=framework.bare_python,
         mounts=framework.mounts,
+        network=framework.network,
         words=(*(_words_of(cell) if framework.own else ()), *_network_words(start)),
         processes=processes,
         paths=paths,
@@ -172,7 +173,11 @@ def _servers(framework: Framework, nodes: int) -> int:
 
 
 def _single(start: Start) -> tuple[ProcessSpec, ...]:
-    return _ranks(start) if start.index == 0 else ()
+    """One process on the head; where the cell asks for more, it works for all of them, by the sidecars of the nodes or by itself."""
+    if start.index > 0:
+        return ()
+    drives = (("SLIPWAY_DRIVES_ALL", "1"),) if start.asked.cell.world_size > 1 else ()
+    return (ProcessSpec(name="rank-0", ranks=(0,), command=start.asked.framework.command, env=(*_rank_env(start, 0), *drives)),)
 
 
 def _ranks(start: Start) -> tuple[ProcessSpec, ...]:

@@ -41,7 +41,7 @@ def describe_framework(cell: Cell, device: str) -> Framework:
         events=events,
         lines=lines,
         checkpoint=spec.checkpoint,
-        bare_python=own_python(spec),
+        bare_python=own_python(spec, cell.strategy),
     )
 
 
@@ -62,9 +62,11 @@ def of_program(program: Mapping[str, Any]) -> Framework:
         sidecars=tuple(map(_sidecar, program.get("sidecars", ()))),
         variables=tuple(sorted(program["env"].items())),
         mounts=tuple((mount["source"], mount["target"], mount["writable"]) for mount in program["mounts"]),
+        network=program.get("network", "host"),
         checkpoint=program["checkpoint"],
         events=events,
         lines=lines,
+        packages=tuple(program.get("packages", ())),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, AllocationRequest, Node
 from containers.labels import Owner
+from containers.models.layers import without_dropout
 from containers.renderings import MPI_SIDECARS, SidecarEnds
 from containers.step_lines import Events, StepLines
 from workflow.study.cell import Cell, Run
@@ -64,6 +65,10 @@ class Framework:
     """Environment variables that its processes get."""
     mounts: tuple[tuple[str, str, bool], ...] = ()
     """(source, target, whether it may be written) of what a container gets beside what all have."""
+    packages: tuple[str, ...] = ()
+    """Of a program of the study: what its interpreter must be able to import."""
+    network: Literal["host", "none"] = "host"
+    """Of its container: the node's, or none but a loopback of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +125,11 @@ def attempt_tag(run_id: str, attempt: int, token: str) -> str:
     return f"{run_id}-a{attempt}-{token}"
 
 
-def allocation_request(cell: Cell, cells: Iterable[Cell], site: Site, node_set: tuple[int, int] | None = None) -> AllocationRequest:
+def allocation_request(
+    cell: Cell, cells: Iterable[Cell], site: Site, node_set: tuple[int, int] | None = None, avoid: tuple[str, ...] = ()
+) -> AllocationRequest:
     """What `cell` needs, among the `cells` of its study.
-    `node_set`: which of how many sets of the job's nodes, where repeats have nodes of their own."""
+    `node_set`: which of how many sets of the job's nodes, where repeats have nodes of their own. `avoid`: nodes that failed before."""
     return AllocationRequest(
         nodes=cell.nodes,
         gpus_per_node=cell.gpus_per_node,
@@ -133,6 +140,7 @@ def allocation_request(cell: Cell, cells: Iterable[Cell], site: Site, node_set: 
         memory_per_node_bytes=_memory_share(cell, site),
         share_nodes=site.share_nodes,
         node_set=node_set,
+        avoid=avoid,
     )
 
 
@@ -150,8 +158,15 @@ def threads_per_rank(cell: Cell, node: Node) -> int:
 
 
 def at_site(framework: Framework, site: Site) -> Framework:
-    """The framework with the site's own image, where it names one."""
-    return replace(framework, image=site.images.get(framework.name) or framework.image)
+    """The framework with what the site says: its own image, where it names one, and mounts and variables where the program has none of the
+    same target or name. An outer mount stands before what is mounted in it."""
+    mounts = {mount[1]: mount for mount in (*site.mounts, *framework.mounts)}
+    return replace(
+        framework,
+        image=site.images.get(framework.name) or framework.image,
+        mounts=tuple(mounts[target] for target in sorted(mounts)),
+        variables=tuple(sorted({**dict(site.env), **dict(framework.variables)}.items())),
+    )
 
 
 def cell_document(run: Run, attempt: int, allocation: Allocation, model: Model | None) -> CellDocument:
@@ -162,19 +177,22 @@ def cell_document(run: Run, attempt: int, allocation: Allocation, model: Model |
         run_id=run.run_id,
         repeat=run.repeat,
         attempt=attempt,
-        model_layers=None if model is None else model.layers,
+        model_layers=None if model is None else model.layers if run.cell.dropout else without_dropout(model.layers),
         model_parameters=None if model is None else model.parameters,
         model_variant=None if model is None else model.variant,
     )
 
 
-def check_framework(framework: Framework, world_size: int) -> None:
-    """Raise UnsupportedRequest for what this version cannot start."""
+def check_framework(framework: Framework, nodes: int) -> None:
+    """Raise UnsupportedRequest for what this version cannot start on so many nodes."""
     name, launcher = framework.name, framework.launcher
     if launcher not in LAUNCHERS:
         raise UnsupportedRequest(f"framework {name!r} wants launcher {launcher!r}, which is not here yet; valid: {', '.join(LAUNCHERS)}")
-    if launcher == "single" and world_size > 1:
-        raise UnsupportedRequest(f"framework {name!r} is one process (launcher: single), and the cell asks for {world_size}")
+    if launcher == "single" and nodes > 1 and not any(one.where == "each" for one in framework.sidecars):
+        raise UnsupportedRequest(
+            f"framework {name!r} is one process on the head (launcher: single), and the cell asks for {nodes} nodes, on which nothing "
+            "would run; valid: nodes: 1, or a sidecar with where: each, which works for it there"
+        )
     if framework.env and launcher not in RENDERED:
         asked, valid = ", ".join(framework.env), ", ".join(RENDERED)
         raise UnsupportedRequest(
@@ -184,6 +202,11 @@ def check_framework(framework: Framework, world_size: int) -> None:
         raise UnsupportedRequest(
             f"framework {name!r} has a sidecar of the launcher mpirun's own names; valid: none of {', '.join(sorted(MPI_SIDECARS))}"
         )
+
+
+def processes_of(framework: Framework, cell: Cell) -> int:
+    """How many processes are ranks, and write events: one for each of the cell, or one that works for all of them."""
+    return 1 if framework.launcher == "single" else cell.world_size
 
 
 def node_ranks(cell: Cell, index: int) -> tuple[int, ...]:

@@ -18,6 +18,8 @@ from containers.step_lines import LogEvents
 ID_DIGITS: Final = 10
 NO_DATASET: Final = "none"
 """The source, and the name, of what a cell has that stages nothing."""
+OF_TOKENS: Final = ("text", "tokens")
+"""The sources of token sequences: data_prep.sequences.keys.KINDS, without what that imports."""
 TREE_FOLDER: Final = "files"
 """data_prep.tree.manifest.FOLDER, without what that imports."""
 Device = Literal["site", "cpu", "cuda"]
@@ -59,8 +61,10 @@ class ProgramWords(TypedDict):
     folder: NotRequired[PathText]
     image: NotRequired[str]
     unit: NotRequired[Literal["samples", "tokens"]]
+    packages: NotRequired[tuple[str, ...]]
     env_from: NotRequired[tuple[Rendering, ...]]
     sidecars: NotRequired[tuple[SidecarWords, ...]]
+    network: NotRequired[Literal["host", "none"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +95,13 @@ class Cell:
     steps: Mapping[str, Count] | None
     epochs: FromOne | None
     save_parameters: bool
+    strategy: str = "ddp"
+    backend: str = "auto"
+    augmentation: str = "none"
+    dropout: bool = True
+    """false: the network is trained without its dropout layers."""
+    reader: str = "slipway"
+    """native: the framework reads what it trains on by itself, in an order of its own."""
     program: Annotated[Mapping[str, Any], Like(ProgramWords)] | None = None
     """All that the study says of the cell's own program, with its name, defaults and absolute paths; None: `framework` is Slipway's."""
     args: Mapping[str, bool | int | float | str] | None = None
@@ -127,16 +138,20 @@ UNITS: Final = ("samples", "tokens")
 
 
 def unit_of(keys: Mapping[str, Any]) -> str:
-    """What the rate of a cell with these keys counts: `samples` or `tokens`."""
-    return str((keys.get("program") or {}).get("unit", UNITS[0]))
+    """What the rate of a cell with these keys counts: `samples` or `tokens`. Of a program it is what the study says."""
+    program = keys.get("program")
+    if program is not None:
+        return str(program.get("unit", UNITS[0]))
+    return UNITS[(keys.get("dataset_spec") or {}).get("source") in OF_TOKENS]
 
 
 ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
-PROGRAM_PLACES: Final = ("folder", "image", "python", "mounts", "checkpoint")
-"""Of a program: where it and what it reads lie, which is no part of what a cell is, as the path of a framework's folder is none."""
-WORDS: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "device")
+PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")
+"""Of a program: where it and what it reads lie, and what its interpreter has, which is no part of what a cell is, as the path of a
+framework's folder is none."""
+WORDS: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "augmentation", "device")
 """Keys whose value is a word: columns of the tables and parts of a series' name, in this order."""
 SIZES: Final = ("batch_size", "global_batch_size", "nodes", "gpus_per_node")
 """Keys that grow along a series: columns of the tables, too."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
-from base.errors import SlipwayError
+from base.errors import ConfigError, SlipwayError
 from base.names import choices
 from containers.engines import in_container
-from containers.frameworks import SUPPORTED, check_supports, load_framework
-from containers.models import MODELS, smallest_size
+from containers.frameworks import SUPPORTED, check_strategy, check_supports, check_words, load_framework
+from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
 from workflow.study.cell import OF_PROGRAMS, Cell, cell_id
 from workflow.study.explain import Fault
 from workflow.study.layers import MERGED, Layers, place_of
 from workflow.study.matrix import Candidate
 from workflow.study.model import CellKeys, defaults
+from workflow.study.programs import Supports
 from workflow.study.programs import identity as program_identity
 from workflow.study.site import Site, device_of
 
@@ -25,12 +26,21 @@ Verdict = tuple[str, str] | None  # the key at fault and what is wrong with it
 class CellMaker:
     """Makes cells for one study on one site; what is wrong is noted in `faults`, once per combination."""
 
-    def __init__(self, layers: Layers, datasets: Mapping[str, DatasetSpec], site: Site, programs: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(  # noqa: PLR0913
+        self,
+        layers: Layers,
+        datasets: Mapping[str, DatasetSpec],
+        site: Site,
+        programs: Mapping[str, Mapping[str, Any]],
+        supports: Mapping[str, Supports | None],
+    ) -> None:
         self.layers = layers
         self.datasets = datasets
         self.site = site
         self.programs = programs
         """Resolved: of Program.resolved."""
+        self.supports = supports
+        """Of programs: what their cells may ask for; None: anything."""
         self.specs = {name: spec.to_json() for name, spec in datasets.items()}
         self.identities = {name: spec_identity(spec) for name, spec in datasets.items()}
         self.defaults = defaults()
@@ -41,7 +51,7 @@ class CellMaker:
         """The cell, or None when something is wrong with it."""
         keys = candidate.keys
         for check, names in _CHECKS:
-            mark = (check, *(repr(keys[name]) if name == "args" else keys[name] for name in names))
+            mark = (check, *(repr(keys[name]) if name in ("args", "optimizer") else keys[name] for name in names))
             if mark not in self._verdicts:
                 self._verdicts[mark] = check(self, keys)
                 self._note(self._verdicts[mark], candidate)
@@ -93,6 +103,8 @@ def without_sum(values: Mapping[str, Any]) -> Mapping[str, Any]:
 def spec_identity(spec: DatasetSpec) -> dict[str, Any]:
     """The keys of a specification that differ from the defaults of its kind of source, which a new key with a default does not change."""
     values = spec.to_json()
+    if spec.has_sequences:
+        return {key: value for key, value in values.items() if value is not None}
     plain = {"source": spec.source} if spec.path is None else {"source": spec.source, "path": "default"}
     default = DatasetSpec.model_validate(plain).to_json()
     found = {key: value for key, value in values.items() if key in ("source", "path") or value != default.get(key)}
@@ -137,24 +149,37 @@ def _check_program(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_dataset(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    spec = maker.datasets[keys["dataset"]]
-    if spec.has_images:
-        return None
-    if keys["program"] is None:
+    spec, model, name = maker.datasets[keys["dataset"]], keys["model"], keys["dataset"]
+    if keys["program"] is None and not (spec.has_images or spec.has_sequences):
         return "dataset", (
-            f"found {keys['dataset']!r} (source: {spec.source}), and framework {keys['framework']} trains on images; "
-            "valid: a dataset of images, or a program of your own"
+            f"found {name!r} (source: {spec.source}), and framework {keys['framework']} trains on images or token sequences; "
+            "valid: a dataset of these, or a program of your own"
         )
-    if keys["model"] in MODELS:
-        return "model", (
-            f"found {keys['model']!r}, a network of Slipway's for images, and dataset {keys['dataset']!r} (source: {spec.source}) has none "
-            "to build it for; valid: a name of your own, or a dataset of images"
-        )
+    if model not in MODELS or (spec.has_sequences if reads_tokens(model) else spec.has_images):
+        return _check_tokens(spec, keys)
+    of_these = [other for other in MODELS if reads_tokens(other) == spec.has_sequences] if spec.has_images or spec.has_sequences else []
+    what = "token sequences" if reads_tokens(model) else "images"
+    return "model", (
+        f"found {model!r}, a network of Slipway's for {what}, and dataset {name!r} (source: {spec.source}) has none to build it for; "
+        f"valid: {'a name of your own' if keys['program'] is not None else ', '.join(of_these)}, or a dataset of {what}"
+    )
+
+
+def _check_tokens(spec: DatasetSpec, keys: Mapping[str, Any]) -> Verdict:
+    """What a network of ours for token sequences cannot do."""
+    if not reads_tokens(keys["model"]):
+        return None
+    if keys["layout"] != "nchw":
+        return "layout", f"found {keys['layout']}, which is an order of the pixels of images, and {keys['model']} reads tokens; valid: nchw"
+    try:
+        build_for_tokens(keys["model"], 2, max(spec.lengths))
+    except ConfigError as error:
+        return "model", str(error)
     return None
 
 
 def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    if keys["model"] not in MODELS:
+    if keys["model"] not in MODELS or reads_tokens(keys["model"]):
         return None
     size = maker.datasets[keys["dataset"]].known_size
     smallest = smallest_size(keys["model"])
@@ -167,18 +192,88 @@ def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    if keys["program"] is not None:
-        return None
     device = device_of(keys["device"], maker.site)
+    asked = {key: {"device": device, key: device if key == "device" else keys[key]} for key in SUPPORTED}
+    if keys["program"] is not None:
+        return _check_supports_of_program(keys["program"], maker.supports.get(keys["program"]), asked)
     try:
         spec = load_framework(keys["framework"])
     except SlipwayError as error:
         return "framework", str(error)
-    for key in SUPPORTED:
+    for key, words in asked.items():
         try:
-            check_supports(spec, {"device": device, key: keys[key]} if key != "device" else {"device": device})
+            check_supports(spec, words)
         except SlipwayError as error:
             return key, str(error)
+    try:
+        check_strategy({**keys, "device": device})
+    except SlipwayError as error:
+        return "strategy", str(error)
+    return None
+
+
+def _check_supports_of_program(name: str, supports: Supports | None, asked: Mapping[str, Mapping[str, object]]) -> Verdict:
+    for key, words in asked.items() if supports is not None else ():
+        try:
+            check_words(f"program {name!r}", supports, words)
+        except SlipwayError as error:
+            return key, str(error)
+    return None
+
+
+def _check_optimizer(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    if keys["program"] is not None or keys["mode"] != "train":
+        return None
+    supports, optimizer = load_framework(keys["framework"]).supports, keys["optimizer"]
+    if optimizer["name"] not in supports.optimizers:
+        return (
+            "optimizer",
+            f"found {optimizer['name']}, which framework {keys['framework']} has not; valid: {', '.join(supports.optimizers)}",
+        )
+    if "clip_norm" in optimizer and not supports.clipping:
+        return "optimizer", f"found clip_norm, which framework {keys['framework']} has not; valid: none, or framework pytorch or jax"
+    if "clip_norm" in optimizer and keys["strategy"] == "horovod":
+        return "optimizer", "found clip_norm, and with strategy horovod gradients are averaged in the update; valid: none, or strategy ddp"
+    return None
+
+
+def _check_processes(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    """One process without sidecars on the nodes does the work of one, whatever the cell says: its rate would stand in a row of several."""
+    if keys["program"] is not None:
+        return None
+    spec = load_framework(keys["framework"])
+    several = next((key for key in ("nodes", "gpus_per_node") if keys[key] > 1), None)
+    if several is None or spec.launcher != "single" or any(one.where == "each" for one in spec.sidecars):
+        return None
+    return several, f"found {keys[several]}, and framework {spec.name} is one process, with nobody to share its work with; valid: 1"
+
+
+def _check_training(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    if keys["augmentation"] == "none":
+        return None
+    if keys["program"] is None and not maker.datasets[keys["dataset"]].has_images:
+        return "augmentation", f"found {keys['augmentation']!r}, and dataset {keys['dataset']!r} has no images; valid: none"
+    if keys["mode"] == "train":
+        return None
+    return "augmentation", f"found {keys['augmentation']!r}, and with mode infer nothing is trained; valid: none, or exclude these cells"
+
+
+def _check_reader(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    """What a framework's own reader cannot do."""
+    if keys["reader"] == "slipway":
+        return None
+    if keys["program"] is not None:
+        return "reader", f"found {keys['reader']!r}, and how {keys['program']!r} reads is up to the program; valid: slipway"
+    if keys["mode"] != "train":
+        return "reader", f"found native, which reads what is trained on, and the mode is {keys['mode']}; valid: slipway"
+    if keys["augmentation"] != "none":
+        return "augmentation", f"found {keys['augmentation']!r}, and with reader native Slipway does not see the images; valid: none"
+    spec = maker.datasets[keys["dataset"]]
+    if spec.encoding == "raw" and spec.layout != "caffe":
+        return "reader", (
+            f"found native, and the raw images of dataset {keys['dataset']!r} have layout {spec.layout}, which {keys['framework']} "
+            "does not read; valid: layout: caffe in the dataset, or encoding: jpeg"
+        )
     return None
 
 
@@ -194,8 +289,12 @@ def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tuple[str, ...]], ...]] = (
     (_check_batch, ("global_batch_size", "nodes", "gpus_per_node", "batch_size")),
     (_check_program, ("program", "model", "args", "epochs")),
-    (_check_dataset, ("dataset", "program", "framework", "model")),
+    (_check_dataset, ("dataset", "program", "framework", "model", "layout")),
     (_check_size, ("model", "dataset")),
     (_check_support, ("framework", "program", *SUPPORTED)),
+    (_check_optimizer, ("framework", "program", "mode", "optimizer", "strategy")),
+    (_check_processes, ("framework", "program", "nodes", "gpus_per_node")),
+    (_check_training, ("mode", "augmentation", "dataset", "program")),
+    (_check_reader, ("reader", "program", "framework", "mode", "augmentation", "dataset")),
     (_check_site, ("gpus_per_node", "device")),
 )

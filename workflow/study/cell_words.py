@@ -13,7 +13,7 @@ from workflow.study.site import Site, device_of
 
 _SAID: Final = ("cell_id", "model", "batch_size", "global_batch_size", "nodes", "gpus_per_node", "dataset_spec")
 """Keys that have words of their own, or another key that tells them."""
-_NAMED: Final = ("comm_hook",)
+_NAMED: Final = ("comm_hook", "augmentation")
 """Words that do not speak for themselves."""
 
 

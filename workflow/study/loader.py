@@ -24,6 +24,7 @@ _NAME_IT: Final = {
     "study": "name a study: `slipway run STUDY`, or `--study STUDY` where a command takes other words; `slipway init DIR` writes one",
     "site": "name a site: `--site NAME_OR_PATH`",
 }
+_WRITE_IT: Final = "; `slipway init DIR` writes one with comments"
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -36,12 +37,15 @@ class Document:
     value: dict[str, Any]
     lines: dict[Place, int] = field(repr=False)
     text: str = field(repr=False)
+    files: dict[Place, Path] = field(default_factory=dict, repr=False)
+    """Places whose keys, and all below, stand in another file: their lines are those of that file."""
 
     def where(self, place: Place) -> str:
         """`file:line` of the innermost part of `place` that is in the file."""
         for end in range(len(place), 0, -1):
             if place[:end] in self.lines:
-                return f"{self.path}:{self.lines[place[:end]]}"
+                file = next((self.files[place[:length]] for length in range(end, 0, -1) if place[:length] in self.files), self.path)
+                return f"{file}:{self.lines[place[:end]]}"
         return f"{self.path}:1"
 
 
@@ -70,7 +74,7 @@ def parse_document(text: str, path: Path, kind: str) -> Document:
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: this cannot be read as YAML: {printable(str(error))}") from error
     if builder.root is None:
-        raise ConfigError(f"{path}: the {kind} file is empty; `slipway init DIR` writes one with comments")
+        raise ConfigError(f"{path}: the {kind} file is empty{_WRITE_IT if kind in _NAME_IT else ''}")
     if not isinstance(builder.root, dict):
         raise ConfigError(f"{path}:1: a {kind} file is a mapping of keys to values; found {kind_of(builder.root)}")
     return Document(path=path, value=builder.root, lines=builder.lines, text=text)

@@ -12,7 +12,7 @@ from workflow.study.cell import ARGS, NO_DATASET
 from workflow.study.explain import Fault
 from workflow.study.expression import compile_expression
 from workflow.study.layers import Layers
-from workflow.study.model import CellKeys, Optimizer, Steps
+from workflow.study.model import CellKeys, Optimizer, Steps, of_its_rule
 from workflow.study.places import Place
 
 EXPRESSION_KEYS: Final = tuple(
@@ -56,6 +56,7 @@ def complete(keys: dict[str, Any]) -> dict[str, Any]:
     if keys["program"] is not None:
         keys.setdefault("model", keys["program"])
         keys.setdefault("dataset", NO_DATASET)
+    keys["optimizer"] = of_its_rule(keys["optimizer"])
     world = keys["nodes"] * keys["gpus_per_node"]
     keys["world_size"] = world
     if "global_batch_size" in keys:
@@ -78,7 +79,7 @@ def expression_values(keys: Mapping[str, Any]) -> dict[str, Any]:
     optimizer = keys["optimizer"]
     steps = keys["steps"] or dict.fromkeys(Steps.model_fields)
     args = {f"{ARGS}{name}": value for name, value in (keys["args"] or {}).items()}
-    return {**keys, **steps, **optimizer, **args, "optimizer": optimizer["name"]}
+    return {**keys, **steps, **dict.fromkeys(Optimizer.model_fields), **optimizer, **args, "optimizer": optimizer["name"]}
 
 
 def excluded(layers: Layers, texts: Sequence[str]) -> tuple[list[Candidate], list[int], list[Fault]]:

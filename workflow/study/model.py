@@ -8,14 +8,15 @@ what was done before the key existed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_type_hints
 
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, create_model, model_validator
 
-from containers.frameworks.spec import CommHook, Layout, Mode, Precision
+from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
 from data_prep.spec import DatasetSpec
 from workflow.study.cell import ARGS, RunLimits
 from workflow.study.keys import ABSENT, Count, Flag, Name, NotNegative, Part, Seconds, Several, TextLine, wrong
+from workflow.study.notify_keys import NotifyKeys
 from workflow.study.programs import Argument, ArgumentName, Arguments, Program
 
 Nodes = Annotated[int, Strict(), Field(ge=1, le=100_000)]
@@ -37,15 +38,44 @@ Threads = Annotated[
 Seed = Annotated[int, Strict(), Field(ge=0, le=2**63 - 1)]
 
 
-class Optimizer(Part):
-    """Stochastic gradient descent and its constants; keys left out keep the value of `base`, then the default."""
+OF_ADAMW: Final = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+"""Constants of AdamW alone, with their defaults."""
+OF_SGD: Final = ("momentum",)
+"""Those of SGD alone."""
 
-    name: Literal["sgd"] = Field(default="sgd", description="the update rule")
+
+class Optimizer(Part):
+    """The update rule and its constants; keys left out keep the value of `base`, then the default."""
+
+    name: Literal["sgd", "adamw"] = Field(default="sgd", description="the update rule")
     learning_rate: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = Field(default=0.01, description="step size")
     momentum: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(default=0.9, description="v = momentum v + gradient, w -= rate v")
     weight_decay: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] = Field(
-        default=0.0, description="added to the gradient, times the weight"
+        default=0.0, description="sgd: added to the gradient, times the weight; adamw: taken from the weight, times rate and weight"
     )
+    beta1: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(default=ABSENT, description="adamw: of the mean of the gradient (0.9)")
+    beta2: Annotated[float, Strict(), Field(ge=0, lt=1)] = Field(default=ABSENT, description="adamw: of that of its square (0.999)")
+    epsilon: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = Field(
+        default=ABSENT, description="adamw: added to the root of that (1e-8)"
+    )
+    clip_norm: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = Field(
+        default=ABSENT, description="gradients of a larger norm, over all parameters, are scaled down to it; default: they are not"
+    )
+
+    @model_validator(mode="after")
+    def _of_one_rule(self) -> Self:
+        others = OF_SGD if self.name == "adamw" else tuple(OF_ADAMW)
+        wrong_ones = [key for key in others if key in self.model_fields_set] if "name" in self.model_fields_set else []
+        if wrong_ones:
+            raise ValueError(f"{wrong_ones[0]} is not for name: {self.name}; leave it out")
+        return self
+
+
+def of_its_rule(optimizer: Mapping[str, Any]) -> dict[str, Any]:
+    """The constants of one update rule with the defaults, without those of the other one, which other cells may have."""
+    if optimizer["name"] == "adamw":
+        return {**OF_ADAMW, **{key: value for key, value in optimizer.items() if key not in OF_SGD}}
+    return {key: value for key, value in optimizer.items() if key not in OF_ADAMW}
 
 
 class Steps(Part):
@@ -87,10 +117,19 @@ class CellKeys(Part):
     precision: Precision = Field(default="fp32", description="arithmetic of the forward and backward pass")
     layout: Layout = Field(default="nchw", description="memory order of activations")
     comm_hook: CommHook = Field(default="none", description="compression of the gradients between processes")
+    strategy: Strategy = Field(default="ddp", description="how PyTorch trains in several processes: whole copies, or parameters in parts")
+    backend: Backend = Field(default="auto", description="what keras computes with; auto: tensorflow")
+    augmentation: Augmentation = Field(
+        default="none", description="how images are changed by chance before they are trained on: mirrored, moved by up to an eighth"
+    )
+    dropout: Flag = Field(default=True, description="false: the network without its dropout, whose numbers each framework draws itself")
+    reader: Reader = Field(
+        default="slipway", description="who reads what is trained on: native, the framework itself in an order of its own"
+    )
     device: Device = Field(default="site", description="cuda, cpu, or what the site file says")
     threads: Threads = Field(default="auto", description="CPU threads per process; auto = cores of the node / processes")
     seed: Seed = Field(default=0, description="of weights and sample order")
-    optimizer: Optimizer = Field(default=Optimizer(), description="SGD and its constants")
+    optimizer: Optimizer = Field(default=Optimizer(), description="update rule and its constants")
     steps: Steps = Field(default=Steps(), description="length of a run; or epochs")
     epochs: Count = Field(default=ABSENT, description="passes over the training split, instead of steps")
     save_parameters: Flag = Field(default=True, description="push the trained parameters with the result")
@@ -150,10 +189,12 @@ class StudyFile(Part):
         default=ABSENT, description="speed-up is relative to the cells with these values; default: the fewest nodes and GPUs"
     )
     limits: LimitKeys = Field(default=LimitKeys(), description="walltime of a run, GPU hours of the study")
+    notify: NotifyKeys = Field(default=ABSENT, description="who is told of its end; instead of the site's")
 
 
 def defaults() -> dict[str, Any]:
     """Every cell key that has a default, as plain values."""
     plain = CellKeys().model_dump()
     plain["steps"].pop("total")
+    plain["optimizer"] = {key: value for key, value in plain["optimizer"].items() if value is not None}
     return {key: value for key, value in plain.items() if value is not None}

@@ -14,6 +14,7 @@ from base.apart import call_apart
 from base.errors import ConfigError, RecordError
 from base.foreign import text
 from base.jsonfile import canonical_json, read_json
+from workflow.study.brought import are_versions
 from workflow.study.next_command import command
 from workflow.study.paths import STUDY_FILE
 
@@ -51,9 +52,12 @@ def kept_of(mine: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_same_file(one: object, other: str) -> bool:
-    """Also by another way: through `..`, a link, or a second mount of the same storage. What is gone is told by where its path leads."""
+    """Also by another way: through `..`, a link, or a second mount of the same storage; or brought by `slipway remote` in another version.
+    What is gone is told by where its path leads."""
     if not isinstance(one, str) or len(one) > MAX_PATH:
         return False
+    if are_versions(one, other):
+        return True
     try:
         return one == other or Path(one).samefile(other)
     except OSError:

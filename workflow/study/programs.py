@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -20,9 +20,10 @@ from base.errors import SlipwayError
 from base.names import choices
 from base.userpath import absolute_path
 from containers.frameworks import FRAMEWORKS
+from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
 from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in, wrong_ports_in
 from containers.program_folder import check
-from containers.renderings import MPI_SIDECARS, VARIABLES, Launcher, Rendering, SidecarEnds
+from containers.renderings import FOR_SIDECARS, MPI_SIDECARS, VARIABLES, Launcher, Rendering, SidecarEnds
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, tells_tokens
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault
@@ -41,7 +42,11 @@ TARGET: Final = re.compile(r"/[^/,\"\x00-\x1f\x7f][^,\"\x00-\x1f\x7f]*")
 """With one slash before all: `os.path.normpath` keeps two, and `//etc` is /etc nevertheless."""
 TAKEN: Final = re.compile(r"/(slipway|proc|sys|dev|etc|tmp)(/|$)")
 """Places in a container that are its own, or ours."""
+REQUIREMENT: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(==[A-Za-z0-9][A-Za-z0-9.!+_-]{0,99})?$")
 MAX_TEXT: Final = 1000
+MAX_SIDECARS: Final = 32
+MAX_PORTS: Final = 64
+"""Of a program: each is reserved and held on every node of a run."""
 
 
 def _argument_name(value: object) -> object:
@@ -69,6 +74,12 @@ def _variable(value: object) -> object:
 def _word(value: object) -> object:
     if not isinstance(value, str) or not value or len(value) > MAX_TEXT or not value.isprintable():
         raise wrong(value, f"a word of the command: text of at most {MAX_TEXT} characters; quote what looks like a number")
+    return value
+
+
+def _requirement(value: object) -> object:
+    if not isinstance(value, str) or not REQUIREMENT.fullmatch(value):
+        raise wrong(value, "a package as name==version, or a word that is imported, such as numpy")
     return value
 
 
@@ -107,8 +118,10 @@ _SCALAR: Final = {"anyOf": [{"type": kind} for kind in ("string", "number", "boo
 Argument = Annotated[Any, BeforeValidator(_argument), WithJsonSchema(_SCALAR)]
 ArgumentName = Annotated[str, BeforeValidator(_argument_name)]
 Arguments = dict[ArgumentName, Argument]
+Requirement = Annotated[str, BeforeValidator(_requirement), WithJsonSchema({"type": "string", "pattern": REQUIREMENT.pattern})]
 Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": "string", "minLength": 1})]
 Variable = Annotated[str, BeforeValidator(_variable)]
+VariableText = Annotated[str, BeforeValidator(_text)]
 Source = Annotated[str, BeforeValidator(_source), WithJsonSchema({"type": "string", "minLength": 1})]
 Target = Annotated[str, BeforeValidator(_target), WithJsonSchema({"type": "string", "pattern": "^/"})]
 
@@ -133,9 +146,7 @@ class Sidecar(Part):
     name: Name = Field(description="names it in messages, and its log")
     where: Literal["head", "each"] = Field(description="one on the head node, or one on each node")
     command: Several[Word] = Field(description="word by word, with the placeholders of the program's")
-    env: dict[Variable, Annotated[str, BeforeValidator(_text)]] = Field(
-        default={}, description="environment variables beside the program's"
-    )
+    env: dict[Variable, VariableText] = Field(default={}, description="environment variables beside the program's")
     ends: SidecarEnds = Field(
         default="stopped", description="stopped: when the ranks have ended, we end it; with-ranks: it ends by itself, with 0, when they do"
     )
@@ -157,6 +168,30 @@ class LogEvents(Part):
     log: LogLines = Field(description="how a line with steps looks")
 
 
+class CudaOnly(Part):
+    """Words that need a GPU."""
+
+    precision: tuple[Precision, ...] = Field(default=(), description="of `precision`")
+    layout: tuple[Layout, ...] = Field(default=(), description="of `layout`")
+    comm_hook: tuple[CommHook, ...] = Field(default=(), description="of `comm_hook`")
+
+
+class Supports(Part):
+    """What cells of a program may ask for, as framework.yaml of Slipway's own frameworks says it; without a key: anything."""
+
+    modes: Several[Mode] = Field(default=ABSENT, description="valid for `mode`")
+    models: Several[Name] = Field(default=ABSENT, description="valid for `model`")
+    precision: Several[Precision] = Field(default=ABSENT, description="valid for `precision`")
+    layout: Several[Layout] = Field(default=ABSENT, description="valid for `layout`")
+    comm_hook: Several[CommHook] = Field(default=ABSENT, description="valid for `comm_hook`")
+    devices: Several[Literal["cpu", "cuda"]] = Field(default=ABSENT, description="valid for `device`")
+    strategies: Several[Strategy] = Field(default=ABSENT, description="valid for `strategy`")
+    backends: Several[Backend] = Field(default=ABSENT, description="valid for `backend`")
+    augmentation: Several[Augmentation] = Field(default=ABSENT, description="valid for `augmentation`")
+    readers: Several[Reader] = Field(default=ABSENT, description="valid for `reader`")
+    cuda_only: CudaOnly = Field(default=CudaOnly(), description="words of these that need a GPU")
+
+
 class Program(Part):
     """A training program of the user's own: a folder with its files, or a command that the image or the node has."""
 
@@ -173,7 +208,7 @@ class Program(Part):
     unit: Literal["samples", "tokens"] = Field(
         default="samples", description="what the rate of its runs counts; tokens are told by the program"
     )
-    env: dict[Variable, Annotated[str, BeforeValidator(_text)]] = Field(default={}, description="environment variables of its processes")
+    env: dict[Variable, VariableText] = Field(default={}, description="environment variables of its processes")
     env_from: tuple[Rendering, ...] = Field(
         default=(), description="the allocation in the words of a framework, as variables of each rank; launchers ranks and single"
     )
@@ -184,9 +219,17 @@ class Program(Part):
         default="program", description="program: it writes events, as with slipway_events; none; or log: an expression for its output"
     )
 
+    supports: Supports = Field(default=ABSENT, description="what its cells may ask for; what is left out: anything")
+    packages: tuple[Requirement, ...] = Field(
+        default=(), description="what its interpreter has, as name==version or a word that is imported"
+    )
+
     def resolved(self, name: str, folder: Path) -> dict[str, Any]:
-        """What a cell carries: plain values, the folder as an absolute path; relative ones are relative to `folder`, the study's."""
-        plain = self.model_dump(exclude_none=True)
+        """What a cell carries: plain values, the folder as an absolute path; relative ones are relative to `folder`, the study's. What
+        cells may ask for is not carried: it has been looked at when there is a cell."""
+        plain = self.model_dump(exclude_none=True, exclude={"supports"})
+        if not self.packages:
+            del plain["packages"]  # as in cells of before the key
         if self.unit == DEFAULTS["unit"]:
             del plain["unit"]  # as in studies of before the key: in all of these cells it is not there
         if plain["events"] == "program":
@@ -226,7 +269,9 @@ def program_faults(
         yield from _rendering_faults((*place, "env_from"), program)
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
         yield from _events_faults(place, program)
+        yield from _too_many(place, program, commands.values())
         for number, sidecar in enumerate(program.sidecars):
+            yield from _sidecar_env_faults((*place, "sidecars", number, "env"), program, sidecar)
             if sidecar.name in [before.name for before in program.sidecars[:number]]:
                 found = f"found {sidecar.name!r} a second time"
                 yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: each name once")
@@ -236,6 +281,21 @@ def program_faults(
         for inner, command in commands.items():
             for number, word in enumerate(command):
                 yield from _placeholder_faults((*place, *inner, number), word, arguments.get(name), name in bare)
+
+
+def _too_many(place: Place, program: Program, commands: Iterable[Sequence[str]]) -> Iterator[Fault]:
+    if len(program.sidecars) > MAX_SIDECARS:
+        yield Fault(place=(*place, "sidecars"), message=f"found {len(program.sidecars)} sidecars; valid: at most {MAX_SIDECARS}")
+    ports = {found for command in commands for word in command for found in names_in(word) if found.startswith(PORT)}
+    if len(ports) > MAX_PORTS:
+        yield Fault(place=place, message=f"found {len(ports)} names of ports ({{port.NAME}}) in its commands; valid: at most {MAX_PORTS}")
+
+
+def _sidecar_env_faults(place: Place, program: Program, sidecar: Sidecar) -> Iterator[Fault]:
+    for rendering in program.env_from:
+        for variable in sorted(FOR_SIDECARS.get(rendering, frozenset()) & sidecar.env.keys()):
+            message = f"found it here, and env_from: [{rendering}] sets it for sidecars too; valid: one of the two"
+            yield Fault(place=(*place, variable), message=message)
 
 
 def _rendering_faults(place: Place, program: Program) -> Iterator[Fault]:

@@ -31,6 +31,7 @@ def schema_text(model: type[BaseModel]) -> str:
     definitions = schema["$defs"]
     for name, axis in definitions.get("Axes", {}).get("properties", {}).items():
         axis["description"] = definitions["CellKeys"]["properties"][name]["description"]
+    definitions.get("Program", {}).pop("required", None)  # it may stand in the folder's framework.yaml, which an editor does not see
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_tidy(schema)}
     return json.dumps(schema, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 

@@ -14,6 +14,7 @@ from base.errors import ConfigError
 from base.typed import Check, Count, Seconds, SomeSeconds, read_as
 from cluster.detection import SIGNS, scheduler_of
 from cluster.installation import default_cache, default_storage
+from workflow.study.notify import Notify
 
 Device = Annotated[str, Check("cpu or cuda", lambda value: value in ("cpu", "cuda"))]
 DEADLINE_MARGIN_S: Final = 120.0
@@ -29,6 +30,8 @@ class Cache:
     path: Path
     max_bytes: Count | None = None
     check_s: Seconds | None = None
+    place: str | None = None
+    """Where `path` is written, as `file:line`, if variables are left in it, which have their values on the nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,7 @@ class Site:
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
+    parallel_environment: str | None = None
     directives: tuple[str, ...] = ()
     device: Device = "cpu"
     gpus_per_node: Count | None = None
@@ -63,12 +67,18 @@ class Site:
     share_nodes: bool = False
     setup: tuple[str, ...] = ()
     images: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    mounts: tuple[tuple[str, str, bool], ...] = ()
+    """(source, target, whether it may be written) of what all containers get, by target."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Environment variables of all training processes, by name."""
     registry_credentials: Path | None = None
     nodes_may_pull: bool = False
     network_interface: str | None = None
     storage_limit: StorageLimit | None = None
     foreign_gpu: str = "record"
+    gpu_health: str = "record"
     shared: str = "user"
+    notify: Notify | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able values; paths as text, tuples as lists."""

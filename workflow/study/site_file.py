@@ -13,12 +13,15 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 from base.errors import ConfigError
 from base.names import choices
 from base.units import parse_size
-from base.userpath import absolute_path, expanded, has_variables
+from base.userpath import absolute_path, expanded, variables_of
+from cluster.detection import of_a_job
 from cluster.installation import site_files, sites_directories
-from containers.engines import ENGINES
+from containers.engines import ENGINES, in_container
 from workflow.study.explain import Fault, fault_error, validation_error
 from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, amount
 from workflow.study.loader import Document, read_document
+from workflow.study.notify_keys import NotifyKeys
+from workflow.study.programs import Source, Target, Variable, VariableText
 from workflow.study.site import DEADLINE_MARGIN_S, KEYS_OF_FILE, Cache, Site, StorageLimit, local_site, why_no_storage
 
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
@@ -49,7 +52,7 @@ else:
 class CacheKeys(Part):
     """The node-local directory for datasets and images."""
 
-    path: TextLine = Field(description="on a local disk of every node; variables such as $TMPDIR have the values that they have there")
+    path: TextLine = Field(description="on a local disk of every node; $NAME and ${NAME} have the values that they have there")
     max_bytes: Size = Field(default=ABSENT, description="how much of it is ours; the least recently used datasets go first")
     check: Seconds = Field(default=ABSENT, description="how long a dataset that is in it may be hashed at each use; default 5s")
 
@@ -61,11 +64,19 @@ class StorageLimitKeys(Part):
     readers: Count = Field(default=ABSENT, description="nodes that read at the same time")
 
 
+class SiteMount(Part):
+    """What every container of the site finds, such as a licence file or a library of the cluster's."""
+
+    source: Source = Field(description="a file or directory that all nodes have, relative to this file; may hold $USER and the like")
+    target: Target = Field(description="where a container finds it")
+    writable: Flag = Field(default=False, description="whether the program may write to it")
+
+
 class SiteFile(Part):
     """One cluster: where storage and cache are, what runs jobs and containers, what a node has. The science is in the study file."""
 
     storage: TextLine = Field(
-        description="network storage: datasets, images and results; relative to this file; variables such as $USER are those of who starts"
+        description="network storage: datasets, images and results; relative to this file; $USER and $HOME are those of who starts"
     )
     cache: CacheKeys = Field(description="node-local cache")
     engine: Engine = Field(default=Site.engine, description="what starts the training program; bare = no container")
@@ -74,6 +85,9 @@ class SiteFile(Part):
     account: TextLine = Field(default=ABSENT, description="whom the hours are charged to")
     qos: TextLine = Field(default=ABSENT, description="quality of service")
     constraint: TextLine = Field(default=ABSENT, description="node features, such as a100")
+    parallel_environment: TextLine = Field(
+        default=ABSENT, description="Grid Engine: its name, and how many of its slots are a node (default: cpus_per_node), such as mpi 8"
+    )
     directives: tuple[TextLine, ...] = Field(default=(), description="raw extra lines of the batch script, without its marker; trusted")
     device: Literal["cuda", "cpu"] = Field(
         default=ABSENT, description="default: cuda on a cluster; on this machine cuda where a GPU is seen"
@@ -86,6 +100,10 @@ class SiteFile(Part):
     share_nodes: Flag = Field(default=False, description="whether runs may share a node")
     setup: tuple[TextLine, ...] = Field(default=(), description="shell lines before the node program, such as module load; trusted")
     images: dict[Name, TextLine] = Field(default={}, description="framework -> image, instead of the framework's own")
+    mounts: tuple[SiteMount, ...] = Field(default=(), description="what all containers find; a program's own mount of a target comes first")
+    env: dict[Variable, VariableText] = Field(
+        default={}, description="environment variables of all training processes; those of a program come first"
+    )
     registry_credentials: TextLine = Field(
         default=ABSENT, description="the file that `docker login` or `podman login` wrote, for private registries; relative to this file"
     )
@@ -93,7 +111,11 @@ class SiteFile(Part):
     network_interface: TextLine = Field(default=ABSENT, description="interface between the nodes, such as ib0")
     storage_limit: StorageLimitKeys = Field(default=ABSENT, description="what network storage may be asked for")
     foreign_gpu: Literal["record", "refuse"] = Field(default="record", description="what to do when a granted GPU holds memory of others")
+    gpu_health: Literal["record", "refuse"] = Field(
+        default="record", description="what to do when driver or kernel know a granted GPU to be faulty before the ranks start"
+    )
     shared: Literal["user", "group"] = Field(default="user", description="who may read what we write: only you, or your group")
+    notify: NotifyKeys = Field(default=ABSENT, description="who is told of the end of a study, unless that says it itself")
 
 
 def load_site(
@@ -155,24 +177,61 @@ def _site(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Sit
     values = {"device": device, **{renamed.get(key, key): value for key, value in values.items()}}
     folder, cache = document.path.parent, keys.cache.path
     with _at(document, "storage"):
+        _refuse_of_a_job("storage", keys.storage, keys.scheduler)
         values["storage"] = absolute_path(expanded(keys.storage, environ), folder)
         if braces := why_no_storage(values["storage"]):
             raise ValueError(braces)
     with _at(document, "cache", "path"):
         if keys.scheduler == "local":
             cache = expanded(cache, environ)  # elsewhere each node has its own values
-        path = Path(cache) if has_variables(cache) and not cache.startswith("/") else absolute_path(cache, folder)
-    values["cache"] = Cache(path=path, max_bytes=keys.cache.max_bytes, check_s=keys.cache.check)
+        place = document.where(("cache", "path")) if keys.scheduler != "local" and variables_of(cache) else None
+        path = Path(cache) if place is not None and not cache.startswith("/") else absolute_path(cache, folder)
+    values["cache"] = Cache(path=path, max_bytes=keys.cache.max_bytes, check_s=keys.cache.check, place=place)
     if "registry_credentials" in values:
         with _at(document, "registry_credentials"):
             values["registry_credentials"] = absolute_path(keys.registry_credentials, folder)
+    values["mounts"] = tuple(_mounts(keys, document, environ))
+    values["env"] = tuple(sorted(keys.env.items()))
+    if "notify" in values:
+        with _at(document, "notify", "webhook_file"):
+            values["notify"] = keys.notify.resolved(folder)
     if "storage_limit" in values:
         values["storage_limit"] = StorageLimit(bytes_per_s=keys.storage_limit.bytes_per_s, readers=keys.storage_limit.readers)
     return Site(name=document.path.stem, **values)
 
 
+def _mounts(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
+    """By target. Raises ConfigError."""
+    seen: set[str] = set()
+    for number, mount in sorted(enumerate(keys.mounts), key=lambda one: one[1].target):
+        with _at(document, "mounts", number, "target"):
+            if mount.target in seen:
+                raise ValueError(f"found {mount.target!r} a second time; valid: each target once")
+            seen.add(mount.target)
+        with _at(document, "mounts", number, "source"):
+            _refuse_of_a_job("a mount", mount.source, keys.scheduler)
+            source = str(absolute_path(expanded(mount.source, environ), document.path.parent))
+        with _at(document, "mounts", number, "target"):
+            if not in_container(keys.engine) and source != mount.target:
+                raise ValueError(
+                    f"found {mount.target!r}, and engine {keys.engine} has no container, in which {source} could be elsewhere; valid: a "
+                    "target that is the source"
+                )
+        yield source, mount.target, mount.writable
+
+
+def _refuse_of_a_job(what: str, path: str, scheduler: str) -> None:
+    """Raise ValueError where `path` would be another one in each job."""
+    name = of_a_job(variables_of(path))
+    if name is not None and scheduler != "local":
+        raise ValueError(
+            f"${name} has another value in each job or on each machine, and {what} must be the same path for all; write it, or "
+            "a variable that is the same everywhere, such as $USER or $HOME"
+        )
+
+
 @contextmanager
-def _at(document: Document, *place: str) -> Iterator[None]:
+def _at(document: Document, *place: str | int) -> Iterator[None]:
     """A value that is wrong there is a fault of the file. Raises ConfigError."""
     try:
         yield

@@ -27,6 +27,8 @@ from workflow.study.layers import layer_faults, layers_of
 from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded
 from workflow.study.model import StudyFile
+from workflow.study.notify import Notify
+from workflow.study.program_files import with_program_files
 from workflow.study.program_notes import program_notes
 from workflow.study.programs import program_faults
 from workflow.study.site import Site
@@ -65,12 +67,19 @@ class Study:
     notes: tuple[str, ...] = ()
     chosen_site: str | None = None
     """The site as it was named by option or variable, a path as it is from every directory; None: the default."""
+    own_notify: Notify | None = None
+    """Whom it tells itself of its end; None: as the site says."""
     site_beside: Path | None = None
     """The site file beside the study, where that is its site since nobody chose one: `chosen_site` names it."""
 
     def command(self, *words: str) -> str:
         """What to type for another command about this study, on the same site."""
         return shlex.join(["slipway", *words, *(() if self.chosen_site is None else ("--site", self.chosen_site))])
+
+    @property
+    def notify(self) -> Notify | None:
+        """Who is told of its end."""
+        return self.own_notify or self.site.notify
 
     @property
     def site_words(self) -> str:
@@ -113,7 +122,7 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
 
     Raises ConfigError only; what is wrong is said together where one thing does not hide the other.
     """
-    document = read_document(Path(path), "study")
+    document = with_program_files(read_document(Path(path), "study"))
     try:
         keys = StudyFile.model_validate(document.value)
     except ValidationError as error:
@@ -153,6 +162,10 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     unused = sorted(set(keys.datasets) - {cell.dataset for cell in cells})
     if unused:
         notes.append(f"no cell uses the dataset{'s' * (len(unused) > 1)} {', '.join(unused)}: nothing builds it")
+    try:
+        own_notify = None if keys.notify is None else keys.notify.resolved(document.path.absolute().parent)
+    except ValueError as error:
+        raise fault_error(document, [Fault(place=("notify", "webhook_file"), message=str(error))]) from error
     return Study(
         name=keys.study,
         path=document.path,
@@ -167,6 +180,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
         text=document.text,
         notes=tuple(notes),
         chosen_site=chosen,
+        own_notify=own_notify,
     )
 
 
@@ -187,7 +201,8 @@ def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSp
     own = list(program_faults(keys.programs, _arguments(candidate.keys for candidate in kept), bare, folder))
     if own:
         raise fault_error(document, [*faults, *own])
-    maker = CellMaker(layers, datasets, site, {name: program.resolved(name, folder) for name, program in keys.programs.items()})
+    resolved = {name: program.resolved(name, folder) for name, program in keys.programs.items()}
+    maker = CellMaker(layers, datasets, site, resolved, {name: program.supports for name, program in keys.programs.items()})
     cells = [cell for candidate in kept if (cell := maker.make(candidate))]
     faults += maker.faults
     if not faults:

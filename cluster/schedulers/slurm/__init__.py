@@ -15,9 +15,10 @@ from base.errors import AllocationError
 from base.foreign import digits
 from cluster.addresses import resolve
 from cluster.detection import scheduler_of
-from cluster.runtime import runtime_directory
 from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.jobs import Jobs
+from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_nodes
+from cluster.schedulers.job_nodes import run_locks as run_locks
+from cluster.schedulers.jobs import SUBMISSION, Jobs
 from cluster.schedulers.slurm import doctor, jobs
 from cluster.schedulers.slurm.environ import JOB_ID, NODE_LIST, RESTART_COUNT, job_environ
 from cluster.schedulers.slurm.fate import ended_by as ended_by
@@ -36,8 +37,6 @@ from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 NAME = "slurm"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
-SUBMISSION: Final = "SLIPWAY_SUBMISSION"
-"""Set by the script of `slipway submit`: the job holds a whole study, whose runs share its nodes."""
 REFUSAL: Final = "Unable to create step"
 MIB: Final = 1 << 20
 
@@ -69,13 +68,10 @@ def plan_allocation(
 ) -> Allocation:
     """Pure. `job`: of job_environ; `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
     names = tuple(addresses)
-    if request.node_set is not None:
-        index, sets = request.node_set
-        size = len(names) // sets
-        names = names[index * size : (index + 1) * size]
+    names = names_for(request, names)
     if len(names) < request.nodes:
         raise AllocationError(
-            f"job {job[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({job[NODE_LIST]}{_of_sets(request)}); "
+            f"job {job[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({job[NODE_LIST]}{of_sets(request)}); "
             f"submit it with --nodes={request.nodes * (1 if request.node_set is None else request.node_set[1])}"
         )
     end = job.get("SLURM_JOB_END_TIME", "")
@@ -85,7 +81,7 @@ def plan_allocation(
         job_id=job[JOB_ID],
         restart_count=digits(job.get(RESTART_COUNT, "")) or 0,
         nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
-        device=_device(request),
+        device=device_of(request),
         deadline=digits(end),
         exclusive=not request.share_nodes,
         own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("ENVIRONMENT") == "BATCH",
@@ -95,29 +91,13 @@ def plan_allocation(
     )
 
 
-def _of_sets(request: AllocationRequest) -> str:
-    return "" if request.node_set is None else f", in {request.node_set[1]} sets"
-
-
 def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
     """Pure: nodes without names, of the size that the site states."""
-    device = _device(request)
-    count = request.gpus_per_node if device == "cuda" else 0
-    nodes = tuple(
-        Node(
-            name=f"node-{index}",
-            hostname=f"node-{index}",
-            address=f"<node-{index}>",
-            cores=tuple(range(request.cpus_per_node or 0)),
-            gpus=tuple(f"<gpu-{number}>" for number in range(count)),
-        )
-        for index in range(request.nodes)
-    )
     return Allocation(
         scheduler=NAME,
         job_id="<job>",
-        nodes=nodes,
-        device=device,
+        nodes=planned_nodes(request),
+        device=device_of(request),
         exclusive=not request.share_nodes,
         gres=request.gres,
         cpus_per_node=request.cpus_per_node,
@@ -128,10 +108,6 @@ def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocatio
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
     """In a task of srun: its cores, GPUs and address."""
     return read_grant(environ, device, peer, interface)
-
-
-def _device(request: AllocationRequest) -> str:
-    return request.device or ("cuda" if request.gres else "cpu")
 
 
 def _cpus(job: Mapping[str, str]) -> int | None:
@@ -189,12 +165,3 @@ def node_index(environ: Mapping[str, str]) -> int | None:
 def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
     """Pure: each node has a disk of its own under the same path."""
     return cache
-
-
-def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
-    """Where runs share the job: a file per node, on the host where all their supervisors run. Raises AllocationError."""
-    if allocation.own_job:
-        return (), 0
-    directory = runtime_directory() / f"slurm-{allocation.job_id}-{allocation.restart_count}"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes

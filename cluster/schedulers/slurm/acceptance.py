@@ -15,11 +15,11 @@ from base.command import run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.names import choices
 from base.units import counted, format_duration
-from cluster.schedulers.jobs import JobSize, RunJob
+from cluster.schedulers.jobs import BatchJob, JobSize
+from cluster.schedulers.slurm.batch_script import batch_script
 from cluster.schedulers.slurm.carried import carried
 from cluster.schedulers.slurm.limits import QUICK_ANSWER_S
 from cluster.schedulers.slurm.partitions import SHOW, Partition, default_partition, longest_s, parse_partitions, whole_number
-from cluster.schedulers.slurm.plugin import submission_argv
 from cluster.schedulers.slurm.query import ask, last_words, silence_of, slurm_environment
 
 FOR_GOOD: Final = ("nvalid", "not permitted", "not allowed", "does not exist")
@@ -59,12 +59,11 @@ def never_starts(size: JobSize) -> str | None:
         return None
 
 
-def refusal_of(job: RunJob) -> str | None:
+def refusal_of(job: BatchJob) -> str | None:
     """What sbatch would refuse of `job`, in Slurm's words, without submitting it; None if nothing, or nobody answers."""
-    argv = submission_argv(job)
     try:
         env = carried(slurm_environment(os.environ))
-        result = run((argv[0], "--test-only", *argv[1:]), timeout_s=QUICK_ANSWER_S, env=env)
+        result = run(("sbatch", "--test-only"), timeout_s=QUICK_ANSWER_S, env=env, stdin=batch_script(job))
     except (SlipwayError, subprocess.SubprocessError):
         return None
     if result.returncode == 0 or silence_of(result) or not any(words in result.stderr for words in FOR_GOOD):

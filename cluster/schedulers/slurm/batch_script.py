@@ -1,11 +1,11 @@
-"""The batch script of a study: one job for all its runs. Pure: `slipway submit --print` shows it as it would be sent."""
+"""The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent."""
 
 from __future__ import annotations
 
 import shlex
 
 from base.errors import ConfigError
-from cluster.schedulers.jobs import JOB_ID, BatchJob
+from cluster.schedulers.jobs import JOB_ID, BatchJob, script_lines, work_words
 
 
 def sbatch_options(job: BatchJob) -> tuple[str, ...]:
@@ -23,8 +23,10 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
         ("account", size.account),
         ("qos", size.qos),
         ("constraint", size.constraint),
+        ("exclude", ",".join(size.exclude) or None),
         ("output", job.output.replace("%", "%%").replace(JOB_ID, "%j")),
         ("open-mode", "append"),
+        ("comment", None if job.work is None else work_words(job.work)),
         ("export", "ALL" if job.export is None else ",".join(job.export)),
     ]
     flags = (["--exclusive"] if size.whole_nodes else []) + ["--requeue"]
@@ -33,17 +35,8 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
 
 
 def batch_script(job: BatchJob) -> str:
-    """The script. It ends in `exec`, so that signals reach Snakemake."""
-    lines = [
-        "#!/bin/bash",
-        *(f"#SBATCH {option}" for option in sbatch_options(job)),
-        "",
-        f"cd {shlex.quote(job.directory)} || exit",
-        f"export SLIPWAY_SUBMISSION={shlex.quote(job.name)}",
-        *(f"export {name}={shlex.quote(value)}" for name, value in job.environ),
-        *job.setup,
-        f"exec {shlex.join(job.argv)}",
-    ]
+    """The script."""
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in sbatch_options(job)), "", *script_lines(job)]
     return "\n".join(lines) + "\n"
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from base.errors import SchedulerOutputError, SchedulerSilent
 from base.foreign import digits
 from cluster.schedulers.slurm.acceptance import never_starts as never_starts
 from cluster.schedulers.slurm.acceptance import refusal_of as refusal_of
 from cluster.schedulers.slurm.batch_script import batch_script, sbatch_options
 from cluster.schedulers.slurm.carried import carried_names
+from cluster.schedulers.slurm.directives import owned_by_us as owned_by_us
 from cluster.schedulers.slurm.environ import JOB_ID
-from cluster.schedulers.slurm.patient import patient_environ
-from cluster.schedulers.slurm.plugin import owned_by_us as owned_by_us
-from cluster.schedulers.slurm.plugin import resources as resources
-from cluster.schedulers.slurm.plugin import run_words as run_words
-from cluster.schedulers.slurm.query import job_info
+from cluster.schedulers.slurm.limits import SHORT_ANSWER_S
+from cluster.schedulers.slurm.query import UNKNOWN_JOB, ask, job_info
 from cluster.schedulers.slurm.queue import jobs_named as jobs_named
+from cluster.schedulers.slurm.queue import known_jobs as known_jobs
 from cluster.schedulers.slurm.queue import our_jobs as our_jobs
 from cluster.schedulers.slurm.submit import submit as submit
 
@@ -24,8 +24,18 @@ SERVER = "Slurm's controller"
 SUBMIT = "sbatch"
 PROFILE = "slurm"
 SHARED_PROFILE = "slurm-allocation"
-EXECUTOR = "slurm"
-script, options, inherited, submitting_environ = batch_script, sbatch_options, carried_names, patient_environ
+script, options, inherited = batch_script, sbatch_options, carried_names
+
+
+def cancel(job_ids: Sequence[str], patience_s: float) -> None:
+    """One scancel for all. Raises SchedulerSilent, SchedulerOutputError."""
+    try:
+        ask(("scancel", *job_ids), patience_s, SHORT_ANSWER_S)
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError as error:
+        if not any(words in str(error) for words in (*UNKNOWN_JOB, "already completing or completed")):
+            raise
 
 
 def list_words() -> str:

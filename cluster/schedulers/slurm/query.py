@@ -10,7 +10,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.command import CommandResult, describe, last_lines, run
@@ -18,7 +18,8 @@ from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.foreign import text
 from cluster.schedulers.slurm.answers import JobInfo, parse_job, parse_node_addresses, parse_version
 from cluster.schedulers.slurm.environ import job_environ
-from cluster.schedulers.slurm.limits import ANSWER_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S
+from cluster.schedulers.slurm.limits import ANSWER_S, PATIENCE_S
+from cluster.schedulers.submission import pauses
 
 SILENCE: Final = (
     "Unable to contact slurm controller",
@@ -64,14 +65,6 @@ def refusal_words(result: CommandResult) -> str:
             "do this on a login node of the cluster, or choose a site with scheduler: local (`slipway doctor` says what is here)"
         )
     return describe(result)
-
-
-def pauses() -> Iterator[float]:
-    """Pure: seconds between one question and the next."""
-    pause = FIRST_PAUSE_S
-    while True:
-        yield pause
-        pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:

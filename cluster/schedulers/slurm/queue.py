@@ -1,21 +1,22 @@
 """Our jobs in Slurm's queue: one question, the one parser of its answer, and which study and which run each job belongs to.
 
-A job of `profiles/slurm` says so in its comment: the rule and its wildcards, as Snakemake's plugin writes them, and the study's mark, which
-the stand-in for sbatch adds. A job of `slipway submit` says it by its name.
+A job for one run or shard says so in its comment (`work_words`). A job of `slipway submit` says it by its name.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
-from base.errors import SchedulerOutputError
+from base.errors import SchedulerOutputError, SchedulerSilent
 from base.foreign import digits, text
-from cluster.schedulers.jobs import QueuedJob, Stage
+from cluster.schedulers.jobs import QueuedJob, Stage, parse_work
 from cluster.schedulers.slurm.answers import NEVER, state_word, time_of
 from cluster.schedulers.slurm.limits import ANSWER_S
-from cluster.schedulers.slurm.query import ask
+from cluster.schedulers.slurm.query import UNKNOWN_JOB, ask
 from cluster.schedulers.slurm.states import ENDED_BY, OVER, WAITS, plain_reason
 
 COLUMNS: Final = (
@@ -34,8 +35,6 @@ COLUMNS: Final = (
 QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
 _JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
 """With the number in an array, or in a job of several parts."""
-_WORK: Final = re.compile(r"rule_(?P<rule>[a-z_]+)_wildcards_(?P<wildcards>\S+)")
-_COMMENT: Final = re.compile(rf"{_WORK.pattern} (?P<mark>slipway=\S+)(?: .*)?")
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
@@ -51,6 +50,19 @@ def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     if len(jobs) < sum(bool(line.strip()) for line in answer.splitlines()):
         raise SchedulerOutputError(f"a line of squeue cannot be read: {text(answer, 400)}")
     return tuple(job for job in jobs if job.name == name)
+
+
+def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
+    """Those of them that slurmctld knows, in any state, by one question. Raises SchedulerSilent, SchedulerOutputError."""
+    question = (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--jobs={','.join(job_ids)}")
+    try:
+        return parse_queue(ask(question, patience_s, ANSWER_S))
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError as error:
+        if any(words in str(error) for words in UNKNOWN_JOB):  # all of them: of some, squeue says the others
+            return ()
+        raise
 
 
 def parse_queue(answer: str) -> tuple[QueuedJob, ...]:
@@ -72,7 +84,7 @@ def queued_job(*, job_id: str, state: str, reason: str = "", comment: str = "", 
     """Pure: of Slurm's words. A time that is none is not known."""
     word = state_word(state)
     stage = stage_of(word)
-    work = _COMMENT.fullmatch(comment)
+    work = parse_work(comment)
     return QueuedJob(
         job_id=job_id,
         stage=stage,
@@ -82,8 +94,7 @@ def queued_job(*, job_id: str, state: str, reason: str = "", comment: str = "", 
         restarts=restarts,
         submitted=time_of(words.get("submitted", "")),
         expected=time_of(words.get("expected", "")),
-        comment=comment,
-        **({} if work is None else work.groupdict()),
+        **({} if work is None else asdict(work)),
         **{key: words.get(key, "") for key in ("name", "nodes", "directory")},
     )
 
@@ -93,9 +104,3 @@ def stage_of(state: str) -> Stage:
     if state in WAITS:
         return "waits"
     return "over" if state in OVER else "ends" if state == "COMPLETING" else "runs"
-
-
-def rule_and_wildcards(comment: str) -> tuple[str, str] | None:
-    """Pure: what Snakemake's plugin says of a job, before anybody adds to it."""
-    said = _WORK.fullmatch(comment)
-    return None if said is None else (said["rule"], said["wildcards"])

@@ -11,10 +11,10 @@ from slipway_program.rank import main
 
 def load() -> Any:
     """Here, and not above: it takes seconds to import, and its failure must be an event too."""
-    from slipway_keras_program.trainer import KerasTrainer  # type: ignore[import-not-found]
+    from slipway_keras_program.backends import make_trainer  # type: ignore[import-not-found]
     from slipway_program.driver import run
 
-    return partial(run, make_trainer=KerasTrainer)
+    return partial(run, make_trainer=make_trainer)
 
 
 if __name__ == "__main__":

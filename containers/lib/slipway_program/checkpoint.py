@@ -24,6 +24,8 @@ DECIDING = (
     *("batch_size", "global_batch_size", "nodes", "gpus_per_node", "precision", "layout", "comm_hook", "device"),
 )
 """Keys of cell.json that decide what a training does: with another value of one, it is another training."""
+ADDED = {"augmentation": "none", "reader": "slipway"}
+"""More of them, with the value that says what was done before they existed: checkpoints of that time stay what they are."""
 
 
 class CheckpointWanted(Exception):
@@ -72,7 +74,9 @@ def find_checkpoint(cell: Mapping[str, Any]) -> Optional[Resumed]:
 
 def identity(cell: Mapping[str, Any]) -> str:
     """Names the training: cells with the same one may resume from each other's checkpoints."""
-    text = json.dumps({key: cell.get(key) for key in DECIDING}, sort_keys=True, separators=(",", ":"))
+    deciding = {key: cell.get(key) for key in DECIDING}
+    deciding.update({key: cell[key] for key, plain in ADDED.items() if cell.get(key, plain) != plain})
+    text = json.dumps(deciding, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

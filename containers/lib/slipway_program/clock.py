@@ -6,9 +6,17 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 Moments = Tuple[Any, Any, Any, Any]
 """Before and after a first wait for the other ranks, before and after a second one: seconds, or events of a stream."""
 
-Issued = NamedTuple("Issued", [("step", int), ("input_s", float), ("samples", int), ("waits", Optional[Moments])])
-"""A step whose work was handed to the device; seconds spent waiting for its batch, samples in it, and when it waited for the others
-(None: it did not, or that is not known)."""
+
+class Issued(NamedTuple):
+    """A step whose work was handed to the device; seconds spent waiting for its batch, samples in it, when it waited for the others (None:
+    it did not, or that is not known), and tokens that its loss is made of, where samples have such."""
+
+    step: int
+    input_s: float
+    samples: int
+    waits: Optional[Moments]
+    tokens: Optional[int] = None
+
 
 Finished = NamedTuple("Finished", [("issued", Issued), ("seconds", float), ("exchange_s", Optional[float]), ("loss", float)])
 """A step whose result exists. `exchange_s`: seconds that it waited for the other ranks."""

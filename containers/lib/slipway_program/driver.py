@@ -12,15 +12,15 @@ import slipway_reader
 from . import checkpoint
 from .checkpoint import CheckpointWanted, Request
 from .clock import HostClock
-from .evaluation import evaluate, judge
+from .evaluation import evaluate, mean_loss
 from .events import Events
 from .failures import LossNotFinite
-from .feed import start_reading
+from .feed import follow_native, start_reading
 from .loop import Around, run_steps
 from .parameters import FILE_NAME, Arrays, count_of, norm_of, read_parameters, starting_parameters, write_parameters
-from .plan import make_plan
+from .plan import check_fits, make_plan, shapes_of_sequences
 from .provenance import common_provenance
-from .trainer import Trainer
+from .trainer import Trainer, dropout_seed, drops
 
 Cell = Mapping[str, Any]
 MakeTrainer = Callable[[Cell, Any, Arrays], Trainer]
@@ -36,7 +36,8 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
     dataset = slipway_reader.open_dataset(str(data))
     resumed = checkpoint.find_checkpoint(cell)
     steps, plan = make_plan(cell, dataset, rank, world_size, resumed.step if resumed else 0)
-    batches = start_reading(dataset, plan, threads=1)
+    native = cell.get("reader", "slipway") == "native"
+    batches = iter(()) if native else start_reading(dataset, plan, threads=1)
 
     trainer = make_trainer(cell, dataset, first_parameters(cell, dataset))
     events.emit(
@@ -52,12 +53,22 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
     )
     if resumed is not None:
         load_checkpoint(trainer, resumed.path)
+    if native:
+        batches = follow_native(dataset, plan, trainer.native_batches(dataset, plan.batch_size), lambda: events.phase("init"))
 
-    def step(_: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, None]:
+    for shape in shapes_of_sequences(dataset, plan):
+        trainer.prepare(shape, training)
+        events.phase("init")  # a sign of life
+
+    has_dropout = drops(cell["model_layers"])
+
+    def step(number: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, None]:
+        if has_dropout:
+            trainer.dropout_seed = dropout_seed(cell["seed"], rank, number)
         return trainer.step(images, labels), None
 
     def infer(_: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, None]:
-        return judge(trainer.outputs(images), labels)[0].mean(), None
+        return mean_loss(trainer.outputs(images), labels), None
 
     request = Request(rank)
     eval_s = None
@@ -94,12 +105,7 @@ def keep_to_cores(threads: int) -> None:
 def first_parameters(cell: Cell, dataset: Any) -> Arrays:
     """Those the run starts from, by seed or from a file. Raises ValueError where dataset, layer list and counts do not agree."""
     layers = cell["model_layers"]
-    found, expected = [dataset.channels, *dataset.size], layers[0]["shape_out"]
-    if found != expected or layers[-1]["shape_out"] != [dataset.num_classes]:
-        raise ValueError(
-            "the layer list is for images of %s and %d classes, the dataset has images of %s and %d classes"
-            % (expected, layers[-1]["shape_out"][0], found, dataset.num_classes)
-        )
+    check_fits(layers, dataset)
     arrays = starting_parameters(layers, cell["seed"])
     if count_of(arrays) != cell["model_parameters"]:
         raise ValueError("%s has %d parameters here and %d in the cell" % (cell["model"], count_of(arrays), cell["model_parameters"]))

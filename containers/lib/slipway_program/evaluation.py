@@ -11,17 +11,18 @@ from .trainer import Trainer
 
 
 def evaluate(trainer: Trainer, batches: Batches, split: str, rank: int, batch_size: int, events: Events) -> float:
-    """Mean loss and accuracy over all samples of the split, each read by one rank; rank 0 writes the event. Returns seconds."""
+    """Mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event. Returns
+    seconds."""
     events.phase("eval")
     start = time.perf_counter()
-    totals = np.zeros(3)  # loss, correct, samples
+    totals = np.zeros(4)  # loss, correct, how many there are of these, samples
     for images, labels in batches:
         losses, correct = judge(outputs_of(trainer, images, batch_size), labels)
-        totals += [losses.sum(), correct, len(labels)]
+        totals += [losses.sum(), correct, (labels >= 0).sum(), len(labels)]
         events.phase("eval")  # a sign of life
-    loss, correct, samples = trainer.total(totals)
+    loss, correct, count, samples = trainer.total(totals)
     if rank == 0:
-        events.emit("eval", split=split, loss=float(loss / samples), accuracy=float(correct / samples), samples=int(samples))
+        events.emit("eval", split=split, loss=float(loss / count), accuracy=float(correct / count), samples=int(samples))
     return time.perf_counter() - start
 
 
@@ -35,7 +36,15 @@ def outputs_of(trainer: Trainer, images: np.ndarray, batch_size: int) -> np.ndar
 
 
 def judge(outputs: np.ndarray, labels: np.ndarray) -> Tuple[np.ndarray, int]:
-    """(cross entropy of each sample, how many are right)."""
-    shifted = outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True)
-    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
-    return losses, int((outputs.argmax(axis=1) == labels).sum())
+    """(cross entropy of each sample, how many are right); of token sequences of each token, 0 where there is no target."""
+    flat, targets = outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1)
+    shifted = flat.astype(np.float64) - flat.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(targets)), np.maximum(targets, 0)]
+    return np.where(targets >= 0, losses, 0.0).reshape(labels.shape), int((flat.argmax(axis=1) == targets).sum())
+
+
+def mean_loss(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Of a batch: the mean over its samples, where that of a sequence is the mean over its tokens."""
+    losses, _ = judge(outputs, labels)
+    of_samples = losses if losses.ndim == 1 else losses.sum(axis=1) / (labels >= 0).sum(axis=1)
+    return float(of_samples.mean())

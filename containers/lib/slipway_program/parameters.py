@@ -1,7 +1,8 @@
 """The parameters of a network, by name and in canonical layout, whatever the framework: those it starts from, and the file they end in.
 
 A name is `<layer>.<what>`: `weight` (OIHW, or (out, in)) and `bias` of `conv` and `linear`; `weight`, `bias`, `running_mean` and
-`running_var` of `bn`, of which the last two are no parameters.
+`running_var` of `bn`, of which the last two are no parameters; `weight` (one row per token, or place) of `embedding` and `positions`;
+`weight` and `bias` of `layer_norm`; `weight_ih`, `weight_hh` and `bias` of `lstm`.
 """
 
 import zlib
@@ -20,10 +21,12 @@ Layer = Mapping[str, Any]
 Arrays = Dict[str, np.ndarray]
 
 
-def starting_rows(layer: Layer, shape: Sequence[int], seed: int) -> Iterator[np.ndarray]:
-    """The starting weights of one layer, float64, some rows after the other: as containers/models/layers.py says. RandomState, since numpy
-    keeps its stream for ever. In parts, or the numbers as float64 would be the peak of the run's memory."""
-    state = np.random.RandomState(zlib.crc32(("%d:%s" % (seed, layer["name"])).encode()))
+def starting_rows(layer: Layer, shape: Sequence[int], seed: int, what: str = "weight") -> Iterator[np.ndarray]:
+    """The starting weights of one layer, or those of its weights that are called `what`, float64, some rows after the other: as
+    containers/models/layers.py says. RandomState, since numpy keeps its stream for ever. In parts, or the numbers as float64 would be the
+    peak of the run's memory."""
+    name = layer["name"] if what == "weight" else "%s.%s" % (layer["name"], what)
+    state = np.random.RandomState(zlib.crc32(("%d:%s" % (seed, name)).encode()))
     for first in range(0, shape[0], ROWS):
         rows = (min(ROWS, shape[0] - first), *shape[1:])
         yield (2 * state.random_sample(rows) - 1) * layer["initial_limit"]
@@ -34,7 +37,7 @@ def starting_parameters(layers: Sequence[Layer], seed: int) -> Arrays:
     shapes = {layer["name"]: layer["shape_out"] for layer in layers}
     found = {}  # type: Arrays
     for layer in layers:
-        own = _starting(layer, shapes[layer["inputs"][0]][0] if layer["inputs"] else 0, seed)
+        own = _starting(layer, shapes[layer["inputs"][0]] if layer["inputs"] else [0], seed)
         count = sum(array.size for name, array in own.items() if not name.startswith("running_"))
         if count != layer["parameters"]:
             raise ValueError("layer %r has %d parameters here and %d in the layer list" % (layer["name"], count, layer["parameters"]))
@@ -42,18 +45,30 @@ def starting_parameters(layers: Sequence[Layer], seed: int) -> Arrays:
     return found
 
 
-def _starting(layer: Layer, channels: int, seed: int) -> Arrays:
-    features = layer["shape_out"][0]
-    if layer["kind"] == "bn":
+def _starting(layer: Layer, shape_in: Sequence[int], seed: int) -> Arrays:
+    kind, features = layer["kind"], layer["shape_out"][0 if layer["kind"] in ("conv", "bn") else -1]
+    if kind in ("bn", "layer_norm"):
         zeros, ones = np.zeros(features, np.float32), np.ones(features, np.float32)
-        return {"weight": ones, "bias": zeros, "running_mean": zeros.copy(), "running_var": ones.copy()}
-    if layer["kind"] not in ("conv", "linear"):
+        plain = {"weight": ones, "bias": zeros}
+        return plain if kind == "layer_norm" else dict(plain, running_mean=zeros.copy(), running_var=ones.copy())
+    if kind == "lstm":
+        shapes = {"weight_ih": (4 * features, shape_in[-1]), "weight_hh": (4 * features, features)}
+        weights = {what: _weights(layer, shape, seed, what) for what, shape in shapes.items()}
+        return dict(weights, bias=np.zeros(4 * features, np.float32))
+    if kind in ("embedding", "positions"):
+        return {"weight": _weights(layer, (layer["vocabulary" if kind == "embedding" else "most"], features), seed)}
+    if kind not in ("conv", "linear"):
         return {}
-    shape = (features, channels // layer.get("groups", 1), *layer.get("kernel", ()))
-    weight = np.empty(shape, np.float32)
-    for number, rows in enumerate(starting_rows(layer, shape, seed)):
-        weight[number * ROWS : number * ROWS + len(rows)] = rows
+    channels = shape_in[0] // layer["groups"] if kind == "conv" else shape_in[-1]
+    weight = _weights(layer, (features, channels, *layer.get("kernel", ())), seed)
     return {"weight": weight, "bias": np.zeros(features, np.float32)} if layer["bias"] else {"weight": weight}
+
+
+def _weights(layer: Layer, shape: Tuple[int, ...], seed: int, what: str = "weight") -> np.ndarray:
+    weight = np.empty(shape, np.float32)
+    for number, rows in enumerate(starting_rows(layer, shape, seed, what)):
+        weight[number * ROWS : number * ROWS + len(rows)] = rows
+    return weight
 
 
 def trained(arrays: Mapping[str, np.ndarray]) -> Arrays:

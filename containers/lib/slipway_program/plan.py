@@ -1,6 +1,6 @@
 """Which samples a rank reads, in which order. Pure."""
 
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import slipway_reader
@@ -33,7 +33,7 @@ class Share(NamedTuple):
 
 class Plan(NamedTuple):
     """The shares of one rank by number: `steps` of training, then those of the split to evaluate on (None: none). Those before `first`
-    were used before a resume."""
+    were used before a resume. Groups: how many samples of a split may stand in one batch, of images all."""
 
     seed: int
     first: int
@@ -41,40 +41,58 @@ class Plan(NamedTuple):
     batch_size: int
     rank: int
     world_size: int
-    train_samples: int
+    train_groups: Tuple[int, ...]
     eval_split: Optional[str]
-    eval_samples: int
+    eval_groups: Tuple[int, ...]
+    augmentation: str = "none"
 
     @property
     def batches(self) -> int:
         """Of training and evaluation together."""
-        left = self.eval_samples - self.rank * self.batch_size
-        return self.steps + max(0, -(-left // (self.world_size * self.batch_size)))
+        evaluated = sum(-(-samples // self.batch_size) for samples in self.eval_groups)
+        return self.steps + max(0, -(-(evaluated - self.rank) // self.world_size))
 
     def share(self, number: int) -> Share:
         """The global batches of training are the same for every world size. Of the evaluated split, this rank reads the batches rank,
         rank + world_size, ...: every sample is read by one rank, and the last batch may be short."""
         if number < self.steps:
             all_ranks = self.batch_size * self.world_size
-            batches = slipway_reader.batch_indices(self.seed, number, 1, self.train_samples, all_ranks, self.rank, self.world_size)
-            return Share("train", next(batches))
+            indices = slipway_reader.grouped_batch(self.seed, number, self.train_groups, all_ranks, self.rank, self.world_size)
+            return Share("train", indices)
         assert self.eval_split is not None
-        first = ((number - self.steps) * self.world_size + self.rank) * self.batch_size
-        return Share(self.eval_split, np.arange(first, min(first + self.batch_size, self.eval_samples)))
+        batch = (number - self.steps) * self.world_size + self.rank
+        start = 0
+        for samples in self.eval_groups:
+            first, batch = batch * self.batch_size, batch - -(-samples // self.batch_size)
+            if batch < 0:
+                return Share(self.eval_split, np.arange(start + first, start + min(first + self.batch_size, samples)))
+            start += samples
+        raise IndexError("batch %d of %d" % (number, self.batches))
+
+    def read(self, splits: Mapping[str, Any], number: int, out: Optional[np.ndarray] = None) -> Any:
+        """What `read_many` of the dataset's `splits` says for a share; into `out`, where that is given. Images that are trained on are
+        augmented as the cell says, by whoever reads: by numbers of their sample and epoch alone."""
+        split, indices = self.share(number)
+        found = splits[split].read_many(indices, out)
+        if number < self.steps and self.augmentation != "none":
+            epoch = number // (self.train_groups[0] // (self.batch_size * self.world_size))
+            slipway_reader.augment(found[0], self.augmentation, self.seed, epoch, indices)
+        return found
 
 
 def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int, first: int = 0) -> Tuple[Steps, Plan]:
     """What a rank does in the run of this cell, from step `first` on. Inference evaluates only parameters that it was given."""
-    samples = {name: split["samples"] for name, split in dataset.manifest["splits"].items()}
-    if samples["train"] < cell["global_batch_size"]:
+    groups = {name: dataset.groups(name) for name in dataset.manifest["splits"]}
+    if max(groups["train"]) < cell["global_batch_size"]:
+        of_a_length = " of one length" if len(groups["train"]) > 1 else ""
         raise ValueError(
-            f"the train split has {samples['train']} samples, fewer than the global batch of {cell['global_batch_size']}: "
+            f"the train split has {max(groups['train'])} samples{of_a_length}, fewer than the global batch of {cell['global_batch_size']}: "
             "choose a smaller batch or fewer processes"
         )
-    steps = count_steps(cell, samples["train"]).resumed(first)
+    steps = count_steps(cell, sum(samples // cell["global_batch_size"] for samples in groups["train"])).resumed(first)
     evaluated = None
     if cell["mode"] == "train" or cell.get("load_parameters"):
-        evaluated = next((name for name in EVAL_SPLITS if samples.get(name)), None)
+        evaluated = next((name for name in EVAL_SPLITS if sum(groups.get(name, ()))), None)
     plan = Plan(
         seed=cell["seed"],
         first=first,
@@ -82,17 +100,33 @@ def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int,
         batch_size=cell["batch_size"],
         rank=rank,
         world_size=world_size,
-        train_samples=samples["train"],
+        train_groups=groups["train"],
         eval_split=evaluated,
-        eval_samples=samples[evaluated] if evaluated else 0,
+        eval_groups=groups[evaluated] if evaluated else (),
+        augmentation=cell.get("augmentation", "none") if cell["mode"] == "train" else "none",
     )
     return steps, plan
 
 
-def count_steps(cell: Mapping[str, Any], train_samples: int) -> Steps:
+def shapes_of_sequences(dataset: Any, plan: Plan) -> List[Tuple[int, int]]:
+    """[batch, tokens] of each length that a rank may meet before evaluation: those with a whole global batch. Of images none."""
+    if not isinstance(dataset, slipway_reader.Sequences):
+        return []
+    lengths = dataset.rows_of_lengths("train")
+    return [(plan.batch_size, length) for length, rows in lengths.items() if rows >= plan.batch_size * plan.world_size]
+
+
+def check_fits(layers: Sequence[Mapping[str, Any]], dataset: Any) -> None:
+    """Raise ValueError where the layer list is for other samples, or other answers, than the dataset has."""
+    found, expected = dataset.shapes, (layers[0]["shape_out"], layers[-1]["shape_out"])
+    if tuple(found) != expected:
+        raise ValueError("the layer list goes from %s to %s, the dataset asks for %s to %s" % (*expected, *found))
+
+
+def count_steps(cell: Mapping[str, Any], per_epoch: int) -> Steps:
     """From `steps` {warmup, measured, total?}, or from `epochs`: then all but the first steps are measured."""
     if cell["epochs"] is not None:
-        total = cell["epochs"] * (train_samples // cell["global_batch_size"])
+        total = cell["epochs"] * per_epoch
         return Steps(total, min(MOST_WARMUP_OF_EPOCHS, total // 5), total)
     warmup, end = cell["steps"]["warmup"], cell["steps"]["warmup"] + cell["steps"]["measured"]
     return Steps(cell["steps"].get("total") or end, warmup, end)

@@ -3,11 +3,22 @@
 State is passed by name in canonical layout (parameters.py), as numpy arrays, so that files, norms and comparisons are the same for all.
 """
 
-from typing import Any, Dict, Mapping
+import zlib
+from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
 
 from .parameters import Arrays
+
+
+def dropout_seed(seed: int, rank: int, number: int) -> int:
+    """Of step `number` on this rank: a resumed run drops what the whole one would have. 32 bits, in a microsecond."""
+    return zlib.crc32(("%d:%d:%d" % (seed, rank, number)).encode())
+
+
+def drops(layers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a network has dropout. Each framework draws its own numbers for it, so that only without it losses are equal."""
+    return any(layer["kind"] == "dropout" for layer in layers)
 
 
 class Trainer:
@@ -16,14 +27,27 @@ class Trainer:
     framework = ""
     version = ""
     device = "cpu"
+    dropout_seed = 0
+    """What dropout drops in the step that comes is a function of it: driver.py sets it before each, by `dropout_seed` of this module."""
+
+    def prepare(self, shape: Tuple[int, int], training: bool) -> None:
+        """Batches of token ids of this shape will come, to `step` where it is training, else to `outputs`: who compiles for each shape
+        does so here, before the first step, and not in a step that may be measured."""
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """Forward, backward, gradients averaged over all ranks, update. `images` are uint8 [batch, height, width, channels]. Returns the
-        mean loss of this rank's samples; the step has ended when float() of it returns."""
+        """Forward, backward, gradients averaged over all ranks, update. `images` are uint8 [batch, height, width, channels], or token ids
+        and `labels` their targets, [batch, tokens] each, -1 for none. Returns the mean loss of this rank's samples (that of a sequence is
+        the mean over its tokens); the step has ended when float() of it returns."""
+        raise NotImplementedError
+
+    def native_batches(self, dataset: Any, batch_size: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Endless, of the training split: what this rank gets where the framework reads by itself (`reader: native`), from the beginning of
+        its own order; images as `step` gets them to train on, float32 [batch, channels, height, width], and labels int64. Raises ValueError
+        for a dataset that it cannot read so."""
         raise NotImplementedError
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
-        """Of this rank's own images, float32 [batch, classes], as the network is outside of training."""
+        """Of this rank's own images, float32 [batch, classes], or [batch, tokens, vocabulary], as the network is outside of training."""
         raise NotImplementedError
 
     def barrier(self) -> None:

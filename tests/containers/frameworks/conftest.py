@@ -1,4 +1,4 @@
-"""Run a framework's program by hand: the `ranks` launcher, on this machine, on datasets built here."""
+"""Run a framework's program by hand on this machine, on datasets built here: ranks by `ranks` or `mpirun`, and what lives around them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,33 @@ from typing import Any
 import pytest
 
 from containers.frameworks import load_framework
-from containers.models import build
+from containers.frameworks.spec import FrameworkSpec
+from containers.models import build, build_for_tokens
 from containers.placeholders import fill
-from containers.renderings import RankPlace, rendered
+from containers.renderings import RankPlace, rendered, rendered_for_sidecars
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.environments import interpreter
+from workflow.run.mpi import HOLD, mpi_sidecars, mpi_variables
+from workflow.run.mpi import LAUNCHER as MPI
 from workflow.run.node.workdir import copy_library
+from workflow.run.plan import Framework
 
 TIMEOUT_S = 240
 SPECS: Mapping[str, Mapping[str, Any]] = {
     "digits": {"source": "sklearn-digits", "size": 32, "shards": 4, "splits": {"test": 0.2}},
     "photos": {"source": "synthetic", "size": 72, "samples": 96, "classes": 3, "shards": 4, "splits": {"validation": 0.2}},
+    "text": {"source": "text", "path": "lines.txt", "sequence_length": 16, "shards": 3},
+    "lines": {"source": "text", "path": "lines.txt", "documents": "line", "vocabulary": "words", "buckets": [4, 9], "shards": 4},
+    "planes": {
+        "source": "synthetic",
+        "size": 32,
+        "samples": 96,
+        "classes": 3,
+        "shards": 3,
+        "layout": "caffe",
+        "splits": {"validation": 0.2},
+    },
     "jpegs": {"source": "synthetic", "size": 32, "samples": 96, "classes": 3, "shards": 2, "encoding": "jpeg", "splits": {}},
 }
 
@@ -62,6 +78,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def dataset(name: str) -> Path:
         if name not in built:
+            (root / "lines.txt").write_text("".join(f"{'the cat and the dog ' * (n % 3)}sat on mat {n % 10}\n" for n in range(300)))
             built[name] = root / build_dataset(parse_spec(SPECS[name], root), name, root, jobs=1).path
         return built[name]
 
@@ -94,7 +111,6 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
         out.mkdir()
         (out / "cell.json").write_text(json.dumps(make_cell(datasets(data), world, **keys)))
         spec = load_framework(framework)
-        argv = [fill(word, {"python": interpreter(framework), "folder": str(spec.folder)}) for word in spec.command]
         port, *endpoints = free_ports(1 + world)
 
         def limit() -> None:
@@ -104,18 +120,22 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
         environments = [
             {
                 **environment(out, datasets(data), lib, rank, world, port),
-                **rendered(spec.env, place_of(rank, port, endpoints)),
+                **rendered(spec.env, place_of(spec, rank, port, endpoints)),
                 **(variables or {}),
             }
             for rank in range(world)
         ]
         (out / "environments.json").write_text(json.dumps(environments))
-        ranks = [
-            subprocess.Popen(argv, env=env, cwd=out, stderr=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True)
-            for env in environments
-        ]
-        watch(ranks, out)
-        stderr = [rank.communicate(timeout=TIMEOUT_S)[1] for rank in ranks]
+        words = {"python": interpreter(framework, keys.get("strategy", "ddp")), "folder": str(spec.folder), "lib": str(lib)}
+        with sidecars(spec, environments[0], place_of(spec, 0, port, endpoints), words):
+            hold = HOLD if spec.launcher == MPI else ()
+            argv = [fill(word, words) for word in (*hold, *spec.command)]
+            ranks = [
+                subprocess.Popen(argv, env=env, cwd=out, stderr=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True)
+                for env in environments
+            ]
+            watch(ranks, out)
+            stderr = [rank.communicate(timeout=TIMEOUT_S)[1] for rank in ranks]
         files = [out / f"events-{rank}.jsonl" for rank in range(world)]
         events = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
         return Done([rank.returncode for rank in ranks], events, stderr, out)
@@ -126,8 +146,11 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
 def make_cell(root: Path, world: int, model: str = "lenet", global_batch_size: int = 32, **keys: Any) -> dict[str, Any]:
     """cell.json for a dataset in `root`; `keys` override."""
     manifest = json.loads((root / "manifest.json").read_text())
-    height, width = manifest["size"]
-    network = build(model, manifest["channels"], (height, width), len(manifest["classes"]))
+    if "vocabulary" in manifest:
+        network = build_for_tokens(model, manifest["vocabulary"], manifest["lengths"][-1])
+    else:
+        height, width = manifest["size"]
+        network = build(model, manifest["channels"], (height, width), len(manifest["classes"]))
     defaults = {
         "schema": "slipway.cell/1",
         "framework": "pytorch",
@@ -140,6 +163,8 @@ def make_cell(root: Path, world: int, model: str = "lenet", global_batch_size: i
         "precision": "fp32",
         "layout": "nchw",
         "comm_hook": "none",
+        "strategy": "ddp",
+        "backend": "auto",
         "device": "cpu",
         "threads": 1,
         "seed": 0,
@@ -163,7 +188,26 @@ def free_ports(number: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def place_of(rank: int, port: int, endpoints: list[int]) -> RankPlace:
+@contextlib.contextmanager
+def sidecars(spec: FrameworkSpec, rank_env: Mapping[str, str], place: RankPlace, words: Mapping[str, str]) -> Iterator[None]:
+    """What lives around the ranks, in the environment of rank 0 but for what is a rank's own. Ended with them."""
+    env = {name: value for name, value in rank_env.items() if name not in rendered(spec.env, place)}
+    env |= {**rendered_for_sidecars(spec.env, place), "SLIPWAY_NODE_RANK": "0"}
+    started = [(one.command, {name: str(value) for name, value in one.env.items()}) for one in spec.sidecars]
+    if spec.launcher == MPI:
+        framework = Framework(name=spec.name, folder=str(spec.folder), launcher=spec.launcher, command=spec.command)
+        of_mpi = mpi_variables(framework, [("127.0.0.1", free_ports(1)[0])], None, "11" * 32, crowded=False)
+        started += [(one.command, of_mpi) for one in mpi_sidecars(1, place.local_size)]
+    with contextlib.ExitStack() as ended:
+        for command, own in started:
+            argv = [fill(word, words) for word in command]
+            process = subprocess.Popen(argv, env={**env, **own}, cwd=env["SLIPWAY_OUT"], start_new_session=True)
+            ended.callback(process.wait)
+            ended.callback(os.killpg, process.pid, signal.SIGKILL)  # not waited for yet: the number is still its own
+        yield
+
+
+def place_of(spec: FrameworkSpec, rank: int, port: int, endpoints: list[int]) -> RankPlace:
     """All ranks on one node, which is this machine."""
     return RankPlace(
         rank=rank,
@@ -176,7 +220,7 @@ def place_of(rank: int, port: int, endpoints: list[int]) -> RankPlace:
         device="cpu",
         master=("127.0.0.1", port),
         endpoints=tuple(("127.0.0.1", endpoint) for endpoint in endpoints),
-        servers=0,
+        servers=sum(one.env.get("DMLC_ROLE") == "server" for one in spec.sidecars),
     )
 
 

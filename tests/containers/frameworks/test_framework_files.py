@@ -21,6 +21,7 @@ from containers.placeholders import fill
 from containers.step_lines import StepLines, events_of
 
 FOLDER = Path(containers.frameworks.__file__).parent
+ROOT = Path(__file__).parents[3]
 PATH = FOLDER / "pytorch" / "framework.yaml"
 
 
@@ -64,7 +65,7 @@ def spec(request: pytest.FixtureRequest) -> FrameworkSpec:
 
 def test_the_folder_is_complete(spec: FrameworkSpec) -> None:
     assert (spec.folder / "Dockerfile").is_file()
-    programs = [word for word in words_of(spec, "python3", str(spec.folder)) if word.startswith(str(spec.folder))]
+    programs = re.findall(rf"{re.escape(str(spec.folder))}/[\w.]+", " ".join(words_of(spec, "python3", str(spec.folder))))
     assert programs
     assert all(Path(program).is_file() for program in programs)
 
@@ -77,6 +78,15 @@ def test_its_programs_compile_and_import_only_what_they_may(spec: FrameworkSpec)
         assert imports(path) <= allowed, f"{path} imports {imports(path) - allowed}"
 
 
+def test_its_programs_are_in_the_words_of_its_python(spec: FrameworkSpec) -> None:
+    if spec.python_version is None:
+        return
+    minor = int(spec.python_version.removeprefix("3."))
+    for path in spec.folder.rglob("*.py"):
+        ast.parse(path.read_text(), str(path), feature_version=(3, minor))
+        assert minor >= 7 or "from __future__ import annotations" not in path.read_text(), f"{path}: Python 3.6 has no such future"
+
+
 def test_nothing_beside_the_program_hides_a_package(spec: FrameworkSpec) -> None:
     beside = {path.stem for path in spec.folder.iterdir() if path.is_dir() or path.suffix == ".py"} - {"program", "__init__", "__pycache__"}
     assert all(name.startswith("slipway_") for name in beside), beside
@@ -84,15 +94,20 @@ def test_nothing_beside_the_program_hides_a_package(spec: FrameworkSpec) -> None
 
 def test_its_environment_is_pinned(spec: FrameworkSpec) -> None:
     """What is installed for the bare engine, what the image installs, and what framework.yaml says are one version."""
-    pins = spec.folder / "requirements.txt"
+    pins, packages = spec.folder / "requirements.txt", spec.folder / "debian-packages.txt"
+    if spec.containers_only is not None:
+        assert not pins.is_file()
+        return
     exact = [package for package in spec.packages if "==" in package]
     assert exact
     for package in exact:
         name, version = package.split("==")
-        assert re.search(rf"{name}[^\n]*=={version}", (spec.folder / "Dockerfile").read_text())
+        assert re.search(rf"{name}[^\n]*==?{version}", (spec.folder / "Dockerfile").read_text())
         if pins.is_file():
             assert re.search(rf"^{package} \\$", pins.read_text(), re.MULTILINE), package
             assert "--hash=sha256:" in pins.read_text()
+        if packages.is_file():
+            assert re.search(rf"/python3-{name}_{version}[^/\n]*\.deb [0-9a-f]{{64}}$", packages.read_text(), re.MULTILINE), package
     assert spec.image.endswith(f":{exact[0].split('==')[1]}")
 
 
@@ -102,6 +117,14 @@ def test_it_supports_models_that_exist(spec: FrameworkSpec) -> None:
     assert spec.supports.precision
     for field in fields(spec.supports.cuda_only):
         assert set(getattr(spec.supports.cuda_only, field.name)) <= set(getattr(spec.supports, field.name))
+
+
+def test_its_facts_name_a_test_that_is_there(spec: FrameworkSpec) -> None:
+    assert spec.facts is not None, "slipway tables framework-facts needs a row"
+    if spec.facts.verified is not None:
+        assert all((ROOT / name).is_file() for name in spec.facts.verified.by.split(", "))
+        assert spec.containers_only is None
+        assert set(spec.facts.verified.devices) <= set(spec.supports.devices)
 
 
 def test_an_unknown_framework_gets_the_closest_one() -> None:
@@ -114,6 +137,8 @@ def test_an_unknown_framework_gets_the_closest_one() -> None:
     [
         ({"lancher": "ranks"}, r"unknown key 'lancher'.*did you mean 'launcher'"),
         ({"image": ...}, "'image' is missing"),
+        ({"python_version": 3.8}, "python_version: expected text"),
+        ({"python_version": "3.8.1"}, 'python_version: expected two numbers as text, such as "3.8", found'),
         ({"image": 3}, "image: expected text, found 3"),
         ({"name": "jax"}, "must be the name of its folder, 'pytorch'"),
         ({"launcher": "srun"}, "launcher: expected one of single, torchrun, ranks, mpirun.*, found 'srun'"),
@@ -167,6 +192,25 @@ def test_mistakes_in_supports_are_named() -> None:
     assert "supports.cuda_only: unknown key 'modes'" in refused({"supports": {**supports, "cuda_only": {"modes": ["train"]}}})
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"status": "alive"}, "facts.status: expected one of maintained, dormant, ended, archived.*found 'alive'"),
+        ({"status": ...}, "facts: the key 'status' is missing"),
+        ({"release": 2.1}, "facts.release: expected text, found 2.1"),
+        ({"licence": ""}, "facts.licence: expected text of 1 to 200 characters"),
+        ({"released": "May"}, "facts.released: expected a year, or year and month as 2026-10, in quotes, found 'May'"),
+        ({"verified": {"interfaces": ["Python"]}}, "facts.verified: the key 'by' is missing"),
+        ({"claimed": {"language": ["Python"]}}, "facts.claimed: unknown key 'language'"),
+        ({"sources": ["x"] * 21}, "facts.sources: expected at most 20 entries"),
+    ],
+)
+def test_mistakes_in_facts_are_named(change: dict[str, Any], expected: str) -> None:
+    facts = {key: value for key, value in {**document()["facts"], **change}.items() if value is not ...}
+    message = refused({"facts": facts})
+    assert re.search(expected, message), message
+
+
 @pytest.mark.parametrize(("text", "expected"), [("name: [", "is not valid YAML"), ("- a", r"expected an object, found \['a'\]")])
 def test_what_is_no_mapping_is_an_error(text: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
@@ -190,6 +234,7 @@ def test_a_cell_it_can_run_passes() -> None:
     check_supports(load_framework("pytorch"), {**CELL, "device": "site", "precision": "fp16"})
     check_supports(load_framework("pytorch"), {**CELL, "device": "cuda", "precision": "tf32"})
     check_supports(load_framework("pytorch"), {**CELL, "comm_hook": "fp16"})
+    check_supports(load_framework("pytorch"), {**CELL, "strategy": "fsdp2"})
 
 
 @pytest.mark.parametrize(
@@ -199,6 +244,13 @@ def test_a_cell_it_can_run_passes() -> None:
         ({"precision": "fp64"}, "did you mean 'fp16'|valid: bf16"),
         ({"precision": "fp16"}, "precision 'fp16' on GPUs only, and the device is the CPU; valid: fp32, bf16"),
         ({"device": "tpu"}, "does not support device 'tpu'; valid: cpu, cuda"),
+        ({"strategy": "zero"}, "does not support strategy 'zero'; valid: ddp, fsdp2, horovod"),
+        ({"strategy": "horovod", "device": "cuda"}, "strategy 'horovod' is built for CPUs, found device 'cuda'; valid: ddp, fsdp2"),
+        ({"strategy": "fsdp2", "mode": "infer"}, "strategy 'fsdp2' is a way to train, and with mode 'infer' ranks are on their own"),
+        (
+            {"strategy": "fsdp2", "comm_hook": "fp16"},
+            "strategy 'fsdp2' has no hooks, found comm_hook 'fp16'; valid: comm_hook none, or ddp",
+        ),
     ],
 )
 def test_a_cell_it_cannot_run_is_refused(change: dict[str, Any], expected: str) -> None:

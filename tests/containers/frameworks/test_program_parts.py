@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from containers.frameworks import load_framework
 from containers.models import build
+from containers.models.layers import LayerList
 from data_prep.reader.errors import DatasetChanged
 from workflow.run.node.workdir import LIBRARY
 from workflow.run.record.steps_asked import steps_asked
@@ -30,8 +32,10 @@ def part(monkeypatch: pytest.MonkeyPatch, lib: Path) -> Any:
     return load
 
 
-def dataset(**samples: int) -> Any:
-    return SimpleNamespace(manifest={"splits": {name: {"samples": number} for name, number in samples.items()}})
+def dataset(**samples: int | tuple[int, ...]) -> Any:
+    """So many samples in each split; several numbers: of token sequences of several lengths."""
+    groups = {name: number if isinstance(number, tuple) else (number,) for name, number in samples.items()}
+    return SimpleNamespace(manifest={"splits": samples}, groups=groups.get)
 
 
 def cell(**keys: Any) -> dict[str, Any]:
@@ -63,6 +67,36 @@ def test_every_sample_is_evaluated_once(part: Any, samples: int, world: int) -> 
     assert sorted(found) == list(range(samples))
 
 
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_batches_of_sequences_are_of_one_length(part: Any, world: int) -> None:
+    """The same global batches in every world; of each length what is no whole batch is left out; each row once in an epoch."""
+    lengths = {"train": (20, 7, 33), "test": (5, 0, 6)}
+    plans = [
+        part("plan").make_plan(cell(batch_size=8 // world, global_batch_size=8), dataset(**lengths), n, world)[1] for n in range(world)
+    ]
+    (whole,) = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(**lengths), 0, 1)[1:]
+    batches = [np.concatenate([plan.share(number).indices for plan in plans]).tolist() for number in range(5)]
+    assert batches == [whole.share(number).indices.tolist() for number in range(5)]
+    assert all(len({(row >= 20) + (row >= 27) for row in batch}) == 1 for batch in batches)
+    evaluated = [plan.share(number).indices.tolist() for plan in plans for number in range(5, plan.batches)]
+    assert sorted(row for rows in evaluated for row in rows) == list(range(11))
+    assert all(max(rows) < 5 or min(rows) >= 5 for rows in evaluated)
+    with pytest.raises(ValueError, match="has 33 samples of one length, fewer than the global batch of 40"):
+        part("plan").make_plan(cell(batch_size=40, global_batch_size=40), dataset(**lengths), 0, 1)
+
+
+def test_the_shapes_of_sequences_that_are_met_before_evaluation(part: Any) -> None:
+    """Those of lengths with a whole global batch; images have one shape, and are not told."""
+    rows = [(4, 5), (4, 4), (9, 7), (16, 8), (16, 30)]
+    shards = [{"name": f"{n}", "bytes": 1, "length": length, "samples": samples} for n, (length, samples) in enumerate(rows)]
+    manifest = {"name": "t", "vocabulary": 9, "lengths": [4, 9, 16], "splits": {"train": {"shards": [0, 1, 2, 3]}, "test": {"shards": [4]}}}
+    sequences = part("driver").slipway_reader.Sequences("", {**manifest, "shards": shards})
+    for world in (1, 2):
+        _, plan = part("plan").make_plan(cell(batch_size=8 // world, global_batch_size=8), sequences, 0, world)
+        assert part("plan").shapes_of_sequences(sequences, plan) == [(8 // world, 4), (8 // world, 16)]
+    assert part("plan").shapes_of_sequences(dataset(train=20), part("plan").make_plan(cell(), dataset(train=20), 0, 1)[1]) == []
+
+
 def test_which_split_is_evaluated(part: Any) -> None:
     def evaluated(splits: Any, **keys: Any) -> Any:
         return part("plan").make_plan(cell(**keys), splits, 0, 1)[1].eval_split
@@ -85,7 +119,7 @@ def test_which_split_is_evaluated(part: Any) -> None:
     ],
 )
 def test_steps_and_epochs(part: Any, keys: dict[str, Any], expected: tuple[int, int, int]) -> None:
-    assert part("plan").count_steps(cell(**keys), 103) == (*expected, 0)
+    assert part("plan").count_steps(cell(**keys), 103 // cell(**keys)["global_batch_size"]) == (*expected, 0)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +138,72 @@ def test_the_window_after_a_resume(part: Any, first: int, expected: tuple[int, i
     ids=str,
 )
 def test_the_supervisor_expects_as_many_steps_as_the_program_does(part: Any, keys: dict[str, Any]) -> None:
-    steps = part("plan").count_steps(cell(**keys), 103)
+    steps = part("plan").count_steps(cell(**keys), 103 // 4)
     for first in range(steps.total + 1):
         left = steps.resumed(first)
         assert steps_asked(cell(**keys), 103, first) == (left.total - first, left.end_measured - left.first_measured)
+
+
+class Splits:
+    """A split of images whose pixels say which sample they are."""
+
+    def read_many(self, indices: np.ndarray, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        images = np.empty((len(indices), 16, 16, 1), np.uint8) if out is None else out[: len(indices)]
+        for row, index in enumerate(indices):
+            images[row, :, :, 0] = np.arange(256).reshape(16, 16) ^ index
+        return images, indices
+
+
+def read(part: Any, number: int, rank: int = 0, world: int = 1, **keys: Any) -> np.ndarray:
+    """The images of one share."""
+    wanted = cell(batch_size=8 // world, global_batch_size=8, **keys)
+    _, plan = part("plan").make_plan(wanted, dataset(train=20, test=4), rank, world)
+    images: np.ndarray = plan.read({"train": Splits(), "test": Splits()}, number)[0]
+    return images
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_every_world_trains_on_the_same_pixels(part: Any, world: int) -> None:
+    for number in range(5):
+        shares = [read(part, number, rank, world, augmentation="crop-flip") for rank in range(world)]
+        np.testing.assert_array_equal(np.concatenate(shares), read(part, number, augmentation="crop-flip"))
+
+
+def test_images_are_augmented_anew_in_each_epoch_and_only_where_they_are_trained_on(part: Any) -> None:
+    for number in range(6):  # five steps of two an epoch, then the test split
+        plain, changed = read(part, number), read(part, number, augmentation="crop-flip")
+        assert np.array_equal(plain, changed) == (number == 5)
+        np.testing.assert_array_equal(read(part, number, augmentation="none"), plain)
+        if number < 5:
+            np.testing.assert_array_equal(read(part, number, augmentation="crop-flip", mode="infer"), plain)
+            indices = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset(train=20), 0, 1)[1].share(number).indices
+            part("driver").slipway_reader.augment(plain, "crop-flip", 1, number // 2, indices)
+            np.testing.assert_array_equal(changed, plain)
+
+
+def test_another_augmentation_is_another_training(part: Any) -> None:
+    identity = part("checkpoint").identity
+    assert identity(cell()) == identity(cell(augmentation="none"))
+    assert identity(cell(augmentation="flip")) != identity(cell())
+
+
+def test_what_is_dropped_is_a_matter_of_seed_rank_and_step(part: Any) -> None:
+    trainer = part("trainer")
+    seeds = {trainer.dropout_seed(seed, rank, number) for seed in range(5) for rank in range(5) for number in range(40)}
+    assert len(seeds) == 1000
+    assert trainer.dropout_seed(1, 2, 3) == zlib.crc32(b"1:2:3")
+    assert (trainer.drops([{"kind": "relu"}]), trainer.drops([{"kind": "dropout"}])) == (False, True)
+
+
+@pytest.mark.parametrize(("extent", "expected"), [(112, (0, 1)), (113, (0, 0)), (2, (0, 1))])
+def test_where_windows_reach_over_the_end(part: Any, extent: int, expected: tuple[int, int]) -> None:
+    net = LayerList(3, (extent, extent))
+    net.ceil_pool("up", 3, 2)
+    assert part("windows").padding_of(net.layers[-1], (extent, extent)) == [expected] * 2
+    if extent > 2:
+        net.continue_from("input")
+        net.pool("down", 3, 2, padding=1)
+        assert part("windows").padding_of(net.layers[-1], (extent, extent)) == [(1, 1)] * 2
 
 
 class OutOfMemoryError(RuntimeError):
@@ -214,6 +310,16 @@ def test_outputs_are_judged_as_cross_entropy(part: Any) -> None:
     assert right == 2
 
 
+def test_of_sequences_each_token_is_judged_and_padding_is_none(part: Any) -> None:
+    evaluation = part("evaluation")
+    outputs = np.log(np.array([[[1, 3], [1, 1]], [[2, 6], [9, 1]]], np.float32))
+    labels = np.array([[1, 0], [0, -1]])
+    losses, right = evaluation.judge(outputs, labels)
+    assert losses == pytest.approx(np.array([[-np.log(3 / 4), np.log(2)], [np.log(4), 0]]))
+    assert right == 2
+    assert evaluation.mean_loss(outputs, labels) == pytest.approx((losses[0].mean() + losses[1, 0]) / 2)
+
+
 @pytest.mark.processes
 def test_batches_come_in_order_each_in_memory_of_its_own(part: Any, datasets: Any) -> None:
     dataset = part("driver").slipway_reader.open_dataset(str(datasets("digits")))
@@ -227,3 +333,31 @@ def test_batches_come_in_order_each_in_memory_of_its_own(part: Any, datasets: An
         np.testing.assert_array_equal(images, again[0])
         np.testing.assert_array_equal(labels, again[1])
     assert not any(np.shares_memory(one[0], other[0]) for one, other in zip(found, found[1:], strict=False))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("first", [0, 3])
+def test_native_batches_begin_at_step_1_and_after_a_resume_where_they_were(part: Any, datasets: Any, first: int) -> None:
+    """Step 0 is the cell's own, and what is evaluated too."""
+    dataset = part("driver").slipway_reader.open_dataset(str(datasets("digits")))
+    _, plan = part("plan").make_plan(cell(batch_size=8, global_batch_size=8), dataset, 0, 1, first=first)
+    native = iter([(np.full(1, number, np.float32), np.zeros(8)) for number in range(100)])
+    left_out: list[None] = []
+    found = list(part("feed").follow_native(dataset, plan, native, lambda: left_out.append(None)))
+    ours = list(part("feed").start_reading(dataset, plan, 1))
+    assert len(found) == len(ours)
+    same = [np.array_equal(one[0], other[0]) for one, other in zip(found, ours, strict=True)]
+    trained = plan.steps - first
+    assert same == [number >= trained or first + number == 0 for number in range(len(ours))]
+    assert [int(images[0]) for images, _ in found[first == 0 : trained]] == list(range(max(first - 1, 0), plan.steps - 1))
+    assert len(left_out) == max(first - 1, 0)
+
+
+@pytest.mark.parametrize(("loss", "read"), [("1.8896. ", "1.8896"), ("1.2E-4. ", "1.2E-4"), ("NaN. ", "NaN"), ("Infinity. ", "Infinity")])
+def test_every_loss_that_bigdl_prints_is_read(lib: Path, monkeypatch: pytest.MonkeyPatch, loss: str, read: str) -> None:
+    """As Java writes numbers. One that was passed over would end the steps that are told, and with them the reason of the run's end."""
+    for path in (lib, load_framework("bigdl").folder):
+        monkeypatch.syspath_prepend(str(path))
+    line = f"[Epoch 1 1/9][Iteration 20][Wall Clock 7.2s] Trained 128.0 records in 0.2967 seconds. Throughput is 431.4. Loss is {loss}"
+    found = importlib.import_module("slipway_bigdl.lines").LINE.search(line)
+    assert (found["step"], found["samples"], found["seconds"], found["loss"]) == ("20", "128.0", "0.2967", read)

@@ -82,7 +82,7 @@ nets = {True: net, False: copy.deepcopy(net)}
 before = [parameter.clone() for parameter in net.parameters()]
 found = {"left_out": None, "counts": {}, "distance": 0.0}
 for scaled, net in nets.items():
-    optimizer = make_optimizer({"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}, net, scaled=scaled)
+    optimizer = make_optimizer({"name": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01}, net, scaled=scaled)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     with ReadBacks() as reads:
         for number, factor in enumerate((float("inf"), 1.0, 1.0, 1.0)):

@@ -13,11 +13,17 @@ import pytest
 from safetensors.numpy import load_file
 
 from containers.frameworks import FRAMEWORKS, load_framework
+from containers.models import build
+from containers.models.layers import LayerList, with_initial_limits, without_dropout
 from tests.containers.frameworks.stopping import stop_at
 
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
-OTHERS = [name for name in FRAMEWORKS if name != "pytorch"]
+OTHERS = [name for name in FRAMEWORKS if name != "pytorch" and not (load_framework(name).containers_only or load_framework(name).own_order)]
+"""bigdl is tested in tests/workflow/run/test_bigdl.py."""
+MODELS_OF = {name: set(load_framework(name).supports.models) for name in FRAMEWORKS}
+WHOLE = [name for name in OTHERS if {"resnet18", "alexnet-caffe", "googlenet"} <= MODELS_OF[name]]
+"""Those that have every kind of layer of networks for images."""
 DRIVEN = ["jax"]
 """For what slipway_program does alike for all of them, one is enough."""
 STEPS = {"warmup": 2, "measured": 6}
@@ -60,7 +66,69 @@ def test_lenet_is_the_network_of_pytorch(run_program: Run, tmp_path: Path, name:
     assert phases == ["init", "warmup", "train", "eval", "checkpoint"]
 
 
-@pytest.mark.parametrize("name", [name for name in OTHERS if "resnet18" in load_framework(name).supports.models])
+def drops_as_others_do(done: Any, like: Any) -> None:
+    """Other numbers, so the same only on average; where nothing is dropped any more nearly the same."""
+    assert not np.allclose(done.losses()[:5], like.losses()[:5], rtol=1e-5)
+    assert np.mean(done.losses()) == pytest.approx(np.mean(like.losses()), rel=0.03)
+    assert done.of("eval")[0]["loss"] == pytest.approx(like.of("eval")[0]["loss"], rel=0.05)
+
+
+def every_kind(net: LayerList, num_classes: int) -> None:
+    """Small, and of every kind of layer that networks for images have: what each framework has its own ways with stands here twice."""
+    net.conv("conv1", 8, 5, stride=2, padding=2)
+    net.lrn("norm1", size=5, alpha=0.5, beta=0.75, k=2.0)
+    net.ceil_pool("pool1", 3, 2)
+    start = net.relu("relu1")
+    net.conv("left.conv", 8, 3, padding=1, groups=2, bias=False)
+    left = net.bn("left.bn", epsilon=1e-3)
+    net.continue_from(start)
+    right = net.pool("right.max", 3, 1, padding=1)
+    net.continue_from(start)
+    mean = net.pool("right.mean", 3, 1, padding=1, mode="avg")
+    net.add("sum", left, right)
+    net.relu("relu2")
+    net.concat("joined", "sum", mean, right)
+    net.conv("conv2", 16, 3, stride=2, padding=1)
+    net.pool("pool2", 3, 2, mode="avg")
+    net.flatten("flat")
+    net.linear("fc1", 32)
+    net.relu("relu3")
+    net.dropout("drop", 0.25)
+    net.linear("fc2", num_classes)
+
+
+def network(channels: int, side: int, classes: int) -> dict[str, Any]:
+    """`every_kind` as keys of cell.json."""
+    net = LayerList(channels, (side, side))
+    every_kind(net, classes)
+    return {"model_layers": list(with_initial_limits(net.layers)), "model_parameters": sum(layer["parameters"] for layer in net.layers)}
+
+
+def test_there_is_no_other_kind_of_layer() -> None:
+    here = {layer["kind"] for layer in network(3, 72, 3)["model_layers"]} | {"global_pool"}
+    models = set.intersection(*(MODELS_OF[name] for name in WHOLE))
+    assert here == {layer["kind"] for name in models for layer in build(name, 3, (224, 224), 10).layers}
+
+
+@pytest.mark.parametrize(("name", "backend"), [*((name, "auto") for name in WHOLE), ("keras", "jax")])
+def test_every_kind_of_layer_is_that_of_pytorch(run_program: Run, name: str, backend: str) -> None:
+    """Batch normalisation by each rank's own batch, with the running statistics of rank 0; and the same images, moved and mirrored."""
+    optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01}
+    keys = {"global_batch_size": 16, "steps": {"warmup": 0, "measured": 5}, "optimizer": optimizer, "augmentation": "crop-flip"}
+    plain = network(3, 72, 3)
+    keys |= {**plain, "model_layers": list(without_dropout(plain["model_layers"])), "layout": load_framework(name).supports.layout[0]}
+    done = run_program(2, "photos", framework=name, backend=backend, **keys)
+    like = run_program(2, "photos", **keys)
+    assert done.exit_codes == [0, 0], done.stderr
+    assert done.losses() == pytest.approx(like.losses(), rel=1e-5)
+    assert done.of("eval")[0]["loss"] == pytest.approx(like.of("eval")[0]["loss"], rel=1e-4)
+    ours, theirs = parameters(done), parameters(like)
+    assert distance(ours, theirs) < 1e-5
+    for what in ("running_mean", "running_var"):
+        np.testing.assert_allclose(ours[f"left.bn.{what}"], theirs[f"left.bn.{what}"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if name not in WHOLE and "resnet18" in MODELS_OF[name]])
 def test_a_residual_network_is_that_of_pytorch(run_program: Run, name: str) -> None:
     """Batch normalisation by each rank's own batch, with the running statistics of rank 0."""
     spec = load_framework(name)
@@ -76,8 +144,12 @@ def test_a_residual_network_is_that_of_pytorch(run_program: Run, name: str) -> N
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path, name: str) -> None:
+    """Where it can, with dropout, and images that are moved and mirrored by chance."""
     keys = {"steps": {"warmup": 2, "measured": 58}, "layout": load_framework(name).supports.layout[0], "framework": name}
+    keys |= {**network(1, 32, 10), "augmentation": "crop-flip"} if name in WHOLE else {}
     whole = run_program(1, **keys)
+    if name in WHOLE:
+        drops_as_others_do(whole, run_program(1, **{**keys, "framework": "pytorch"}))
     stop = {"SLIPWAY_STOP": str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}" / "stop")}
     stopped = run_program(1, variables=stop, watch=stop_at(3), **keys)
     assert stopped.exit_codes == [43], stopped.stderr
@@ -110,3 +182,19 @@ def test_inference_and_the_cell_as_it_was_given(run_program: Run, name: str) -> 
     assert done.losses() == pytest.approx(like.losses(), rel=1e-5)
     assert not done.of("checkpoint")
     assert json.loads((done.out / "cell.json").read_text())["mode"] == "infer"
+
+
+@pytest.mark.parametrize("world", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_keras_is_the_same_network_on_jax(run_program: Run, tmp_path: Path, world: int) -> None:
+    """The backend is chosen by the cell. A run of two ranks that was stopped goes on as if nothing had been."""
+    optimizer = {"name": "sgd", "learning_rate": 0.002, "momentum": 0.9, "weight_decay": 0.01}
+    keys = {"steps": STEPS, "optimizer": optimizer, "layout": "nhwc"}
+    done = run_program(world, framework="keras", backend="jax", **keys)
+    assert done.exit_codes == [0] * world, done.stderr
+    like = run_program(1, **keys)
+    assert done.losses()[:5] == pytest.approx(like.losses()[:5], rel=1e-5)
+    assert distance(parameters(done), parameters(like)) < 1e-5
+    assert done.of("run_start")[0]["provenance"]["keras_backend"] == "jax"
+    assert done.of("eval")[0]["accuracy"] == like.of("eval")[0]["accuracy"]
+    norms = [done.of("run_stop", rank)[0]["norm"] for rank in range(world)]
+    assert norms == pytest.approx([like.of("run_stop")[0]["norm"]] * world, rel=1e-6)

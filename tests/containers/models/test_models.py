@@ -13,8 +13,8 @@ import pytest
 
 import containers.models
 from base.errors import ConfigError
-from containers.models import MODELS, build, smallest_size
-from containers.models.layers import Layer, LayerList
+from containers.models import MODELS, build, build_for_tokens, has_dropout, reads_tokens, smallest_size
+from containers.models.layers import Layer, LayerList, without_dropout
 from containers.models.memory import estimate_memory
 from containers.models.resnet import resnet
 
@@ -32,7 +32,13 @@ ORACLES = [  # model, channels, size, classes, parameters, million multiply-adds
     ("vgg16", 3, 224, 1000, 138_357_544, 15470.3, 13, 3),
     ("fcn5", 1, 28, 10, 14_205_962, 14.2, 0, 4),
     ("resnet56-cifar", 3, 32, 10, 855_770, 125.7, 57, 1),
+    ("googlenet", 3, 224, 1000, 6_998_552, 1582.7, 57, 1),
+    ("inception-v1", 3, 224, 1000, 6_624_904, 1498.4, 57, 1),  # torchvision says: 6624904 parameters, 1.50 GFLOPS
+    ("fcn5-synthetic", 1, 28, 10, 10_020_874, 10.0, 0, 4),  # 784, 2048, 2048, 2048, 10, by hand
+    ("fcn8", 1, 28, 10, 22_609_930, 22.6, 0, 7),
 ]
+
+OF_IMAGES = [name for name in MODELS if not reads_tokens(name)]
 
 
 def of_kind(layers: tuple[Layer, ...] | list[Layer], kind: str) -> list[Layer]:
@@ -40,6 +46,8 @@ def of_kind(layers: tuple[Layer, ...] | list[Layer], kind: str) -> list[Layer]:
 
 
 def example(name: str) -> tuple[Layer, ...]:
+    if reads_tokens(name):
+        return build_for_tokens(name, 7, 5).layers
     side = max(64, smallest_size(name))
     return build(name, 3, (side, side), 7).layers
 
@@ -101,7 +109,36 @@ def test_nearly_all_of_alexnet_is_in_its_linear_layers() -> None:
     assert round(4 * model.parameters / 1e6, 1) == 243.9
 
 
-@pytest.mark.parametrize("name", MODELS)
+TOKEN_ORACLES = [
+    # tables.md section 3 has images only. Radford et al. 2019, as OpenAI's checkpoint and Hugging Face's gpt2 count it; appendix B of PaLM
+    # for the multiply-adds: 6 N + 12 L H Q T FLOP per token and 6 of them a multiply-add forward, N the weights of the matrices
+    ("gpt2-small", 50257, 1024, 124_439_808, 12 * 12 * 768**2 + 50257 * 768 + 2 * 12 * 768 * 1024),
+    # nanoGPT's network of this size, whose config/train_shakespeare_char.py counts 0.8 M without biases and positions
+    ("gpt2-tiny", 65, 64, 4 * (12 * 128**2 + 13 * 128) + (65 + 1024 + 2) * 128, 4 * 12 * 128**2 + 65 * 128 + 2 * 4 * 128 * 64),
+    # dlbench, tools/tensorflow/rnn/lstm/lstm.py: hiddensize 256, numlayer 2, vocab_size 10000, BasicLSTMCell
+    ("lstm", 10_000, 32, 2 * 10_000 * 256 + 10_000 + 2 * (512 * 1024 + 1024), 2 * 512 * 1024 + 256 * 10_000),
+]
+
+
+@pytest.mark.parametrize(("name", "vocabulary", "length", "parameters", "macs"), TOKEN_ORACLES)
+def test_the_published_counts_of_networks_of_tokens_come_out(name: str, vocabulary: int, length: int, parameters: int, macs: int) -> None:
+    model = build_for_tokens(name, vocabulary, length)
+    assert (model.parameters, model.macs) == (parameters, macs)
+    assert model.layers[0]["shape_out"] == [length]
+    assert model.layers[-1]["shape_out"] == [length, vocabulary]
+
+
+def test_what_a_network_reads_is_asked_for() -> None:
+    assert build_for_tokens("gpt2-tiny", 300, 1024).parameters == build_for_tokens("gpt2-tiny", 300, 8).parameters
+    with pytest.raises(ConfigError, match="a sequence of 1025 tokens, and it has 1024 positions"):
+        build_for_tokens("gpt2-tiny", 300, 1025)
+    with pytest.raises(ConfigError, match="'lenet' is for images, not for token ids; valid: lstm, gpt2-small, gpt2-tiny"):
+        build_for_tokens("lenet", 300, 8)
+    with pytest.raises(ConfigError, match="'lstm' reads token ids, and these are images; valid: lenet, "):
+        build("lstm", 1, (8, 8), 10)
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
 def test_the_smallest_size_fits_and_one_less_does_not(name: str) -> None:
     side = smallest_size(name)
     assert min(prod(layer["shape_out"]) for layer in build(name, 1, (side, side), 2).layers) >= 1
@@ -113,7 +150,7 @@ def test_the_smallest_size_fits_and_one_less_does_not(name: str) -> None:
             build(name, 1, (side - 1, side), 1)
 
 
-@pytest.mark.parametrize(("name", "side"), [("lenet", 16), ("alexnet", 63), ("alexnet-caffe", 67), ("resnet18", 1)])
+@pytest.mark.parametrize(("name", "side"), [("lenet", 16), ("alexnet", 63), ("alexnet-caffe", 67), ("resnet18", 1), ("inception-v1", 15)])
 def test_the_smallest_sizes(name: str, side: int) -> None:
     assert smallest_size(name) == side
 
@@ -147,7 +184,7 @@ def test_lists_are_plain_and_in_order(name: str) -> None:
     read = {name for layer in layers for name in layer["inputs"]}
     assert set(seen) - read == {layers[-1]["name"]}, "every layer but the last has a reader"
     assert layers[0]["kind"] == "input"
-    assert layers[-1]["shape_out"] == [7]
+    assert layers[-1]["shape_out"] == ([5, 7] if reads_tokens(name) else [7])
 
 
 def test_starting_weights_are_wider_before_a_relu() -> None:
@@ -167,6 +204,35 @@ def test_layers_that_cannot_be_are_errors() -> None:
         net.relu("a")
     with pytest.raises(ValueError, match="cannot be added"):
         net.add("sum", "a", "input")
+    with pytest.raises(ValueError, match="the images of a, input differ in size"):
+        net.concat("both", "a", "input")
+    with pytest.raises(ValueError, match="could begin behind the end"):
+        net.ceil_pool("far", 2, 3)
+
+
+def test_a_window_more_where_they_are_rounded_up() -> None:
+    for extent, down, up in ((112, 55, 56), (113, 56, 56), (7, 3, 3), (8, 3, 4)):
+        net = LayerList(1, (extent, extent))
+        net.pool("down", 3, 2)
+        net.continue_from("input")
+        net.ceil_pool("up", 3, 2)
+        assert (net.shape("down"), net.shape("up")) == ([1, down, down], [1, up, up])
+    assert [layer["ceil"] for layer in build("googlenet", 3, (224, 224), 10).layers if "ceil" in layer] == [True] * 4
+    assert not any("ceil" in layer for layer in build("resnet50", 3, (224, 224), 10).layers)
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_a_network_without_its_dropout(name: str) -> None:
+    layers = example(name)
+    plain = without_dropout(layers)
+    assert has_dropout(name) == (len(plain) < len(layers))
+    assert not of_kind(list(plain), "dropout")
+    names = {layer["name"] for layer in plain}
+    assert all(set(layer["inputs"]) <= names for layer in plain)
+    kept = [layer for layer in layers if layer["kind"] != "dropout"]
+    assert [{**layer, "inputs": ()} for layer in plain] == [{**layer, "inputs": ()} for layer in kept]
+    if not has_dropout(name):
+        assert plain == layers
 
 
 def test_memory_of_alexnet_at_batch_256() -> None:

@@ -18,7 +18,8 @@ import pytest
 
 from base.errors import DatasetError
 from data_prep.build.dataset import build_dir_of
-from data_prep.build.finish import finish_dataset, read_dataset_file
+from data_prep.build.dataset_file import read_dataset_file
+from data_prep.build.finish import finish_dataset
 from data_prep.build.locks import own_part, remove_dead_parts
 from data_prep.build.plan import plan_dataset
 from data_prep.build.plan_file import read_plan

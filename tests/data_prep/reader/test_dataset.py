@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,6 @@ from data_prep.reader.decode import CANDIDATES, decode
 from tests.data_prep.reader.small import image_dataset, write_shard
 
 RANDOM = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    shards.close_all()
 
 
 def pictures(count: int, shape: tuple[int, int, int] = (4, 5, 3)) -> list[tuple[Any, int]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.reader import batch_indices, order
+from data_prep.reader import batch_indices, grouped_batch, order
 
 SEED = st.integers(-(2**63), 2**64)
 
@@ -96,3 +96,28 @@ def test_numbers_that_do_not_go_together_are_refused_at_once(
 ) -> None:
     with pytest.raises(ValueError, match=reason):
         batch_indices(0, 0, 1, num_samples, global_batch, rank, world)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEED, step=st.integers(0, 10**6), num_samples=st.integers(24, 3000), rank=st.integers(0, 2))
+def test_a_single_group_is_a_dataset_like_any_other(seed: int, step: int, num_samples: int, rank: int) -> None:
+    expected = next(batch_indices(seed, step, 1, num_samples, 24, rank, 3))
+    assert grouped_batch(seed, step, (num_samples,), 24, rank, 3).tolist() == expected.tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEED, epoch=st.integers(0, 1000), groups=st.lists(st.integers(0, 60), min_size=2, max_size=5))
+def test_an_epoch_of_groups_takes_whole_batches_of_each(seed: int, epoch: int, groups: list[int]) -> None:
+    per_epoch = sum(samples // 6 for samples in groups)
+    if not per_epoch:
+        with pytest.raises(ValueError, match="cannot take an equal part"):
+            grouped_batch(seed, 0, groups, 6, 0, 1)
+        return
+    batches = [grouped_batch(seed, step, groups, 6, 0, 1).tolist() for step in range(epoch * per_epoch, (epoch + 1) * per_epoch)]
+    seen = [row for batch in batches for row in batch]
+    assert len(seen) == len(set(seen))
+    starts = np.cumsum([0, *groups])
+    of_groups = [{int(np.searchsorted(starts, row, side="right")) for row in batch} for batch in batches]
+    assert all(len(found) == 1 for found in of_groups)
+    counts = [sum(starts[number] <= row < starts[number + 1] for row in seen) for number in range(len(groups))]
+    assert counts == [samples // 6 * 6 for samples in groups]

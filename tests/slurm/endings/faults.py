@@ -85,7 +85,7 @@ def node_program(one: One) -> None:
 
 
 def client(one: One) -> None:
-    _strike(one, lambda: one.pids(one.place.engine, "run"))
+    _strike(one, one.clients)
 
 
 def suspend(one: One) -> Callable[[], None]:

@@ -19,7 +19,7 @@ def _image_comes(one: One) -> bool:
 
 
 def _client_runs(one: One) -> bool:
-    return bool(one.pids(one.place.engine, "run"))
+    return bool(one.clients())
 
 
 def _ranks_run(one: One) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
 from pathlib import Path
 
 from cluster.processes import state_of
+from containers.engines import STORES
 from tests.slurm.endings.others import Others
 from tests.slurm.endings.place import GPUS, Place
 from workflow.run.plan import TAG
@@ -57,6 +59,15 @@ class One:
         found = [pid for pid in self.pids(*words) if Path(read(pid, "cmdline").split(b"\0")[0].decode()).name.startswith("python")]
         return [pid for pid in found if (state := state_of(pid)) is not None and state.parent not in found]
 
+    def clients(self) -> list[int]:
+        """Of the engine: where it has no daemon, what begins a session below a node program, whatever it calls itself."""
+        if self.place.engine in STORES:
+            return self.pids(self.place.engine, "run")
+        nodes = self.programs("-m", "workflow.run.node")
+        words = (self.place.engine.encode(), b"Apptainer runtime", b"slipway_watchdog.py")
+        pids = [pid for host in self.nodes for pid in self.cluster.processes(host) if any(word in read(pid, "cmdline") for word in words)]
+        return [pid for pid in pids if (state := state_of(pid)) is not None and state.parent in nodes and begins_session(pid)]
+
     def ranks(self) -> list[int]:
         return [pid for host in self.nodes for pid in self.cluster.processes(host) if is_rank(read(pid, "environ"))]
 
@@ -67,13 +78,15 @@ class One:
     def processes_left(self) -> list[str]:
         """On any node: of an attempt, of this place, of the job, or in a container that is not one of the others'."""
         path, theirs = str(self.place.path).encode(), {found.encode() for found in self.others.ids}
+        own = f"/{self.place.path.name}/runs/".encode()
         steps = re.compile(rf"slurmstepd: \[{self.job}\.".encode())
         found = []
         for node in self.cluster.nodes:
             for pid in self.cluster.processes(node):
                 line, environ = read(pid, "cmdline"), read(pid, "environ")
                 containers = set(_ID.findall(line) + _ID.findall(read(pid, "cgroup"))) - theirs
-                if f"{TAG}=".encode() in environ or path in line or path in environ or steps.match(line) or containers:
+                inside = self.place.engine not in STORES and (b"squashfuse" in line or own in read(pid, "mountinfo"))
+                if f"{TAG}=".encode() in environ or path in line or path in environ or steps.match(line) or containers or inside:
                     found.append(f"{node}:{pid} {line[:100].replace(bytes(1), b' ').decode(errors='replace')}")
         return found
 
@@ -92,8 +105,8 @@ class One:
         return [line for _, line in found]
 
     def _listed(self) -> list[tuple[str, str]]:
-        found = []
-        for node in self.cluster.nodes:
+        found: list[tuple[str, str]] = []
+        for node in self.cluster.nodes if self.place.engine in STORES else ():
             done = self.cluster.exec(node, [self.place.engine, "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.Status}}"])
             lines = done.stdout.splitlines() if done.returncode == 0 else ["- does not answer"]
             found += [(node, line) for line in lines if line.split()[0] not in self.others.ids]
@@ -119,6 +132,13 @@ def read(pid: int, name: str) -> bytes:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
+
+
+def begins_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def is_rank(environ: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from containers.engines import STORES
 from containers.engines.cli import remove_argv
 from containers.labels import JOB, TAG, USER
 from tests import images
@@ -27,7 +28,7 @@ class Others:
         }
         self.started: dict[str, dict[str, str]] = {}
         """Node -> id -> moment."""
-        for node in place.cluster.nodes:
+        for node in place.cluster.nodes if place.engine in STORES else ():
             for name, values in labels.items():
                 words = [word for label, value in values.items() for word in ("--label", f"{label}={value}")]
                 restart = ["--restart", "always"] if place.engine == "docker" else []

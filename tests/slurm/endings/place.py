@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
 
-from tests import images
+from containers.engines import STORES
+from tests import images, runtimes
 from tests.minicluster import Cluster
 from tests.minicluster.processes import init_of
 from tests.slurm.test_container_runs import ContainerWorld
 from tests.slurm.test_profiles import ROOMS
+from tests.slurm.test_scheduler import ClusterWorld
 from tests.workflow.run.world import FAKE, ROOT
 
 STEP_S = 0.05
@@ -37,10 +41,20 @@ class Place(ContainerWorld):
     """Every node has the base image, from which others start theirs; the image of runs comes to them by the runs themselves."""
 
     def __init__(self, cluster: Cluster, name: str, engine: str) -> None:
-        for host in ("login", *cluster.nodes):
-            cluster.load_image(images.base_image(), host, engine=engine)
-        super().__init__(cluster, name, engine)
-        self.site |= {"gpus_per_node": cluster.spec.gpus}
+        self.device = "cuda" if engine in STORES else "cpu"
+        if engine in STORES:
+            for host in ("login", *cluster.nodes):
+                cluster.load_image(images.base_image(), host, engine=engine)
+            super().__init__(cluster, name, engine)
+            self.site |= {"gpus_per_node": cluster.spec.gpus}
+        else:
+            ClusterWorld.__init__(self, cluster, name)
+            self.engine = engine
+            directory, own = (runtimes.path_of(engine) or "").partition(":")[0], runtimes.environment(engine)
+            self.login_environ = {**own, "PATH": f"{directory}:{os.environ['PATH']}"}
+            setup = [f"export PATH={shlex.quote(directory)}:$PATH", *(f"export {key}={value}" for key, value in own.items())]
+            image = runtimes.image_of(engine, images.base_image())
+            self.site |= {"engine": engine, "images": {"fake": str(image)}, "device": self.device, "setup": setup}
         self.user_limits = dict(self.limits)
         self.checkout = self.path / "checkout"
         self.cell()  # pinning wants a cell
@@ -51,13 +65,13 @@ class Place(ContainerWorld):
         self.limits = {**self.user_limits, "walltime_s": walltime_s, "init_s": 60.0}
         do = {"0": [PUSHED_AFTER, "much"]} if much else {str(rank): [1, "deaf"] for rank in range(nodes * GPUS)} if deaf else {}
         run_id = self.cell(nodes=nodes, each=GPUS, measured=PUSHED_AFTER if much else STEPS, step_s=STEP_S, do=do)
-        self.cells[-1]["device"] = "cuda"
+        self.cells[-1]["device"] = self.device
         self.write()
         return run_id
 
     def batch(self, run_id: str, nodelist: tuple[str, ...]) -> str:
         """The job that profiles/slurm makes of a run, without the Snakemake in it; its id."""
-        options = ("--ntasks-per-node=1", "--cpus-per-task=2", f"--gres=gpu:{GPUS}", "--time=5")
+        options = ("--ntasks-per-node=1", "--cpus-per-task=2", *((f"--gres=gpu:{GPUS}",) if self.device == "cuda" else ()), "--time=5")
         nodes = (f"--nodes={len(nodelist)}", f"--nodelist={','.join(nodelist)}")
         return self.submit(self.script(f"exec {self.supervisor(run_id)}"), *nodes, *options)
 
@@ -105,6 +119,10 @@ class Place(ContainerWorld):
     def forget_images(self) -> None:
         """The nodes load the pinned image again, whatever they had."""
         for node in self.cluster.nodes:
+            if self.engine not in STORES:
+                for file in self.node_files(node, f"local/{self.path.name}/images/*"):
+                    file.unlink()
+                continue
             for image in self.ours(node):
                 self.told(node, "rmi", "--force", image)
 

@@ -14,10 +14,10 @@ from tests.workflow.commands.conftest import House
 from workflow.commands.accepted import refuse_jobs
 from workflow.commands.run_words import Words
 from workflow.commands.snakemake_words import child_argv, profile_name
-from workflow.commands.watching.queue_view import cancelled_words
 from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
+from workflow.dag.queue_view import cancelled_words
 from workflow.doctor.checks import checks
 from workflow.doctor.surroundings import Surroundings, try_inside
 
@@ -46,10 +46,11 @@ def test_the_plan_says_what_it_would_be_asked(house: House) -> None:
     assert sum(kind["jobs"] for kind in plan["pbs"]["jobs"]) == 8
     assert all(kind["qsub"].startswith("qsub -l select=") for kind in plan["pbs"]["jobs"])
     assert plan["pbs"]["submit"]["qsub"] == ["-l select=2", "-N slipway-small-<token>"]
-    assert "qsub '-l select=2'" in house("plan").out
+    assert "qsub -l select=2 -N" in house("plan").out
     cell = house.load().cells[0].cell_id
-    assert house.json("plan", "--cell", cell)["pbs"] == {"qsub": f"qsub -l select={house.load().cells[0].nodes} -N {cell}-r1"}
-    assert f"-N {cell}-r1" in house("plan", "--cell", cell).out
+    asked = f"qsub -l select={house.load().cells[0].nodes} -N slipway-{cell}-r1.<token>"
+    assert house.json("plan", "--cell", cell)["pbs"] == {"qsub": asked}
+    assert asked in house("plan", "--cell", cell).out
 
 
 def test_the_study_is_submitted_in_one_job(house: House) -> None:
@@ -88,17 +89,16 @@ def test_a_run_in_its_queue_is_queued(house: House) -> None:
 
 def test_each_run_is_a_job_of_it(house: House) -> None:
     found = graph(house, Mode(way="jobs"))
-    assert set(found.run_resources) == {"nodes", "runtime"}
-    assert found.shard_resources == {"nodes": 1, "runtime": 240}
-    assert found.environment({})["PBS_MARK"] == mark_of(found.study.name, found.results_dir)
     assert profile_name(found.study.site, {}) == "pbs"
     assert profile_name(found.study.site, {"PBS_JOBID": "7"}) == "pbs-allocation"
     words = Words(study=None, config={}, rest=[])
     argv = child_argv("/profiles/pbs-allocation", house.path, house.root, words, {"PBS_NUM_NODES": "3"})
     assert argv[argv.index("--resources") + 1] == "nodes=3"
-    refuse_wrong_executor(found.study.site, "jobs", "pbs")
-    with pytest.raises(ConfigError, match="'pbs', found 'slurm'"):
-        refuse_wrong_executor(found.study.site, "jobs", "slurm")
+    assert set(found.run_resources) == {"nodes", "runtime", "memory_mb", "whole_nodes", "queue"}
+    assert found.environment({})["SLIPWAY_SUBMITS"] == f"pbs {mark_of(found.study.name, found.results_dir)}"
+    refuse_wrong_executor("jobs", "slipway")
+    with pytest.raises(ConfigError, match="'slipway', found 'slurm'"):
+        refuse_wrong_executor("jobs", "slurm")
     with pytest.raises(ConfigError, match="this is not a job of PBS"):
         refuse_wrong_way(found.study.site, "allocation", {})
 

@@ -52,6 +52,24 @@ def test_another_network_is_named_with_the_first_step_that_differs(house: House)
     assert (told["jax"]["same_network"], told["jax"]["differs_at"], told["pytorch"]["same_network"]) == (False, 2, True)
 
 
+def test_of_networks_with_dropout_finished_runs_tell_nothing(house: House) -> None:
+    """Their short runs do, which have none."""
+    study = house.study(
+        datasets={"digits": {"source": "sklearn-digits", "size": 64}},
+        base={"repeats": 1, "model": "alexnet"},
+        axes={"model": None, "batch_size": [32], "nodes": [1], "framework": ["jax", "pytorch"]},
+    )
+    for run in study.runs:
+        house.record(run.run_id, "ok", **{"training.first_losses": LOSSES})
+    code, out, err = check(house)
+    assert code == 19
+    assert out.count("cannot be told: each framework draws its own dropout") == 2
+    assert "alexnet with dropout" in err
+    assert "--run makes short ones without" in err
+    code, out, _ = check(house, "--json")
+    assert {one["same_network"] for one in json.loads(out)["groups"][0]["cells"]} == {None}
+
+
 def test_what_has_not_run_is_not_known(house: House) -> None:
     prepared(house, None)
     code, out, err = check(house)

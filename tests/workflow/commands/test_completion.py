@@ -36,7 +36,7 @@ def test_studies_are_yaml_files_and_the_ways_to_them(tmp_path: Path, monkeypatch
 def test_sites_by_name_or_path(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     assert completion.sites("") == sorted(completion.sites(""))
     assert {"local", "example-slurm"} <= set(completion.sites(""))
-    assert completion.sites("exam") == ["example-slurm"]
+    assert completion.sites("example-sl") == ["example-slurm"]
     monkeypatch.chdir(house.root)
     assert completion.sites("./he") == ["./here.yaml"]
 
@@ -76,7 +76,7 @@ def test_a_shell_is_answered(house: House) -> None:
     house.record(name, "ok")
     for command in ("plan", "run", "tables"):
         assert complete([command, house.path.name[:4]], house.root) == [house.path.name]
-    assert complete(["plan", "--site", "exam"], house.root) == ["example-slurm"]
+    assert complete(["plan", "--site", "example-sl"], house.root) == ["example-slurm"]
     assert complete(["logs", "--study", house.path.name, "--site", "here.yaml", name[:4]], house.root) == [name]
 
 

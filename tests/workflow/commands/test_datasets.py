@@ -100,6 +100,34 @@ def test_info_and_verify(noise: House) -> None:
     assert "shard-00000.lmdb: chunk 0 of 1 differs" in said.err
 
 
+def test_token_sequences_are_built_told_and_verified(house: House) -> None:
+    """Too small a dataset for processes of its own, so quick. What no batch can be made of is refused then."""
+    (house.root / "text").mkdir()
+    (house.root / "text" / "a.txt").write_text("the cat\nsat\n" * 40)
+    (house.root / "text" / "b.txt").write_bytes(b"")
+    text = {"source": "text", "path": "text", "documents": "line", "buckets": [4, 9], "shards": 4}
+    house.study(datasets={"digits": None, "words": text}, base={"dataset": "words", "batch_size": 8}, axes={"model": ["gpt2-tiny", "lstm"]})
+    said = house("dataset", "build", "--strict")
+    assert said.code == 20
+    assert "1 entries of the source cannot be used:\n  b.txt: zero bytes" in said.err
+    said = house("dataset", "build")
+    assert said.code == 0, said.err
+    assert "words: 80 samples" in said.out
+    info = house.json("dataset", "info", "words")
+    assert (info["vocabulary"], info["lengths"], info["samples"], info["tokens"]) == (257, [4, 9], 80, 40 * (7 + 3))
+    out = house("dataset", "info", "words").out
+    assert "words: 80 sequences, 400 tokens to learn" in out
+    assert "padding of train in all: 23.1%" in out
+    assert "b.txt: zero bytes" in out
+    said = house("dataset", "verify", "words")
+    assert said.code == 0
+    assert "80 samples" in said.out
+    house.study(datasets={"digits": None, "words": text}, base={"dataset": "words"}, axes={"model": ["lstm"], "batch_size": [40]})
+    said = house("plan")
+    assert said.code != 0
+    assert "a global batch of 80 is more than the 36 training samples of words" in said.err
+
+
 def test_stage_list_remove(noise: House) -> None:
     assert noise.json("plan")["datasets"][0]["nodes_staged"] == 0
     assert noise("dataset", "stage", "noise").code == 0

@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[3]
 def test_help_names_every_command(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out
-    for name in ("init", "plan", "submit", "status", "logs", "dataset", "cache", "tables", "report", "reap", "doctor", "gpus"):
+    for name in ("init", "plan", "submit", "status", "logs", "dataset", "cache", "tables", "report", "reap", "doctor", "gpus", "session"):
         assert f"\n  {name} " in text
-    for name in ("session", "compare"):
+    for name in ("compare",):
         assert f"\n  {name} " not in text
 
 
@@ -118,6 +118,19 @@ def test_who_stops_reading_gets_the_code_of_a_closed_pipe(house: House) -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.processes
+def test_in_one_pipe_a_refusal_stands_behind_the_plan(house: House) -> None:
+    house.study(datasets={"digits": {"source": "folder", "path": "nowhere", "size": 32}})
+    argv = [sys.executable, "-m", "workflow.commands.main", "plan", str(house.path), "--site", str(house.site)]
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=without, cwd=ROOT, check=False, timeout=60)
+    lines = done.stdout.splitlines()
+    assert done.returncode != 0
+    assert lines[-1].startswith("slipway: "), done.stdout
+    assert "nowhere" in lines[-1]
+    assert len(lines) > 5
 
 
 @pytest.mark.processes

@@ -243,16 +243,16 @@ def test_ten_thousand_runs(house: House) -> None:
     assert "... and 4,940 more cells; --json lists all" in said.out
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer"])
+@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer", "enroot"])
 def test_a_cell_in_a_container_shows_the_whole_command(house: House, engine: str) -> None:
     house.site.write_text(f"{house.site.read_text()}engine: {engine}\nimages: {{pytorch: my/image:7}}\n")
     cell = house.load().cells[0]
     container = house.json("plan", "--cell", cell.cell_id)["nodes"][0]["container"]
-    assert container["run"][0] == engine
+    assert engine in container["run"][:12]
     assert "my/image:7" in container["run"]
     assert container["processes"][0]["argv"] == ["python3", "/slipway/program/program.py"]
     said = house("plan", "--cell", cell.cell_id).out
-    assert f"\n  {engine} " in said
+    assert f" {engine} " in said
     assert "SLIPWAY_OUT=/slipway/out" in said
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,6 +107,7 @@ def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Call
     assert said.code == 0, said.err
     assert queue.script is not None
     assert "#SBATCH --nodes=4" in queue.script
+    assert re.search(r"^export SLIPWAY_LOGIN_S=\d+\.\d{3}$", queue.script, re.M)
     name = next(line for line in queue.script.splitlines() if "--job-name" in line).partition("=")[2]
     assert f"job 42 ({name}): 8 runs on 4 nodes" in said.out
     log = house.load().results_dir / "logs" / f"{name}-42.log"
@@ -159,14 +161,14 @@ def test_runs_that_sbatch_would_refuse_are_refused_before_snakemake_starts(
 ) -> None:
     assert submit("--print").code == 0  # the site has Slurm now
     said = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
-    queue.command("sbatch", f'echo "$*" >> {queue.root}/asked; echo "{said}" >&2; exit 1')
+    queue.command("sbatch", f'echo "$*" >> {queue.root}/asked; cat > {queue.root}/script; echo "{said}" >&2; exit 1')
     study = house.load()
     with pytest.raises(SubmitError, match=r"Slurm would refuse the job of .*: sbatch: error: .*Invalid account") as caught:
         refuse_jobs(study, study.runs)
     assert "correct the site file" in str(caught.value)
     (asked,) = (queue.root / "asked").read_text().splitlines()
-    assert asked.startswith("--test-only --parsable ")
-    assert "--nodes=2" in asked
+    assert asked == "--test-only"
+    assert "#SBATCH --nodes=2" in (queue.root / "script").read_text()
     for now in ("Requested node configuration is not available", "Required node not available (down, drained or reserved)"):
         queue.command("sbatch", f"echo 'allocation failure: {now}' >&2; exit 1")
         refuse_jobs(study, study.runs)
@@ -219,12 +221,12 @@ def test_the_plan_says_what_slurm_would_be_asked(house: House, queue: Queue, sub
     found = house.json("plan")["slurm"]
     assert sorted(kind["jobs"] for kind in found["jobs"]) == [4, 4]
     two = next(kind["sbatch"] for kind in found["jobs"] if "--nodes=2" in kind["sbatch"])
-    for option in ("--parsable", "-p main", "--mem 0", "--ntasks=2", "--exclusive", "--requeue", "-t 33"):
+    for option in ("--partition=main", "--mem=0", "--ntasks-per-node=1", "--exclusive", "--time=00:33:00"):
         assert f" {option} " in two
     assert "--job-name=slipway-small-<token>" in found["submit"]["sbatch"]
     cell = house.load().cells[0].cell_id
-    assert "sbatch --parsable" in house.json("plan", "--cell", cell)["slurm"]["sbatch"]
-    assert "sbatch --parsable" in house("plan", "--cell", cell).out
+    assert "sbatch --job-name=slipway-" in house.json("plan", "--cell", cell)["slurm"]["sbatch"]
+    assert f"sbatch --job-name=slipway-{cell}-r1.<token> --nodes=" in house("plan", "--cell", cell).out
 
 
 def test_images_are_pinned_before_anything_is_queued(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

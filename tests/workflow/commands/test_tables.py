@@ -165,3 +165,32 @@ def test_who_may_only_read_the_results_writes_tables_elsewhere(house: House, com
     assert ("Read-only file system; tables show the study as it was when it last ran there" in done.stderr) == bool(changes)
     assert (house.root / "out" / "tables" / "speedup.csv").is_file()
     assert (study.results_dir / "study.json").read_bytes() == before
+
+
+def test_a_table_is_printed_by_its_name(house: House, tree: Tree) -> None:
+    study = house.load()
+    for run in study.runs[:3]:
+        house.record(run.run_id, "ok")
+    publish_resolved(study)
+    before = tree(house.root)
+    said = house("tables", "frameworks")
+    assert said.code == 0, said.err
+    assert said.out.startswith("Frameworks, networks and sizes\nModel  ")
+    assert "missing" in said.out
+    assert [row["model"] for row in house.json("tables", "dlbench", str(study.results_dir))["rows"]]
+    assert house("tables", "failures", "--strict").code == 19
+    assert tree(house.root) == before
+    said = house("tables", "frameworks", "--out", str(house.root / "one"))
+    assert {path.name for path in (house.root / "one" / "tables").iterdir()} == {
+        f"frameworks.{kind}" for kind in ("csv", "md", "tex", "html")
+    }
+
+
+def test_facts_of_frameworks_need_no_study(house: House) -> None:
+    main.run(["tables", "framework-facts", "--json"])
+    found = json.loads(house.capsys.readouterr().out)
+    assert {"pytorch", "jax"} <= {row["framework"] for row in found["rows"]}
+    assert main.run(["tables", "framework-facts", "results"]) == 10
+    assert "tells of all frameworks, and of no study; found results" in house.capsys.readouterr().err
+    assert main.run(["tables", "framework-fact"]) == 10
+    assert "'framework-fact' is no table, and no file or directory here; valid: budget" in house.capsys.readouterr().err

@@ -369,6 +369,9 @@ def test_gpu_hours_are_those_of_the_runs_left(place: Place) -> None:
 
 def test_a_source_that_is_not_there_is_refused_before_anything_starts(place: Place) -> None:
     text = place.study.read_text()
-    place.study.write_text(text.replace('"sklearn-digits"', '"folder", "path": "nowhere"', 1))
-    with pytest.raises(ConfigError, match=r"datasets\.\w+\.path: .*/nowhere does not exist on this machine; give the source's path"):
+    place.study.write_text(text.replace('"sklearn-digits"', '"folder",\n "path": "nowhere"', 1))
+    line = place.study.read_text().splitlines().index(' "path": "nowhere",') + 1
+    with pytest.raises(
+        ConfigError, match=rf"study\.yaml:{line}: datasets\.\w+\.path: .*/nowhere does not exist on this machine; give the source's path"
+    ):
         place.graph()

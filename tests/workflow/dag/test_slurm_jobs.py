@@ -11,14 +11,15 @@ import pytest
 
 from base.errors import ConfigError
 from base.rooms import ROOMS
+from cluster.schedulers.jobs import JobSize
 from cluster.schedulers.slurm.batch_script import batch_script
-from cluster.schedulers.slurm.plugin import AllMemory, resources
 from tests.workflow.study.studies import changed, write
 from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
 from workflow.dag.job_resources import shard_threads
-from workflow.dag.job_size import job_minutes, refuse_owned_directives, run_size
+from workflow.dag.job_size import job_minutes, refuse_owned_directives
 from workflow.dag.loading import load_graph
+from workflow.dag.run_job import resources_of, size_of
 from workflow.dag.submission import Width, minutes_for, num_rounds, plan_submission
 from workflow.study.spread import node_sets
 
@@ -49,9 +50,9 @@ def test_on_this_machine_a_run_asks_for_nothing(tmp_path: Path) -> None:
 
 def test_a_run_on_whole_nodes(tmp_path: Path) -> None:
     found = graph(tmp_path, JOBS)
-    one = {"nodes": 1, "cpus_per_task": -1, "mem_mb": 0, "runtime": 33, "slurm_partition": "main"}
-    assert of(found, 1) == {**one, "slurm_extra": "--exclusive --open-mode=append"}
-    assert of(found, 2) == {**one, "slurm_extra": "--exclusive --open-mode=append", "nodes": 2, "mpi": "srun", "tasks": 2}
+    one = {"nodes": 1, "memory_mb": 0, "runtime": 33, "queue": "main", "whole_nodes": 1}
+    assert of(found, 1) == one
+    assert of(found, 2) == {**one, "nodes": 2}
 
 
 def test_a_run_says_what_its_job_asks_for(tmp_path: Path) -> None:
@@ -59,17 +60,8 @@ def test_a_run_says_what_its_job_asks_for(tmp_path: Path) -> None:
     run = next(run for run in found.study.runs if run.cell.nodes == 2)
     assert callable(found.asks_of)
     said = found.asks_of(SimpleNamespace(run=f"{run.run_id}.after-1"))
-    assert said.startswith(" (job: nodes=2 mpi=srun tasks=2 ")
-    assert "runtime=33 slurm_partition=main" in said
+    assert said == (" (job: nodes=2 runtime=33 memory_mb=0 whole_nodes=1 queue=main)")
     assert graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n").asks_of == ""
-
-
-def test_the_plugin_passes_a_memory_of_zero_on(tmp_path: Path) -> None:
-    memory = of(graph(tmp_path, JOBS), 1)["mem_mb"]
-    assert memory == 0
-    assert memory
-    assert f"{memory}" == "0"
-    assert isinstance(memory, AllMemory)
 
 
 def test_a_run_with_gpus_and_all_that_a_site_can_say(tmp_path: Path) -> None:
@@ -80,31 +72,28 @@ def test_a_run_with_gpus_and_all_that_a_site_can_say(tmp_path: Path) -> None:
     found = of(graph(tmp_path, JOBS, SITE + more, limits={"walltime": "10m"}), 2)
     assert found == {
         "nodes": 2,
-        "gres": "gpu:1",
-        "mpi": "srun",
-        "tasks": 2,
-        "tasks_per_gpu": 0,
-        "cpus_per_task": 64,
-        "mem_mb": 0,
+        "gpus": 1,
+        "cores": 64,
+        "memory_mb": 0,
         "runtime": 13,
-        "slurm_partition": "main",
-        "slurm_account": "proj",
+        "queue": "main",
+        "account": "proj",
         "qos": "long",
         "constraint": "a100&ib",
-        "slurm_extra": "--exclusive --open-mode=append --reservation=thursdays --licenses=a:1",
+        "whole_nodes": 1,
+        "directives": "--reservation=thursdays --licenses=a:1",
     }
 
 
 def test_a_run_on_a_share_of_a_node(tmp_path: Path) -> None:
     site = SITE + "share_nodes: true\ngpus_per_node: 4\ncpus_per_node: 64\nmemory_per_node: 256GiB\n"
     found = of(graph(tmp_path, JOBS, site), 1)
-    assert (found["gres"], found["cpus_per_task"], found["mem_mb"]) == ("gpu:1", 16, 65536)
-    assert found["slurm_extra"] == "--open-mode=append"
+    assert (found["gpus"], found["cores"], found["memory_mb"], found["whole_nodes"]) == (1, 16, 65536, 0)
 
 
 def test_what_all_runs_have_in_common_is_no_function(tmp_path: Path) -> None:
     found = graph(tmp_path, JOBS).run_resources
-    assert {name for name, value in found.items() if callable(value)} == {"nodes", "mpi", "tasks"}
+    assert {name for name, value in found.items() if callable(value)} == {"nodes"}
     alike = graph(tmp_path, JOBS, axes={"nodes": [2]}).run_resources
     assert not [name for name, value in alike.items() if callable(value)]
 
@@ -141,11 +130,11 @@ def test_elsewhere_each_run_stages_what_it_needs(tmp_path: Path, mode: Mode) -> 
 def test_a_shard_is_a_small_job(tmp_path: Path) -> None:
     assert graph(tmp_path, JOBS).shard_resources == {
         "nodes": 1,
-        "cpus_per_task": 1,
-        "mem_mb": 2000,
+        "cores": 1,
+        "memory_mb": 2000,
         "runtime": 240,
-        "slurm_partition": "main",
-        "slurm_extra": "--open-mode=append",
+        "queue": "main",
+        "whole_nodes": 0,
     }
 
 
@@ -201,14 +190,16 @@ def test_profiles_that_fit(tmp_path: Path) -> None:
     refuse_wrong_way(site, "jobs", {})
     refuse_wrong_way(site, "jobs", INSIDE)
     refuse_wrong_way(site, "allocation", INSIDE)
-    refuse_wrong_executor(site, "jobs", "slurm")
-    refuse_wrong_executor(site, "allocation", "local")
+    refuse_wrong_executor("jobs", "slipway")
+    refuse_wrong_executor("allocation", "local")
 
 
-@pytest.mark.parametrize(("way", "executor"), [("jobs", "local"), ("local", "slurm"), ("allocation", "slurm"), ("local", "lsf")])
-def test_an_executor_that_is_not_the_profiles(tmp_path: Path, way: Any, executor: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "executor"), [("jobs", "local"), ("jobs", "slurm"), ("local", "slipway"), ("allocation", "slipway"), ("local", "lsf")]
+)
+def test_an_executor_that_is_not_the_profiles(way: Any, executor: str) -> None:
     with pytest.raises(ConfigError, match=executor):
-        refuse_wrong_executor(graph(tmp_path, None).study.site, way, executor)
+        refuse_wrong_executor(way, executor)
 
 
 def test_a_run_that_never_fits_is_refused(tmp_path: Path) -> None:
@@ -231,7 +222,7 @@ def test_inside_of_a_job_only_the_jobs_own_record_is_read(tmp_path: Path) -> Non
 def test_the_environment_of_a_snakemake_that_submits(tmp_path: Path) -> None:
     ours = graph(tmp_path, JOBS).environment({"PATH": "/bin", "PYTHONPATH": "/mine"})
     assert ours["PYTHONPATH"] == f"{ROOMS}:/mine"
-    assert ours["PATH"].endswith(":/bin")
+    assert ours["SLIPWAY_SUBMITS"].startswith("slurm slipway=small-")
     assert set(graph(tmp_path, Mode(way="jobs", main=False)).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
     assert set(graph(tmp_path, ALLOCATION, environ=INSIDE).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
 
@@ -309,6 +300,11 @@ def test_fewer_sets_than_repeats_are_used_evenly() -> None:
     assert node_sets(["a", "b", "c"], 1) == [0, 0, 0]
 
 
-def test_resources_have_the_plugins_names(tmp_path: Path) -> None:
-    study = graph(tmp_path, None).study
-    assert set(resources(run_size(study.cells[0], study.site, 60.0))) >= {"nodes", "gres", "mpi", "tasks", "runtime", "slurm_extra"}
+@pytest.mark.parametrize(
+    "more", [{}, {"cores": 4, "memory_mb": 0, "gpus": 2, "whole_nodes": False, "queue": "q", "directives": ("-l a b", "x")}]
+)
+def test_a_size_goes_through_resources(more: dict[str, Any]) -> None:
+    size = JobSize(nodes=2, minutes=5, **more)
+    assert size_of({name: value for name, value in resources_of(size).items() if value is not None}) == size
+    with pytest.raises(ValueError, match="runtime must be a whole number, found '5h'"):
+        size_of({"runtime": "5h"})

@@ -44,7 +44,7 @@ def test_its_bytes_are_known_before_it_is_hashed_and_its_files_after(tmp_path: P
 @pytest.mark.processes
 def test_a_tree_that_is_not_what_was_hashed_is_refused_before_anything_starts(tmp_path: Path) -> None:
     study = study_of(tmp_path)
-    with pytest.raises(ConfigError, match=r"datasets.digits.path: .*/tree does not exist on this machine"):
+    with pytest.raises(ConfigError, match=r"study.yaml:\d+: datasets.digits.path: .*/tree does not exist on this machine"):
         refuse_runs(study, study.runs, {})
     plant(tmp_path / "tree")
     refuse_runs(study, study.runs, {})

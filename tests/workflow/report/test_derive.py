@@ -59,6 +59,16 @@ def test_weak_scaling_compares_equal_batches_per_process() -> None:
         assert numbers(comparison) == pytest.approx((nodes / nodes**0.5, 1 / nodes**0.5))
 
 
+@pytest.mark.parametrize(("buckets", "marked"), [([8, 16], True), ([16], False), (None, False)])
+def test_weak_scaling_of_sequences_in_buckets_is_marked(buckets: list[int] | None, marked: bool) -> None:
+    """The mix of lengths changes with the global batch."""
+    spec = {"source": "text", "buckets": buckets}
+    for batch, expected in (({"batch_size": [16]}, marked), ({"global_batch_size": [64]}, False)):
+        cells = [cell_result({**cell, "dataset_spec": spec}, [0.1] * 3) for cell in scaling_cells(**batch, nodes=[1, 2])]
+        marks = {one.cell.keys["nodes"]: "lengths" in one.marks for one in primary(cells).values()}
+        assert marks == {1: False, 2: expected}
+
+
 def test_strong_scaling_compares_equal_global_batches() -> None:
     cells = [cell_result(cell, [0.4 / cell["nodes"] ** 0.5] * 3) for cell in scaling_cells(global_batch_size=[64, 128], nodes=[1, 2, 4])]
     found = primary(cells)

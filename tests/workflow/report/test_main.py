@@ -102,6 +102,17 @@ def test_the_terminal_says_once_what_brackets_are(tmp_path: Path) -> None:
     assert out.getvalue().count(f"\n {BRACKETS}\n") == 1
 
 
+def test_the_terminal_tells_rates_where_there_is_one_size(tmp_path: Path) -> None:
+    cells = scaling_cells(framework=["pytorch", "jax"], nodes=[1])
+    records = [make_record(cell, repeat, step_s=step_s) for cell, step_s in zip(cells, (0.1, 0.2), strict=True) for repeat in (1, 2, 3)]
+    out = io.StringIO()
+    print_speedup(collected(tmp_path / "digits", records, cells), None, Console(file=out, width=120, color_system=None))
+    rows = {line.split()[1]: line for line in out.getvalue().splitlines() if line.startswith("lenet")}
+    assert "Samples/s" in out.getvalue()
+    assert "320.0" in rows["pytorch"]
+    assert "160.0" in rows["jax"]
+
+
 def test_the_terminal_says_which_baseline_a_number_is_measured_against(tmp_path: Path) -> None:
     cells = scaling_cells(nodes=[1, 2], gpus_per_node=[1, 2])
     out = io.StringIO()

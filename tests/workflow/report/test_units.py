@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,22 @@ def test_a_study_of_tokens_has_no_samples_per_second(tokens: Analysis, tmp_path:
     head, first = rows[0].split(","), rows[1].split(",")
     told = dict(zip(head, first, strict=False))
     assert (told["samples_per_s"], float(told["tokens_per_s"])) == ("", pytest.approx(1000))
+
+
+def test_of_tokens_the_perplexity_is_told(tmp_path: Path) -> None:
+    """e to the mean loss of the runs; none where nothing was evaluated, or the loss is beyond all numbers."""
+    of = [cell(nodes) for nodes in (1, 2, 4)]
+    losses: dict[int, tuple[float | None, ...]] = {1: (1.0, 2.0), 2: (1e4,), 4: (None,)}
+    records = [
+        make_record(one, repeat, **{"performance.tokens": 40000, "performance.tokens_per_s": 1000.0, "training.eval": evaluated(loss)})
+        for one in of
+        for repeat, loss in enumerate(losses[one["nodes"]], start=1)
+    ]
+    assert cells_of(TABLES["times"](collected(tmp_path / "gpt", records, repeats=2)), "perplexity") == [f"{math.exp(1.5):.2f}", "–", "–"]
+
+
+def evaluated(loss: float | None) -> dict[str, Any] | None:
+    return None if loss is None else {"split": "validation", "loss": loss, "accuracy": 0.5, "samples": 10}
 
 
 def test_a_program_that_told_no_tokens_has_no_rate(tokens: Analysis) -> None:

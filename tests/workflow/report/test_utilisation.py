@@ -95,3 +95,24 @@ def test_runs_that_tell_different_flop_have_no_number(tmp_path: Path) -> None:
     assert cells_of(found, "flop_per_unit") == ["–"]
     assert cells_of(found, "mfu") == ["–"]
     assert cells_of(found, "note") == ["the runs of a cell differ in their GPUs, or in what their program tells"]
+
+
+def test_a_network_of_ours_that_reads_tokens_has_its_flop_per_token(tmp_path: Path) -> None:
+    """6 FLOP for each of 142.4 million multiply-adds at 40,000 tokens/s on one H100: 34.2 TFLOP/s, of 989.4 in bf16."""
+    text = {"source": "text", "path": "/text", "sequence_length": 1024}
+    cell = make_cell(device="cuda", precision="bf16", model="gpt2-small", dataset_spec=text, gpus_per_node=1)
+    found, analysis = table(tmp_path, cell, model_macs=142_406_400)
+    assert analysis.frame["unit"].to_list() == ["tokens"]
+    assert analysis.frame["mfu"].to_list() == [pytest.approx(6 * 142_406_400 * 40e3 / 989.4e12)]
+    assert cells_of(found, "flop_source") == ["model"]
+    assert [column.title for column in found.columns][5] == "GFLOP per token"
+
+
+@pytest.mark.parametrize("unit", ["samples", "tokens"])
+def test_multiply_adds_of_a_token_are_none_of_a_sample(tmp_path: Path, unit: str) -> None:
+    """A program that trains a network of ours on tokens, and counts sequences, has no MFU: a sequence has many tokens."""
+    text = {"source": "text", "path": "/text", "sequence_length": 1024}
+    program = {"name": "gpt", "command": ["train"], "unit": unit}
+    _, analysis = table(tmp_path, gpt(model="gpt2-small", dataset_spec=text, program=program), model_macs=142_406_400)
+    expected = 6 * 142_406_400 if unit == "tokens" else None
+    assert analysis.frame["flop_per_unit"].to_list() == [expected]

@@ -308,7 +308,7 @@ def test_no_limit_holds_where_nothing_is_read(tmp_path: Path) -> None:
 def test_a_plot_or_page_that_was_changed_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_all([results], results)
     assert run(["verify", str(results)]) == 0
-    assert "46 files of tables, plots and page made again" in capsys.readouterr().out
+    assert "54 files of tables, plots and page made again" in capsys.readouterr().out
     for name in ("plots/throughput.vl.json", "plots/loss.svg", "report.html"):
         path = results / name
         content = path.read_bytes()

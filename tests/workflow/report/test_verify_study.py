@@ -129,7 +129,7 @@ def test_tables_and_page_that_lie_elsewhere_are_verified_there(results: Path, ca
     out = results.parent / "out"
     write_all([results], out)
     assert run(["verify", str(results), "--out", str(out)]) == 0
-    assert "46 files of tables, plots and page made again: all is what was written" in capsys.readouterr().out
+    assert "54 files of tables, plots and page made again: all is what was written" in capsys.readouterr().out
     moved = results.rename(results.with_name("moved"))
     (out / "tables" / "times.md").write_text("other")
     assert run(["verify", str(moved), "--out", str(out)]) == 19

@@ -153,6 +153,18 @@ def test_single_runs_on_the_head_only() -> None:
     assert container_spec(work("single", 1), allocation(2), 1, PATHS, PORTS).processes == ()
 
 
+def test_single_is_one_process_for_all() -> None:
+    """It hears how many it stands for; alone it is a rank like any other."""
+    (process,) = container_spec(work("single", 2), allocation(2), 0, PATHS, PORTS).processes
+    env = dict(process.env)
+    assert (process.ranks, env["RANK"], env["SLIPWAY_DRIVES_ALL"]) == ((0,), "0", "1")
+    (process,) = container_spec(work("single", 1), allocation(1), 0, PATHS, PORTS).processes
+    assert "SLIPWAY_DRIVES_ALL" not in dict(process.env)
+    each = plan.Sidecar(name="worker", where="each", command=("x",))
+    plan.check_framework(replace(FRAMEWORK, launcher="single", sidecars=(each,)), 2)
+    plan.check_framework(replace(FRAMEWORK, launcher="single"), 1)
+
+
 def test_the_interface_is_told_where_it_is_known() -> None:
     env = dict(container_spec(work(), allocation(interface="ib0"), 0, PATHS, PORTS).env)
     assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == ("ib0", "=ib0")
@@ -218,6 +230,19 @@ def test_cell_json_holds_what_the_allocation_decided() -> None:
     decided = {"device": "cpu", "threads": 4, "run_id": "one-r1", "repeat": 1, "attempt": 2, "schema": "slipway.cell/1"}
     network = {"model_layers": ({"kind": "x"},), "model_parameters": 9, "model_variant": "v"}
     assert made.to_json() == {**cell.to_json(), **decided, **network}
+
+
+def test_a_cell_without_dropout_has_none_in_its_layers() -> None:
+    layers = ({"name": "a", "kind": "input", "inputs": []}, {"name": "b", "kind": "dropout", "inputs": ["a"]})
+    last = {"name": "c", "kind": "relu", "inputs": ["b"]}
+    model = Model(name="m", variant="v", layers=(*layers, last), parameters=0, macs=0, smallest_size=1)
+    made = {
+        dropout: plan.cell_document(
+            Run(cell=Cell.from_json(document(dropout=dropout).to_json()), repeat=1), 1, allocation(), model
+        ).model_layers
+        for dropout in (True, False)
+    }
+    assert made == {True: model.layers, False: (layers[0], {**last, "inputs": ["a"]})}
 
 
 def test_the_build_directory_is_the_one_of_the_build() -> None:

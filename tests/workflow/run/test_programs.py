@@ -43,9 +43,14 @@ def program(world: World, text: str, *, nodes: int = 1, each: int = 1, **keys: A
 
 @pytest.mark.parametrize(("launcher", "nodes", "each"), [("ranks", 2, 2), ("single", 1, 1), ("torchrun", 1, 2)])
 def test_a_script_of_one_s_own(world: World, launcher: str, nodes: int, each: int) -> None:
-    run_id = program(world, LOOP.format(step="pass"), nodes=nodes, each=each, launcher=launcher)
+    world.site |= {"env": [["MINE", "the site's"], ["THEIRS", "site"]], "mounts": [[str(world.path), str(world.path), False]]}
+    run_id = program(
+        world, "import os; print(os.environ['THEIRS'])\n" + LOOP.format(step="pass"), nodes=nodes, each=each, launcher=launcher
+    )
     record = ended(world, run_id)
     assert (record["status"], record["status_reason"]) == ("ok", None)
+    assert record["provenance"]["site_env"] == {"MINE": "the site's", "THEIRS": "site"}
+    assert record["provenance"]["site_mounts"] == [{"source": str(world.path), "target": str(world.path), "writable": False}]
     assert record["performance"]["num_measured_steps"] == 6
     assert record["performance"]["samples"] == 6 * 2 * nodes * each
     assert record["training"]["parameters"] == 3
@@ -57,6 +62,7 @@ def test_a_script_of_one_s_own(world: World, launcher: str, nodes: int, each: in
     log = next((world.run_dir(run_id) / "attempts" / "1" / "logs").glob("rank-0*.log")).read_text()
     assert "'8', '2'] 8 yes {'fast': True, 'width': 8}" in log
     assert str(world.cache) in log
+    assert "site\n" in log, "a variable of the site's; of MINE it has the program's own value"
 
 
 def test_a_program_that_counts_tokens(world: World) -> None:
@@ -143,7 +149,7 @@ def test_a_folder_with_a_link_is_refused_before_anything_is_staged(world: World)
 MISSING: dict[str, tuple[dict[str, Any], str]] = {
     "mount": (
         {"mounts": [{"source": "/nowhere/tokenizer", "target": "/nowhere/tokenizer", "writable": False}]},
-        "/nowhere/tokenizer, a mount of the program 'gpt', is not there: make it on all nodes",
+        "/nowhere/tokenizer, a mount of the program 'gpt' (/nowhere/tokenizer), is not there: make it on all nodes",
     ),
     "interpreter": ({"python": "/nowhere/python"}, "/nowhere/python, the `python` of the program 'gpt', is not there: it must be on all"),
     "command": ({"command": ["{folder}/run.sh"], "launcher": "torchrun"}, "'{folder}/run.sh', the command of the program 'gpt', is not"),
@@ -158,6 +164,8 @@ def test_what_no_node_has_is_named_before_the_ranks_start_and_is_a_result(world:
     assert words in record["status_reason"]
     assert record["status_reason"].endswith(" (on all nodes)")
     assert record["failed_rank"] is None
+    staged = list(world.cache.glob("local-*/datasets/*"))
+    assert len(staged) == (2 if what == "command" else 0), "what needs no copy of the program's folder is looked at before staging"
     assert not list((world.run_dir(record["run_id"]) / "attempts" / "1" / "logs").glob("rank-*"))
 
 

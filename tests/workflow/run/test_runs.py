@@ -328,7 +328,8 @@ def test_a_supervisor_that_is_refused_leaves_the_log_of_the_one_that_runs(world:
     assert first.wait(timeout=30) == 26
 
 
-def test_two_runs_take_nodess_on_this_machine(world: World) -> None:
+def test_two_runs_take_nodess_on_this_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPWAY_LOGIN_S", "4.5")
     one, two = world.cell(step_s=0.02, measured=60), world.cell(measured=5)
     first = world.start(one)
     world.wait_for(lambda: world.steps(one) > 1)
@@ -337,6 +338,7 @@ def test_two_runs_take_nodess_on_this_machine(world: World) -> None:
     mine = world.record(one)
     assert record["time"]["start"] < mine["time"]["end"], "they were there at the same time"
     assert record["steps_s"]["assign"] > 0.2
+    assert record["steps_s"]["login"] == 4.5
     assert record["run_s"] < record["steps_s"]["assign"] + 30
     begin = float(json.loads((world.run_dir(two) / "attempts/1/events-0.jsonl").read_text().splitlines()[0])["time"])
     end = float(json.loads((world.run_dir(one) / "attempts/1/events-0.jsonl").read_text().splitlines()[-1])["time"])

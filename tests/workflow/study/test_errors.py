@@ -20,6 +20,9 @@ def message_of(folder: Path, study: dict[str, Any] | str, site: str = "local") -
 
 
 DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
+TEXT = {"source": "text", "path": "text", "sequence_length": 16}
+PLANES = {"datasets": {"digits": {**DIGITS, "layout": "caffe"}}}
+NATIVE = {"framework": "caffe", "reader": "native"}
 
 
 @pytest.mark.parametrize(
@@ -45,9 +48,26 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
         ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "did you mean 24h?"]),
         ({"base": {"precision": "fp23"}}, ["base.precision", "fp23", "did you mean 'fp32'"]),
         ({"base": {"layout": "nhcw"}}, ["base.layout", "nchw, nhwc"]),
+        ({"base": {"augmentation": "crop-flop"}}, ["base.augmentation", "did you mean 'crop-flip'"]),
+        ({"base": {"dropout": "off"}}, ["base.dropout", "true or false"]),
+        ({"base": {"mode": "infer", "augmentation": "flip"}}, ["base.augmentation", "found 'flip'", "nothing is trained", "valid: none"]),
         ({"base": {"mode": "inference"}}, ["base.mode", "infer, train", "did you mean 'infer'"]),
         ({"base": {"comm_hook": "powersdg"}}, ["base.comm_hook", "did you mean 'powersgd'"]),
         ({"base": {"device": "gpu"}}, ["base.device", "cpu, cuda, site"]),
+        ({"base": {"backend": "torch"}}, ["base.backend", "auto, jax, tensorflow"]),
+        ({"base": {"backend": "jax"}}, ["base.backend", "'pytorch' does not support backend 'jax'; valid: auto"]),
+        ({"base": {"strategy": "fsdp"}}, ["base.strategy", "ddp, fsdp2, horovod", "did you mean 'fsdp2'"]),
+        ({"base": {"reader": "native"}}, ["base.reader", "'pytorch' does not support reader 'native'; valid: slipway"]),
+        ({"base": NATIVE}, ["base.reader", "layout hwc, which caffe does not read; valid: layout: caffe"]),
+        ({"base": {**NATIVE, "augmentation": "flip"}, **PLANES}, ["base.augmentation", "does not support augmentation 'flip'"]),
+        ({"base": {**NATIVE, "mode": "infer"}, **PLANES}, ["base.reader", "reads what is trained on, and the mode is infer"]),
+        ({"base": {"framework": "jax", "strategy": "fsdp2"}}, ["base.strategy", "'jax' does not support strategy 'fsdp2'; valid: ddp"]),
+        ({"base": {"strategy": "fsdp2"}, "axes": {"comm_hook": ["fp16"]}}, ["base.strategy", "has no hooks, found comm_hook 'fp16'"]),
+        ({"base": {"framework": "torch7"}, "axes": {"nodes": [2]}}, ["axes.nodes", "found 2", "torch7 is one process", "valid: 1"]),
+        (
+            {"base": {"framework": "torch7", "gpus_per_node": 4}, "axes": {"nodes": [1]}},
+            ["base.gpus_per_node", "found 4", "is one process"],
+        ),
         ({"base": {"threads": 0}}, ["base.threads", "0", "auto"]),
         ({"base": {"threads": "all"}}, ["base.threads", "'all'", "auto"]),
         ({"base": {"seed": -1}}, ["base.seed", "0 or more"]),
@@ -57,6 +77,10 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
         ({"base": {"optimizer": {"learning_rate": 0}}}, ["base.optimizer.learning_rate", "more than 0"]),
         ({"base": {"optimizer": {"momentum": 1}}}, ["base.optimizer.momentum", "less than 1"]),
         ({"base": {"optimizer": {"name": "adam"}}}, ["base.optimizer.name", "'adam'", "sgd"]),
+        ({"base": {"optimizer": {"name": "adamw", "momentum": 0.5}}}, ["base.optimizer", "momentum is not for name: adamw"]),
+        ({"base": {"framework": "caffe", "optimizer": {"name": "adamw"}}}, ["base.optimizer", "adamw, which framework caffe has not"]),
+        ({"base": {"framework": "caffe", "optimizer": {"clip_norm": 1.0}}}, ["base.optimizer", "clip_norm, which framework caffe has not"]),
+        ({"base": {"strategy": "horovod", "optimizer": {"clip_norm": 1.0}}}, ["base.optimizer", "averaged in the update"]),
         ({"base": {"optimizer": "sgd"}}, ["base.optimizer", "mapping"]),
         ({"base": {"steps": {"measured": 0}}}, ["base.steps.measured", "1 or more"]),
         ({"base": {"steps": {"warmup": 5, "measured": 5, "total": 9}}}, ["base.steps", "total 9", "= 10"]),
@@ -126,10 +150,26 @@ DIGITS = {"source": "sklearn-digits", "size": 32, "shards": 4}
         ),
         (
             {"datasets": {"digits": {"source": "files", "path": "y"}}},
-            ["base.dataset", "source: files", "framework pytorch trains on images"],
+            ["base.dataset", "source: files", "framework pytorch trains on images or token sequences"],
         ),
         ({"datasets": {"none": DIGITS}}, ["datasets.none", "which means no dataset"]),
-        ({"base": {"dataset": "none"}}, ["base.dataset", "source: none", "framework pytorch trains on images"]),
+        ({"base": {"dataset": "none"}}, ["base.dataset", "source: none", "framework pytorch trains on images or token sequences"]),
+        ({"datasets": {"digits": TEXT}}, ["axes.model", "a network of Slipway's for images", "valid: lstm, gpt2-small, gpt2-tiny, or a"]),
+        ({"axes": {"model": ["lstm"]}}, ["axes.model", "found 'lstm', a network of Slipway's for token sequences", "valid: lenet, "]),
+        (
+            {"axes": {"model": ["lstm"]}, "base": {"layout": "nhwc"}, "datasets": {"digits": TEXT}},
+            ["base.layout", "an order of the pixels of images"],
+        ),
+        (
+            {"axes": {"model": ["gpt2-tiny"]}, "datasets": {"digits": {**TEXT, "sequence_length": 2000}}},
+            ["axes.model", "a sequence of 2000 tokens, and it has 1024 positions"],
+        ),
+        (
+            {"axes": {"model": ["lstm"]}, "base": {"framework": "tensorflow"}, "datasets": {"digits": TEXT}},
+            ["axes.model", "framework 'tensorflow' does not support model 'lstm'"],
+        ),
+        ({"datasets": {"x": {**TEXT, "vocabulary": "letters"}}}, ["datasets.x.vocabulary", "letters"]),
+        ({"datasets": {"x": {**TEXT, "buckets": [4]}}}, ["datasets.x", "exactly one is needed of sequence_length"]),
         ({"base": {"dataset": None}}, ["no dataset for these cells"]),
         ({"datasets": {"digits": {**DIGITS, "shard": 1}}}, ["datasets.digits.shard", "did you mean 'shards'"]),
         ({"datasets": {"digits": {**DIGITS, "splits": {"test": "a"}}}}, ["datasets.digits.splits.test", "text 'a'", "number"]),

@@ -79,6 +79,13 @@ def test_axes_override_base(tmp_path: Path) -> None:
     assert [cell.nodes for cell in load(tmp_path, changed(base={"nodes": 9}, axes={"batch_size": [8]})).cells] == [1, 2]
 
 
+def test_each_update_rule_has_its_own_constants(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(base={"optimizer": {"momentum": 0.5}}, axes={"optimizer": [{"name": "adamw", "beta2": 0.95}, {}]}))
+    adamw = {"name": "adamw", "learning_rate": 0.01, "weight_decay": 0.0, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8}
+    assert study.cells[0].optimizer == adamw
+    assert study.cells[1].optimizer == {"name": "sgd", "learning_rate": 0.01, "momentum": 0.5, "weight_decay": 0.0}
+
+
 def test_an_optimizer_is_completed_from_base_then_from_the_defaults(tmp_path: Path) -> None:
     study = load(tmp_path, changed(base={"optimizer": {"momentum": 0.5}}, axes={"optimizer": [{"learning_rate": 1}, {"momentum": 0}]}))
     assert study.cells[0].optimizer == {"name": "sgd", "learning_rate": 1.0, "momentum": 0.5, "weight_decay": 0.0}

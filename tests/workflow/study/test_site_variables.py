@@ -11,6 +11,7 @@ from base.userpath import expanded, expanded_path
 from cluster.types import Allocation, Node
 from tests.workflow.run.cells import DOCUMENT
 from workflow.commands.caches import cache_here, caches_here
+from workflow.commands.study_plan import _cache_notes
 from workflow.doctor.checks import check_path_of_cache
 from workflow.doctor.node import check_own_cache
 from workflow.run.link.orders import Image, Plan, RanksPlan
@@ -30,7 +31,7 @@ def site(root: Path, storage: str, cache: str, scheduler: str = "slurm") -> Site
 
 def test_storage_is_what_it_is_where_it_is_read(tmp_path: Path) -> None:
     assert site(tmp_path, "/work/$USER/slipway", "/local").storage == Path("/work/ada/slipway")
-    assert site(tmp_path, "$TMPDIR/x", "/local").storage == Path("/local/7/x")
+    assert site(tmp_path, "$TMPDIR/x", "/local", "local").storage == Path("/local/7/x")
     assert site(tmp_path, "below-${USER}", "/local").storage == tmp_path / "below-ada"
 
 
@@ -42,13 +43,44 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path, name: str) -> None:
         site(tmp_path, "/work", f"/work/${name}", "local")
 
 
+@pytest.mark.parametrize("name", ["TMPDIR", "SLURM_TMPDIR", "PBS_JOBDIR", "LSB_JOBID", "JOB_ID", "HOSTNAME"])
+def test_storage_is_the_same_for_all_jobs(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"here.yaml:1: storage: \${name} has another value in each job or on each machine"):
+        site(tmp_path, f"/work/${name}", "/local")
+
+
+@pytest.mark.parametrize("text", ["/a/${TMPDIR:-/tmp}", "/a/$(hostname)", "/a/$1", "/a/$$", "/a/${", "/a$"])
+def test_no_other_form_of_a_shell_is_read(tmp_path: Path, text: str) -> None:
+    """Nor taken as it stands: a directory of the name `${TMPDIR:-` would be made."""
+    words = r"holds a \$ that begins neither \$NAME nor \$\{NAME\}"
+    with pytest.raises(ConfigError, match="here.yaml:1: storage: .* " + words):
+        site(tmp_path, text, "/local")
+    for scheduler in ("slurm", "local"):
+        with pytest.raises(ConfigError, match="here.yaml:2: cache.path: .* " + words):
+            site(tmp_path, "/work", text, scheduler)
+
+
+def test_a_plan_says_that_a_cache_goes_away_with_its_job(tmp_path: Path) -> None:
+    (note,) = _cache_notes(site(tmp_path, "/work", "/scratch/${PBS_JOBDIR}/x"))
+    assert "goes away with the job ($PBS_JOBDIR is the job's own): nothing is kept between jobs" in note
+    assert not [*_cache_notes(site(tmp_path, "/work", "/scratch/$USER"))]
+    assert not [*_cache_notes(site(tmp_path, "/work", "$TMPDIR/x", "local"))]
+
+
 FRAMEWORK = Framework(name="f", folder="/f", launcher="ranks", command=("{python}",))
 
 
 def make_plan(cache: str, ranks: RanksPlan | None) -> Plan:
     node = Node(name="n0", hostname="h", address="127.0.0.1")
     allocation = Allocation(scheduler="slurm", job_id="1", nodes=(node,), device="cpu", exclusive=True)
-    names = {"tag": "t", "run_id": "r", "run_dir": "/r", "source": "/s", "cache": cache}
+    names = {
+        "tag": "t",
+        "run_id": "r",
+        "run_dir": "/r",
+        "source": "/s",
+        "cache": cache,
+        "cache_place": "here.yaml:2" if "$" in cache else None,
+    }
     limits = {"cache_max_bytes": None, "bytes_per_s": None}
     return Plan(allocation=allocation, group=False, ranks=ranks, **names, **limits)  # type: ignore[arg-type]
 
@@ -63,7 +95,7 @@ def test_the_cache_is_what_it_is_on_the_node(tmp_path: Path) -> None:
     assert own.ranks.image == Image(archive="a", cache="/nvme/7/ada", may_pull=False, credentials=None)
     assert (own.cache, own.tag) == ("/nvme/7/ada", "t")
     assert with_own_cache(make_plan("/local", None), {}) == make_plan("/local", None)
-    with pytest.raises(StagingError, match=r"cache.path of the site file: '\$SLURM_TMPDIR/\$USER': \$SLURM_TMPDIR is not set on "):
+    with pytest.raises(StagingError, match=r"^here.yaml:2: cache.path: '\$SLURM_TMPDIR/\$USER': \$SLURM_TMPDIR is not set on "):
         with_own_cache(plan, {"USER": "ada"})
     with pytest.raises(StagingError, match="is 'relative/ada' on .*, which does not begin with a /"):
         with_own_cache(plan, {"SLURM_TMPDIR": "relative", "USER": "ada"})
@@ -72,13 +104,17 @@ def test_the_cache_is_what_it_is_on_the_node(tmp_path: Path) -> None:
 def test_this_machine_is_the_node_of_the_local_scheduler(tmp_path: Path) -> None:
     assert site(tmp_path, "/work", "$TMPDIR/cache", "local").cache.path == Path("/local/7/cache")
     assert site(tmp_path, "/work", "cache-$USER", "local").cache.path == tmp_path / "cache-ada"
+    (folder := tmp_path / "a $b").mkdir()
+    here = site(folder, "work", "cache", "local")
+    assert (here.cache.path, here.cache.place) == (folder / "cache", None)
+    assert cache_here(here) == folder / "cache"
 
 
 def test_commands_look_where_the_node_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = site(tmp_path, "/work", "$SLURM_TMPDIR/cache")
     monkeypatch.delenv("SLURM_TMPDIR", raising=False)
     assert caches_here(found) == []
-    with pytest.raises(StagingError, match=r"cache.path of the site 'here': .*SLURM_TMPDIR is not set on .*; look on a node"):
+    with pytest.raises(StagingError, match=r"here.yaml:2: cache.path: .*SLURM_TMPDIR is not set on .*; look on a node"):
         cache_here(found)
     (tmp_path / "cache").mkdir(mode=0o700)
     monkeypatch.setenv("SLURM_TMPDIR", str(tmp_path))
@@ -94,6 +130,6 @@ def test_the_doctor_says_what_it_cannot_know_and_what_is_missing(monkeypatch: py
     assert "$SLURM_TMPDIR is not set on " in error.text
 
 
-def test_what_is_no_variable_stays() -> None:
-    assert expanded("/a/$(x)/$1 $", {"1": "b"}) == "/a/$(x)/b $"
+def test_a_path_is_made_plain() -> None:
+    assert expanded("/a/${x}b$y", {"x": "1", "y": "$z"}) == "/a/1b$z"
     assert expanded_path("/a/$USER/../b", {"USER": "x"}) == Path("/a/b")

@@ -11,10 +11,10 @@ from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
 from base.units import counted
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from workflow.commands.watching import show
-from workflow.commands.watching.queue_view import AskedQueue, asked_queue
 from workflow.commands.watching.refresher import Refresher
 from workflow.commands.watching.shown import DRAW_S, Shown, shown
 from workflow.commands.watching.watch import Watch
+from workflow.dag.queue_view import AskedQueue, asked_queue
 from workflow.study.next_command import command
 from workflow.study.paths import record_path
 from workflow.study.study import Study

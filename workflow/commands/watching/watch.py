@@ -18,10 +18,10 @@ from typing import Final
 from base.units import counted
 from cluster.schedulers import holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, mark_of
-from workflow.commands.watching.queue_view import Queue, QueueView
 from workflow.commands.watching.state import RunState, run_states, state_of
 from workflow.commands.watching.study_state import Active, Ended, StudyState
 from workflow.dag.image_file import images_file
+from workflow.dag.queue_view import Queue, QueueView
 from workflow.run.record.log_tail import SHORT_BYTES, messages
 from workflow.run.record.progress_line import seconds_left
 from workflow.run.record.waiting import PUSH

@@ -14,7 +14,7 @@ from base.errors import ConfigError, ContainerError, RecordError, StorageError
 from base.jsonfile import publish_json, read_json
 from base.typed import read_as
 from containers.engines import STORES
-from containers.images import apptainer, archiving, commands, pinning
+from containers.images import archiving, commands, files, pinning
 from containers.images.model import PinnedImage, StudyImage, read_manifest
 
 logger = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def _list_chunks(archive: Path) -> None:
 def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:
     """Why it is not on this machine; "" where it is, or has come from its registry by digest."""
     if image.engine not in STORES:
-        return _problem_of_sif(image)
+        return _problem_of_file(image)
     if commands.find(image.engine, image.image_id) is not None:
         return ""
     here = f"{image.engine} on this machine does not have that image"
@@ -126,9 +126,9 @@ def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:
     return "" if commands.find(image.engine, image.image_id) is not None else f"{here}, and {reference} is another by now"
 
 
-def _problem_of_sif(image: PinnedImage) -> str:
+def _problem_of_file(image: PinnedImage) -> str:
     try:
-        found = apptainer.pin(image.source, pull="never", credentials=None, scratch=None).image_id
+        found = files.pin(image.source, image.engine, pull="never", credentials=None, scratch=None).image_id
     except ContainerError as error:
         return str(error)
     return "" if found == image.image_id else f"{image.source} is another file by now"

@@ -82,17 +82,18 @@ class Loop:
 
         self.after(seconds, again)
 
-    def on_signals(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(number)` in the loop for TERM, INT and HUP."""
+    def on_signals(self, callback: Callable[[int], None], more: tuple[signal.Signals, ...] = ()) -> None:
+        """Call `callback(number)` in the loop for TERM, INT and HUP, and for `more`."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wakeup = (reader, writer)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in SIGNALS:
+        numbers = (*SIGNALS, *more)
+        for number in numbers:
             signal.signal(number, lambda _number, _frame: None)
 
         def arrived() -> None:
             for number in os.read(reader, 64):
-                if number in SIGNALS:
+                if number in numbers:
                     callback(number)
 
         self.watch(reader, arrived)

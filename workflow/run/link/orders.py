@@ -139,6 +139,8 @@ class Plan(Message, frozen=True, kw_only=True):
     """The dataset on storage; null: there is none."""
     cache: PathText
     """Where the node keeps datasets; variables of the job in it are set there."""
+    cache_place: str | None = None
+    """Where that path is written, as `file:line`, if there are variables in it; null: it is a path as it stands."""
     cache_max_bytes: Count | None
     cache_check_s: SomeSeconds | None = None
     """How long a dataset that is in the cache may be hashed before it is used."""

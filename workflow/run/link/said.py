@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from cluster.interconnect import MOST as MOST_INTERFACES
 from cluster.interconnect import Interface
-from cluster.types import ForeignUse, Grant
+from cluster.types import ForeignUse, GpuFault, Grant
 from workflow.run.link.fields import Count, GpuName, PathText, Pid, Port, Seconds, Value, What, Word, tag_of
 from workflow.run.record.outcome import RankEnd, RankState
 
@@ -193,6 +193,10 @@ class Waiting(Message, frozen=True, kw_only=True):
     what: What
 
 
+class LookedAt(Message, frozen=True, kw_only=True):
+    """After the plan of a run with a program of the study or with mounts: what can be seen before anything is staged is there."""
+
+
 class DatasetIsHere(Message, frozen=True, kw_only=True):
     """The dataset is on this node, and the image is next."""
 
@@ -212,6 +216,8 @@ class Staged(Message, frozen=True, kw_only=True):
     image: LoadedImage | None
     foreign: tuple[ForeignUse, ...]
     """Processes of others on the run's GPUs, where the grant did not tell of them."""
+    faults: tuple[GpuFault, ...] = ()
+    """What driver and kernel know to be wrong with the run's GPUs."""
 
 
 class Reserved(Message, frozen=True, kw_only=True):
@@ -313,6 +319,7 @@ OfStaging = Progress | Listening | Waiting | Loading | DatasetIsHere
 Awaited = (
     Ready
     | PreflightAnswered
+    | LookedAt
     | Staged
     | Reserved
     | Fetched

@@ -16,7 +16,7 @@ from containers.engines import STORES, in_container
 from containers.spec import ContainerSpec
 from workflow.run.link.orders import Plan
 from workflow.run.node.leftovers import is_older
-from workflow.run.node.startable import why_not_startable
+from workflow.run.node.startable import is_looked_at, why_not_startable
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import Framework
 
@@ -32,16 +32,16 @@ def prepare_node(
     engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
 ) -> dict[str, Any]:
     """In a child: the program and what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler
-    and id; `granted`: GPUs for the container; `gpus`: those to look at. {"removed": lines, "parent": (cgroup or None, why), "cdi":
-    (whether, why), "foreign": [(uuid, text)]}. Raises ContainerError where the engine does not answer, before the ranks are waited for,
-    TrainingFailed where the program of the study lacks something here, and what `bring_program` does."""
+    and id; `granted`: the node's GPUs; `gpus`: those to look at for others. {"removed": lines, "parent": (cgroup or None, why), "cdi":
+    (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError where the engine does not answer, before the ranks
+    are waited for, TrainingFailed where the program of the study lacks something here, and what `bring_program` does."""
     removed: list[str] = []
     parent: tuple[str | None, str] = (None, "no container")
     cdi: tuple[bool, str] = (False, "no container")
     here = WorkDirectory(Path(directory[0]), directory[1])
     if framework.own or in_container(engine):
         here.bring_program(framework.folder, framework.digest, own=framework.own)
-    if framework.own:
+    if is_looked_at(framework):
         problem = why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
         if problem is not None:
             raise TrainingFailed(problem)
@@ -59,7 +59,10 @@ def prepare_node(
         from cluster.gpus.foreign import look
 
         foreign = [(use.uuid, use.text) for use in look(gpus)]
-    return {"removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign}
+    from cluster.gpus import health
+
+    faults = [(fault.uuid, fault.text) for fault in health.look(granted)]
+    return {"removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign, "faults": faults}
 
 
 def remove_leftovers(engine: str, tag: str) -> list[str]:

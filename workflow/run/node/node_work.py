@@ -121,6 +121,7 @@ class NodeWork:
             os.sched_setaffinity(0, self.preparation.node.cores)
         if plan.ranks is not None:
             self._watch(plan.tag, self.preparation.node.gpus)
+            self.preparation.look()
 
     def _watch(self, tag: str, gpus: Sequence[str]) -> None:
         """From here on it is written down what others take of this machine."""

@@ -15,7 +15,7 @@ import msgspec
 from base.challenge import derived
 from base.errors import DigestMismatch, SlipwayError
 from cluster.holding import holder_of
-from cluster.types import ForeignUse
+from cluster.types import ForeignUse, GpuFault
 from containers.engines import in_container
 from containers.spec import CHECKPOINT
 from workflow.run.link import orders, said
@@ -24,9 +24,10 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.fields import What
 from workflow.run.node.child import Problem, Worker
 from workflow.run.node.image_child import ImageChild, Loaded
-from workflow.run.node.limits import COPIES_REMOVAL_S, NODE_PREPARATION_S
+from workflow.run.node.limits import COPIES_REMOVAL_S, LOOK_S, NODE_PREPARATION_S
 from workflow.run.node.node_setup import gpus_to_look_at, image_argv, prepare_node
 from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, stage_argv, stage_child
+from workflow.run.node.startable import is_looked_at, refuse_what_is_missing
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.storage.checkpoint import fetch_checkpoint
 
@@ -60,6 +61,8 @@ class Preparation:
         """Whether docker takes GPUs by CDI."""
         self.foreign: tuple[ForeignUse, ...] = ()
         """Processes of others on our GPUs."""
+        self.faults: tuple[GpuFault, ...] = ()
+        """What is wrong with our GPUs."""
         self.resumed = False
         """Whether the checkpoint of an earlier attempt is here."""
         self._holder: dict[str, Any] | None = None
@@ -71,6 +74,21 @@ class Preparation:
         self._staging: dict[What, Worker[said.StagedCopy]] = {}
         self._loading: ImageChild | None = None
         self._calls: list[Call] = []
+
+    def look(self) -> None:
+        """Whether what the plan's program needs is there, before anything is staged; nothing is said where there is nothing to look at."""
+        ranks = self.plan.ranks
+        if ranks is not None and is_looked_at(ranks.framework):
+            arguments = (ranks.framework, in_container(ranks.engine))
+            self._call("look for what the program needs", refuse_what_is_missing, *arguments, timeout_s=LOOK_S, then=self._looked)
+
+    def _looked(self, call: Call) -> None:
+        try:
+            call.result()
+        except SlipwayError as error:
+            self.fail("look", type(error).__name__, str(error))
+        else:
+            self.say(said.LookedAt())
 
     def stage(self) -> None:
         """Bring the dataset here, where there is one, under a lease that names this process. Raises StagingError."""
@@ -161,10 +179,10 @@ class Preparation:
         """What a container needs here, and a look at the GPUs; then all is here."""
         gpus = gpus_to_look_at(self.allocation, self.index)
         ranks = self.plan.ranks
-        if ranks is None or not (gpus or ranks.framework.own or in_container(ranks.engine)):
+        granted = self.allocation.nodes[self.index].gpus
+        if ranks is None or not (granted or ranks.framework.own or in_container(ranks.engine)):
             self._say_staged()
             return
-        granted = self.allocation.nodes[self.index].gpus
         directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
         arguments = (ranks.engine, directory, ranks.framework, job, granted, gpus)
         self._call("prepare the node", prepare_node, *arguments, timeout_s=NODE_PREPARATION_S, then=self._prepared)
@@ -182,6 +200,7 @@ class Preparation:
         self.cgroup_parent, why = found["parent"]
         logger.debug("cgroup of containers: %s: %s", self.cgroup_parent or "the engine's, with the limits of the job copied", why)
         self.foreign = tuple(ForeignUse(*use) for use in found["foreign"])
+        self.faults = tuple(GpuFault(*fault) for fault in found["faults"])
         argv = image_argv(sys.executable, self.plan)
         if argv is None:
             self._say_staged()
@@ -230,7 +249,7 @@ class Preparation:
         if self.image is not None:
             read, sent = (0, 0) if self._archive is None else (self._archive.storage_bytes, self._archive.peer_bytes)
             image = said.LoadedImage(image_id=self.image.image_id, seconds=self.image.seconds, storage_bytes=read, peer_bytes=sent)
-        self.say(said.Staged(dataset=self.staged, image=image, foreign=self.foreign))
+        self.say(said.Staged(dataset=self.staged, image=image, foreign=self.foreign, faults=self.faults))
 
     def fetch(self, order: orders.Fetch) -> None:
         """Bring the checkpoint of an earlier attempt here, together with the other nodes where there are some, and it has its list."""

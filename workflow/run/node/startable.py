@@ -10,30 +10,98 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
+from base.command import run
+from base.errors import SlipwayError, TrainingFailed
 from containers.placeholders import fill, names_in
+from workflow.run.node.limits import PACKAGES_ASKED_S
 from workflow.run.plan import Framework
 
+PACKAGES: Final = """
+import importlib.util, sys
+try:
+    from importlib.metadata import PackageNotFoundError, version
+except ImportError:  # before Python 3.8
+    version = None
+lacks = []
+for word in sys.argv[1:]:
+    name, _, wanted = word.partition("==")
+    try:
+        found = version(name) if wanted and version else ""
+    except PackageNotFoundError:
+        lacks.append(word)
+        continue
+    if found and found != wanted and found.partition("+")[0] != wanted:
+        lacks.append("%s (found %s)" % (word, found))
+    elif not wanted:
+        try:
+            there = importlib.util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            there = False
+        if not there:
+            lacks.append(word)
+print(", ".join(lacks))
+"""
+"""What of its words the interpreter has not, and which version it has instead; for Python 3.6 and newer."""
 
-def why_not_startable(framework: Framework, folder: Path, out: Path, environ: Mapping[str, str], *, contained: bool) -> str | None:
+
+def refuse_what_is_missing(framework: Framework, contained: bool) -> None:
+    """In a child, before anything is staged: mounts may lie on a storage that hangs. Raises TrainingFailed."""
+    problem = why_not_startable(framework, None, None, os.environ, contained=contained)
+    if problem is None and framework.packages and not contained:
+        problem = _why_packages_differ(framework)
+    if problem is not None:
+        raise TrainingFailed(problem)
+
+
+def is_looked_at(framework: Framework) -> bool:
+    """Pure: whether anything is asked of the node before staging."""
+    return framework.own or bool(framework.mounts)
+
+
+def why_not_startable(
+    framework: Framework, folder: Path | None, out: Path | None, environ: Mapping[str, str], *, contained: bool
+) -> str | None:
     """What is missing, and what to do; None: nothing that can be seen from here. `folder`, `out`: the copy of its folder, and where it
-    works; `environ`: of this process. Of an image (`contained`) only a
+    works; None: they are not made yet, and what lies there is not looked at. `environ`: of this process. Of an image (`contained`) only a
     container can tell what it holds; the program's own files are known here."""
-    for source, _, _ in framework.mounts:
+    for source, target, _ in framework.mounts:
         if not Path(source).exists():
-            return f"{source}, a mount of the program {framework.name!r}, is not there: make it on all nodes, or take it out of `mounts`"
+            what = (
+                f"a mount of the program {framework.name!r} or of the site" if contained else f"a mount of the program {framework.name!r}"
+            )
+            return f"{source}, {what} ({target}), is not there: make it on all nodes, or take it out of `mounts`"
+    if not framework.own:
+        return None
     own = framework.python if (framework.python or "").startswith("/") and not contained else None
     if own is not None and (why := _why_not_executable(own)) is not None:
         return f"{own}, the `python` of the program {framework.name!r}, {why}: it must be on all nodes"
-    values = {"python": own or sys.executable, "folder": str(folder), "out": str(out)}
+    places = {} if folder is None else {"folder": str(folder), "out": str(out)}
+    values = {"python": own or sys.executable, **places}
     commands = [("command", framework.command, ()), *((f"sidecar {one.name}", one.command, one.env) for one in framework.sidecars)]
     for what, command, env in commands:
         if contained and not command[0].startswith("{folder}/"):
             continue
         word, path = fill(command[0], values), {**environ, **dict(framework.variables), **dict(env)}.get("PATH", os.defpath)
-        if not names_in(word) and (why := _why_not_found(word, out, path)) is not None:
+        if out is None and "/" in word and not word.startswith("/"):
+            continue
+        if not names_in(word) and (why := _why_not_found(word, out or Path(), path)) is not None:
             return f"{command[0]!r}, the {what} of the program {framework.name!r}, {why}"
     return None
+
+
+def _why_packages_differ(framework: Framework) -> str | None:
+    """The interpreter is asked in a process of its own, and imports none of them."""
+    python = framework.bare_python or sys.executable
+    try:
+        asked = run([python, "-c", PACKAGES, *framework.packages], timeout_s=PACKAGES_ASKED_S)
+    except SlipwayError as error:
+        return f"{python} cannot be asked for the `packages` of the program {framework.name!r}: {error}"
+    said = asked.stdout.strip() if asked.returncode == 0 else f"it ended with {asked.returncode}: {asked.stderr[-500:]}"
+    if not said:
+        return None
+    return f"{python} lacks `packages` of the program {framework.name!r}: {said}; install them on all nodes, or name another `python`"
 
 
 def _why_not_found(word: str, out: Path, path: str) -> str | None:

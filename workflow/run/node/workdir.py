@@ -59,6 +59,7 @@ LIBRARY: Final = {
     "slipway_reader": ROOMS / "data_prep" / "reader",
     "slipway_program": ROOMS / "containers" / "lib" / "slipway_program",
     **{name: ROOMS / "containers" / "lib" / name for name in ("slipway_events.py", "slipway_log.py", "slipway_mpi.py", "slipway_steps.py")},
+    **{f"slipway_{name}.py": ROOMS / "containers" / "lib" / f"slipway_{name}.py" for name in ("session", "proxy", "terminal")},
 }
 """What programs find of ours on their path, by its name there."""
 WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"
@@ -93,6 +94,8 @@ def copy_library(directory: Path) -> None:
 def with_own_cache(plan: Plan, environ: Mapping[str, str]) -> Plan:
     """The plan of an attempt with the cache as it is called on this node: `cache.path` of the site file may hold variables of the job.
     Raises StagingError where one is not set here."""
+    if plan.cache_place is None:
+        return plan
     try:
         cache, ranks = str(expanded_path(plan.cache, environ)), plan.ranks
         if ranks is not None and ranks.image is not None:
@@ -100,7 +103,10 @@ def with_own_cache(plan: Plan, environ: Mapping[str, str]) -> Plan:
             ranks = replace(ranks, image=replace(ranks.image, cache=own))
         return replace(plan, cache=cache, ranks=ranks)
     except ValueError as error:
-        raise StagingError(f"cache.path of the site file: {error}") from error
+        raise StagingError(
+            f"{plan.cache_place}: cache.path: {error}; let the scheduler or `setup` of the site file set it on every node, or write a path "
+            "without variables"
+        ) from error
 
 
 def cache_failed(error: OSError, path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 from cluster.types import DEVICES
 from workflow.run.record.events import PRECISIONS
-from workflow.run.record.kinds import EIGHT, FLAG, FLOP, FROM_ONE, LONG, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
+from workflow.run.record.kinds import EIGHT, FLAG, FLOP, FROM_ONE, LONG, PAIRS, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
 from workflow.run.record.outcome import TABLE
 from workflow.run.record.step_clock import STEPS
 from workflow.run.record.steps_source import SOURCES
@@ -24,7 +24,7 @@ UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
 TIMES_ONLY: Final = "wall times only"  # ended ok, and its program tells of no steps
 
 SEVEN_STEPS: Final = STEPS
-SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # nobody measures login: a study is checked and planned once, before it has runs
+SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # login is of the command, the same for all runs of a start: it says nothing of a cell
 BESIDE: Final = "assign"  # told by the scheduler: it stands beside the sum of the others, which is run_s
 
 # column: (path in the record, type)
@@ -90,6 +90,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "drift_change_ratio": ("performance.drift.change_ratio", SIGNED),
     "drift_others_ratio": ("performance.drift.others_ratio", EIGHT),
     "first_loss": ("training.first_loss", SIGNED),
+    "first_losses": ("training.first_losses", PAIRS),
     "final_loss": ("training.final_loss", SIGNED),
     "eval_split": ("training.eval.split", TEXT),
     "eval_loss": ("training.eval.loss", SIGNED),

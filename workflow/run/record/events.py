@@ -120,6 +120,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "precision": _precision,
         "provenance": _provenance,
         "steps_source": _word,
+        "drives_all": _flag,
     },
     "run_stop": {
         "norm": number,

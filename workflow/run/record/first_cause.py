@@ -127,4 +127,4 @@ def of_what_is_missing(told: Mapping[str, str], nodes: int) -> Ending:
     everywhere = len(told) == nodes
     names = "all nodes" if everywhere and nodes > 1 else some(list(told), 4)
     reason = f"{next(iter(told.values()))} (on {names}{'' if everywhere else '; other nodes of the run have it'})"
-    return Ending(status="error" if everywhere else "node_lost", reason=reason)
+    return Ending(status="error", reason=reason) if everywhere else Ending(status="node_lost", reason=reason, nodes=tuple(told))

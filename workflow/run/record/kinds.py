@@ -34,6 +34,7 @@ LONG: Final = Kind("text of at most 65536 bytes", "String", 0, 65536)
 TOLD: Final = Kind("text, a number or a flag", "String", 0, 4096)
 TEXTS: Final = Kind("a list of texts", "List", 0, 65536)
 EIGHT: Final = Kind("a list of 8 numbers", "Numbers", -1e100, 1e100)
+PAIRS: Final = Kind("a list of [step, loss]", "Pairs", -1e100, 1e100)
 
 
 class NotBelieved(ValueError):
@@ -121,6 +122,18 @@ def _eight(value: Any, kind: Kind) -> list[float] | None:
     return found if len(found) == 8 else None
 
 
+def _pairs(value: Any, kind: Kind) -> list[float] | None:
+    """One after the other, flat, since a column of parquet is one list."""
+    if type(value) is not list:
+        return None
+    found: list[float] = []
+    for entry in value:
+        if type(entry) is not list or len(entry) != 2 or _whole(entry[0], WHOLE) is None or (number := _real(entry[1], kind)) is None:
+            return None
+        found += entry[0], number
+    return found
+
+
 _TAKERS: Final[dict[str, Callable[[Any, Kind], Any]]] = {
     "Float64": _real,
     "Int64": _whole,
@@ -128,4 +141,5 @@ _TAKERS: Final[dict[str, Callable[[Any, Kind], Any]]] = {
     "String": _text,
     "List": _texts,
     "Numbers": _eight,
+    "Pairs": _pairs,
 }

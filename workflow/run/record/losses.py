@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from workflow.run.record.kinds import SIGNED, NotBelieved, shown
@@ -45,6 +45,11 @@ def first_losses(record: Mapping[str, Any]) -> dict[int, float]:
     training = record.get("training")
     pairs = told if training is None or training.get("first_losses") is None else _pairs(training, "first_losses")
     return {step: loss for step, loss in pairs if step < FIRST_STEPS}
+
+
+def first_of(flat: Sequence[float] | None) -> dict[int, float] | None:
+    """The same of a row of records.parquet, where pairs lie one after the other; None where there is none."""
+    return {int(step): loss for step, loss in zip(flat[::2], flat[1::2], strict=True) if step < FIRST_STEPS} if flat else None
 
 
 def _pairs(training: Mapping[str, Any], key: str) -> list[tuple[int, float]]:

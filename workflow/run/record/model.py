@@ -59,6 +59,7 @@ class RunRecord(Part):
     kind: Literal["result", "prevented"]
     status_reason: str | None
     failed_rank: FailedRank | None
+    failed_nodes: list[str] = Field(default_factory=list)
     time: Times
     run_s: Seconds
     steps_s: Steps

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from workflow.run.record.events import RankEvents
 from workflow.run.record.model_check import wrong_model
 from workflow.run.record.steps_asked import StepsAsked, too_few_lines, too_few_steps
-from workflow.run.record.steps_source import telling
+from workflow.run.record.steps_source import drives_all, processes, telling
 
 
 def contradiction(
@@ -35,6 +35,8 @@ def _too_few(events: Mapping[int, RankEvents], world_size: int, steps: StepsAske
 def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:
     """The first rank that was not in the run that was asked for: one that worked for itself, where all should work together, has done
     nothing that a table compares, however well it ended."""
+    if drives_all(events) and len(events) > 1:
+        return f"rank 0 tells that it works for all ranks, and there is an events-{max(events)}.jsonl: they did not work together"
     for rank, entry in sorted(events.items()):
         start = entry.start or {}
         if start.get("world_size") not in (None, world_size):
@@ -55,7 +57,7 @@ def other_device(events: Mapping[int, RankEvents], device: str) -> str | None:
 
 def unfinished(events: Mapping[int, RankEvents], world_size: int) -> str | None:
     """The first rank whose events do not go from run_start to run_stop."""
-    for rank in range(world_size):
+    for rank in range(processes(events, world_size)):
         entry = events.get(rank)
         if entry is None:
             return f"rank {rank} ended well, and there is no events-{rank}.jsonl among what could be pushed: {_WHY}"

@@ -110,6 +110,8 @@ class Ending:
     error: type[SlipwayError] | None = None
     planned: bool = False
     """By our own clock: there is time left for the push."""
+    nodes: tuple[str, ...] = ()
+    """Those at fault, by the scheduler's names, where that is known."""
     requeue: bool = False
     """Whether the job is to be put back into the queue when all is done: the run resumes from a checkpoint."""
 
@@ -121,6 +123,13 @@ class Ending:
     def kind(self) -> str:
         """`result` or `prevented`."""
         return RESULT if TABLE[self.status] is None else PREVENTED
+
+    @property
+    def failed_nodes(self) -> tuple[str, ...]:
+        """What the run's next attempt keeps off: of an attempt that a node prevented, by itself or by its cache's disk."""
+        if self.nodes or self.rank_end is None or self.status not in ("node_lost", "storage"):
+            return self.nodes if self.kind == PREVENTED else ()
+        return (self.rank_end.host,)
 
     @property
     def exit_code(self) -> int:

@@ -34,6 +34,7 @@ MAX_TOLD: Final = 1000
 """Characters: as bytes less than a column takes."""
 OURS: Final = frozenset(
     {"slipway_version", "git_sha", "git_dirty", "kernel", "os", "driver_version", "image", "image_digest", "image_id", "program_digest"}
+    | {"site_mounts", "site_env"}
 )
 """Provenance that we know, and a program cannot."""
 OF_EACH_RANK: Final = ("hostname", "gpu_uuid", "cpu_cores", "environment")
@@ -238,6 +239,7 @@ def build_record(
         "kind": ending.kind,
         "status_reason": ending.reason,
         "failed_rank": ending.failed_rank(),
+        "failed_nodes": list(ending.failed_nodes),
         "time": {"start": times["start"], "end": times["end"]},
         "run_s": times["run_s"],
         "steps_s": times["steps_s"],

@@ -22,8 +22,19 @@ class Telling(NamedTuple):
     num_ranks: int
 
 
+def drives_all(events: Mapping[int, RankEvents]) -> bool:
+    """Whether rank 0 is the one process of the run, and works for all (launcher single): what it tells is of all of them."""
+    return 0 in events and bool((events[0].start or {}).get("drives_all"))
+
+
+def processes(events: Mapping[int, RankEvents], world_size: int) -> int:
+    """How many ranks are processes, and write events."""
+    return 1 if drives_all(events) else world_size
+
+
 def telling(events: Mapping[int, RankEvents], world_size: int) -> Telling:
     """Ranks whose output nobody searched count as silent only beside a rank 0 whose output was."""
+    world_size = processes(events, world_size)
     said = {rank: (entry.start or {}).get("steps_source") for rank, entry in events.items()}
     silent = {rank for rank, word in said.items() if word == "none"}
     if len(silent) == world_size:

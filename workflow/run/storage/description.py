@@ -10,16 +10,17 @@ from msgspec import Struct
 from base.errors import UnsupportedRequest
 from base.jsonfile import canonical_json
 from containers.images.model import StudyImage
-from containers.models import MODELS, Model, build
+from containers.models import MODELS, Model, build, build_for_tokens
 from workflow.run.framework import describe_framework, taken_along
 from workflow.run.plan import Framework, check_framework
 from workflow.run.storage.prepared import plain
-from workflow.study.cell import Cell
+from workflow.study.cell import OF_TOKENS, Cell
 from workflow.study.paths import datasets_dir
 from workflow.study.site import Site
 
 if TYPE_CHECKING:
     from data_prep.manifest import Manifest
+    from data_prep.sequences.manifest import SequenceManifest
 
 
 class PublishedDataset(Struct, frozen=True, kw_only=True):
@@ -54,16 +55,14 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None, resul
     from workflow.run.storage.kept_program import keep_program
 
     framework = taken_along(describe_framework(cell, device))
-    check_framework(framework, cell.world_size)
+    check_framework(framework, cell.nodes)
     keep_program(Path(results), framework)
     dataset, manifest = describe_dataset(site.storage, cell) if cell.has_dataset else (None, None)
     work = Work(
         framework=framework,
         dataset=dataset,
-        train_samples=manifest.splits["train"].samples if manifest is not None and "train" in manifest.splits else 0,
-        model=None
-        if cell.model not in MODELS or manifest is None
-        else describe_model(cell.model, manifest.name, manifest.size, manifest.channels, len(manifest.classes)),
+        train_samples=trained_samples(manifest, cell.global_batch_size),
+        model=None if cell.model not in MODELS or manifest is None else model_for(cell.model, manifest),
         image=None if images is None else image_of(images, site.engine, cell.framework),
     )
     return plain(work)
@@ -76,18 +75,40 @@ def build_name(cell: Cell) -> str:
     return f"{cell.dataset}-{blake3(canonical_json(cell.dataset_spec)).hexdigest()[:12]}"
 
 
-def describe_dataset(storage: Path, cell: Cell) -> tuple[PublishedDataset, Manifest | None]:
-    """The published dataset and its manifest, if it is one of images. Raises DatasetError."""
+def trained_samples(manifest: Manifest | SequenceManifest | None, global_batch: int) -> int:
+    """Samples of the training split; of sequences in buckets those that an epoch uses, since each batch is of one bucket."""
+    from data_prep.sequences.manifest import SequenceManifest
+
+    if manifest is None or "train" not in manifest.splits:
+        return 0
+    if not isinstance(manifest, SequenceManifest) or len(manifest.lengths) == 1:
+        return manifest.splits["train"].samples
+    return sum(samples // global_batch * global_batch for samples, _ in manifest.groups("train").values())
+
+
+def describe_dataset(storage: Path, cell: Cell) -> tuple[PublishedDataset, Manifest | SequenceManifest | None]:
+    """The published dataset and its manifest, if it is one of images or token sequences. Raises DatasetError."""
     from data_prep.build.dataset_file import read_dataset_file
     from data_prep.manifest import read_manifest
+    from data_prep.sequences.manifest import read_sequence_manifest
 
     datasets = datasets_dir(storage)
     built = read_dataset_file(datasets / ".build" / build_name(cell))
     path = datasets / built.path
-    manifest = None if cell.data_folder else read_manifest(path)
+    read = read_sequence_manifest if cell.dataset_spec["source"] in OF_TOKENS else read_manifest
+    manifest = None if cell.data_folder else read(path)
     splits = None if manifest is None else {name: split.samples for name, split in manifest.splits.items()}
     found = PublishedDataset(name=built.name, digest=built.digest, path=str(path), samples=built.samples, bytes=built.bytes, splits=splits)
     return found, manifest
+
+
+def model_for(name: str, manifest: Manifest | SequenceManifest) -> Model:
+    """The model for this dataset."""
+    from data_prep.sequences.manifest import SequenceManifest
+
+    if isinstance(manifest, SequenceManifest):
+        return build_for_tokens(name, manifest.vocabulary, manifest.lengths[-1])
+    return describe_model(name, manifest.name, manifest.size, manifest.channels, len(manifest.classes))
 
 
 def describe_model(name: str, dataset: str, size: tuple[int, int] | None, channels: int, num_classes: int) -> Model:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import resumable
 from workflow.run.record.deadline import budget_of
 from workflow.run.storage import lease as leases
+from workflow.run.storage.failed_nodes import nodes_to_avoid
 from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.prepared import Done, PreparedRun, plain
 from workflow.run.storage.results import attempt_numbers, publish_newest, records, results_of
@@ -40,9 +42,10 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     scheduler = get_scheduler(site.scheduler)
     if not scheduler.detect(environ):
         refuse_foreign_scheduler(site, environ)
-    request = allocation_request(run.cell, study.cells, site, _node_set(study, run_id, environ))
-    allocation = scheduler.allocate(request, environ, supervisor)
     run_dir = Path(results, "runs", run_id)
+    avoid = nodes_to_avoid(run_dir, time.time())
+    request = allocation_request(run.cell, study.cells, site, _node_set(study, run_id, environ), avoid)
+    allocation = scheduler.allocate(request, environ, supervisor)
     holder = holder_of(supervisor, allocation.scheduler, allocation.job_id, allocation.restart_count)
     mine, dead = leases.acquire(run_dir, lambda found: _next_lease(run_dir, holder, found), holder_alive, describe_holder)
     if dead is not None:

@@ -59,6 +59,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
             "driver_version": _driver(nodes) if allocation.device == "cuda" else None,
             **_image_provenance(run.site, work),
             **({"program_digest": work.framework.digest} if work.framework.own else {}),
+            **_site_provenance(run.site),
         },
     }
 
@@ -83,6 +84,12 @@ def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
         return {"image": at_site(work.framework, site).image, "image_digest": None, "image_id": None}
     pinned = work.image.image
     return {"image": pinned.reference, "image_digest": pinned.digest, "image_id": pinned.image_id}
+
+
+def _site_provenance(site: Site) -> dict[str, Any]:
+    """What the site adds to all containers and processes; nothing where it adds nothing."""
+    mounts = [{"source": source, "target": target, "writable": writable} for source, target, writable in site.mounts]
+    return {**({"site_mounts": mounts} if mounts else {}), **({"site_env": dict(site.env)} if site.env else {})}
 
 
 def _node_record(node: NodeHandle) -> dict[str, Any]:

@@ -253,7 +253,7 @@ class _Finish:
         gone = [node.node.name for node in self.nodes.all if node.lost and node.index not in self.files]
         if gone and self.ending.status in NEED_ALL_FILES:
             reason = f"the run ended {self.ending.status}, and {', '.join(gone)} was lost before its files were on network storage"
-            self.ending = Ending(status="node_lost", reason=reason)
+            self.ending = Ending(status="node_lost", reason=reason, nodes=tuple(gone))
             logger.error("%s", reason)
 
     def _begin_again(self) -> None:

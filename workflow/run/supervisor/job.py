@@ -69,17 +69,30 @@ class Job:
         try:
             self.allocation, warnings = grants.complete(self.allocation, told, run.cell.gpus_per_node, run.site.foreign_gpu)
         except AllocationError as error:
-            self._scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError))
+            used = tuple(grant.node for grant in told if grant is not None and any(use.uuid for use in grant.foreign))
+            at_fault = used if run.site.foreign_gpu == "refuse" else ()
+            self._scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError, nodes=at_fault))
         nodes.know(self.allocation.nodes)
         return warnings
 
-    def foreign_warnings(self, nodes: Nodes, run: PreparedRun) -> Sequence[str]:
-        """Just before the ranks start, what nodes say of others on their GPUs, where `complete` has not heard it; warnings."""
-        said = [(node.node.name, use) for node in nodes.present() for use in node.answer(Staged).foreign]
+    def gpu_warnings(self, nodes: Nodes, run: PreparedRun) -> Sequence[str]:
+        """Just before the ranks start, what nodes say of their GPUs: others on them, where `complete` has not heard it, and what is wrong
+        with them; warnings."""
+        staged = [(node.node.name, node.answer(Staged)) for node in nodes.present()]
+        foreign, faults = (
+            [(name, use) for name, one in staged for use in one.foreign],
+            [(name, fault) for name, one in staged for fault in one.faults],
+        )
+        name = f"run {run.run_id}"
         try:
-            return grants.foreign_warnings(f"run {run.run_id}", said, run.site.foreign_gpu)
+            return (
+                *grants.foreign_warnings(name, foreign, run.site.foreign_gpu),
+                *grants.health_warnings(name, faults, run.site.gpu_health),
+            )
         except AllocationError as error:
-            self._scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError))
+            refused = faults if run.site.gpu_health == "refuse" and faults else foreign
+            at_fault = tuple(dict.fromkeys(name for name, _ in refused))
+            self._scope.fail(Ending(status="node_lost", reason=str(error), error=AllocationError, nodes=at_fault))
 
     # -- what the scheduler says
 

@@ -38,6 +38,7 @@ def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, sou
         group=site.shared == "group",
         source=source,
         cache=str(site.cache.path),
+        cache_place=site.cache.place,
         cache_max_bytes=site.cache.max_bytes,
         cache_check_s=site.cache.check_s,
         bytes_per_s=storage_limit(site).bytes_per_s,

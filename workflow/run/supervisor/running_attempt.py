@@ -17,7 +17,7 @@ from containers.images.model import check_same
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.node.watch_child import SUPERVISOR, who_i_am
-from workflow.run.plan import TAG, node_argv
+from workflow.run.plan import TAG, node_argv, processes_of
 from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt
 from workflow.run.record.first_cause import of_what_is_missing
 from workflow.run.record.outcome import Ending, Status, signal_name
@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
 """Errors of a node program that say that its node is at fault; all others are of storage or staging."""
+OF_A_DISK: Final = frozenset({"NotEnoughSpace"})
+"""Those that say that another node may have what this one lacks for its cache."""
 PUSH: Final = "push"
 AT_A_NODE: Final = frozenset({"come up", "preflight", "start"})
 """What has nothing to do with storage, whatever the error is."""
@@ -103,6 +105,11 @@ class RunningAttempt:
         return steps_asked(self.run.cell.to_json(), work.train_samples, 0 if self.resumed is None else self.resumed.step)
 
     @property
+    def started(self) -> bool:
+        """Whether the ranks were told to start."""
+        return self._training is not None
+
+    @property
     def checkpoint(self) -> int | None:
         """The step of the last checkpoint that ranks told of, once they have ended."""
         return None if self._training is None else self._training.checkpoint
@@ -123,11 +130,14 @@ class RunningAttempt:
         self._test_network()
         readers = storage_limit(run.site).readers
         plan = node_plan(run, self.job.allocation, work, self.scope.limits.rank_silence_s)
-        self.staging.run(plan, lambda node: str(scheduler.node_cache(cache, node)), readers)
+        self.staging.look(plan, lambda node: str(scheduler.node_cache(cache, node)))
+        self.job.wait_if_ending()
+        self._refuse_what_is_missing()
+        self.staging.run(plan, readers)
         self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that
         self._refuse_what_is_missing()
         self._check_images(work)
-        for warning in self.job.foreign_warnings(self.nodes, run):
+        for warning in self.job.gpu_warnings(self.nodes, run):
             self._warn(warning)
         self.resumed = before = bring_checkpoint(self.scope, self.nodes, self.staging, run, self._warn)
         if before is not None and (before.several_programs or before.program_digest != work.framework.digest):
@@ -162,10 +172,11 @@ class RunningAttempt:
         cell = self.run.cell
         keys = cell.to_json()
         batch = cell.global_batch_size if unit_of(keys) == "samples" else None
+        num_ranks = processes_of(work.framework, cell)
         progress = ProgressLine(batch, steps_asked(keys, work.train_samples).total, time.monotonic())
-        training = self._training = Training(self.scope, self.nodes, cell.world_size, progress, work.framework, self._training_failed)
+        training = self._training = Training(self.scope, self.nodes, num_ranks, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
-        logger.info("train: %s %s", counted(cell.world_size, "rank"), "starts" if cell.world_size == 1 else "start")
+        logger.info("train: %s %s", counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")
         ports = tuple(node.answer(said.Reserved).ports for node in self.nodes.all)
         self.nodes.tell(orders.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)
@@ -179,7 +190,9 @@ class RunningAttempt:
             place = "" if node.node.hostname == node.node.name else f" ({node.node.hostname})"
             reason = f"the node program of {node.node.name}{place} is gone: {why}"
             refused = any(launch.refusal and launch.refusal in why for launch in self._launches)
-            self.scope.end(Ending(status="node_lost", reason=reason, error=errors.AllocationError if refused else None))
+            self.scope.end(
+                Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=errors.AllocationError if refused else None)
+            )
 
     def _heard(self, node: NodeHandle, message: said.Said) -> None:
         if self.job.is_ending and isinstance(message, CONSEQUENCES):
@@ -205,13 +218,14 @@ class RunningAttempt:
             self._training.heard(node, message)
 
     def _failed(self, node: NodeHandle, message: said.Failed) -> None:
-        if message.error == errors.TrainingFailed.__name__ and message.during == "stage":
+        if message.error == errors.TrainingFailed.__name__ and message.during in ("look", "stage"):
             return  # whether the other nodes lack it too is looked at when all have answered
         at_node = message.error in OF_A_NODE or message.during in AT_A_NODE
         reason = f"{message.during} on {node.node.name}: {message.message}"
         error = error_named(message.error)
         status: Status = "error" if error is errors.TrainingFailed else "node_lost" if at_node else "storage"
-        self.scope.end(Ending(status=status, reason=reason, error=error))
+        nodes = (node.node.name,) if at_node or message.error in OF_A_DISK else ()
+        self.scope.end(Ending(status=status, reason=reason, error=error, nodes=nodes))
 
     def _training_failed(self, ending: Ending) -> None:
         """What ranks do that the scheduler ends is a consequence, but for memory that ran out: that may be why it ends them."""

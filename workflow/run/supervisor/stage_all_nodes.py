@@ -143,7 +143,8 @@ class StageAllNodes:
             self.nodes.know(allocation.nodes)
         run_dir = str(Path(self.arguments[0], "staged", self.tag))  # no run's: it tells whose the work directory is
         plan = staging_plan(site, allocation, self.tag, run_dir, work.dataset.path)
-        self.staging.run(plan, lambda node: str(scheduler.node_cache(site.cache.path, node)), storage_limit(site).readers)
+        self.staging.look(plan, lambda node: str(scheduler.node_cache(site.cache.path, node)))
+        self.staging.run(plan, storage_limit(site).readers)
         self.staging.end()
 
     def _heard(self, node: NodeHandle, message: said.Said) -> None:

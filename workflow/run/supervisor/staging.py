@@ -22,6 +22,7 @@ from workflow.run.link.said import (
     Listening,
     LoadedImage,
     Loading,
+    LookedAt,
     Message,
     OfStaging,
     Progress,
@@ -31,6 +32,7 @@ from workflow.run.link.said import (
     StagingEnded,
     Waiting,
 )
+from workflow.run.node.startable import is_looked_at
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.limits import CHECKPOINT_ANSWER_S, SHOW_EVERY_S, STAGING_STALL_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -59,17 +61,26 @@ class Staging:
         while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - self._clock())):
             if self._clock() < self._nodes.launched + NODE_CONNECT_S:
                 continue
-            missing = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(Ready))
-            self._scope.fail(Ending(status="node_lost", reason=f"no node program came up on {missing} within {NODE_CONNECT_S:.0f} s"))
+            late = tuple(node.node.name for node in self._nodes.all if not node.has_said(Ready))
+            missing = ", ".join(late)
+            self._scope.fail(
+                Ending(status="node_lost", reason=f"no node program came up on {missing} within {NODE_CONNECT_S:.0f} s", nodes=late)
+            )
 
-    def run(self, plan: orders.Plan, cache_of: Callable[[Node], str], readers: int | None) -> None:
-        """Until every node has dataset and image, and the ports of its processes. At most `readers` nodes read storage; None: all
-        may. `cache_of`: each node's own, in the place of the plan's."""
-        self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
-        self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(What)}
+    def look(self, plan: orders.Plan, cache_of: Callable[[Node], str]) -> None:
+        """Give every node the plan, and wait until each that has something to look at before staging has told of it. `cache_of`: each
+        node's own, in the place of the plan's."""
         for node in self._nodes.all:
             self._nodes.send(node, replace(plan, cache=cache_of(node.node)))
-            self._nodes.send(node, orders.Stage())
+        if plan.ranks is not None and is_looked_at(plan.ranks.framework):
+            self._scope.wait(lambda: self._everybody(LookedAt, Failed))
+
+    def run(self, plan: orders.Plan, readers: int | None) -> None:
+        """Until every node, which has the plan, has dataset and image, and the ports of its processes. At most `readers` nodes read
+        storage; None: all may."""
+        self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
+        self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(What)}
+        self._nodes.tell(orders.Stage())
         self._nodes.tell(orders.Reserve())
         self._heard = self._clock()
         self._transfers["dataset"].begin(self._heard)

@@ -20,6 +20,7 @@ from cluster import processes
 from cluster.schedulers import get_scheduler
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
+from workflow.run.record.login import login_s
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.asked_result import parse_asked
@@ -50,6 +51,7 @@ class Supervisor:
         self._relay = relay
         """The process that writes our log, which outlives everything else we started."""
         self._clock = Clock(processes.age_s(os.getpid()))
+        self._clock.note("login", login_s(os.environ))
         self._scope = RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
@@ -58,7 +60,7 @@ class Supervisor:
 
     def main(self) -> int:
         """The whole run; the exit code."""
-        self._scope.loop.on_signals(self._signalled)
+        self._scope.loop.on_signals(self._signalled, (signal.SIGUSR2,))  # by which Grid Engine announces the end of a job
         watch_parent(self._scope.loop, self._orphaned)
         processes.become_subreaper()
         try:

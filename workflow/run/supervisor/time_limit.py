@@ -48,6 +48,11 @@ class TimeLimit:
         end = self._begun + self._budget.left_s
         return end if self._job_end is None else min(end, self._job_end)
 
+    @property
+    def margin_s(self) -> float:
+        """So long before the deadline the attempt is ended, for its push."""
+        return self._budget.margin_s
+
     def job_ends(self, moment: float | None) -> None:
         """The scheduler says when it ends the job (unix time); None: never, as far as is known. May come late, and again."""
         self._job_end = None if moment is None else time.monotonic() + moment - time.time()

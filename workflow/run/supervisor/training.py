@@ -130,7 +130,7 @@ class Training:
         if only_consequences(self._ends) and silent:
             names = ", ".join(node.node.name for node in silent)
             reason = f"{names} did not answer within {self._limits.cause_search_s:.0f} s after other ranks lost their connections"
-            self._fail(Ending(status="node_lost", reason=reason))
+            self._fail(Ending(status="node_lost", reason=reason, nodes=tuple(node.node.name for node in silent)))
             return
         ending = root_cause(self._ends)
         assert ending is not None
@@ -157,7 +157,7 @@ class Training:
         alive = [message for other in self._nodes.all if (message := other.last(Alive)) is not None]
         steps = [message.step for message in alive if message.step is not None]
         tokens = [message.tokens for message in alive if message.tokens is not None]
-        all_tokens = sum(tokens) if len(tokens) == len(self._nodes.all) else None
+        all_tokens = sum(tokens) if len(tokens) == (1 if self._framework.launcher == "single" else len(self._nodes.all)) else None
         line = self._progress.due(min(steps), time.monotonic(), all_tokens) if steps and node.index == 0 else None
         if line is not None:
             logger.info("%s", line)

@@ -26,7 +26,6 @@ from cluster.schedulers.slurm.doctor.controller import (
     parse_associations,
 )
 from cluster.schedulers.slurm.doctor.partitions import judge_partitions
-from cluster.schedulers.slurm.doctor.polling import profile_polling
 from cluster.schedulers.slurm.doctor.proposals import from_partitions
 from cluster.schedulers.slurm.environ import NODE_LIST, job_environ
 from cluster.schedulers.slurm.hostlist import expand
@@ -74,7 +73,7 @@ def _check(asked: Asked) -> tuple[Finding, ...]:
         return tuple(found)
     config = parse_config(question(*CONFIG))
     user = getpass.getuser()
-    found += judge_config(config, asked, profile_polling())
+    found += judge_config(config, asked)
     found += _or_note("sdiag", lambda: tuple(judge_activity(question("sdiag"), user)))
     found += judge_partitions(parse_partitions(question(*SHOW)), parse_nodes(question(*SINFO)), asked)
     if has_accounting(config):

@@ -8,9 +8,8 @@ from typing import Final
 
 from base.finding import Finding, Level
 from cluster.doctor.asked import Asked
-from cluster.schedulers.slurm.doctor.polling import Polling
 from cluster.schedulers.slurm.doctor.versions import judge_version, parse_version
-from cluster.schedulers.slurm.limits import NODE_STOP_S, PLUGIN_LONGEST_PAUSE_S
+from cluster.schedulers.slurm.limits import ASKED_WITHIN_S, NODE_STOP_S
 
 SUBJECT: Final = "scheduler"
 UNSET: Final = ("", "(null)", "none", "n/a")
@@ -49,13 +48,13 @@ def has_private_tmp(config: Config) -> bool:
     return config.get("JobContainerType", "").endswith("/tmpfs")
 
 
-def judge_config(config: Config, asked: Asked, polling: Polling) -> tuple[Finding, ...]:
+def judge_config(config: Config, asked: Asked) -> tuple[Finding, ...]:
     """Everything worth saying of the configuration."""
     version = parse_version(config.get("SLURM_VERSION", ""))
     return (
         *judge_version(version, config.get("CgroupPlugin")),
-        *_accounting(config, asked, polling),
-        *_polling(config, polling),
+        *_accounting(config, asked),
+        *_memory(config),
         *_end_of_jobs(config),
         *_preemption(config),
         *_tracking(config, asked),
@@ -64,30 +63,25 @@ def judge_config(config: Config, asked: Asked, polling: Polling) -> tuple[Findin
     )
 
 
-def _accounting(config: Config, asked: Asked, polling: Polling) -> Iterator[Finding]:
+def _accounting(config: Config, asked: Asked) -> Iterator[Finding]:
     if has_accounting(config):
         yield Finding(SUBJECT, "ok", f"accounting by slurmdbd at {config.get('AccountingStorageHost')}: sacct and sacctmgr answer")
         return
-    text = "no slurmdbd: sacct answers 'accounting storage is disabled', and the executor plugin with sacct would lose all its jobs"
-    if polling.command == "squeue":
-        yield Finding(SUBJECT, "note", text, "nothing: profiles/slurm asks squeue")
-    else:
-        yield Finding(SUBJECT, "warning", text, "slurm-status-command: squeue in profiles/slurm")
+    yield Finding(
+        SUBJECT, "note", "no slurmdbd: sacct answers 'accounting storage is disabled'", "nothing: Slipway asks squeue and scontrol"
+    )
     if is_set(asked.account):
         yield Finding(SUBJECT, "note", f"account {asked.account!r} of the site file means nothing here: there is no accounting")
 
 
-def _polling(config: Config, polling: Polling) -> Iterator[Finding]:
+def _memory(config: Config) -> Iterator[Finding]:
     age = seconds(config.get("MinJobAge"))
-    if age is None or polling.command == "sacct":
+    if age is None:
         return
-    asked = f"the profile asks every {polling.every_s:g} to {PLUGIN_LONGEST_PAUSE_S:g} s"
-    said = f"MinJobAge {age:g} s: so long squeue shows a finished job; {asked}"
-    if age < 3 * polling.every_s:
-        advice = f"slurm-init-seconds-before-status-checks below {max(1, int(age / 3))} in profiles/slurm, or ask for MinJobAge=300"
-        yield Finding(SUBJECT, "warning", f"{said}; below {3 * polling.every_s:g} s the plugin turns to sacct", advice)
-    elif age <= PLUGIN_LONGEST_PAUSE_S:
-        yield Finding(SUBJECT, "warning", f"{said}: a job may vanish between two questions", "ask for MinJobAge=300")
+    said = f"MinJobAge {age:g} s: so long squeue shows a finished job"
+    if age < ASKED_WITHIN_S:
+        text = f"{said}; a job that is killed may be forgotten before Slurm is asked why"
+        yield Finding(SUBJECT, "note", text, "nothing: how it ended is known by its exit file and the record; or ask for MinJobAge=300")
     else:
         yield Finding(SUBJECT, "ok", said)
 

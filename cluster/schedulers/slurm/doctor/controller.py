@@ -98,7 +98,7 @@ def judge_activity(sdiag: str, user: str) -> Iterator[Finding]:
     dbd = _number(sdiag, "DBD Agent queue size")
     if dbd is not None and dbd > LONG_QUEUE:
         text = f"{dbd} messages wait for slurmdbd: sacct shows old states"
-        yield Finding(SUBJECT, "warning", text, "slurm-status-command: squeue in profiles/slurm")
+        yield Finding(SUBJECT, "warning", text, "nothing for runs, which are asked for by squeue; sacct is late for people")
     ours = re.search(rf"^\s*{re.escape(user)}\s+\(\s*\d+\)\s+count:(\d+)\s+ave_time:(\d+)", sdiag, re.MULTILINE)
     if ours and pending is not None:
         text = f"sdiag: {pending} jobs wait; {user} has asked {ours[1]} times, {int(ours[2]) / 1000:.1f} ms each"

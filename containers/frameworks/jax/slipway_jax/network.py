@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from slipway_program.windows import padding_of
+
+from .token_network import KINDS
 
 Layer = Mapping[str, Any]
 Arrays = Mapping[str, jax.Array]
@@ -20,16 +24,23 @@ class Network:
         self._layers = layers
         self._axes = "NHWC" if nhwc else "NCHW"
 
-    def __call__(self, state: Arrays, images: jax.Array, *, training: bool) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers)."""
-        values = {self._layers[0]["name"]: images if self._axes == "NHWC" else images.transpose(0, 3, 1, 2)}
+    def __call__(
+        self, state: Arrays, images: jax.Array, *, training: bool, dice: jax.Array | None = None
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers); or token ids
+        [batch, tokens] -> [batch, tokens, vocabulary]. `dice`: what dropout draws its numbers by; None: nothing is dropped."""
+        as_it_is = images.ndim == 2 or self._axes == "NHWC"
+        values = {self._layers[0]["name"]: images if as_it_is else images.transpose(0, 3, 1, 2)}
         running: dict[str, jax.Array] = {}
-        for layer in self._layers[1:]:
-            own = {name: state[key] for name in _NAMES if (key := f"{layer['name']}.{name}") in state}
+        for number, layer in enumerate(self._layers[1:]):
+            whose = layer.get("embedding", layer["name"])
+            own = {name: state[key] for name in _NAMES if (key := f"{whose}.{name}") in state}
             inputs = [values[name] for name in layer["inputs"]]
             if layer["kind"] == "bn":
                 values[layer["name"]], found = self._bn(layer, own, inputs[0], training)
                 running |= {f"{layer['name']}.{name}": value for name, value in found.items()}
+            elif layer["kind"] == "dropout":
+                values[layer["name"]] = inputs[0] if dice is None else _dropped(layer, jax.random.fold_in(dice, number), inputs[0])
             else:
                 values[layer["name"]] = _KINDS[layer["kind"]](self, layer, own, *inputs)
         return values[self._layers[-1]["name"]], running
@@ -44,7 +55,7 @@ class Network:
 
     def pool(self, layer: Layer, _: Arrays, x: jax.Array) -> jax.Array:
         window, strides = self._spatial(layer["kernel"], 1), self._spatial(layer["stride"], 1)
-        padding = [(size, size) for size in self._spatial(layer["padding"], 0)]
+        padding = self._spatial(padding_of(layer, x.shape[1:3] if self._axes == "NHWC" else x.shape[2:]), (0, 0))
         if layer["mode"] == "max":
             return lax.reduce_window(x, -jnp.inf, lax.max, window, strides, padding)
         return lax.reduce_window(x, 0.0, lax.add, window, strides, padding) / (layer["kernel"][0] * layer["kernel"][1])
@@ -79,17 +90,40 @@ class Network:
         """A number per channel, as it is added to activations."""
         return values if self._axes == "NHWC" else values[:, None, None]
 
-    def _spatial(self, pair: Sequence[int], other: int) -> tuple[int, ...]:
+    def lrn(self, layer: Layer, _: Arrays, x: jax.Array) -> jax.Array:
+        """By the squares of the neighbours in the row of channels."""
+        axis, reach = 3 if self._axes == "NHWC" else 1, layer["size"] // 2
+        window = [layer["size"] if number == axis else 1 for number in range(4)]
+        padding = [(reach, reach) if number == axis else (0, 0) for number in range(4)]
+        squares = lax.reduce_window(x * x, 0.0, lax.add, window, (1, 1, 1, 1), padding)
+        return x / (layer["k"] + layer["alpha"] / layer["size"] * squares) ** layer["beta"]
+
+    def concat(self, _: Layer, __: Arrays, *inputs: jax.Array) -> jax.Array:
+        return jnp.concatenate(inputs, 3 if self._axes == "NHWC" else 1)
+
+    def _spatial(self, pair: Sequence[Any], other: Any) -> tuple[Any, ...]:
         return (other, *pair, other) if self._axes == "NHWC" else (other, other, *pair)
 
 
-_NAMES = ("weight", "bias", "running_mean", "running_var")
+def _dropped(layer: Layer, key: jax.Array, x: jax.Array) -> jax.Array:
+    kept = 1 - layer["ratio"]
+    return jnp.where(jax.random.bernoulli(key, kept, x.shape), x / kept, 0.0)
+
+
+def _without_network(function: Callable[..., jax.Array], _: Network, *arguments: Any) -> jax.Array:
+    return function(*arguments)
+
+
+_NAMES = ("weight", "bias", "running_mean", "running_var", "weight_ih", "weight_hh")
 _KINDS: dict[str, Callable[..., jax.Array]] = {
     "conv": Network.conv,
     "pool": Network.pool,
     "linear": Network.linear,
     "flatten": Network.flatten,
     "global_pool": Network.global_pool,
+    "lrn": Network.lrn,
+    "concat": Network.concat,
     "relu": lambda _, __, ___, x: jax.nn.relu(x),
     "add": lambda _, __, ___, first, second: first + second,
+    **{kind: partial(_without_network, function) for kind, function in KINDS.items()},
 }

@@ -1,1 +1,1 @@
-"""The parts of program.py. Imports Keras, TensorFlow, numpy and slipway_program, nothing else of Slipway."""
+"""The parts of program.py. Imports Keras, its backend, numpy and slipway_program, nothing else of Slipway."""

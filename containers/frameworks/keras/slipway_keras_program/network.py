@@ -8,29 +8,44 @@ from typing import Any
 import keras
 from keras import layers as kl
 
+from .layers import BatchNormalization, Dice, Dropout, lrn, pool
+
 Layer = Mapping[str, Any]
 
 
-def build(layers: Sequence[Layer]) -> keras.Model:
-    """The model; its layers with weights are called as in the list."""
+def build(layers: Sequence[Layer], dice: Dice) -> keras.Model:
+    """The model; its layers with weights are called as in the list. `dice`: what its dropout drops."""
     channels, height, width = layers[0]["shape_out"]
     values = {layers[0]["name"]: keras.Input((height, width, channels))}
-    for layer in layers[1:]:
-        values[layer["name"]] = _KINDS[layer["kind"]](layer, *(values[name] for name in layer["inputs"]))
+    for number, layer in enumerate(layers[1:]):
+        inputs = [values[name] for name in layer["inputs"]]
+        dropout = layer["kind"] == "dropout"
+        values[layer["name"]] = Dropout(layer["ratio"], number, dice)(inputs[0]) if dropout else _KINDS[layer["kind"]](layer, *inputs)
     return keras.Model(values[layers[0]["name"]], values[layers[-1]["name"]])
+
+
+def named_variables(model: keras.Model) -> dict[str, Any]:
+    """What is trained, by its canonical name, in the order of the model."""
+    return {
+        f"{layer.name}.{name}": variable
+        for layer in model.layers
+        for name, variable in zip(("weight", "bias"), layer.trainable_variables, strict=False)
+    }
+
+
+def named_running(model: keras.Model) -> dict[str, Any]:
+    """Running statistics, likewise."""
+    return {
+        f"{layer.name}.{name}": variable
+        for layer in model.layers
+        for name, variable in zip(("running_mean", "running_var"), layer.non_trainable_variables, strict=False)
+    }
 
 
 def _conv(layer: Layer, x: Any) -> Any:
     x = kl.ZeroPadding2D(tuple(layer["padding"]))(x) if any(layer["padding"]) else x
     features, stride = layer["shape_out"][0], tuple(layer["stride"])
     return kl.Conv2D(features, tuple(layer["kernel"]), stride, groups=layer["groups"], use_bias=layer["bias"], name=layer["name"])(x)
-
-
-def _pool(layer: Layer, x: Any) -> Any:
-    if any(layer["padding"]):
-        raise ValueError(f"layer {layer['name']!r}: Keras pools without padding, or with one that is not symmetric")
-    kind = kl.MaxPooling2D if layer["mode"] == "max" else kl.AveragePooling2D
-    return kind(tuple(layer["kernel"]), tuple(layer["stride"]))(x)
 
 
 def _flatten(_: Layer, x: Any) -> Any:
@@ -40,7 +55,10 @@ def _flatten(_: Layer, x: Any) -> Any:
 
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
-    "pool": _pool,
+    "pool": pool,
+    "lrn": lrn,
+    "bn": lambda layer, x: BatchNormalization(layer)(x),
+    "concat": lambda _, *inputs: kl.Concatenate()(inputs),
     "flatten": _flatten,
     "linear": lambda layer, x: kl.Dense(layer["shape_out"][0], use_bias=layer["bias"], name=layer["name"])(x),
     "relu": lambda _, x: kl.ReLU()(x),

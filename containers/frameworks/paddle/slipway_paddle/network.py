@@ -38,6 +38,8 @@ class Network(paddle.nn.Layer):
             inputs = [values[read] for read in layer["inputs"]]
             if layer["kind"] == "bn" and self.training:
                 values[name] = _bn_in_training(layer, own, inputs[0])
+            elif layer["kind"] == "dropout" and self.training:
+                values[name] = functional.dropout(inputs[0], layer["ratio"])
             else:
                 values[name] = _KINDS[layer["kind"]](layer, own, *inputs)
         return values[self._layers[-1]["name"]]
@@ -54,7 +56,7 @@ def _conv(layer: Layer, own: Tensors, x: Any) -> Any:
 
 def _pool(layer: Layer, _: Tensors, x: Any) -> Any:
     if layer["mode"] == "max":
-        return functional.max_pool2d(x, layer["kernel"], layer["stride"], layer["padding"])
+        return functional.max_pool2d(x, layer["kernel"], layer["stride"], layer["padding"], ceil_mode=layer.get("ceil", False))
     return functional.avg_pool2d(x, layer["kernel"], layer["stride"], layer["padding"], exclusive=False)
 
 
@@ -75,6 +77,10 @@ def _bn_in_training(layer: Layer, own: Tensors, x: Any) -> Any:
     return result
 
 
+def _lrn(layer: Layer, _: Tensors, x: Any) -> Any:
+    return functional.local_response_norm(x, layer["size"], layer["alpha"], layer["beta"], layer["k"])
+
+
 _NAMES = ("weight", "bias", "running_mean", "running_var")
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
@@ -83,6 +89,9 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "flatten": lambda _, __, x: x.flatten(1),
     "bn": _bn,
     "global_pool": lambda _, __, x: x.mean((2, 3), keepdim=True),
+    "lrn": _lrn,
+    "concat": lambda _, __, *inputs: paddle.concat(inputs, 1),
+    "dropout": lambda _, __, x: x,
     "relu": lambda _, __, x: functional.relu(x),
     "add": lambda _, __, first, second: first + second,
 }

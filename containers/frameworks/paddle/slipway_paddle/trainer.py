@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 from paddle import distributed
 from slipway_program.parameters import RUNNING, Arrays, trained
-from slipway_program.trainer import Trainer
+from slipway_program.trainer import Trainer, drops
 
 from .communication import join_ranks
 from .network import Network, to_paddle
@@ -26,6 +26,7 @@ class PaddleTrainer(Trainer):
         self._mean = paddle.to_tensor(np.asarray(dataset.mean, np.float32))
         self._scale = paddle.to_tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
         self._network = Network(cell["model_layers"], start)
+        self._drops = drops(cell["model_layers"])
         self._tensors = self._network.tensors
         self._running = [tensor for name, tensor in self._tensors.items() if name.endswith(RUNNING)]
         constants: Mapping[str, float] = cell["optimizer"]
@@ -37,6 +38,8 @@ class PaddleTrainer(Trainer):
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         self._network.train()
+        if self._drops:
+            paddle.seed(self.dropout_seed)
         loss = paddle.nn.functional.cross_entropy(self._model(self._normalised(images)), paddle.to_tensor(labels))
         loss.backward()
         self._optimizer.step()

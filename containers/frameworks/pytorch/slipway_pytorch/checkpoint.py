@@ -12,8 +12,11 @@ import torch
 from slipway_program.checkpoint import check_shapes, read_checkpoint, write_checkpoint
 
 from .network import Network
+from .parts import fill, gathered
 
 MOMENTUM = "momentum_buffer"
+KEPT = {MOMENTUM: "momentum", "exp_avg": "momentum", "exp_avg_sq": "variance", "step": "updates"}
+"""What the optimizers of PyTorch keep of a parameter, and how a checkpoint calls it."""
 
 
 class State(NamedTuple):
@@ -25,10 +28,15 @@ class State(NamedTuple):
 
 
 def save_checkpoint(out: Path, cell: Mapping[str, Any], state: State, step: int) -> int:
-    """Write the state before `step`. The bytes written."""
-    arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in _tensors(state)}
+    """Write the state before `step`. The bytes written. Where it is in parts, the other ranks call `give_parts` meanwhile."""
+    arrays = gathered(_tensors(state), keep=True)
     scaler = state.scaler.state_dict() if state.scaler is not None else {}
     return int(write_checkpoint(out, cell, arrays, step, {"scaler": json.dumps(scaler)}))
+
+
+def give_parts(state: State) -> None:
+    """What a rank does for a checkpoint that rank 0 writes."""
+    gathered(_tensors(state), keep=False)
 
 
 def load_checkpoint(path: Path, state: State) -> None:
@@ -39,7 +47,7 @@ def load_checkpoint(path: Path, state: State) -> None:
     check_shapes(path, arrays, {name: tuple(value.shape) for name, value in tensors.items()})
     with torch.no_grad():
         for name, value in tensors.items():
-            value.copy_(torch.from_numpy(arrays[name]))
+            fill(value, arrays[name])
     if state.scaler is not None and (scaler := json.loads(metadata["scaler"])):
         state.scaler.load_state_dict(scaler)
 
@@ -56,9 +64,10 @@ def _tensors(state: State) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"net.{name}", value
     if state.optimizer is not None:
         for name, parameter in sorted(state.net.named_parameters()):
-            momentum = state.optimizer.state[parameter].get(MOMENTUM)
-            if momentum is not None:
-                yield f"momentum.{name}", momentum
+            kept = state.optimizer.state[parameter]
+            for key, word in KEPT.items():
+                if kept.get(key) is not None:
+                    yield f"{word}.{name}", kept[key].view(1) if key == "step" else kept[key]
 
 
 def _make_momentum(state: State, arrays: Mapping[str, np.ndarray]) -> None:
@@ -66,5 +75,9 @@ def _make_momentum(state: State, arrays: Mapping[str, np.ndarray]) -> None:
     if state.optimizer is None:
         return
     for name, parameter in state.net.named_parameters():
-        if f"momentum.{name}" in arrays:
-            state.optimizer.state[parameter][MOMENTUM] = torch.empty_like(parameter)
+        kept = state.optimizer.state[parameter]
+        if f"variance.{name}" in arrays:
+            kept["exp_avg"], kept["exp_avg_sq"] = torch.empty_like(parameter), torch.empty_like(parameter)
+            kept["step"] = torch.zeros((), device=parameter.device if state.optimizer.defaults["fused"] else "cpu")
+        elif f"momentum.{name}" in arrays:
+            kept[MOMENTUM] = torch.empty_like(parameter)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import slipway_reader
 import torch
+from slipway_program.feed import inputs_and_targets
 from slipway_program.plan import Plan
 from torch.utils.data import DataLoader, Dataset
 
@@ -28,10 +29,11 @@ class _Ring:
     loader has at most `slots - 1` batches under way beyond the one in use, so a slot is written again only after its batch was used.
     """
 
-    def __init__(self, slots: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, slots: int, shape: tuple[int, ...], dtype: Any) -> None:
         self.slots = slots
-        self.images = _shared((slots, *shape), np.uint8)
+        self.images = _shared((slots, *shape), dtype)
         self.labels = _shared((slots, shape[0]), np.int64)
+        """Of images; rows of token ids hold their targets themselves."""
 
 
 def _shared(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -39,7 +41,8 @@ def _shared(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 class _Reading(Dataset[Any]):
-    """Runs in the loader processes: fills slots, and tells the kernel what will be wanted later. What travels back is slot and length."""
+    """Runs in the loader processes: fills slots, and tells the kernel what will be wanted later. What travels back is slot, length, and
+    of token ids how many a row has."""
 
     def __init__(self, dataset: Any, plan: Plan, ring: _Ring, processes: int) -> None:
         self._splits = {name: dataset.split(name) for name in dataset.manifest["splits"]}
@@ -50,17 +53,18 @@ class _Reading(Dataset[Any]):
         advise = dataset.manifest["bytes"] >= ADVISED_BYTES * dataset.manifest["samples"]
         self._advised = 0 if advise else plan.batches
 
-    def __getitem__(self, number: int) -> tuple[int, int]:
+    def __getitem__(self, number: int) -> tuple[int, int, int]:
         end = min(number + self._ahead + 1, self._plan.batches)
         for coming in range(max(number, self._advised), end, self._processes):  # a process meets every `processes`-th batch again
             split, indices = self._plan.share(coming)
             self._splits[split].prefetch(indices)
             self._advised = coming + self._processes
-        split, indices = self._plan.share(number)
         slot = number % self._ring.slots
-        _, labels = self._splits[split].read_many(indices, out=self._ring.images[slot])
-        self._ring.labels[slot, : len(indices)] = labels
-        return slot, len(indices)
+        found = self._plan.read(self._splits, number, out=self._ring.images[slot])
+        if not isinstance(found, tuple):
+            return slot, len(found), found.shape[1]
+        self._ring.labels[slot, : len(found[1])] = found[1]
+        return slot, len(found[1]), 0
 
 
 def loader_processes(device: str, local_world_size: int) -> int:
@@ -71,10 +75,12 @@ def loader_processes(device: str, local_world_size: int) -> int:
 
 
 def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
-    """Start the loader processes. The batches of `plan` in order: images uint8 [batch, height, width, channels] and labels int64, valid
-    until the next batch is asked for."""
+    """Start the loader processes. The batches of `plan` in order, valid until the next one is asked for: images uint8 [batch, height,
+    width, channels] and labels int64, or of token sequences inputs and targets, [batch, tokens] each."""
     parent = os.getpid()
-    ring = _Ring(BATCHES_AHEAD * processes + 1, (plan.batch_size, *dataset.size, dataset.channels))
+    of_tokens = isinstance(dataset, slipway_reader.Sequences)
+    sample, dtype = ((dataset.length + 1,), np.int32) if of_tokens else ((*dataset.size, dataset.channels), np.uint8)
+    ring = _Ring(BATCHES_AHEAD * processes + 1, (plan.batch_size, *sample), dtype)
     loader = DataLoader(
         _Reading(dataset, plan, ring, processes),
         sampler=range(plan.first, plan.batches),
@@ -85,7 +91,8 @@ def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
         multiprocessing_context="fork",
         prefetch_factor=BATCHES_AHEAD,
     )
-    return _views(iter(loader), torch.from_numpy(ring.images), torch.from_numpy(ring.labels))
+    images, labels = torch.from_numpy(ring.images), torch.from_numpy(ring.labels)
+    return _rows(iter(loader), images) if of_tokens else _views(iter(loader), images, labels)
 
 
 def to_device(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -94,9 +101,14 @@ def to_device(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
     return batch if device.type == "cpu" else batch.pin_memory().to(device, non_blocking=True)
 
 
-def _views(filled: Iterator[tuple[int, int]], images: torch.Tensor, labels: torch.Tensor) -> Batches:
-    for slot, length in filled:
+def _views(filled: Iterator[tuple[int, int, int]], images: torch.Tensor, labels: torch.Tensor) -> Batches:
+    for slot, length, _ in filled:
         yield images[slot, :length], labels[slot, :length]
+
+
+def _rows(filled: Iterator[tuple[int, int, int]], ids: torch.Tensor) -> Batches:
+    for slot, length, tokens in filled:
+        yield inputs_and_targets(ids[slot, :length, :tokens])
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -9,6 +9,8 @@ import torch
 from slipway_program.parameters import ROWS, starting_rows
 from torch import nn
 
+from . import token_network
+
 Layer = Mapping[str, Any]
 
 
@@ -36,7 +38,9 @@ def _conv(layer: Layer, shape_in: Sequence[int]) -> nn.Module:
 
 def _pool(layer: Layer, _: Sequence[int]) -> nn.Module:
     kernel, stride, padding = (tuple(layer[key]) for key in ("kernel", "stride", "padding"))
-    return nn.MaxPool2d(kernel, stride, padding) if layer["mode"] == "max" else nn.AvgPool2d(kernel, stride, padding)
+    if layer["mode"] == "max":
+        return nn.MaxPool2d(kernel, stride, padding, ceil_mode=layer.get("ceil", False))
+    return nn.AvgPool2d(kernel, stride, padding)
 
 
 class _Add(nn.Module):
@@ -44,23 +48,30 @@ class _Add(nn.Module):
         return first + second
 
 
+class _Concat(nn.Module):
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return torch.cat(inputs, 1)
+
+
 _KINDS: dict[str, Callable[[Layer, Sequence[int]], nn.Module]] = {
     "conv": _conv,
     "pool": _pool,
-    "linear": lambda layer, shape: _Linear(shape[0], layer["shape_out"][0], bias=layer["bias"]),
+    "linear": lambda layer, shape: _Linear(shape[-1], layer["shape_out"][-1], bias=layer["bias"]),
     "bn": lambda layer, shape: nn.BatchNorm2d(shape[0], eps=layer["epsilon"], momentum=layer["momentum"]),
-    "relu": lambda _, __: nn.ReLU(inplace=True),
+    "relu": lambda _, __: nn.ReLU(),
     "lrn": lambda layer, _: nn.LocalResponseNorm(layer["size"], alpha=layer["alpha"], beta=layer["beta"], k=layer["k"]),
     "dropout": lambda layer, _: nn.Dropout(layer["ratio"]),
     "add": lambda _, __: _Add(),
+    "concat": lambda _, __: _Concat(),
     "global_pool": lambda _, __: nn.AdaptiveAvgPool2d(1),
     "flatten": lambda _, __: nn.Flatten(),
+    **token_network.KINDS,
 }
 
 
 class Network(nn.Module):
     """The layers in their order; a layer's output is dropped after its last reader. Input and output: [batch, channels, height, width] and
-    [batch, classes]."""
+    [batch, classes], or token ids [batch, tokens] and [batch, tokens, vocabulary]."""
 
     def __init__(self, layers: Sequence[Layer], seed: int) -> None:
         super().__init__()
@@ -71,8 +82,12 @@ class Network(nn.Module):
         for layer in layers[1:]:
             name = layer["name"]
             module = _KINDS[layer["kind"]](layer, shapes[layer["inputs"][0]])
+            if isinstance(module, nn.ReLU):  # in place, unless somebody reads later what it would write over
+                module.inplace = last_reader[layer["inputs"][0]] == name
             _check_count(layer, module)
             _fill(layer, module, seed)
+            if isinstance(module, token_network.Tied):
+                module.embedding.append(self.get_submodule(layer["embedding"].replace(".", "/")))
             self.add_module(name.replace(".", "/"), module)
             self._plan.append((name, module, layer["inputs"], [read for read in layer["inputs"] if last_reader[read] == name]))
 
@@ -107,10 +122,11 @@ def _check_count(layer: Layer, module: nn.Module) -> None:
 
 
 def _fill(layer: Layer, module: nn.Module, seed: int) -> None:
-    """The starting weights of one layer, the same in every framework. Batch normalisation starts as the identity by itself."""
+    """The starting weights of one layer, the same in every framework. Normalisations start as the identity by themselves."""
     if "initial_limit" in layer:
-        weight = module.weight.detach()
-        for rows, numbers in zip(weight.split(ROWS), starting_rows(layer, tuple(weight.shape), seed), strict=True):
-            rows.copy_(torch.from_numpy(numbers))
-        if module.bias is not None:
-            module.bias.detach().zero_()
+        for what, parameter in module.named_parameters():
+            if parameter.dim() == 1:
+                parameter.detach().zero_()
+                continue
+            for rows, numbers in zip(parameter.detach().split(ROWS), starting_rows(layer, tuple(parameter.shape), seed, what), strict=True):
+                rows.copy_(torch.from_numpy(numbers))

@@ -7,36 +7,53 @@ from typing import Any
 
 import torch
 from slipway_program.clock import Moments
-from torch.nn.functional import cross_entropy
 
 from .checkpoint import MOMENTUM, State
 from .communication import distribute
 from .exchange import Exchange, recorded_event
 from .feed import to_device
+from .losses import mean_loss
 from .network import Network
 from .preparation import Cell, make_dice, make_forward
 
 Step = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, Moments | None]]
-"""(number, images, labels) -> the loss of this rank, and when it waited for the others."""
+"""(number, images or token ids, labels or targets) -> the loss of this rank, and when it waited for the others."""
 
 
 def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
     """Forward, backward with the exchange of gradients, update. World size 1 takes the same way."""
     scaled = cell["precision"] == "fp16"
-    ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled)
-    forward = make_forward(cell, dataset, ddp, device)
-    exchange = Exchange(ddp, recorded_event) if device.type == "cuda" else Exchange(ddp)
+    exchange = None
+    if cell["strategy"] == "fsdp2":
+        from .sharding import shard
+
+        shard(net, device)
+        forward = make_forward(cell, dataset, net, device)
+    elif cell["strategy"] == "horovod":
+        forward = make_forward(cell, dataset, net, device)
+    else:
+        ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled)
+        forward = make_forward(cell, dataset, ddp, device)
+        exchange = Exchange(ddp, recorded_event) if device.type == "cuda" else Exchange(ddp)
     optimizer = make_optimizer(cell["optimizer"], net, scaled=scaled)
+    if cell["strategy"] == "horovod":
+        from .horovod_exchange import averaging
+
+        optimizer = averaging(optimizer, net)
     scaler = torch.amp.GradScaler(device.type, enabled=scaled)
     net.train()
+    limit = cell["optimizer"].get("clip_norm")
     throw_dice = make_dice(cell["seed"], net, device)
 
     def step(number: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments | None]:
         throw_dice(number)
         optimizer.zero_grad()
-        loss = cross_entropy(forward(images), to_device(labels, device))
+        loss = mean_loss(forward(images), to_device(labels, device).long())
         scaler.scale(loss).backward()
-        waits = exchange.end()
+        waits = None if exchange is None else exchange.end()
+        if limit is not None:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), limit)
         scaler.step(optimizer)
         scaler.update()
         return loss.detach(), waits
@@ -45,7 +62,7 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
 
 
 def make_optimizer(constants: Mapping[str, Any], net: Network, *, scaled: bool) -> torch.optim.Optimizer:
-    """SGD: v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only, not to biases and batch normalisation.
+    """SGD: v = momentum v + gradient, weight -= rate v; or AdamW. Weight decay goes to weights only, not to biases and batch normalisation.
 
     `scaled`: behind a loss scaler. Then the fused form, which takes "a gradient was not finite" as a number on the device, where the other
     forms read it back in every step. Its momentum begins as zeros: a first step that is left out would leave it as it was allocated.
@@ -55,6 +72,9 @@ def make_optimizer(constants: Mapping[str, Any], net: Network, *, scaled: bool) 
         {"params": [parameter for parameter in parameters if parameter.dim() > 1], "weight_decay": constants["weight_decay"]},
         {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
     ]
+    if constants["name"] == "adamw":
+        betas = constants["beta1"], constants["beta2"]
+        return torch.optim.AdamW(groups, lr=constants["learning_rate"], betas=betas, eps=constants["epsilon"], fused=scaled or None)
     optimizer = torch.optim.SGD(groups, lr=constants["learning_rate"], momentum=constants["momentum"], fused=scaled or None)
     if scaled and constants["momentum"]:
         for parameter in parameters:
@@ -69,6 +89,6 @@ def make_inference_step(cell: Cell, dataset: Any, net: Network, device: torch.de
 
     def step(_: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments | None]:
         with torch.no_grad():
-            return cross_entropy(forward(images), to_device(labels, device)), None
+            return mean_loss(forward(images), to_device(labels, device).long()), None
 
     return step, State(net)

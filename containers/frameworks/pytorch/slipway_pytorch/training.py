@@ -18,12 +18,13 @@ from slipway_program.parameters import FILE_NAME, write_parameters
 from slipway_program.plan import make_plan
 
 from . import compiler
-from .checkpoint import State, load_checkpoint, not_carried, save_checkpoint
+from .checkpoint import State, give_parts, load_checkpoint, not_carried, save_checkpoint
 from .clock import make_clock
 from .communication import join_group, leave_group
 from .evaluation import evaluate
 from .feed import loader_processes, start_reading
 from .network import Network, count_parameters
+from .parts import gathered, whole
 from .preparation import Cell, make_forward, make_network
 from .provenance import collect
 from .steps import make_inference_step, make_training_step
@@ -59,25 +60,38 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
     step, state = (make_training_step if training else make_inference_step)(cell, dataset, net, device)
     if resumed is not None:
         resume(cell, resumed, state, events)
+    sharded = cell["strategy"] == "fsdp2"
     request = Request(rank)
+    if sharded:
+        from .sharding import SharedRequest, as_many_for_all
+
+        request = SharedRequest(rank, device)
     eval_s = None
     try:
         around = Around(clock=make_clock(device, steps.total), barrier=dist.barrier, events=events, request=request)
         times = run_steps(steps, step, batches, around)
         if plan.eval_split is not None:
-            rest = request.watch(batches, steps.total)
+            rest = request.watch(as_many_for_all(batches, plan, dataset) if sharded else batches, steps.total)
             eval_s = evaluate(net, make_forward(cell, dataset, net, device), rest, plan.eval_split, device, events)
     except CheckpointWanted as wanted:
         events.phase("checkpoint")
+        if rank > 0:
+            give_parts(state)
+            dist.barrier()  # where it is ended
         num_bytes = save_checkpoint(out, cell, state, wanted.step)
         events.emit("checkpoint", file=checkpoint.FILE_NAME, bytes=num_bytes, step=wanted.step, resumable=True)
         return checkpoint.EXIT_CODE
+    if training and cell["save_parameters"] and (rank == 0 or sharded):
+        arrays = gathered(net.named_state().items(), keep=rank == 0)
     if rank == 0 and training and cell["save_parameters"]:
         events.phase("checkpoint")
-        arrays = {name: value.detach().to("cpu", torch.float32).numpy() for name, value in net.named_state().items()}
         num_bytes = write_parameters(out / FILE_NAME, arrays, cell)
         events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
     events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **summary(net, device))
+    if training and cell["strategy"] == "horovod":
+        from .horovod_exchange import leave
+
+        leave()
     leave_group(device)
     return 0
 
@@ -96,7 +110,7 @@ def summary(net: Network, device: torch.device) -> dict[str, Any]:
         memory, source = torch.cuda.max_memory_allocated(device), "cuda_allocator"
     else:
         memory, source = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "resident_set"
-    norms = [torch.linalg.vector_norm(parameter.detach(), dtype=torch.float64) for parameter in net.parameters()]
+    norms = [whole(torch.linalg.vector_norm(parameter.detach(), dtype=torch.float64)) for parameter in net.parameters()]
     return {
         "parameters": count_parameters(net),
         "norm": torch.linalg.vector_norm(torch.stack(norms)).item(),

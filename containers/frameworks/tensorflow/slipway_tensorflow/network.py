@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from slipway_program.windows import padding_of
 
 Layer = Mapping[str, Any]
 Arrays = Mapping[str, Any]
@@ -13,38 +14,40 @@ Moments = dict[str, Any]
 """Running statistics as they shall be after the step, by name."""
 
 
-def forward(layers: Sequence[Layer], state: Arrays, images: Any, *, training: bool) -> tuple[Any, Moments]:
-    """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers)."""
+def forward(layers: Sequence[Layer], state: Arrays, images: Any, *, training: bool, seed: Any = None) -> tuple[Any, Moments]:
+    """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers). `seed`: a number
+    that decides what dropout drops; None: nothing is dropped."""
     values = {layers[0]["name"]: images}
     running: Moments = {}
-    for layer in layers[1:]:
+    for number, layer in enumerate(layers[1:]):
         name = layer["name"]
         own = {what: state[f"{name}.{what}"] for what in _NAMES if f"{name}.{what}" in state}
         inputs = [values[read] for read in layer["inputs"]]
         if layer["kind"] == "bn" and training:
             values[name], found = _bn_in_training(layer, own, inputs[0])
             running |= {f"{name}.{what}": value for what, value in found.items()}
+        elif layer["kind"] == "dropout" and seed is not None:
+            values[name] = tf.nn.experimental.stateless_dropout(inputs[0], layer["ratio"], tf.stack([seed, number]))
         else:
             values[name] = _KINDS[layer["kind"]](layer, own, *inputs)
     return values[layers[-1]["name"]], running
 
 
-def _padding(layer: Layer) -> list[list[int]]:
-    """Written out: SAME is not symmetric where the stride is 2."""
-    return [[0, 0], *([size, size] for size in layer["padding"]), [0, 0]]
-
-
 def _conv(layer: Layer, own: Arrays, x: Any) -> Any:
-    x = tf.nn.conv2d(x, own["weight"], layer["stride"], _padding(layer))
+    """Padding is written out: SAME is not symmetric where the stride is 2. Groups one by one: on CPUs TensorFlow has no gradient of several
+    in one."""
+    padding = [[0, 0], *([size, size] for size in layer["padding"]), [0, 0]]
+    parts = zip(tf.split(x, layer["groups"], 3), tf.split(own["weight"], layer["groups"], 3), strict=True)
+    found = [tf.nn.conv2d(part, weight, layer["stride"], padding) for part, weight in parts]
+    x = found[0] if len(found) == 1 else tf.concat(found, 3)
     return x + own["bias"] if layer["bias"] else x
 
 
 def _pool(layer: Layer, _: Arrays, x: Any) -> Any:
+    padding = [[0, 0], *map(list, padding_of(layer, x.shape[1:3])), [0, 0]]
     if layer["mode"] == "max":
-        return tf.nn.max_pool2d(x, layer["kernel"], layer["stride"], _padding(layer))
-    if any(layer["padding"]):
-        raise ValueError(f"layer {layer['name']!r}: TensorFlow has no mean of windows that reach over the edge, with zeros there")
-    return tf.nn.avg_pool2d(x, layer["kernel"], layer["stride"], "VALID")
+        return tf.nn.max_pool2d(x, layer["kernel"], layer["stride"], padding)
+    return tf.nn.avg_pool2d(tf.pad(x, padding), layer["kernel"], layer["stride"], "VALID")
 
 
 def _linear(layer: Layer, own: Arrays, x: Any) -> Any:
@@ -75,6 +78,12 @@ def _normalised(layer: Layer, own: Arrays, x: Any, mean: Any, variance: Any) -> 
     return tf.nn.batch_normalization(x, mean, variance, own["bias"], own["weight"], layer["epsilon"])
 
 
+def _lrn(layer: Layer, _: Arrays, x: Any) -> Any:
+    """TensorFlow's alpha is for each channel, and not divided by their number."""
+    alpha = layer["alpha"] / layer["size"]
+    return tf.nn.local_response_normalization(x, layer["size"] // 2, layer["k"], alpha, layer["beta"])
+
+
 _NAMES = ("weight", "bias", "running_mean", "running_var")
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
@@ -83,6 +92,9 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "flatten": _flatten,
     "bn": _bn,
     "global_pool": lambda _, __, x: tf.reduce_mean(x, (1, 2), keepdims=True),
+    "lrn": _lrn,
+    "concat": lambda _, __, *inputs: tf.concat(inputs, 3),
+    "dropout": lambda _, __, x: x,
     "relu": lambda _, __, x: tf.nn.relu(x),
     "add": lambda _, __, first, second: first + second,
 }

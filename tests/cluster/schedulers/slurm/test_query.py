@@ -11,7 +11,8 @@ import pytest
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers.slurm.answers import parse_duration, parse_job, parse_version
-from cluster.schedulers.slurm.query import AskedJobs, ask, job_info, pauses, refusal_words, slurm_version
+from cluster.schedulers.slurm.query import AskedJobs, ask, job_info, refusal_words, slurm_version
+from cluster.schedulers.submission import pauses
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "slurm-22.05"
 NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted

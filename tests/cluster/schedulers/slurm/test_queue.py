@@ -13,7 +13,6 @@ from base.errors import SchedulerOutputError
 from cluster.schedulers.jobs import RUN, SHARD, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.schedulers.slurm.queue import COLUMNS, QUESTION, jobs_named, parse_queue, queued_job, stage_of
 from cluster.schedulers.slurm.states import plain_reason
-from cluster.schedulers.slurm.submit import find_by_comment
 
 CAPTURED = json.loads((Path(__file__).parents[3] / "captured" / "slurm-22.05" / "squeue-ours.json").read_text())
 JOBS = parse_queue(CAPTURED["stdout"])
@@ -77,9 +76,6 @@ def test_jobs_are_found_by_their_whole_name(tmp_path: Path, monkeypatch: pytest.
     assert [job.job_id for job in jobs_named("slipway-a-0badcafe", 0.0)] == ["21"]
     assert "--states=all --name=slipway-a-0badcafe" in (tmp_path / "asked").read_text()
     assert jobs_named("slipway-a", 0.0) == ()
-    one = JOBS[1]
-    assert find_by_comment(one.name, one.comment, 0.0) == one.job_id
-    assert find_by_comment(one.name, one.comment[:-1], 0.0) is None
     (tmp_path / "answer").write_text(f"{CAPTURED['stdout']}\nwhat is this\n")
     with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
         jobs_named("slipway-a-0badcafe", 0.0)

@@ -1,7 +1,8 @@
-"""One job for one submission, whatever sbatch said. Slurm's commands are stand-ins on PATH; nobody sleeps."""
+"""One job for one submission, whatever the scheduler said. Slurm's commands are stand-ins on PATH; nobody sleeps."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
-from cluster.schedulers.slurm.submit import Call, parse_job_id, submit_once
+from cluster.schedulers.slurm.submit import parse_job_id, sbatch
+from cluster.schedulers.submission import Words, submit_once
 
 pytestmark = pytest.mark.processes
 
@@ -23,7 +25,7 @@ class Controller:
     def __init__(self, root: Path, answers: list[str], queue: list[str | None]) -> None:
         self.root, self.queue = root, queue
         self.looks = 0
-        self.words: list[str] = []
+        self.patience: list[float] = []
         for number, answer in enumerate(answers, start=1):
             (root / f"answer-{number}").write_text(answer)
         script = root / "sbatch"
@@ -33,11 +35,12 @@ class Controller:
 
     def find(self, patience_s: float) -> str | None:
         self.looks += 1
+        self.patience.append(patience_s)
         return self.queue.pop(0)
 
     def submit(self, patience_s: float = 60.0) -> str:
-        call = Call(argv=("sbatch", "--parsable"), script="#!/bin/bash\n")
-        return submit_once(call, self.find, patience_s, self.words.append, lambda seconds: None)
+        words = Words(command="sbatch", server="slurmctld", look="squeue --me", end="scancel", job="--job-name=one")
+        return submit_once(lambda: sbatch("#!/bin/bash\n"), self.find, parse_job_id, patience_s, words, lambda seconds: None)
 
     @property
     def calls(self) -> int:
@@ -79,11 +82,11 @@ def test_a_job_inherits_what_it_needs_and_no_secret(controller: Make, monkeypatc
     assert told["PATH"] == os.environ["PATH"]
 
 
-def test_a_timed_out_sbatch_that_was_accepted_is_found_and_not_repeated(controller: Make) -> None:
+def test_a_timed_out_sbatch_that_was_accepted_is_found_and_not_repeated(controller: Make, capsys: pytest.CaptureFixture[str]) -> None:
     slurm = controller([SILENT, ACCEPTED], ["41"])
     assert slurm.submit() == "41"
     assert slurm.calls == 1
-    assert "got no answer" in slurm.words[0]
+    assert "got no answer" in capsys.readouterr().err
 
 
 def test_a_slow_controller_is_asked_twice_before_a_second_try(controller: Make) -> None:
@@ -112,6 +115,12 @@ def test_patience_ends_only_after_the_queue_was_looked_at(controller: Make) -> N
     assert slurm.looks == 2
 
 
+def test_who_waits_for_ever_looks_for_ever(controller: Make) -> None:
+    slurm = controller([SILENT, ACCEPTED], [None, "41"])
+    assert slurm.submit(patience_s=math.inf) == "41"
+    assert slurm.patience == [math.inf, math.inf]
+
+
 def test_a_job_that_nobody_can_confirm_is_not_submitted_again(controller: Make, tmp_path: Path) -> None:
     slurm = controller([SILENT, ACCEPTED], [])
 
@@ -119,7 +128,7 @@ def test_a_job_that_nobody_can_confirm_is_not_submitted_again(controller: Make, 
         raise SchedulerOutputError("still silent")
 
     slurm.find = silent  # type: ignore[method-assign]
-    with pytest.raises(SubmitError, match="nobody can say whether Slurm has taken the job"):
+    with pytest.raises(SubmitError, match="nobody can say whether slurmctld has taken the job"):
         slurm.submit()
     assert slurm.calls == 1
 

@@ -21,7 +21,6 @@ from cluster.schedulers.slurm.queue import queued_job
 from cluster.types import Holder
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
-from workflow.commands.watching.queue_view import AskedQueue, QueueView, cancelled_words
 from workflow.commands.watching.shown import Lines, drawn, shown
 from workflow.commands.watching.study_state import (
     STYLES,
@@ -36,6 +35,7 @@ from workflow.commands.watching.study_state import (
     plain_lines,
 )
 from workflow.commands.watching.watch import Watch, step_of
+from workflow.dag.queue_view import AskedQueue, QueueView, cancelled_words
 from workflow.report.collect import collect
 from workflow.run.record.progress_line import seconds_left
 from workflow.run.record.waiting import waiting_words

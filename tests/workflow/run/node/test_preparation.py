@@ -81,7 +81,8 @@ class Nodes:
         return sorted(path.name for path in (cache / "datasets").iterdir())
 
     def stage(self) -> None:
-        self.staging.run(self.plan, lambda node: str(self.caches[int(node.name[1:])]), None)
+        self.staging.look(self.plan, lambda node: str(self.caches[int(node.name[1:])]))
+        self.staging.run(self.plan, None)
 
     def resume(self, source: Path, listed: bool = True) -> list[said.Fetched]:
         digest = blake3(CONTENT).hexdigest()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workflow.run.node.startable import why_not_startable
+from base.errors import TrainingFailed
+from workflow.run.node.startable import refuse_what_is_missing, why_not_startable
 from workflow.run.plan import Framework, Sidecar
 
 
@@ -25,6 +27,28 @@ def here(tmp_path: Path) -> Path:
 def why(here: Path, *command: str, contained: bool = False, **fields: Any) -> str | None:
     framework = Framework(name="gpt", own=True, folder="", launcher="ranks", command=command, **fields)
     return why_not_startable(framework, here / "program", here / "out", {"PATH": str(here / "tools")}, contained=contained)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("packages", "words"),
+    [
+        ((f"numpy=={version('numpy')}", "json", "xml.dom"), None),
+        (
+            ("numpy==0.1", "nowhere_1", "nowhere.at.all", "nowhere-2==1"),
+            f"numpy==0.1 (found {version('numpy')}), nowhere_1, nowhere.at.all, nowhere-2==1; ",
+        ),
+    ],
+)
+def test_packages_that_its_interpreter_lacks_are_named(packages: tuple[str, ...], words: str | None) -> None:
+    framework = Framework(name="gpt", own=True, folder="", launcher="ranks", command=("{python}",), packages=packages)
+    refuse_what_is_missing(framework, contained=True)
+    if words is None:
+        refuse_what_is_missing(framework, contained=False)
+        return
+    with pytest.raises(TrainingFailed) as caught:
+        refuse_what_is_missing(framework, contained=False)
+    assert f"lacks `packages` of the program 'gpt': {words}" in str(caught.value)
 
 
 @pytest.mark.parametrize("command", ["{python}", "{folder}/run.sh", "trainer", "/bin/sh", "{args.binary}"])

@@ -42,6 +42,14 @@ def test_a_rank_that_was_elsewhere_makes_no_result(told: dict[str, Any], words: 
     assert str(words) in str(found)
 
 
+def test_one_process_may_work_for_all_ranks_if_it_says_so() -> None:
+    alone = RankEvents(start={"world_size": 2, "rank": 0, "drives_all": True}, stop={"norm": 1.5})
+    assert contradiction({0: alone}, 2, None) is None
+    beside = {0: alone, 1: RankEvents(start={}, stop={"norm": 1.5})}
+    assert "works for all ranks, and there is an events-1.jsonl" in str(contradiction(beside, 2, None))
+    assert "tells of 2 ranks in all, and the run has 1" in str(contradiction({0: alone}, 1, None))
+
+
 def test_what_run_start_tells_of_rank_and_device_is_read() -> None:
     lines = b'{"event": "run_start", "rank": 3, "device": "cpu"}\n{"event": "run_stop"}\n'
     assert "written by rank 3" in str(measured({0: parse_events([*lines.splitlines(keepends=True)])}, 1, 8)["contradiction"])

@@ -59,7 +59,7 @@ WAITS: dict[str, Callable[[RunningAttempt, Path], object]] = {
     "a lock": lambda attempt, path: wait_for_a_lock(attempt.scope, path / "lock"),
     "node programs": lambda attempt, _: attempt.staging.wait_for_nodes(),
     "preflight": lambda attempt, _: Preflight(attempt.scope, attempt.nodes, ALLOCATION).run(),
-    "staging": lambda attempt, _: attempt.staging.run(PLAN, lambda _node: "/cache", None),
+    "staging": lambda attempt, _: attempt.staging.run(PLAN, None),
     "a checkpoint": lambda attempt, _: bring_checkpoint(attempt.scope, attempt.nodes, attempt.staging, RUN, no_warning),
     "the end of the staging": lambda attempt, _: attempt.staging.end(),
 }

@@ -74,7 +74,7 @@ class World:
         self.staging.heard(node, message)
 
     def run(self, bytes_per_s: float | None = None) -> None:
-        self.staging.run(structs.replace(PLAN, bytes_per_s=bytes_per_s), lambda _node: "/cache", None)
+        self.staging.run(structs.replace(PLAN, bytes_per_s=bytes_per_s), None)
 
 
 def test_nodes_that_say_the_same_forever_have_stopped() -> None:
@@ -189,7 +189,7 @@ def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(li
             world.all[2].note(STAGED)
 
     world.also = also
-    world.staging.run(structs.replace(PLAN, bytes_per_s=limits.get("bytes_per_s")), lambda _node: "/cache", limits.get("readers"))
+    world.staging.run(structs.replace(PLAN, bytes_per_s=limits.get("bytes_per_s")), limits.get("readers"))
     assert [when for when, order in world.met if order.what == "image"] == (
         [200.0, 200.0] if limits else [10 + PEERS_MEET_S + STEP_S, 100.0]
     )

@@ -1,0 +1,147 @@
+"""`python -m cluster.pbs_tasks.launcher --node NAME -- COMMAND...`: run COMMAND on a node of our job, as srun would.
+
+pbs_tmrsh starts it. What it lacks is brought by files in a directory of shared storage that only we can enter: `remote.py` takes our
+environment and the first line of our standard input there, and leaves what COMMAND says, which we say. The exit code is COMMAND's. A signal
+that ends us is passed on: PBS signals the first node only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from base.removing import remove_tree
+from cluster.pbs_tasks import remote
+from cluster.pbs_tasks.commands import command
+from cluster.pbs_tasks.limits import END_S, FORWARD_S, OLD_LAUNCH_S, ORDER_LATE_S, WORDS_EVERY_S
+
+PLACE: Final = Path(".slipway", "launches")
+"""In the working directory, which all nodes of a job see."""
+ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+WAITED_FOR: Final = ENDS | {signal.SIGCHLD}
+
+
+def launcher_argv(node: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """Pure: the command that runs `argv` on a node of our job."""
+    return (sys.executable, "-P", "-m", "cluster.pbs_tasks.launcher", "--node", node, "--", *argv)
+
+
+def order_of(line: bytes, directory: str, node: str) -> bytes:
+    """Our environment but for what each node has of its own, and what else a program needs there."""
+    pairs = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if not remote.is_of_a_node(name)]
+    return b"\0".join([line, os.fsencode(directory), os.fsencode(node), *pairs])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of the program; 1 where it could not be started, which is said."""
+    parser = argparse.ArgumentParser(prog="python -m cluster.pbs_tasks.launcher")
+    parser.add_argument("--node", required=True)
+    parser.add_argument("command", nargs="+")
+    arguments = parser.parse_args(argv)
+    line = b"" if sys.stdin.isatty() else sys.stdin.buffer.readline()
+    try:
+        with _private_directory() as place:
+            order = place / "order"
+            descriptor = os.open(order, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(order_of(line, str(Path.cwd()), arguments.node))
+            return _Program(arguments.node, order, arguments.command).run()
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"nothing can be started on {arguments.node}: {where}{error.strerror}\n")
+        return 1
+
+
+@contextlib.contextmanager
+def _private_directory() -> Iterator[Path]:
+    """Gone afterwards. What launches that were killed have left, goes too when it is old. Raises OSError."""
+    parent = Path.cwd() / PLACE
+    parent.mkdir(parents=True, exist_ok=True)
+    for other in parent.iterdir():
+        with contextlib.suppress(OSError):  # another launch has been faster
+            if time.time() - other.stat().st_mtime > OLD_LAUNCH_S:
+                remove_tree(other)
+    place = parent / f"{os.environ.get('PBS_JOBID', 'none').replace('/', '_')}-{secrets.token_hex(8)}"
+    place.mkdir(mode=0o700)
+    try:
+        yield place
+    finally:
+        with contextlib.suppress(OSError):  # a file that the program has still open, on NFS
+            remove_tree(place)
+
+
+class _Program:
+    """The program on its node while it runs. Signals are waited for, and interrupt nothing."""
+
+    def __init__(self, node: str, order: Path, argv: Sequence[str]) -> None:
+        self.node, self.order = node, order
+        self._said: dict[str, int] = {"out": 0, "words": 0}
+        python = (sys.executable, "-I", "-S", remote.__file__)
+        self._client = self._start((*python, str(order), f"{ORDER_LATE_S:g}", *argv))
+        signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)  # after it: a child inherits what is blocked
+
+    def run(self) -> int:
+        """Until it has ended, or was told to and does not."""
+        told, give_up = 0, float("inf")
+        while self._client.poll() is None and time.monotonic() < give_up:
+            heard = signal.sigtimedwait(WAITED_FOR, WORDS_EVERY_S)
+            if heard is not None and heard.si_signo in ENDS and not told:
+                told, give_up = heard.si_signo, time.monotonic() + END_S
+                self._forward(told)
+            self._relay()
+        code = self._client.poll()
+        if code is None:
+            self._client.kill()
+            self._client.wait()
+            sys.stderr.write(f"the program on {self.node} does not answer: it ends by itself, since it hears nothing of us\n")
+        self._relay()
+        return code or (128 + told if told else 0)
+
+    def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([command("pbs_tmrsh"), self.node, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def _forward(self, number: int) -> None:
+        """A program that has not taken its order yet, never gets it."""
+        with contextlib.suppress(FileNotFoundError):
+            self.order.unlink()
+        try:
+            pid = int(self.order.with_suffix(".pid").read_text())
+            sender = self._start(("/bin/kill", f"-{number}", str(pid)))
+        except (OSError, ValueError):
+            return
+        try:
+            sender.wait(FORWARD_S)
+        except subprocess.TimeoutExpired:
+            sender.kill()
+            sender.wait()
+
+    def _relay(self) -> None:
+        """Say what the program has said since the last time."""
+        for name, stream in (("out", sys.stdout.buffer), ("words", sys.stderr.buffer)):
+            self._said[name] += _copied(self.order.with_suffix(f".{name}"), self._said[name], stream)
+
+
+def _copied(path: Path, start: int, stream: IO[bytes]) -> int:
+    """How many bytes of a file from `start` on went into a stream; none of a file that is not there yet."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            found = file.read()
+        stream.write(found)
+        stream.flush()
+    except OSError:
+        return 0
+    return len(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Nodes of a job, as schedulers that hand out nodes have them alike: which of them a run takes, how they are planned, who holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.runtime import runtime_directory
+from cluster.types import Allocation, AllocationRequest, Node
+
+
+def names_for(request: AllocationRequest, names: Sequence[str]) -> tuple[str, ...]:
+    """Pure: of the job's nodes those of the run's set, where the job is divided into such; those that failed the run before come last."""
+    if request.node_set is not None:
+        index, sets = request.node_set
+        size = len(names) // sets
+        names = names[index * size : (index + 1) * size]
+    return tuple(sorted(names, key=lambda name: name in request.avoid))
+
+
+def of_sets(request: AllocationRequest) -> str:
+    """Pure: for a sentence about nodes."""
+    return "" if request.node_set is None else f", in {request.node_set[1]} sets"
+
+
+def device_of(request: AllocationRequest) -> str:
+    """Pure: `cuda` or `cpu`."""
+    return request.device or ("cuda" if request.gres else "cpu")
+
+
+def planned_nodes(request: AllocationRequest) -> tuple[Node, ...]:
+    """Pure: without names, of the size that the site states."""
+    count = request.gpus_per_node if device_of(request) == "cuda" else 0
+    return tuple(
+        Node(
+            name=f"node-{index}",
+            hostname=f"node-{index}",
+            address=f"<node-{index}>",
+            cores=tuple(range(request.cpus_per_node or 0)),
+            gpus=tuple(f"<gpu-{number}>" for number in range(count)),
+        )
+        for index in range(request.nodes)
+    )
+
+
+def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
+    """Where runs share the job: a file per node, on the host where all their supervisors run. Raises AllocationError."""
+    if allocation.own_job:
+        return (), 0
+    directory = runtime_directory() / f"{allocation.scheduler}-{allocation.job_id}-{allocation.restart_count}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes

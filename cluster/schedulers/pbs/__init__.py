@@ -1,0 +1,128 @@
+"""OpenPBS and PBS Professional: the nodes of the job we are in, one pbs_tmrsh per node program, and what the server says of jobs.
+
+PBS signals a job's first node only, and leaves processes alive that have a session of their own: node programs end by their own link to the
+supervisor and by its deadline. In `profiles/pbs` the job is the run's own; in `profiles/pbs-allocation` many runs share one job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from base.errors import AllocationError
+from base.foreign import digits
+from cluster.addresses import resolve
+from cluster.detection import scheduler_of
+from cluster.pbs_tasks.launcher import launcher_argv
+from cluster.schedulers.doctor import Doctor
+from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_nodes
+from cluster.schedulers.job_nodes import run_locks as run_locks
+from cluster.schedulers.jobs import SUBMISSION, Jobs
+from cluster.schedulers.pbs import doctor, jobs
+from cluster.schedulers.pbs.environ import JOB_ID, node_names, start_word
+from cluster.schedulers.pbs.fate import ended_by as ended_by
+from cluster.schedulers.pbs.fate import job_facts as job_facts
+from cluster.schedulers.pbs.fate import requeue as requeue
+from cluster.schedulers.pbs.fate import restart_count
+from cluster.schedulers.pbs.granted import read_grant
+from cluster.schedulers.pbs.holders import describe_holder as describe_holder
+from cluster.schedulers.pbs.holders import holder_alive as holder_alive
+from cluster.schedulers.pbs.holders import holders_alive as holders_alive
+from cluster.schedulers.pbs.query import pbs_version
+from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
+
+NAME = "pbs"
+JOBS: Jobs | None = jobs
+DOCTOR: Doctor | None = doctor
+SILENCE = ("tm_init",)
+"""What pbs_tmrsh says where the daemon of this node does not answer now."""
+
+
+def detect(environ: Mapping[str, str]) -> bool:
+    """In a batch script, in `qsub -I`, and in what they start on any node of the job."""
+    return scheduler_of(environ) == NAME
+
+
+def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
+    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    if not detect(environ):
+        raise AllocationError("the site says scheduler: pbs, and this process is not inside a job of PBS: see docs/pbs.md")
+    names = node_names(environ)
+    addresses = {name: resolve(name) or name for name in names}
+    return plan_allocation(request, environ, addresses, restart_count(environ), pbs_version())
+
+
+def plan_allocation(
+    request: AllocationRequest, environ: Mapping[str, str], addresses: Mapping[str, str], restarts: int, version: str | None
+) -> Allocation:
+    """Pure. `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
+    names = names_for(request, tuple(addresses))
+    if len(names) < request.nodes:
+        sets = 1 if request.node_set is None else request.node_set[1]
+        raise AllocationError(
+            f"job {environ[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({', '.join(addresses)}"
+            f"{of_sets(request)}); submit it with -l select={request.nodes * sets}:... -l place=scatter"
+        )
+    return Allocation(
+        scheduler=NAME,
+        scheduler_version=version,
+        job_id=environ[JOB_ID],
+        restart_count=restarts,
+        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
+        device=device_of(request),
+        exclusive=not request.share_nodes,
+        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("PBS_ENVIRONMENT") == "PBS_BATCH",
+        cpus_per_node=digits(environ.get("NCPUS", "")) or request.cpus_per_node,
+        memory_per_node_bytes=request.memory_per_node_bytes if request.share_nodes else None,
+    )
+
+
+def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
+    """Pure: nodes without names, of the size that the site states."""
+    return Allocation(
+        scheduler=NAME,
+        job_id="<job>",
+        nodes=planned_nodes(request),
+        device=device_of(request),
+        exclusive=not request.share_nodes,
+        cpus_per_node=request.cpus_per_node,
+        memory_per_node_bytes=request.memory_per_node_bytes,
+    )
+
+
+def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
+    """In a program that our launcher started: its cores, GPUs and address."""
+    return read_grant(environ, device, peer, interface)
+
+
+def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Pure: one launcher per node, also for the first, so that all are started alike."""
+    return tuple(
+        Launch(argv=launcher_argv(node.name, (*node_argv, "--node", str(index))), nodes=(index,), silence=SILENCE)
+        for index, node in enumerate(allocation.nodes)
+    )
+
+
+def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Pure: as it is: pbs_tmrsh finds the job by PBS's variables, and `order_of` leaves out what each node has of its own."""
+    return dict(environ)
+
+
+def job_start(environ: Mapping[str, str]) -> str | None:
+    """The job's id and a word of this start of it."""
+    return start_word(environ)
+
+
+def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - all processes of a job run on its nodes
+    """All processes of a job run on its nodes, also those of `qsub -I`."""
+    return None
+
+
+def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it
+    """The argv says it."""
+    return None
+
+
+def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
+    """Pure: each node has a disk of its own under the same path."""
+    return cache

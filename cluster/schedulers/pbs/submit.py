@@ -1,0 +1,42 @@
+"""Hand a job to PBS once, however qsub is answered: see cluster/schedulers/submission.py."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from base.command import CommandResult, describe
+from base.errors import SubmitError
+from cluster.schedulers.jobs import BatchJob
+from cluster.schedulers.pbs.batch_script import batch_script
+from cluster.schedulers.pbs.limits import QSUB_S
+from cluster.schedulers.pbs.query import last_words, one_try, refusal_words
+from cluster.schedulers.pbs.queue import jobs_named
+from cluster.schedulers.submission import Words, submit_once
+
+ROOT: Final = "Bad UID for job execution"
+
+
+def submit(job: BatchJob, patience_s: float) -> str:
+    """The id that `job` has got. Its name is found in the queue where qsub did not say it. Raises SubmitError."""
+    script = batch_script(job, os.environ if job.export is None else None)
+
+    def find(patience: float) -> str | None:
+        jobs = jobs_named(job.name, patience)
+        return jobs[-1].job_id if jobs else None
+
+    words = Words(command="qsub", server="the server of PBS", look="qstat -u $USER", end="qdel", job=f"qsub -N {job.name}")
+    return submit_once(lambda: one_try(("qsub",), QSUB_S, script, SubmitError), find, parse_job_id, patience_s, words)
+
+
+def parse_job_id(result: CommandResult) -> str:
+    """Pure: of qsub. Raises SubmitError for a refusal, and for an answer without an id."""
+    if result.returncode:
+        if ROOT in result.stderr:
+            raise SubmitError("PBS takes no jobs of root (or of a user that its nodes do not know): submit as an ordinary user")
+        raise SubmitError(f"PBS refused the job: {last_words(result)}\n{refusal_words(result)}")
+    match = re.search(r"^([0-9]+(\[\])?(\.\S+)?)$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
+    if match is None:
+        raise SubmitError(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+    return match[1]

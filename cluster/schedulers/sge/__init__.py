@@ -1,0 +1,158 @@
+"""Grid Engine (Son of Grid Engine, Univa/Altair, Open Cluster Scheduler): the nodes of the job we are in, one `qrsh -inherit` per node
+program, and what qmaster says of jobs.
+
+In `profiles/sge` the job is the run's own; in `profiles/sge-allocation` many runs share one job, and each takes nodes of it by their locks.
+A job needs a parallel environment with control_slaves TRUE, whose name only the site knows: `parallel_environment` in its file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from base.errors import AllocationError
+from cluster import addresses as network
+from cluster.addresses import resolve
+from cluster.detection import scheduler_of
+from cluster.gpus.claims import claims_of
+from cluster.gpus.decision import accepted, decide
+from cluster.gpus.foreign import look
+from cluster.gpus.listing import query_gpus, read_place
+from cluster.machine import usable_cores
+from cluster.schedulers.doctor import Doctor
+from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_nodes
+from cluster.schedulers.job_nodes import run_locks as run_locks
+from cluster.schedulers.jobs import SUBMISSION, Jobs
+from cluster.schedulers.sge import doctor, jobs
+from cluster.schedulers.sge.environ import HOST_FILE, JOB_ID, end_of_job, hosts_of_job, passed_on, restart_count
+from cluster.schedulers.sge.fate import describe_holder as describe_holder
+from cluster.schedulers.sge.fate import ended_by as ended_by
+from cluster.schedulers.sge.fate import holder_alive as holder_alive
+from cluster.schedulers.sge.fate import holders_alive as holders_alive
+from cluster.schedulers.sge.fate import job_facts as job_facts
+from cluster.schedulers.sge.fate import requeue as requeue
+from cluster.schedulers.sge.launcher import launch_argv
+from cluster.schedulers.sge.limits import EARLY_S
+from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
+
+NAME = "sge"
+JOBS: Jobs | None = jobs
+DOCTOR: Doctor | None = doctor
+REFUSAL = "didn't accept task"
+"""What qrsh says where all slots of a node have programs already."""
+SILENCE = ("got select error", "got send error", "unable to contact")
+"""What it says where the daemon of a node does not answer now."""
+
+
+def detect(environ: Mapping[str, str]) -> bool:
+    """In a batch script, in qrsh, and in what they start on any node of the job."""
+    return scheduler_of(environ) == NAME
+
+
+# -- what was granted
+
+
+def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
+    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    if not detect(environ):
+        raise AllocationError("the site says scheduler: sge, and this process is not inside a job of Grid Engine: see docs/sge.md")
+    if not environ.get(HOST_FILE):
+        raise AllocationError(
+            f"job {environ[JOB_ID]} has no parallel environment, and Grid Engine starts no programs for it: submit it with -pe NAME N, "
+            "of which control_slaves is TRUE (docs/sge.md)"
+        )
+    hosts = hosts_of_job(environ)
+    return plan_allocation(request, environ, hosts, {name: resolve(name) or name for name in hosts})
+
+
+def plan_allocation(
+    request: AllocationRequest, environ: Mapping[str, str], slots: Mapping[str, int], addresses: Mapping[str, str]
+) -> Allocation:
+    """Pure. `slots` and `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
+    names = names_for(request, tuple(addresses))
+    if len(names) < request.nodes:
+        raise AllocationError(
+            f"job {environ[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({', '.join(addresses)}"
+            f"{of_sets(request)}) with {sum(slots.values())} slots of {environ.get('PE', 'no')!r}; it makes "
+            "nodes of slots by the rule of the parallel environment (qconf -sp): name one with a fixed number per node, and that number "
+            "(`parallel_environment: NAME SLOTS` in the site file)"
+        )
+    end = end_of_job(environ)
+    return Allocation(
+        scheduler=NAME,
+        job_id=environ[JOB_ID],
+        restart_count=restart_count(environ),
+        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
+        device=device_of(request),
+        deadline=None if end is None else end - EARLY_S,
+        exclusive=not request.share_nodes,
+        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("ENVIRONMENT") == "BATCH",
+        memory_per_node_bytes=request.memory_per_node_bytes if request.share_nodes else None,
+    )
+
+
+def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
+    """Pure: nodes without names, of the size that the site states."""
+    return Allocation(
+        scheduler=NAME, job_id="<job>", nodes=planned_nodes(request), device=device_of(request), exclusive=not request.share_nodes
+    )
+
+
+def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
+    """In a program of `qrsh -inherit`: its cores, GPUs and address. Where Grid Engine hands out no GPUs (8.1.9 does not), all that show:
+    cluster/grants.py refuses that unless the node is the job's alone."""
+    address, found_interface = network.here(peer, interface)
+    place = read_place(environ)
+    found = None if device == "cpu" else accepted(decide(query_gpus(), environ, None, everything=True, place=place))
+    gpus = () if found is None else found.gpus
+    claims = () if device == "cpu" else claims_of(environ, NAME, place)
+    hostname = os.uname().nodename
+    return Grant(
+        node=environ.get("HOSTNAME") or hostname,
+        hostname=hostname,
+        address=address,
+        interface=found_interface,
+        cores=usable_cores(),
+        gpus=tuple(gpu.uuid for gpu in gpus),
+        gpu_models=tuple(gpu.model for gpu in gpus),
+        gpu_indices=claims[0].names if claims else (),
+        gpu_rule=None if found is None else found.rule,
+        foreign=look([gpu.uuid for gpu in gpus]),
+    )
+
+
+# -- node programs
+
+
+def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Pure: one qrsh per node, also for the first, so that all are started alike."""
+    return tuple(
+        Launch(argv=launch_argv(node.name, (*node_argv, "--node", str(index))), nodes=(index,), refusal=REFUSAL, silence=SILENCE)
+        for index, node in enumerate(allocation.nodes)
+    )
+
+
+def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Pure: what another node may have of ours."""
+    return passed_on(environ)
+
+
+def job_start(environ: Mapping[str, str]) -> str | None:
+    """The job's id and which start of it this is."""
+    return f"{environ[JOB_ID]}-{restart_count(environ)}" if detect(environ) else None
+
+
+def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - all processes of a job run on its nodes
+    """All processes of a job run on its nodes, also those of `qrsh`."""
+    return None
+
+
+def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it
+    """The argv says it."""
+    return None
+
+
+def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
+    """Pure: each node has a disk of its own under the same path."""
+    return cache

@@ -1,0 +1,172 @@
+"""What Grid Engine's commands answer, read into frozen values. Pure."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from base.errors import SchedulerOutputError
+from base.foreign import digits, text
+from cluster.schedulers.jobs import Stage
+
+LATEST: Final = 2**33
+"""Unix seconds: the year 2242."""
+_BLOCK: Final = re.compile(r"^={10,}\s*$", re.MULTILINE)
+_FIELD: Final = re.compile(r"(?P<key>[A-Za-z][^:]{0,40}?)(?: +1)?: +(?P<value>.*)")
+ENDED_BY: Final = {"37": "timeout", "36": "timeout", "24": "requeued", "25": "requeued", "19": "node_lost", "21": "node_lost"}
+"""By the number behind `failed` in the accounting. 100: a signal has ended the job."""
+KILLED: Final = "137"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A job in the list of qstat. Times are unix seconds."""
+
+    job_id: str
+    name: str
+    letters: str
+    """Its state: `qw`, `r`, `dr`, `Eqw`, `Rr`, `z` ..."""
+    slots: int
+    host: str = ""
+    submitted: float | None = None
+    started: float | None = None
+    h_rt_s: int | None = None
+
+    @property
+    def stage(self) -> Stage:
+        """What becomes of it. In an error state it waits until somebody clears it."""
+        if "z" in self.letters:
+            return "over"
+        if "d" in self.letters:
+            return "ends"
+        return "waits" if "w" in self.letters or "E" in self.letters else "runs"
+
+    @property
+    def words(self) -> str:
+        """Its state for people, with Grid Engine's letters."""
+        known = (("d", "being ended"), ("E", "in an error state"), ("h", "held"), ("w", "waiting"), ("z", "over"))
+        more = (("s", "suspended"), ("S", "suspended"), ("T", "suspended"), ("t", "being started"))
+        return f"{next((words for letter, words in (*known, *more) if letter in self.letters), 'running')} ({self.letters})"
+
+
+def parse_list(answer: str) -> tuple[Listed, ...]:
+    """Of `qstat -xml -r`, tasks of arrays left out but for the first. Raises SchedulerOutputError."""
+    try:
+        root = ElementTree.fromstring(answer)  # noqa: S314 - what qmaster says; entities of Python's expat are bounded
+    except ElementTree.ParseError as error:
+        raise SchedulerOutputError(f"qstat answered what is no XML ({error}): {text(answer, 200)!r}") from error
+    found: dict[str, Listed] = {}
+    for job in root.iter("job_list"):
+        one = _listed(job)
+        if one is not None:
+            found.setdefault(one.job_id, one)
+    return tuple(sorted(found.values(), key=lambda job: (len(job.job_id), job.job_id)))
+
+
+def _listed(job: ElementTree.Element) -> Listed | None:
+    words = {child.tag: (child.text or "").strip() for child in job}
+    h_rt = next((child.text for child in job.iter("hard_request") if child.get("name") == "h_rt"), None)
+    job_id, letters = words.get("JB_job_number", ""), words.get("state", "")
+    if not job_id.isdecimal() or not letters:
+        return None
+    return Listed(
+        job_id=job_id,
+        name=words.get("full_job_name") or words.get("JB_name", ""),
+        letters=letters,
+        slots=digits(words.get("slots", "")) or 1,
+        host=words.get("queue_name", "").partition("@")[2],
+        submitted=_time(words.get("JB_submission_time", ""), "%Y-%m-%dT%H:%M:%S"),
+        started=_time(words.get("JAT_start_time", ""), "%Y-%m-%dT%H:%M:%S"),
+        h_rt_s=duration_s(h_rt or ""),
+    )
+
+
+def parse_details(answer: str) -> dict[str, dict[str, str]]:
+    """Of `qstat -j ID,ID`: fields by job. A line that begins with blanks belongs to the field before it; of those the first is kept."""
+    found = {}
+    for block in _BLOCK.split(answer):
+        fields: dict[str, str] = {}
+        for line in block.splitlines():
+            match = _FIELD.fullmatch(line)
+            if match is not None:
+                fields.setdefault(match["key"].strip(), match["value"].strip())
+        if fields.get("job_number", "").isdecimal():
+            found[fields["job_number"]] = fields
+    return found
+
+
+def submitted_of(fields: Mapping[str, str]) -> float | None:
+    """When a job was submitted, of the fields of `qstat -j` in English."""
+    return _time(" ".join(fields.get("submission_time", "").split()), "%a %b %d %H:%M:%S %Y")
+
+
+def context_of(fields: Mapping[str, str], name: str) -> str:
+    """A word that was given to `qsub -ac NAME=...`; no other of ours is."""
+    return fields.get("context", "").partition(f"{name}=")[2]
+
+
+def why_waiting(listed: Listed, fields: Mapping[str, str]) -> str:
+    """Why a job waits, in words, with Grid Engine's own for who wants to search for them."""
+    if "E" in listed.letters:
+        reason = fields.get("error reason", "it does not say why")
+        return f"Grid Engine could not start it ({reason}); `qmod -cj {listed.job_id}` tries again, `qdel {listed.job_id}` ends it"
+    if "h" in listed.letters:
+        return f"held; `qrls {listed.job_id}` lets it go"
+    said = fields.get("scheduling info", "")
+    if "is full" in said or "only offers" in said or "offers only" in said:
+        return f"waiting for slots to become free ({said})"
+    return said or "Grid Engine has not looked at it yet, or does not say why (schedd_job_info)"
+
+
+def parse_accounting(answer: str) -> dict[str, str]:
+    """Of `qacct -j ID`: the last record, which is the job's; those before it are of programs on its nodes."""
+    blocks = [block for block in _BLOCK.split(answer) if block.strip()]
+    if not blocks:
+        return {}
+    pairs = (line.split(None, 1) for line in blocks[-1].splitlines())
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+
+
+def ended_by_of(record: Mapping[str, str]) -> str | None:
+    """Why Grid Engine has ended a job, by its accounting; None where it has not."""
+    failed = record.get("failed", "").split(None, 1)[:1]
+    if failed == ["100"] and record.get("exit_status", "").split(None, 1)[:1] == [KILLED]:
+        return "cancelled"
+    return ENDED_BY.get(failed[0]) if failed else None
+
+
+def parse_settings(answer: str) -> dict[str, str]:
+    """Of `qconf -sp` or `-sq`: lines of a key and a value, which may go on after a backslash."""
+    lines = re.sub(r"\\\n\s*", " ", answer).splitlines()
+    return {pair[0]: pair[1].strip() for line in lines if len(pair := line.split(None, 1)) == 2}
+
+
+def parse_hosts(answer: str) -> Iterator[str]:
+    """Of qhost: names of execution hosts."""
+    for words in map(str.split, answer.splitlines()[2:]):
+        if len(words) > 6 and words[0] != "global":
+            yield words[0]
+
+
+def duration_s(word: str) -> int | None:
+    """Seconds of `3600` or `1:00:00`; None for what is none."""
+    parts = [digits(part or "0") for part in word.split(":")]
+    if not word or len(parts) > 3 or any(part is None for part in parts):
+        return None
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + (part or 0)
+    return seconds
+
+
+def _time(word: str, form: str) -> float | None:
+    """Unix seconds of a local time; None for what is none."""
+    try:
+        found = datetime.strptime(word, form).timestamp()  # noqa: DTZ007 - Grid Engine says local time, without its zone
+    except (ValueError, OverflowError, OSError):
+        return None
+    return found if 0 < found < LATEST else None

@@ -1,0 +1,87 @@
+"""One job for one submission, whatever its scheduler answered: a submission without an answer may have been accepted, so the job is looked
+for before another try (faults: two of two such jobs ran)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from base.command import CommandResult
+from base.errors import SchedulerOutputError, SubmitError
+from cluster.schedulers.limits import FIRST_PAUSE_S, LEAST_S, LONGEST_PAUSE_S, SETTLE_S
+
+Try = Callable[[], tuple[CommandResult | None, str]]
+"""One submission: its result, and what sounds like silence."""
+Find = Callable[[float], str | None]
+"""The id of the job if it is in the queue, asked for at most so many seconds. Raises SchedulerOutputError."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """How people call what takes part: `command` submits to `server`, `look` shows the job, `end` ends it; `job`: what names it."""
+
+    command: str
+    server: str
+    look: str
+    end: str
+    job: str
+
+
+def submit_once(
+    attempt: Try,
+    find: Find,
+    parse_job_id: Callable[[CommandResult], str],
+    patience_s: float,
+    words: Words,
+    wait: Callable[[float], None] = time.sleep,
+) -> str:
+    """The id of the one job that `attempt` submits; while nobody answers it is tried again for `patience_s`, which may be infinite, and
+    that is said once. Raises SubmitError."""
+    give_up, said = time.monotonic() + patience_s, False
+    for pause in pauses():
+        result, silence = attempt()
+        if result is not None and not silence:
+            return parse_job_id(result)
+        if not said:
+            tell(f"{words.command} got no answer ({silence}); looking whether the job is in the queue before another try")
+            said = True
+        found = _look(find, give_up, words, wait)
+        if found is not None:
+            return found
+        if time.monotonic() + pause > give_up:
+            raise SubmitError(
+                f"{words.server} does not answer {words.command}, tried for {patience_s:g} s, and the job is not in the queue: {silence}"
+            )
+        wait(pause)
+    raise AssertionError("pauses() has no end")
+
+
+def _look(find: Find, give_up: float, words: Words, wait: Callable[[float], None]) -> str | None:
+    """Asked twice, since the server may take the submission in after the first question."""
+    try:
+        found = find(max(LEAST_S, give_up - time.monotonic()))
+        if found is None:
+            wait(SETTLE_S)
+            found = find(max(LEAST_S, give_up - time.monotonic()))
+    except SchedulerOutputError as error:
+        raise SubmitError(
+            f"nobody can say whether {words.server} has taken the job: neither {words.command} nor the question for it got an answer; when "
+            f"it is back, look with `{words.look}`, and end what is not wanted with {words.end} ({words.job}): {error}"
+        ) from error
+    return found
+
+
+def pauses() -> Iterator[float]:
+    """Pure: seconds between one question and the next."""
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def tell(words: str) -> None:
+    """To the person at the terminal."""
+    sys.stderr.write(f"slipway: {words}\n")
+    sys.stderr.flush()

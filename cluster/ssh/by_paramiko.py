@@ -1,0 +1,261 @@
+"""SSH by the library paramiko, where there is no `ssh`: the extra `remote`. Each use is a connection of its own until close().
+
+paramiko trusts nobody unasked here; it does not know lines with a mark in known_hosts, and reads none of the file then, so that file is
+read in known_hosts.py. It notices a dead line by channel timeouts alone (measured: keep-alive does not end a blocked read).
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import secrets
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+from base.errors import LineCut, RemoteError
+from base.logs import printable
+from cluster.ssh import Sink, copying
+from cluster.ssh.known_hosts import Known, known_keys
+from cluster.ssh.limits import ALIVE_S, CONNECT_S, POLL_S, SILENT_S
+from cluster.ssh.refusals import advice_on
+from cluster.ssh.settings import HostSettings, settings_of
+from cluster.ssh.words import After, remote_line
+
+BLOCK: Final = 1 << 15
+MUST_ASK: Final = "a second factor is asked for, and there is no terminal to ask on"
+
+
+class ByParamiko:
+    """See Transport."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._transport: Any = None
+
+    def connect(self, *, ask: bool) -> None:
+        """Log in by agent and keys, then what a person is asked for."""
+        if self._transport is not None and self._transport.is_active():
+            return
+        self.close()
+        paramiko = _paramiko()
+        wanted = settings_of(self.host)
+        if wanted.proxy:
+            raise RemoteError(f"{self.host} is reached by another host ({wanted.proxy}), which only `ssh` can do: install OpenSSH's client")
+        try:
+            transport = paramiko.Transport(socket.create_connection((wanted.hostname, wanted.port), CONNECT_S))
+            self._transport = transport
+            transport.banner_timeout = transport.auth_timeout = CONNECT_S
+            known = known_keys(wanted)
+            if known.keys:
+                transport.get_security_options().key_types = _preferred(transport, known)
+            transport.start_client(timeout=CONNECT_S)
+            self._refuse_strange_key(known, wanted)
+            transport.set_keepalive(ALIVE_S)
+            self._log_in(paramiko, wanted, ask)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            self.close()
+            lost = isinstance(error, OSError | EOFError) and not isinstance(error, socket.gaierror)
+            words = f"{self.host} is not reached now, and the same command again goes on" if lost else f"SSH to {self.host} failed"
+            raise (LineCut if lost else RemoteError)(f"{words}: {error or type(error).__name__}") from error
+        except RemoteError:
+            self.close()
+            raise
+
+    def _refuse_strange_key(self, known: Known, wanted: HostSettings) -> None:
+        """Raises RemoteError unless known_hosts has exactly this key."""
+        key = self._transport.get_remote_server_key()
+        if (key.get_name(), key.get_base64()) in known.keys:
+            return
+        name = key.get_name()
+        if any(kind == name for kind, _ in known.keys):
+            raise RemoteError(advice_on(self.host, f"REMOTE HOST IDENTIFICATION HAS CHANGED\n{_fingerprint(key)}"))
+        if known.authority:
+            raise RemoteError(
+                f"{wanted.hostname} is known by a certificate authority alone ({known.authority}), which paramiko cannot check: install "
+                "OpenSSH's client (`ssh`)"
+            )
+        raise RemoteError(advice_on(self.host, f"No {name} host key is known for {wanted.hostname}\n{_fingerprint(key)}"))
+
+    def _log_in(self, paramiko: Any, wanted: HostSettings, ask: bool) -> None:
+        """publickey first; then, where the host wants more, keyboard-interactive by hand. Raises RemoteError."""
+        transport = self._transport
+        left: list[str] = ["publickey"]
+        for key in _keys(paramiko, wanted):
+            try:
+                left = transport.auth_publickey(wanted.user, key)
+            except paramiko.BadAuthenticationType as error:
+                left = list(error.allowed_types)
+                break
+            except paramiko.AuthenticationException:
+                continue
+            if transport.is_authenticated():
+                return
+            break
+        if "keyboard-interactive" in left or left == ["publickey"]:
+            if not (ask and sys.stdin.isatty()):
+                raise RemoteError(f"{self.host}: {MUST_ASK}: type this in a terminal, or install OpenSSH's client")
+            with suppress(paramiko.BadAuthenticationType, paramiko.AuthenticationException):
+                transport.auth_interactive(wanted.user, _asked)
+        if not transport.is_authenticated():
+            raise RemoteError(advice_on(self.host, f"Permission denied ({','.join(left)})"))
+
+    def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
+        """See Transport."""
+        self.connect(ask=False)
+        paramiko = _paramiko()
+        word = f"slipway-{secrets.token_hex(8)}"
+        afters = (After(word), After(word))
+        try:
+            channel = self._transport.open_session(timeout=CONNECT_S)
+            with channel:
+                channel.settimeout(SILENT_S)
+                channel.exec_command(remote_line(argv, word))
+                self._pass_on(channel, ((afters[0], out), (afters[1], err)), _Feed(channel, stdin), _Limit(argv[0], limit_s))
+                code = int(channel.recv_exit_status()) if channel.exit_status_ready() else -1
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            self.close()
+            raise LineCut(f"the line to {self.host} was cut: {error or type(error).__name__}") from error
+        if code < 0:
+            self.close()
+            raise LineCut(f"the line to {self.host} was cut")
+        if not afters[0].seen:
+            said = (afters[1].noise + afters[0].noise).decode(errors="replace").strip()
+            raise RemoteError(f"the login shell of {self.host} ended with {code} before {argv[0]} began; it said:\n{said}")
+        return code
+
+    def _pass_on(self, channel: Any, sinks: Sequence[tuple[After, Sink]], feed: _Feed, limit: _Limit) -> None:
+        """Until the other end has closed. Raises EOFError for a line that does not answer, RemoteError when the time is over."""
+        readers = ((channel.recv_ready, channel.recv), (channel.recv_stderr_ready, channel.recv_stderr))
+        asked = time.monotonic()
+        while True:
+            moved = feed.some()
+            for (after, sink), (ready, read) in zip(sinks, readers, strict=True):
+                while ready():
+                    moved = True
+                    if rest := after.take(read(BLOCK)):
+                        sink(rest)
+            if channel.exit_status_ready() and channel.eof_received and not channel.recv_ready() and not channel.recv_stderr_ready():
+                return
+            if channel.closed:
+                return
+            limit.look(self.host)
+            if not moved:
+                select.select([channel], [], [], POLL_S if feed.is_over else 0.01)
+                if time.monotonic() - asked > ALIVE_S:
+                    self._answers()
+                    asked = time.monotonic()
+
+    def _answers(self) -> None:
+        """Ask for an answer, which any server gives. Raises EOFError where none comes within SILENT_S."""
+        asking = threading.Thread(target=self._ping, daemon=True)
+        asking.start()
+        asking.join(SILENT_S)
+        if asking.is_alive() or not self._transport.is_active():
+            raise EOFError("it does not answer")
+
+    def _ping(self) -> None:
+        with suppress(Exception):  # a transport that ends meanwhile says so itself
+            self._transport.global_request("keepalive@openssh.com", wait=True)
+
+    def put(self, source: Path, target: str) -> None:
+        """See Transport."""
+        copying.put(self, source, target)
+
+    def get(self, source: str, files: Sequence[str], target: Path) -> None:
+        """See Transport."""
+        copying.get(self, source, files, target)
+
+    def close(self) -> None:
+        """See Transport."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+
+class _Limit:
+    def __init__(self, what: str, limit_s: float | None) -> None:
+        self._what, self._limit_s = what, limit_s
+        self._end = None if limit_s is None else time.monotonic() + limit_s
+
+    def look(self, host: str) -> None:
+        if self._end is not None and time.monotonic() > self._end:
+            raise RemoteError(f"{self._what} on {host} did not end within {self._limit_s:g} s")
+
+
+class _Feed:
+    """What a program there reads, handed over as it takes it."""
+
+    def __init__(self, channel: Any, content: IO[bytes] | None) -> None:
+        self._channel, self._content = channel, content
+        self._left = b""
+        self.is_over = False
+
+    def some(self) -> bool:
+        """Whether some went."""
+        if self.is_over:
+            return False
+        if not self._left and self._content is not None:
+            self._left = self._content.read(BLOCK)
+        if not self._left:
+            self.is_over = True
+            self._channel.shutdown_write()
+            return True
+        if not self._channel.send_ready():
+            return False
+        self._left = self._left[self._channel.send(self._left) :]
+        return True
+
+
+def _paramiko() -> Any:
+    """Raises RemoteError where it is not installed."""
+    try:
+        import paramiko
+    except ImportError as error:
+        raise RemoteError(
+            "neither `ssh` nor paramiko is here: install OpenSSH's client, or the extra `remote` (pip install 'slipway-cluster[remote]')"
+        ) from error
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what goes wrong is told by our errors
+    return paramiko
+
+
+def _preferred(transport: Any, known: Known) -> tuple[str, ...]:
+    """The kinds of keys that we know first, as OpenSSH does, so that a host with several shows one that can be compared."""
+    offered = tuple(transport.get_security_options().key_types)
+    kinds = {kind for kind, _ in known.keys}
+    kinds |= {"rsa-sha2-512", "rsa-sha2-256"} if "ssh-rsa" in kinds else set()
+    return (*(kind for kind in offered if kind in kinds), *(kind for kind in offered if kind not in kinds))
+
+
+def _keys(paramiko: Any, wanted: HostSettings) -> Iterator[Any]:
+    """Those of the agent, then the files that need no passphrase."""
+    yield from paramiko.Agent().get_keys()
+    for file in wanted.identity_files:
+        if Path(file).exists():
+            with suppress(paramiko.SSHException, OSError, ValueError):  # encrypted, or of a kind that it does not know: the agent has it
+                yield paramiko.PKey.from_path(file)
+
+
+def _asked(title: str, instructions: str, prompts: Sequence[tuple[str, bool]]) -> list[str]:
+    for words in (title, instructions):
+        if words.strip():
+            sys.stderr.write(f"{printable(words.strip())}\n")
+    return [_answer(printable(prompt), echo) for prompt, echo in prompts]
+
+
+def _answer(prompt: str, echo: bool) -> str:
+    if not echo:
+        return getpass.getpass(prompt)
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    return sys.stdin.readline().rstrip("\n")
+
+
+def _fingerprint(key: Any) -> str:
+    return str(key.fingerprint)

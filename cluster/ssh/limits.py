@@ -1,0 +1,25 @@
+"""Time limits of connections to other hosts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONNECT_S: Final = 20
+"""Until a host has answered."""
+ALIVE_S: Final = 5
+"""How often a line is asked whether it lives; after ALIVE_COUNT questions without an answer it counts as cut."""
+ALIVE_COUNT: Final = 3
+SILENT_S: Final = 20.0
+"""How long an answer to that may take by paramiko."""
+PERSIST_S: Final = 600
+"""How long a connection without use stays open, so that a second factor is not asked for at each command."""
+MUX_S: Final = 10.0
+"""For a question to the master connection of this machine."""
+ASK_S: Final = 300.0
+"""For a person with a second factor."""
+CONFIG_S: Final = 20.0
+"""For `ssh -G`, which may execute a command of the user's configuration."""
+COPY_S: Final = 86400.0
+"""For rsync, which has a limit of silence of its own."""
+POLL_S: Final = 0.5
+"""How often what has no descriptor of its own is looked at."""

@@ -1,0 +1,88 @@
+"""Enroot: a container of our own descendants, in the job's cgroup, as the user, without a daemon. The image is a squashfs file, which is
+mounted and not unpacked.
+
+Nothing to copy from the job, then: its limits and its devices hold. /dev is the node's, so that every GPU is seen that the job's device
+cgroup leaves; which of them the ranks use, CUDA_VISIBLE_DEVICES says by UUID. The client becomes the first process of the container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from base.errors import UnsupportedRequest
+from containers.engines import container
+from containers.engines.inside import TEMPORARY, gpu_environment, mounts, plan_inside, watchdog_argv, watchdog_plan
+from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
+
+NAME = "enroot"
+CONTAINERS = True
+STORE: Final = None
+
+_PLACES: Final = ("CONFIG", "CACHE", "DATA", "RUNTIME")
+"""Directories that it makes at every call, where it can: of the last three some default to what only root may write."""
+_OFF: Final = ("LOGIN_SHELL", "MOUNT_HOME", "REMAP_ROOT", "ROOTFS_WRITABLE", "UNSHARE_NET", "UNSHARE_PID")
+"""What the files of the site may have switched on, and the environment overrules."""
+
+HIDDEN: Final = ("NVIDIA_",)
+"""Its hook would take the node's own value before the one that the container is given."""
+RC: Final = ("rc", 'exec "$@"\n')
+"""Name and text of the command script, in the place of the image's own, which is its entry point."""
+SCRATCH: Final = "scratch"
+OWN: Final = "enroot"
+NOT_IN_A_MOUNT: Final = ": \t"
+
+
+def client_argv(place: str) -> tuple[str, ...]:
+    """Pure: the client, with its own files below `place`, and nothing of the user's configuration."""
+    return ("env", *(f"ENROOT_{name}_PATH={place}" for name in _PLACES), *(f"ENROOT_{name}=no" for name in _OFF), NAME)
+
+
+VERSION = (*client_argv("/tmp"), "version")  # noqa: S108 - it is there, and nothing is put into it
+
+start, close, remove = container.start, container.close, container.remove
+
+
+def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
+    """Pure. Raises UnsupportedRequest without an image, and for a path that its command line cannot carry.
+
+    An own /tmp on the node's disk and an own /dev/shm: enroot's are in memory without a limit, and the node's, where what ranks leave
+    would stay.
+    """
+    if spec.image is None:
+        raise UnsupportedRequest(f"{NAME}: {spec.name!r} has no image: only bare can do without")
+    processes = plan_inside(spec, host_env)
+    control = spec.paths.control
+    scratch = (f"{control}/{SCRATCH}", TEMPORARY, True)
+    run = (
+        *client_argv(f"{control}/{OWN}"),
+        *("start", "--rc", f"{control}/{RC[0]}"),
+        *("--mount", f"tmpfs:/dev/shm:tmpfs:rw,nosuid,nodev,mode=1777,size={spec.shm_bytes}"),
+        *(
+            word
+            for source, target, writable in (scratch, *mounts(spec), *((device, device, True) for device in spec.devices))
+            for word in ("--mount", _mount(source, target, writable))
+        ),
+        *(word for name, value in gpu_environment(spec).items() for word in ("--env", f"{name}={value}")),
+        *(spec.image_id or spec.image, spec.python),
+        *watchdog_argv(),
+    )
+    control_plan = ContainerPlan(
+        where=NAME,
+        run=run,
+        find=(),
+        remove=(),
+        files=(("plan.json", watchdog_plan(spec, processes)), RC, (f"{SCRATCH}/.made", ""), (f"{OWN}/.made", "")),
+        hidden=HIDDEN,
+        sees_all_gpus=True,
+    )
+    return EnginePlan(engine=NAME, spec=spec, processes=processes, container=control_plan)
+
+
+def _mount(source: str, target: str, writable: bool) -> str:
+    for path in (source, target):
+        if any(sign in path for sign in NOT_IN_A_MOUNT):
+            raise UnsupportedRequest(
+                f"{NAME}: {path!r} is to be mounted, and must be a path without colon or space: choose another place, or another engine"
+            )
+    return f"{source}:{target}:none:x-create=auto,rbind,{'rw' if writable else 'ro'},nosuid,nodev"

@@ -1,0 +1,1 @@
+"""What is BigDL's own of the program: Spark, the network, the training."""

@@ -1,0 +1,159 @@
+"""A training from start to end: Spark takes the samples of each node from the copy that is staged there, BigDL's optimizer does the rest.
+
+It chooses its own order of the samples. So the loss of step 0 is that of the first batch of the cell, computed before the training, and
+those after it cannot be compared with other frameworks.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Iterator, Mapping
+
+import bigdl
+import numpy as np
+import slipway_reader
+from bigdl.dllib.nn.criterion import ClassNLLCriterion
+from bigdl.dllib.nncontext import init_nncontext, init_spark_conf
+from bigdl.dllib.optim.optimizer import SGD, MaxIteration, Optimizer
+from bigdl.dllib.utils.common import Sample
+from slipway_program.driver import check_finite, first_parameters, summary
+from slipway_program.evaluation import evaluate
+from slipway_program.events import Events
+from slipway_program.failures import LossNotFinite
+from slipway_program.feed import start_reading
+from slipway_program.parameters import FILE_NAME, count_of, write_parameters
+from slipway_program.plan import make_plan
+from slipway_program.provenance import common_provenance
+from slipway_program.trainer import Trainer
+
+from .lines import Lines
+from .network import network
+from .spark import cores_of, environment, memory_mib, wait_for
+
+VERSION = "2.4.0"
+LAST_LINE_S = 10.0
+
+
+class Trained(Trainer):
+    """The network on the driver, to evaluate with."""
+
+    def __init__(self, net: Any, mean: np.ndarray, scale: np.ndarray) -> None:
+        self._net, self._mean, self._scale = net, mean, scale
+
+    def outputs(self, images: np.ndarray) -> np.ndarray:
+        return np.asarray(self._net.forward(normalised(images, self._mean, self._scale)))
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+
+def normalised(images: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Mean 0 and deviation 1 over the training split; channels first."""
+    return np.ascontiguousarray(((images.astype(np.float32) - mean) * scale).transpose(0, 3, 1, 2))
+
+
+def connect(cell: Mapping[str, Any], head: str, port: int) -> Any:
+    """Spark, when all workers are there."""
+    os.environ.update(environment(head))
+    wait_for(head, port)
+    memory = "%dm" % memory_mib()
+    jars = sorted(map(str, Path(bigdl.__path__[0]).glob("share/*/lib/*.jar")))
+    conf = init_spark_conf().setMaster("spark://%s:%d" % (head, port))
+    settings = {
+        "spark.driver.host": head,
+        "spark.driver.memory": memory,
+        "spark.executor.memory": memory,
+        "spark.executor.cores": cores_of(cell),
+        "spark.cores.max": cores_of(cell) * cell["nodes"],
+        "spark.executor.extraClassPath": ":".join(jars),  # or its classes are found twice
+        "spark.scheduler.minRegisteredResourcesRatio": 1.0,
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+        "spark.ui.enabled": "false",
+    }
+    for name, value in settings.items():
+        conf.set(name, str(value))
+    return init_nncontext(conf)
+
+
+def share_of(mean: np.ndarray, scale: np.ndarray, parts: int) -> Any:
+    """What a node reads: every so manyth sample of the training split. A function that holds all that it needs: workers do not have this
+    folder on their path."""
+
+    def read(part: int) -> Iterator[Any]:
+        import os
+
+        import slipway_reader
+
+        split = slipway_reader.open_dataset(os.environ["SLIPWAY_DATA"]).split("train")
+        for first in range(part, len(split), parts * 64):
+            numbers = np.arange(first, min(first + parts * 64, len(split)), parts)
+            images, labels = split.read_many(numbers)
+            ready = np.ascontiguousarray(((images.astype(np.float32) - mean) * scale).transpose(0, 3, 1, 2))
+            for image, label in zip(ready, labels):
+                yield Sample.from_ndarray(image, np.array(label + 1.0))
+
+    return read
+
+
+def run(cell: Mapping[str, Any], data: Path, out: Path, events: Events) -> int:
+    """The exit code, 0."""
+    dataset = slipway_reader.open_dataset(str(data))
+    batch, cores = cell["global_batch_size"], cores_of(cell) * cell["nodes"]
+    if batch % cores:
+        raise ValueError("BigDL divides the global batch among all cores of all nodes: %d does not divide by %d" % (batch, cores))
+    steps, plan = make_plan(dict(cell, batch_size=batch), dataset, 0, 1)
+    arrays = first_parameters(cell, dataset)
+    mean, scale = np.asarray(dataset.mean, np.float32), 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
+    scratch = tempfile.mkdtemp(prefix="slipway-bigdl-")
+    os.chdir(scratch)  # BigDL writes a log of its own where it stands
+    lines = Lines(events, steps)  # before the JVM is there, which prints where we do
+    context = connect(cell, sys.argv[1], int(sys.argv[2]))
+    constants = cell["optimizer"]
+    net = network(cell["model_layers"], arrays, constants["weight_decay"])
+    events.emit(
+        "run_start",
+        rank=0,
+        world_size=int(os.environ["WORLD_SIZE"]),
+        **({"drives_all": True} if os.environ.get("SLIPWAY_DRIVES_ALL") else {}),
+        framework="bigdl",
+        framework_version=VERSION,
+        device="cpu",
+        hostname=os.uname().nodename,
+        parameters=count_of(arrays),
+        provenance=dict(common_provenance(), threads=cell["threads"], spark_version=context.version),
+    )
+    batches = start_reading(dataset, plan, threads=1)
+    images, labels = next(batches)
+    lines.first_loss = float(ClassNLLCriterion().forward(net.forward(normalised(images, mean, scale)), labels + 1.0))
+    samples = context.parallelize(range(cell["nodes"]), cell["nodes"]).flatMap(share_of(mean, scale, cell["nodes"]))
+    optimizer = Optimizer(
+        model=net,
+        training_rdd=samples,
+        criterion=ClassNLLCriterion(),
+        optim_method=SGD(learningrate=constants["learning_rate"], momentum=constants["momentum"], dampening=0.0),
+        end_trigger=MaxIteration(steps.total),
+        batch_size=batch,
+    )
+    begin = time.perf_counter()
+    trained = optimizer.optimize()
+    train_s = time.perf_counter() - begin
+    lines.wait(time.monotonic() + LAST_LINE_S)
+    if lines.not_finite is not None:
+        raise LossNotFinite("the loss of step %d is not finite" % lines.not_finite)
+    state = dict(zip(arrays, (np.asarray(array).reshape(start.shape) for array, start in zip(trained.get_weights(), arrays.values()))))
+    check_finite(state, steps.total)
+    eval_s = None
+    if plan.eval_split is not None:
+        left = start_reading(dataset, plan._replace(first=plan.steps), threads=1)
+        eval_s = evaluate(Trained(trained, mean, scale), left, plan.eval_split, 0, plan.batch_size, events)
+    if cell["save_parameters"]:
+        events.phase("checkpoint")
+        events.emit("checkpoint", file=FILE_NAME, bytes=write_parameters(out / FILE_NAME, state, cell))
+    times = {"train_s": train_s, "window_wall_s": lines.window[1] - lines.window[0], "window_steps_s": lines.measured_s}
+    events.emit("run_stop", steps=lines.told, **times, eval_s=eval_s, **summary(state))
+    context.stop()
+    shutil.rmtree(scratch, ignore_errors=True)
+    return 0

@@ -1,0 +1,1 @@
+"""Caffe2 as a framework of Slipway. Nothing imports this folder: its program is started by path."""

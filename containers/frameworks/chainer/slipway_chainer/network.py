@@ -1,0 +1,69 @@
+"""A network from a layer list, as a Link of Chainer. Parameters keep their canonical names and shapes; activations are in NCHW."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
+import chainer
+import numpy as np
+from chainer import functions
+from slipway_program.parameters import RUNNING
+
+Layer = Mapping[str, Any]
+Values = Mapping[str, Any]
+
+
+class Network(chainer.Link):
+    """The layers in their order. `parameters` and `running` (statistics of batch normalisation) by name."""
+
+    def __init__(self, layers: Sequence[Layer], arrays: Mapping[str, np.ndarray]) -> None:
+        super().__init__()
+        self._layers = layers
+        self.running = {name: array.copy() for name, array in arrays.items() if name.endswith(RUNNING)}
+        self.parameters = {name: chainer.Parameter(array.copy()) for name, array in arrays.items() if name not in self.running}
+        with self.init_scope():
+            for name, parameter in self.parameters.items():
+                setattr(self, name, parameter)
+
+    def forward(self, images: np.ndarray) -> Any:
+        """Images [batch, channels, height, width], float32 -> [batch, classes]."""
+        values = {self._layers[0]["name"]: chainer.Variable(images)}
+        for layer in self._layers[1:]:
+            own = {what: array for what in _NAMES if (array := self._find(f"{layer['name']}.{what}")) is not None}
+            values[layer["name"]] = _KINDS[layer["kind"]](layer, own, *(values[read] for read in layer["inputs"]))
+        return values[self._layers[-1]["name"]]
+
+    def _find(self, name: str) -> Any:
+        return self.parameters.get(name, self.running.get(name))
+
+
+def _conv(layer: Layer, own: Values, x: Any) -> Any:
+    return functions.convolution_2d(x, own["weight"], own.get("bias"), layer["stride"], layer["padding"], groups=layer["groups"])
+
+
+def _pool(layer: Layer, _: Values, x: Any) -> Any:
+    if layer["mode"] == "max":
+        return functions.max_pooling_2d(x, layer["kernel"], layer["stride"], layer["padding"], cover_all=False)
+    return functions.average_pooling_2d(x, layer["kernel"], layer["stride"], layer["padding"])
+
+
+def _bn(layer: Layer, own: Values, x: Any) -> Any:
+    """In training by the statistics of this rank's batch, and the running ones follow: their variance is that of a sample (n - 1)."""
+    scale, running = (own["weight"], own["bias"]), (own["running_mean"], own["running_var"])
+    if not chainer.config.train:
+        return functions.fixed_batch_normalization(x, *scale, *running, eps=layer["epsilon"])
+    mean, var = running
+    return functions.batch_normalization(x, *scale, eps=layer["epsilon"], running_mean=mean, running_var=var, decay=1 - layer["momentum"])
+
+
+_NAMES = ("weight", "bias", "running_mean", "running_var")
+_KINDS: dict[str, Callable[..., Any]] = {
+    "conv": _conv,
+    "pool": _pool,
+    "linear": lambda _, own, x: functions.linear(x, own["weight"], own.get("bias")),
+    "flatten": lambda _, __, x: functions.reshape(x, (len(x), -1)),
+    "bn": _bn,
+    "global_pool": lambda _, __, x: functions.mean(x, axis=(2, 3), keepdims=True),
+    "relu": lambda _, __, x: functions.relu(x),
+    "add": lambda _, __, first, second: first + second,
+}

@@ -1,0 +1,71 @@
+"""What is known of a framework beside how it is started: `facts` of framework.yaml, which table `framework-facts` shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from base.typed import Check, Closed
+
+MAX_LINE: Final = 200
+MAX_LINES: Final = 20
+
+
+def _is_line(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_LINE and value.isprintable()
+
+
+Line = Annotated[str, Check(f"text of 1 to {MAX_LINE} characters that can be printed", _is_line)]
+Lines = Annotated[tuple[Line, ...], Check(f"at most {MAX_LINES} entries", lambda value: len(value) <= MAX_LINES)]
+When = Annotated[
+    str, Check("a year, or year and month as 2026-10, in quotes", lambda value: re.fullmatch(r"\d{4}(-\d\d)?", value) is not None)
+]
+Status = Literal["maintained", "dormant", "ended", "archived"]
+"""Releases come; none comes any more; its makers said that it is over; its repository can only be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Able(Closed):
+    """What a framework has. `data_parallel`, `model_parallel`: by what; `lmdb`: whether it reads LMDB by itself."""
+
+    interfaces: Lines = ()
+    data_parallel: Line | None = None
+    model_parallel: Line | None = None
+    devices: Lines = ()
+    lmdb: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified(Able):
+    """What of it the test `by` ran."""
+
+    by: Line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts(Closed):
+    """`claimed`: what `sources` say of it. `verified`: what a test of ours ran; None: it was never run."""
+
+    status: Status
+    release: Line
+    released: When | None = None
+    licence: Line
+    claimed: Able
+    sources: Lines
+    verified: Verified | None = None
+
+
+def told(able: Able | None) -> Mapping[str, str]:
+    """Its fields as words, in order; empty where nothing is told."""
+    if able is None:
+        able = Able()
+    lmdb = {None: "", True: "yes", False: "no"}[able.lmdb]
+    return {
+        "interfaces": ", ".join(able.interfaces),
+        "data_parallel": able.data_parallel or "",
+        "model_parallel": able.model_parallel or "",
+        "devices": ", ".join(able.devices),
+        "lmdb": lmdb,
+    }

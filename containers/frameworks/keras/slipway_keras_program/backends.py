@@ -1,0 +1,23 @@
+"""Which backend Keras computes with. It is chosen before Keras is imported, so that nothing above may import it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from slipway_program.parameters import Arrays
+from slipway_program.trainer import Trainer
+
+
+def make_trainer(cell: Mapping[str, Any], dataset: Any, start: Arrays) -> Trainer:
+    """A rank on the backend of the cell; `auto` is TensorFlow."""
+    if cell["backend"] == "jax":
+        os.environ["KERAS_BACKEND"] = "jax"
+        from .on_jax import OnJax
+
+        return OnJax(cell, dataset, start)
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    from .on_tensorflow import OnTensorFlow
+
+    return OnTensorFlow(cell, dataset, start)

@@ -1,0 +1,1 @@
+"""The parts of program.py. Imports MXNet, numpy and slipway_program, nothing else of Slipway."""

@@ -1,0 +1,1 @@
+"""What is neon's own of the program: the network and the trainer."""

@@ -1,0 +1,92 @@
+"""The files of an image that `docker save` has written, unpacked by an ordinary user: the layers one upon the other, without device
+nodes, and everything readable by whom it belongs to."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Final, NotRequired, TypedDict
+
+from base.errors import ContainerError
+from base.typed import json_as
+
+_REMOVED: Final = ".wh."
+_EMPTIED: Final = ".wh..wh..opq"
+_MOST: Final = 16 << 20
+
+
+class _Saved(TypedDict):
+    Config: str
+    Layers: list[str]
+
+
+class _OfPrograms(TypedDict):
+    Env: NotRequired[list[str] | None]
+
+
+class _Config(TypedDict):
+    config: NotRequired[_OfPrograms | None]
+
+
+def unpack(archive: Path, root: Path) -> None:
+    """Into the new directory `root`. What the image says of its environment goes to /etc/environment, where enroot looks for it. Raises
+    ContainerError."""
+    try:
+        root.mkdir()
+        with tarfile.open(archive) as saved:
+            (image,) = json_as(list[_Saved], _read(saved, "manifest.json"), "manifest.json", ContainerError)
+            for layer in image["Layers"]:
+                with tarfile.open(fileobj=saved.extractfile(layer)) as files:
+                    _lay(files, root)
+            config = json_as(_Config, _read(saved, image["Config"]), image["Config"], ContainerError).get("config")
+    except (OSError, KeyError, ValueError, tarfile.TarError, ContainerError) as error:
+        raise ContainerError(f"{archive} is not an image that `docker save` has written, or cannot be unpacked: {error}") from error
+    environment = (config.get("Env") if config else None) or ()
+    place = root / "etc" / "environment"
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.write_text("".join(f"{line}\n" for line in environment if "\n" not in line))
+
+
+def _read(saved: tarfile.TarFile, name: str) -> str:
+    file = saved.extractfile(name)
+    if file is None:
+        raise ContainerError(f"{name} is no file")
+    return file.read(_MOST).decode()
+
+
+def _lay(layer: tarfile.TarFile, root: Path) -> None:
+    """One layer upon those below: it may remove what they have, or replace it by something of another kind."""
+    for found in layer:
+        _remove_link(root, root / found.name.lstrip("/"))
+        member = _ours(found, str(root))
+        path = root / member.name
+        if path.name == _EMPTIED:
+            for entry in path.parent.iterdir():
+                _remove(entry)
+        elif path.name.startswith(_REMOVED):
+            _remove(path.with_name(path.name.removeprefix(_REMOVED)))
+        elif not (member.ischr() or member.isblk() or member.isfifo()):
+            if not member.isdir():
+                _remove(path)
+            layer.extract(member, root, filter="tar")
+
+
+def _remove_link(root: Path, path: Path) -> None:
+    """A link below an entry is replaced, wherever it leads: those of images lead to `/...`, which is outside until they run."""
+    if path.is_symlink() and path.parent.resolve().is_relative_to(root.resolve()):
+        path.unlink()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _ours(member: tarfile.TarInfo, root: str) -> tarfile.TarInfo:
+    """So that we can read it, and never outside of `root`. Raises tarfile.FilterError."""
+    safe = tarfile.tar_filter(member, root)
+    return safe.replace(mode=(safe.mode or 0) | (0o700 if member.isdir() else 0o400), deep=False)

@@ -1,0 +1,197 @@
+"""Terminals on a unix socket: each connection that shows the token gets a shell.
+
+The first line of a client is a JSON object: `token`, `rows`, `columns`, `term`. Then both sides send frames: a letter, four bytes of
+length, the content. `d`: what was typed, or printed; `r`: a new size; `m`: a line for the user; `x`: the shell has ended, with this code.
+
+Python 3.6, standard library only.
+"""
+
+import fcntl
+import hmac
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import struct
+import termios
+import threading
+import time
+from typing import Any, Dict, Optional, Tuple
+
+MAX_FIRST = 4096
+FIRST_LIMIT_S = 10.0
+ACCEPT_PAUSE_S = 0.2
+PIECE = 1 << 16
+MAX_SAID = 1 << 20
+"""Bytes that are printed, and that the client has not taken: then the program waits. What is typed waits here, however much."""
+NOTICE = "notice"
+"""File in the directory of the session: a line for all who are at it."""
+
+
+class Shells:
+    """Those that are open, and when something was last said in one of them."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.last = time.monotonic()
+        self.ended = threading.Event()
+        """Somebody has left a shell, and there is no other one."""
+
+
+def serve(directory: str, stopping: threading.Event) -> int:
+    """Until the last shell is left, or `stopping`; the exit code."""
+    path = os.path.join(directory, "s.sock")
+    if os.path.exists(path):
+        os.unlink(path)
+    with open(os.path.join(directory, "token")) as file:
+        token = file.read().strip()
+    server = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        server.bind(path)
+    finally:
+        os.umask(before)
+    server.listen(16)
+    server.settimeout(0.5)
+    shells = Shells()
+    while not stopping.is_set() and not shells.ended.is_set():
+        try:
+            client, _ = server.accept()
+        except socket.timeout:
+            continue
+        except OSError:  # too many connections: they wait
+            time.sleep(ACCEPT_PAUSE_S)
+            continue
+        threading.Thread(target=answer, args=(client, token, directory, shells), daemon=True).start()
+    return 0
+
+
+def answer(client: socket.socket, token: str, directory: str, shells: Shells) -> None:
+    """One client: a shell, or what the supervisor asks."""
+    with client:
+        client.settimeout(FIRST_LIMIT_S)
+        try:
+            first = read_first(client)
+        except (OSError, ValueError):
+            return
+        if first is None or not hmac.compare_digest(str(first.get("token")).encode(), token.encode()):
+            client.sendall(frame(b"m", b"the token is not that of this session\n"))
+            return
+        client.settimeout(None)
+        if first.get("ask") == "status":
+            said = {"open": shells.open, "idle_s": time.monotonic() - shells.last, "answers": True}
+            client.sendall(json.dumps(said).encode() + b"\n")
+            return
+        shells.open += 1
+        try:
+            left = converse(client, first, directory, shells)
+        except (OSError, ValueError):  # ValueError: a size that is no JSON
+            left = False
+        shells.open -= 1
+        shells.last = time.monotonic()
+        if left and not shells.open:
+            shells.ended.set()
+
+
+def read_first(client: socket.socket) -> Optional[Dict[str, Any]]:
+    """A byte at a time: frames follow."""
+    data = b""
+    while not data.endswith(b"\n"):
+        piece = client.recv(1)
+        if not piece or len(data) > MAX_FIRST:
+            return None
+        data += piece
+    found = json.loads(data.decode())
+    return found if isinstance(found, dict) else None
+
+
+def converse(client: socket.socket, first: Dict[str, Any], directory: str, shells: Shells) -> bool:
+    """Until the shell ends (True), or the client is gone. Neither side waits for the other: a program that reads only when what it prints
+    is taken, and a client that reads only when what it sends is taken, would wait for ever."""
+    shell = os.environ.get("SHELL") or "/bin/bash"
+    shell = shell if os.access(shell, os.X_OK) else "/bin/sh"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = str(first.get("term") or "xterm")
+        os.execv(shell, [shell, "-i"])
+    resize(terminal, first)
+    os.set_blocking(terminal, False)
+    told = notice(directory)
+    unread, typed, said, left = b"", b"", b"", False
+    try:
+        while not left or said:
+            readers = [client.fileno()] + ([terminal] if len(said) < MAX_SAID and not left else [])
+            writers = ([client.fileno()] if said else []) + ([terminal] if typed and not left else [])
+            ready, free, _ = select.select(readers, writers, [], 1.0)
+            news = notice(directory)
+            if news is not None and news != told:
+                told = news
+                said += frame(b"m", news[1].encode() + b"\n")
+            if client.fileno() in free:
+                said = said[client.send(said, socket.MSG_DONTWAIT) :]
+            if terminal in free:
+                typed = typed[os.write(terminal, typed) :]
+            if terminal in ready:
+                try:
+                    piece = os.read(terminal, PIECE)
+                except OSError:
+                    piece = b""
+                left = not piece
+                said += frame(b"d", piece) if piece else frame(b"x", str(exit_code(pid)).encode())
+                shells.last = time.monotonic()
+            if client.fileno() in ready:
+                piece = client.recv(PIECE)
+                if not piece:
+                    os.kill(pid, signal.SIGHUP)
+                    return False
+                shells.last = time.monotonic()
+                new, unread = take(unread + piece, terminal)
+                typed += new
+        return True
+    finally:
+        os.close(terminal)
+
+
+def take(data: bytes, terminal: int) -> Tuple[bytes, bytes]:
+    """What was typed in the frames that are whole, whose sizes are obeyed; the rest."""
+    typed = b""
+    while len(data) >= 5:
+        (length,) = struct.unpack(">I", data[1:5])
+        if len(data) < 5 + length:
+            break
+        kind, content, data = data[:1], data[5 : 5 + length], data[5 + length :]
+        if kind == b"d":
+            typed += content
+        elif kind == b"r":
+            resize(terminal, json.loads(content.decode()))
+    return typed, data
+
+
+def resize(terminal: int, asked: Dict[str, Any]) -> None:
+    """Rows and columns, where they are told."""
+    rows, columns = asked.get("rows"), asked.get("columns")
+    if isinstance(rows, int) and isinstance(columns, int):
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows % 65536, columns % 65536, 0, 0))
+
+
+def notice(directory: str) -> Optional[Tuple[float, str]]:
+    """What is to be told to all, and since when."""
+    path = os.path.join(directory, NOTICE)
+    try:
+        with open(path) as file:
+            return os.stat(path).st_mtime, file.read().strip()
+    except OSError:
+        return None
+
+
+def exit_code(pid: int) -> int:
+    """Of a shell that has ended."""
+    status = os.waitpid(pid, 0)[1]
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def frame(kind: bytes, content: bytes) -> bytes:
+    """As it is sent."""
+    return kind + struct.pack(">I", len(content)) + content

@@ -1,0 +1,101 @@
+"""One shard as a file, whatever its values mean: written in a part of its own, hashed, published, and last its receipt."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import lmdb
+
+from base.errors import DatasetError
+from base.publish import publish_directory, remove_tree
+from data_prep.build.locks import own_part, remove_dead_parts
+from data_prep.build.receipt import receipt_path, shard_path
+from data_prep.hashing import FileHashes, hash_file
+from data_prep.manifest import DATA_NAME, Progress
+from data_prep.space import is_full, not_enough_space, require_space
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 2
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+
+
+class _WriteFailed(DatasetError):
+    """The part could not be written or synced; it is removed, and another one is begun."""
+
+
+class ShardWork(Protocol[R_co]):
+    """The work of one attempt at a shard."""
+
+    doing: str
+
+    def least_bytes(self) -> int:
+        """What the shard takes for certain."""
+
+    def check_source(self) -> None:
+        """Raises DatasetError where the source is not what it was when the dataset was planned."""
+
+    def write(self, part: Path, progress: Progress | None) -> None:
+        """All its values into an LMDB in `part`, durable."""
+
+    def finish(self, hashes: FileHashes) -> R_co:
+        """Write the receipt, and return it."""
+
+
+def make_shard(build_dir: Path, index: int, begin: Callable[[], ShardWork[R]], progress: Progress | None) -> R:
+    """`build_dir/shard-NNNNN.lmdb/` and its receipt. Raises DatasetError, NotEnoughSpace, StorageError."""
+    remove_dead_parts(shard_path(build_dir, index))
+    receipt_path(build_dir, index).unlink(missing_ok=True)
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return _attempt(build_dir, index, begin(), progress)
+        except _WriteFailed as error:
+            if attempt == _TRIES:
+                raise
+            logger.warning("%s; it is removed and written anew", error)
+    raise AssertionError("unreachable")
+
+
+def _attempt(build_dir: Path, index: int, work: ShardWork[R], progress: Progress | None) -> R:
+    work.check_source()
+    require_space(build_dir, work.least_bytes(), work.doing)
+    target = shard_path(build_dir, index)
+    with own_part(target) as part:
+        work.write(part, progress)
+        with writing(build_dir, 0, work.doing):
+            (part / DATA_NAME).chmod(0o444)
+            hashes = hash_file(part / DATA_NAME)
+            work.check_source()
+            _publish(part, target, hashes)
+            return work.finish(hashes)
+
+
+def _publish(part: Path, target: Path, hashes: FileHashes) -> None:
+    """Two builders of one shard make the same bytes, so the first one's stand; what an older plan left is removed."""
+    if target.exists() and not _is(target, hashes):
+        remove_tree(target)
+    if not publish_directory(part, target) and not _is(target, hashes):
+        raise DatasetError(f"{target} was written by another builder with other bytes; remove it and run again")
+
+
+def _is(target: Path, hashes: FileHashes) -> bool:
+    try:
+        return hash_file(target / DATA_NAME).blake3 == hashes.blake3
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def writing(directory: Path, need: int, doing: str) -> Iterator[None]:
+    """A failed write is lack of room where the file system says so, whatever LMDB calls it."""
+    try:
+        yield
+    except (lmdb.Error, OSError) as error:
+        if is_full(directory, need):
+            raise not_enough_space(directory, need, doing) from error
+        raise _WriteFailed(f"{doing} in {directory} cannot be written: {error}") from error

@@ -1,0 +1,123 @@
+"""The manifest of a dataset of token sequences: as that of images, the hash of every part, and its own digest is the dataset's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base.jsonfile import canonical_json
+from base.typed import Count, FromOne, Name
+from data_prep.hashing import require
+from data_prep.manifest import FORMAT, Progress, Shard, read_manifest_as, schema_in, verify_shards
+from data_prep.sequences.ids import MOST_IDS, width_of
+
+SCHEMA: Final = "slipway.sequences/1"
+VALUE: Final = "token-rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceShard(Shard):
+    """`samples` rows of `length` + 1 ids each, `rows` of them to a value, fewer in the last one; `tokens`: ids that are targets."""
+
+    length: FromOne
+    rows: FromOne
+    tokens: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceSplit:
+    """`shards` are positions in the manifest's list, those of shorter rows first."""
+
+    samples: Count
+    tokens: Count
+    shards: tuple[Count, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceManifest:
+    """Everything of `manifest.json`. `words`: those of the ids from 2 on, where it was made of words. `lengths`: of the buckets."""
+
+    name: Name
+    vocabulary: FromOne
+    words: tuple[str, ...] | None
+    id_bytes: int
+    end: Count | None
+    lengths: tuple[FromOne, ...]
+    splits: Mapping[str, SequenceSplit]
+    samples: Count
+    tokens: Count
+    bytes: Count
+    shards: tuple[SequenceShard, ...]
+    source: Mapping[str, Any]
+    rejected: tuple[Mapping[str, str], ...]  # the first by name: {"name", "reason"}
+    rejected_count: Count
+    schema: str = SCHEMA
+    format: str = FORMAT
+    value: str = VALUE
+    key: str = "%08d"
+
+    def __post_init__(self) -> None:
+        require(self.schema == SCHEMA, f"schema {self.schema!r} is not {SCHEMA!r}: written by another version of Slipway")
+        require((self.format, self.value, self.key) == (FORMAT, VALUE, "%08d"), "format, value or key is unknown")
+        require(self.vocabulary <= MOST_IDS and self.id_bytes == width_of(self.vocabulary), "id_bytes does not fit the vocabulary")
+        require(self.words is None or len(self.words) == self.vocabulary - 2, "words does not fit the vocabulary")
+        require(bool(self.lengths) and list(self.lengths) == sorted(set(self.lengths)), "lengths are none, or not in order")
+        names = [shard.name for shard in self.shards]
+        require(len(set(names)) == len(names), "two shards have the same name")
+        require(all(shard.length in self.lengths and shard.tokens <= shard.samples * shard.length for shard in self.shards), "a shard")
+        for key in ("bytes", "samples", "tokens"):
+            require(getattr(self, key) == sum(getattr(shard, key) for shard in self.shards), f"{key} is not the sum over the shards")
+        positions = sorted(position for split in self.splits.values() for position in split.shards)
+        require(positions == list(range(len(self.shards))), "the splits do not share out the shards")
+        for name, split in self.splits.items():
+            held = [self.shards[position] for position in split.shards]
+            require(all(shard.split == name for shard in held), f"split {name!r}: a shard names another split")
+            require([shard.length for shard in held] == sorted(shard.length for shard in held), f"split {name!r}: buckets are not in order")
+            for key in ("samples", "tokens"):
+                require(getattr(split, key) == sum(getattr(shard, key) for shard in held), f"split {name!r}: {key} is not the sum")
+
+    def groups(self, split: str) -> dict[int, tuple[int, int]]:
+        """Of each bucket of a split: length -> (rows, tokens)."""
+        found: dict[int, tuple[int, int]] = {}
+        for position in self.splits[split].shards:
+            shard = self.shards[position]
+            samples, tokens = found.get(shard.length, (0, 0))
+            found[shard.length] = (samples + shard.samples, tokens + shard.tokens)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `manifest.json`."""
+        plain = dict(vars(self))
+        plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
+        plain["shards"] = [vars(shard) for shard in self.shards]
+        return plain
+
+
+def padding(groups: Mapping[int, tuple[int, int]]) -> float:
+    """Which part of what a program is given is no token, since rows of a bucket are filled up to one length."""
+    places = sum(length * samples for length, (samples, _) in groups.items())
+    return 1 - sum(tokens for _, tokens in groups.values()) / places if places else 0.0
+
+
+def to_bytes(manifest: SequenceManifest) -> bytes:
+    """The bytes of `manifest.json`, a newline at the end."""
+    return canonical_json(manifest.to_json()) + b"\n"
+
+
+def read_sequence_manifest(root: Path) -> SequenceManifest:
+    """The manifest in the directory `root`. Raises DatasetError."""
+    return read_manifest_as(SequenceManifest, root)
+
+
+def is_sequences(root: Path) -> bool:
+    """Whether the dataset in `root` is one of token sequences. Raises DatasetError where it has no manifest."""
+    return bool(schema_in(root) == SCHEMA)
+
+
+def verify_sequences(root: Path, progress: Progress | None = None) -> SequenceManifest:
+    """See data_prep.manifest.verify_dataset."""
+    manifest = read_sequence_manifest(root)
+    verify_shards(root, manifest.shards, progress)
+    return manifest

@@ -1,0 +1,99 @@
+"""LMDB files of unknown origin, for the sources that are made of them: what lies in one, and a reader of single values."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from base.command import last_lines
+from base.errors import DatasetError
+from base.piped import PipedChild
+from data_prep.lmdb_child import FRAME, LENGTH
+from data_prep.sources.naming import to_text
+from data_prep.sources.types import MAX_MEMBERS, Found, Refused
+
+
+def data_file(path: Path) -> Path | None:
+    """The file of the LMDB that a path names, which is a directory with it or the file itself."""
+    data = path / "data.mdb" if path.is_dir() else path
+    return data if data.is_file() else None
+
+
+def entries(path: Path, values: str) -> Iterator[dict[str, Any] | Refused]:
+    """What data_prep.lmdb_child says of every entry; `values`: what they are to be. Raises DatasetError."""
+    with child(values, path) as process:
+        for number, line in enumerate(process.answers):
+            if number >= MAX_MEMBERS:
+                raise DatasetError(f"{path} holds more than {MAX_MEMBERS} entries")
+            if not line.endswith(b"\n"):
+                break
+            entry = json.loads(line)
+            yield Refused(key_text(entry["key"]), entry["reason"]) if "reason" in entry else entry
+        if process.process.wait() != 0:
+            raise _died(path, process)
+
+
+def key_text(key: str) -> str:
+    """A key as the child tells it, as text."""
+    return to_text(key.encode("latin-1"))
+
+
+def child(mode: str, *paths: Path) -> PipedChild:
+    """A process that reads them."""
+    return PipedChild("data_prep.lmdb_child", mode, *map(str, paths), stderr=subprocess.PIPE)
+
+
+def _died(path: Path, process: PipedChild) -> DatasetError:
+    _, errors = process.process.communicate()
+    code = process.process.returncode
+    how = (
+        f"its reader died with {signal.Signals(-code).name}"
+        if code < 0
+        else last_lines(errors.decode(errors="replace"), 1) or f"code {code}"
+    )
+    if os.strerror(errno.EACCES) in how:
+        return DatasetError(f"{path} may not be read: {how}; ask its owner, or see `ls -l` and the directories above it")
+    return DatasetError(f"{path} is damaged or no LMDB: {how}; the file is probably cut, copy it again")
+
+
+class LmdbReader:
+    """`at` is (key as latin-1, number of the file)."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths, self.child = paths, child("serve", *paths)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.child.__exit__(kind, error, trace)
+
+    def head(self, found: Found, limit: int) -> bytes:
+        """See Reader."""
+        return self.value(found)[:limit]
+
+    def value(self, found: Found) -> bytes:
+        """All of it. Raises DatasetError where the source is not what was listed."""
+        answers = self.child.answers
+        key, number = str(found.at[0]).encode("latin-1"), int(found.at[1])
+        path = self.paths[number]
+        try:
+            self.child.ask(FRAME.pack(number, len(key)) + key)
+            head = answers.read(LENGTH.size)
+        except BrokenPipeError as error:
+            raise _died(path, self.child) from error
+        if len(head) < LENGTH.size:
+            raise _died(path, self.child)
+        if LENGTH.unpack(head)[0] != found.size:  # before it is read: a changed entry may have gigabytes
+            raise DatasetError(f"{path}: key {found.name!r} has changed since the source was listed; build it afresh")
+        value = answers.read(found.size)
+        if len(value) != found.size:
+            raise _died(path, self.child)
+        return value

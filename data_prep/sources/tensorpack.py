@@ -1,0 +1,72 @@
+"""An LMDB of datapoints, as tensorpack's LMDBSerializer writes it: per key a list of image and label in msgpack, and `__keys__`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Final
+
+from base.errors import DatasetError
+from data_prep.datapoint import DatapointError, parse_datapoint
+from data_prep.image_header import sniff
+from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, key_text
+from data_prep.sources.naming import class_name
+from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, Found, Pixels, Prepared, Refused, Root
+
+VALUES: Final = "datapoint"
+KEYS: Final = "__keys__"
+
+
+def prepare(root: Root) -> Prepared:
+    """Find the data file; where its first value is none that can be read, none of them is."""
+    data = data_file(root.path)
+    if data is None:
+        raise DatasetError(f"{root.path} holds no LMDB: source: tensorpack wants the directory with data.mdb, or the file itself")
+    first = next(entries(data, VALUES), None)
+    if first is None or isinstance(first, Refused):
+        raise DatasetError(f"{data}: {'it is empty' if first is None else f'its first value, of key {first.name!r}: {first.reason}'}")
+    return Prepared(files=(data,))
+
+
+def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
+    """One sample per key; classes are the labels."""
+    num_values = 0
+    for entry in entries(prepared.files[0], VALUES):
+        if isinstance(entry, Refused):
+            num_values += 1
+            yield entry
+            continue
+        if "listed" in entry:
+            if entry["listed"] is not None and entry["listed"] > num_values:  # it writes no key after this one, which sorts last
+                yield Refused(KEYS, f"it lists {entry['listed']} keys, and {num_values} are there: tensorpack lost the others")
+            continue
+        num_values += 1
+        name = key_text(entry["key"])
+        if entry["bytes"] > MAX_MEMBER_BYTES:
+            yield Refused(name, f"larger than {MAX_MEMBER_BYTES >> 20} MiB")
+        elif entry["head"] is not None and sniff(bytes.fromhex(entry["head"])) is None:
+            yield Refused(name, "not an image of a listed format")
+        else:
+            yield Found(name, class_name(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
+
+
+def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[DatapointReader]:
+    """A child process reads."""
+    return DatapointReader(prepared.files)
+
+
+def estimate(_root: Root) -> int | None:
+    """Unknown: the file is not opened in this process."""
+    return None
+
+
+class DatapointReader(LmdbReader):
+    """Values are datapoints."""
+
+    def read(self, found: Found) -> bytes | Pixels:
+        """The encoded image, or pixels (H, W)."""
+        try:
+            image = parse_datapoint(memoryview(self.value(found))).image
+        except DatapointError as error:
+            raise BadSample(str(error)) from error
+        return bytes(image) if isinstance(image, memoryview) else image

@@ -1,0 +1,95 @@
+"""Snakemake's executor for Slipway's profiles in which each run is a job of its own, by Snakemake's interface for such plug-ins. Snakemake
+finds it by its name and imports it at every start, so that all else is imported when a study has jobs to submit.
+
+One executor serves every scheduler (`cluster/schedulers/jobs.py`). What it runs in a job is the shell command of the rule: see
+workflow/dag/run_job.py. Our Snakefile says by SUBMITS whose jobs these are.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.real import RealExecutor
+from snakemake_interface_executor_plugins.settings import CommonSettings, ExecMode
+
+if TYPE_CHECKING:
+    from workflow.dag.submissions import Submissions
+
+common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False)
+
+
+class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
+    """The jobs of one Snakemake."""
+
+    def __post_init__(self) -> None:
+        """Called by the interface at its end."""
+        self._own: Submissions | None = None
+
+    def run_job(self, job: Any) -> None:
+        """Submit it, or find it in the queue. What the scheduler refuses is the end of this job, not of Snakemake."""
+        from base.errors import SlipwayError
+        from workflow.dag.run_job import size_of
+        from workflow.dag.submissions import tell_log
+
+        if job.is_group() or job.rule.shellcmd is None:
+            raise WorkflowError(f"rule {job.name}: the executor slipway runs rules that are one shell command, and no groups of them")
+        own, wildcards = self._submissions(), "_".join(job.wildcards).replace("/", "_")
+        try:
+            submitted = own.earlier(job.rule.name, wildcards)
+            if submitted is None:
+                self.workflow.async_run(job.prepare())
+                submitted = own.submit(job.rule.name, wildcards, size_of(job.resources), job.shellcmd)
+        except (SlipwayError, OSError, ValueError) as error:
+            for log in job.log[:1]:
+                tell_log(Path(log), self._scheduler, str(error))
+            self.report_job_error(SubmittedJobInfo(job), msg=str(error))
+            return
+        info = SubmittedJobInfo(job, external_jobid=submitted.job_id)
+        self.report_job_submission(info)
+        own.watch(submitted, info)
+
+    def cancel(self) -> None:
+        """Ctrl-C."""
+        if self._own is not None:
+            self._own.cancel()
+
+    def shutdown(self) -> None:
+        """All jobs are over, or nothing is to be started any more."""
+        if self._own is not None:
+            self._own.close()
+
+    def _submissions(self) -> Submissions:
+        """Made when the first job is to be submitted: a Snakemake that has nothing to do asks nobody."""
+        if self._own is None:
+            from workflow.dag.execution import SUBMITS
+            from workflow.dag.submissions import Submissions
+
+            self._scheduler, _, mark = os.environ.get(SUBMITS, "").partition(" ")
+            if not mark:
+                raise WorkflowError("the executor slipway is made for Slipway's own Snakefile, in a profile whose runs are jobs")
+            late_s = self.workflow.execution_settings.latency_wait
+            self._own = Submissions(self._scheduler, mark, str(Path.cwd()), self._ended, late_s)
+        return self._own
+
+    def _ended(self, info: SubmittedJobInfo, why: str | None) -> None:
+        if why is None:
+            self.report_job_success(info)
+        else:
+            self.report_job_error(info, msg=f"{why}. ", external_jobid=info.external_jobid)
+
+    @property
+    def cores(self) -> str:
+        """Of the interface, for a Snakemake inside of the job, which there is not."""
+        return "all"
+
+    def get_python_executable(self) -> str:
+        """The same."""
+        raise WorkflowError("the executor slipway starts no Snakemake in its jobs")
+
+    def get_exec_mode(self) -> ExecMode:
+        """The same."""
+        return ExecMode.REMOTE

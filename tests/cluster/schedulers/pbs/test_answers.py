@@ -1,0 +1,127 @@
+"""What the server says of jobs, read from captured answers; and what its words mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from base.errors import SubmitError
+from cluster.schedulers.jobs import RUN, JobSize, Work, work_words
+from cluster.schedulers.pbs import fate, queue
+from cluster.schedulers.pbs.acceptance import nodes_problem, parse_entries, queue_problem
+from cluster.schedulers.pbs.answers import JobInfo, blocks, parse_clock, parse_jobs, parse_size, time_of
+from cluster.schedulers.pbs.query import refusal_words, silence_of
+from cluster.schedulers.pbs.states import ended_by, plain_reason, stage_of
+from cluster.schedulers.pbs.submit import parse_job_id
+from tests.cluster.schedulers.pbs.captured import answer, answers
+
+ALL = {job.job_id: job for job in parse_jobs(answer("qstat-f-F-json-all"))}
+
+
+def info(**words: object) -> JobInfo:
+    return replace(JobInfo(job_id="7.n0", name="a", owner="tester", state="R"), **words)  # type: ignore[arg-type]
+
+
+def test_all_jobs_of_an_answer_are_read() -> None:
+    assert {job_id: stage_of(job.state) for job_id, job in ALL.items()} == {
+        **{job_id: "runs" for job_id in ("10.n0", "12.n0", "13.n0", "14.n0", "15.n0", "19.n0")},
+        **{job_id: "over" for job_id in ("16[0].n0",) if job_id in ALL},
+        **{job_id: stage_of(job.state) for job_id, job in ALL.items() if job_id.startswith("16[")},
+        **{job_id: "waits" for job_id in ("17.n0", "18.n0", "20.n0")},
+    }
+    job = ALL["13.n0"]
+    assert (job.name, job.owner, job.hosts, job.walltime_s, job.restarts) == ("B", "tester", ("n1", "n2"), 15.0, 0)
+    assert fate.end_of(job) == (job.started or 0) + 15.0
+    assert time_of("Sun Nov 22 05:54:44 2026") == 1795326884.0
+
+
+def test_a_finished_job_says_how_it_ended() -> None:
+    (job,) = parse_jobs(answer("qstat-x-f-F-json-finished"))
+    assert (job.state, job.exit_status, ended_by(job)) == ("F", 5, None)
+    (deleted,) = parse_jobs(answer("qstat-deleted"))
+    assert (deleted.exit_status, ended_by(deleted), fate.reason_of(deleted, 0, 0.0)) == (271, "cancelled", "cancelled")
+    (late,) = parse_jobs(answer("qstat-deleted-at-walltime"))
+    assert ended_by(late) == "timeout"
+    assert ended_by(info(state="F", exit_status=-20)) == "node_lost"
+    assert ended_by(info(state="F", exit_status=None)) == "cancelled", "it was deleted while it waited"
+    assert ended_by(info(state="F", exit_status=265)) is None, "a SIGKILL of nobody we know"
+
+
+def test_what_happens_to_a_running_job_is_known_before_it_has_ended() -> None:
+    running = info(started=1000.0, walltime_s=60.0)
+    assert fate.reason_of(running, 0, 1059.0) is None
+    assert fate.reason_of(running, 0, 1060.0) == "timeout"
+    assert fate.reason_of(replace(running, comment="Job run at x on (n1) and terminated by tester@n0"), 0, 1001.0) == "cancelled"
+    assert fate.reason_of(replace(running, restarts=1), 0, 1001.0) == "requeued"
+    assert fate.reason_of(info(state="Q", restarts=1), 0, 1001.0) == "requeued"
+    assert not fate.is_running(replace(running, restarts=1), 0)
+    assert fate.is_running(running, 0)
+
+
+def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
+    """Another user's: bytes that are no UTF-8, 1e999, the end of a line, quotes."""
+    found = {job.job_id: job for job in parse_jobs(answer("qstat-odd-variables"))}
+    assert {job.name for job in found.values()} >= {"t2", "t3"}
+    broken = '{\n\t"Jobs":\t{\n\t\t"1.n0":\t{\n\t\t\t"Job_Name":\t007\n\t\t},\n\t\t"2.n0":\t{\n\t\t\t"Job_Name":\t"a"\n\t\t}\n\t}\n}\n'
+    assert [name for name, _ in blocks(broken)] == ["1.n0", "2.n0"]
+    assert [job.job_id for job in parse_jobs(broken)] == ["2.n0"]
+
+
+def test_a_job_tells_its_work_and_only_ours_are_ours() -> None:
+    work = Work(mark="slipway=a-1234", rule=RUN, wildcards="a-b-r1")
+    jobs = [info(work=work_words(work), hosts=("n1", "n2")), info(owner="other"), info(job_id="10.n0", state="Q", submitted=5.0)]
+    found = queue.queued_jobs(jobs, "tester")
+    assert [job.job_id for job in found] == ["7.n0", "10.n0"]
+    assert (found[0].rule, found[0].wildcards, found[0].mark, found[0].nodes) == (RUN, "a-b-r1", "slipway=a-1234", "n1,n2")
+    assert (found[1].stage, found[1].why) == ("waits", "PBS has not looked at it yet")
+
+
+def test_why_a_job_waits_is_said_in_words() -> None:
+    assert "no node can ever give it" in plain_reason(ALL["18.n0"])
+    assert "`qdel 18.n0`" in plain_reason(ALL["18.n0"])
+    assert "qrls 17.n0" in plain_reason(ALL["17.n0"])
+    assert plain_reason(info(state="Q", comment="Not Running: Not enough free nodes available")).startswith("waiting for nodes")
+    assert plain_reason(info(state="Q", comment="Something new")) == "Something new"
+
+
+def test_silence_is_told_from_refusal() -> None:
+    said = answers("server-killed")
+    assert len(said) >= 3
+    assert all(silence_of(result) for result in said.values())
+    refused = answers("errors")
+    wrong = refused.pop("qsub with PBS_SERVER wrong")
+    assert not silence_of(wrong)
+    assert "knows no server of PBS" in refusal_words(wrong)
+    assert not any(silence_of(result) for result in refused.values())
+
+
+def test_an_id_is_read_and_a_refusal_said() -> None:
+    (result,) = answers("qsub").values()
+    assert parse_job_id(result) == "0.n0"
+    refused = answers("errors")
+    with pytest.raises(SubmitError, match="Unknown queue"):
+        parse_job_id(next(result for command, result in refused.items() if command.startswith("qsub -q nope")))
+    with pytest.raises(SubmitError, match="submit as an ordinary user"):
+        parse_job_id(refused["qsub as root"])
+    with pytest.raises(SubmitError, match="named no job"):
+        parse_job_id(replace(result, stdout="\n"))
+
+
+def test_what_can_never_run_is_known_beforehand() -> None:
+    nodes, queues = parse_entries(answer("pbsnodes-F-json")), parse_entries(answer("qstat-Q"))
+    assert set(nodes) == {"n1", "n2"}
+    size = JobSize(nodes=2, minutes=10, cores=8, gpus=8, memory_mb=8192, queue="workq")
+    assert nodes_problem(nodes, size) is None
+    assert queue_problem(queues, size) is None
+    assert "2 of the 2 nodes" in str(nodes_problem(nodes, replace(size, nodes=3)))
+    assert "99 GPUs each never starts: 0 of the 2" in str(nodes_problem(nodes, replace(size, gpus=99, cores=None, memory_mb=None)))
+    assert "did you mean 'workq'" in str(queue_problem(queues, replace(size, queue="work")))
+    short = {"workq": {**queues["workq"], "resources_max": {"walltime": "00:05:00", "nodect": 1}}}
+    assert "allows 5m00s" in str(queue_problem(short, size))
+    assert "queue workq allows 1" in str(queue_problem(short, replace(size, minutes=5)))
+
+
+def test_sizes_and_times() -> None:
+    assert [parse_size(text) for text in ("8gb", "1048576kb", "100", "8 gb", "x")] == [8 << 30, 1 << 30, 100, None, None]
+    assert [parse_clock(text) for text in ("26:03:00", "", "1:00:00:00")] == [93780.0, None, None]

@@ -1,0 +1,156 @@
+"""What Grid Engine 8.1.9 answered, read again. The first line of each file is the command, the last its exit code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from base.command import CommandResult
+from base.errors import SchedulerOutputError, SubmitError
+from cluster.schedulers.jobs import JobSize
+from cluster.schedulers.sge.answers import (
+    duration_s,
+    ended_by_of,
+    parse_accounting,
+    parse_details,
+    parse_list,
+    parse_settings,
+    submitted_of,
+    why_waiting,
+)
+from cluster.schedulers.sge.environ import parse_hosts, passed_on
+from cluster.schedulers.sge.fate import reason_of
+from cluster.schedulers.sge.query import last_words
+from cluster.schedulers.sge.queue import joined
+from cluster.schedulers.sge.submit import environment_problem, parse_job_id
+
+CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
+
+
+def captured(name: str) -> str:
+    text = (CAPTURED / f"{name}.txt").read_bytes().decode(errors="surrogateescape")
+    return re.sub(r"\[exit \d+\]\s*$", "", text.partition("\n")[2])
+
+
+def test_our_jobs_say_what_they_make_and_why_they_wait() -> None:
+    first, second = joined(parse_list(captured("qstat-list-ours")), parse_details(captured("qstat-j-two-of-ours")))
+    assert (first.job_id, first.stage, first.state, first.nodes) == ("8", "runs", "running (r)", "n1")
+    assert (second.stage, second.state, second.nodes) == ("waits", "waiting (qw)", "")
+    assert (first.rule, first.wildcards, first.mark) == (
+        "stage_train_push",
+        "lenet-digits-b32-n2-g1-6b4d903fab-r1",
+        "slipway=demo-0a1b2c3d",
+    )
+    assert second.why == 'waiting for slots to become free (queue instance "all.q@n1" dropped because it is full)'
+    assert (first.submitted, first.directory) == (second.submitted, "/tmp")
+    assert first.submitted is not None
+    assert first.expected == pytest.approx(first.submitted, abs=5)
+
+
+def test_ended_jobs_and_those_being_ended_are_told_apart() -> None:
+    jobs = {job.job_id: job for job in joined(parse_list(captured("qstat-list-with-ended")), {})}
+    assert {job_id: job.stage for job_id, job in jobs.items()} == {"1": "over", "6": "over", "7": "over", "8": "ends", "9": "over"}
+    assert jobs["7"].name == "slipway-lenet-digits-b32-n2-g1-6b4d903fab-r1.064dfffb"
+
+
+def test_a_job_without_our_context_is_somebodys() -> None:
+    (job,) = joined(parse_list(captured("qstat-xml-running")), parse_details(captured("qstat-j")))
+    assert (job.name, job.rule, job.mark) == ("sge1.sh", "", "")
+
+
+def test_a_job_in_an_error_state_waits_and_says_what_to_type() -> None:
+    failed, held = parse_list(captured("qstat-error-state-xml"))
+    assert (failed.stage, failed.words, held.stage, held.words) == ("waits", "in an error state (Eqw)", "waits", "held (hqw)")
+    why = why_waiting(failed, parse_details(captured("qstat-j-error"))["18"])
+    assert "exit_status of job start = 100" in why
+    assert "`qmod -cj 18`" in why
+    assert "qrls 20" in why_waiting(held, {})
+
+
+def test_a_complex_that_is_used_up_is_why_a_job_waits() -> None:
+    fields = parse_details(captured("gpu-qstat-j-pending"))["27"]
+    (job,) = parse_list(captured("qstat-xml-running"))
+    assert why_waiting(job, fields).startswith("waiting for slots to become free ((-l gpu=4) cannot run")
+    assert submitted_of(fields) is not None
+
+
+@pytest.mark.parametrize("answer", ["", "error: commlib error", "<job_info>", "\x00"])
+def test_what_is_no_list_is_refused(answer: str) -> None:
+    with pytest.raises(SchedulerOutputError, match="no XML"):
+        parse_list(answer)
+
+
+def test_lines_of_strangers_are_left_out() -> None:
+    assert parse_list("<j><job_list><JB_job_number>x</JB_job_number><state>r</state></job_list><job_list/></j>") == ()
+    assert parse_details("==========\nnothing\njob_number: x\n") == {}
+
+
+def test_the_last_record_of_the_accounting_is_the_jobs() -> None:
+    record = parse_accounting(captured("qacct-j"))
+    assert (record["jobnumber"], record["exit_status"], record["failed"]) == ("1", "7", "0")
+    assert ended_by_of(record) is None
+
+
+@pytest.mark.parametrize(
+    ("failed", "status", "word"),
+    [
+        ("100 : assumedly after job", "137                  (Killed)", "cancelled"),
+        ("100 : assumedly after job", "139 (Segmentation fault)", None),
+        ("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137 (Killed)", "timeout"),
+        ("25  : rescheduling", "99", "requeued"),
+        ("0", "1", None),
+    ],
+)
+def test_why_a_job_ended_stands_in_the_accounting(failed: str, status: str, word: str | None) -> None:
+    assert ended_by_of({"failed": failed, "exit_status": status}) == word
+    assert ended_by_of({}) is None
+
+
+def test_qdel_and_h_rt_are_told_apart_by_the_time() -> None:
+    job = next(job for job in parse_list(captured("qstat-list-with-ended")) if job.job_id == "8")
+    assert job.started is not None
+    assert (job.letters, job.h_rt_s) == ("dr", 3600)
+    assert reason_of(job, job.started + 60) == "cancelled"
+    assert reason_of(job, job.started + 3599) == "timeout"
+
+
+@pytest.mark.parametrize(("word", "seconds"), [("300", 300), ("1:00:10", 3610), ("", None), ("1:x", None), ("1:2:3:4", None)])
+def test_durations(word: str, seconds: int | None) -> None:
+    assert duration_s(word) == seconds
+
+
+def test_a_host_may_stand_on_several_lines() -> None:
+    assert parse_hosts("n2 4 all.q@n2 UNDEFINED\nn1 2 all.q@n1 <NULL>\nn1 2 b.q@n1 0,0:0,1\nbroken\n") == {"n2": 4, "n1": 4}
+
+
+def test_the_environment_of_another_node_is_not_ours() -> None:
+    lines = captured("qrsh-inherit-environment-node1").splitlines()
+    environ = dict(line.split("=", 1) for line in lines if "=" in line) | {"BASH_FUNC_ml%%": "() { :; }", "TWO": "a\nb", "SAID": "a,b=c d"}
+    passed = passed_on(environ)
+    assert {"QRSH_COMMAND", "QRSH_PORT", "PE_HOSTFILE", "TMPDIR", "HOSTNAME", "BASH_FUNC_ml%%", "TWO"} & set(passed) == set()
+    assert (passed["JOB_ID"], passed["SGE_ROOT"], passed["SAID"]) == ("1", "/nfs/lab/sge", "a,b=c d")
+    assert all(value.isprintable() for value in passed.values())
+
+
+def test_a_parallel_environment_has_to_give_the_nodes_that_are_asked() -> None:
+    settings = parse_settings(captured("qconf-sp"))
+    size = JobSize(nodes=2, minutes=1, parallel_environment="whole 4")
+    assert environment_problem("whole", settings, size) is None
+    eight = environment_problem("whole", settings, JobSize(nodes=2, minutes=1, cores=8, parallel_environment="whole"))
+    assert eight is not None
+    assert "`parallel_environment: whole 4`" in eight
+    assert "control_slaves FALSE" in str(environment_problem("whole", {**settings, "control_slaves": "FALSE"}, size))
+    assert "one node only" in str(environment_problem("smp", {**settings, "allocation_rule": "$pe_slots"}, size))
+
+
+def test_refusals_are_told_in_grid_engines_words() -> None:
+    first = captured("errors").split("$ ")[0]
+    refused = CommandResult(argv=("qsub",), returncode=1, stdout="", stderr=first)
+    with pytest.raises(SubmitError, match='the requested parallel environment "nope" does not exist'):
+        parse_job_id(refused)
+    assert "Exiting" not in last_words(refused)
+    assert parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="31\n", stderr="")) == "31"
+    with pytest.raises(SubmitError, match="named no job"):
+        parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="", stderr=""))

@@ -1,0 +1,154 @@
+"""The batch script for Grid Engine, as text and as what bash makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from base.errors import ConfigError, SlipwayError
+from cluster.schedulers.jobs import JOB_ID, SHARD, BatchJob, JobSize, Work
+from cluster.schedulers.sge.batch_script import EXITS_WITH_A_MEANING, batch_script, owned_by_us, qsub_options
+from cluster.schedulers.sge.launcher import launch_argv
+
+SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu.q", account="p", constraint="arch=lx", parallel_environment="mpi")
+JOB = BatchJob(
+    name="slipway-demo-0a1b2c3d",
+    size=replace(SIZE, directives=("-l exclusive=true",)),
+    output=f"/nfs/with blank/{JOB_ID}.log",
+    directory="/nfs",
+    argv=("true",),
+)
+
+
+def test_options() -> None:
+    assert qsub_options(JOB) == (
+        "-N slipway-demo-0a1b2c3d",
+        "-S /bin/bash",
+        "-wd /nfs",
+        '-o "/nfs/with blank/$JOB_ID.log"',
+        "-j y",
+        "-r y",
+        "-l h_rt=5400,arch=lx",
+        "-q gpu.q",
+        "-P p",
+        "-pe mpi 16",
+        "-V",
+        "-notify",
+        "-l exclusive=true",
+    )
+
+
+def test_memory_is_counted_per_slot_and_slots_as_the_site_says() -> None:
+    size = replace(SIZE, memory_mb=1000, parallel_environment="mpi 3", constraint=None)
+    options = qsub_options(replace(JOB, size=size))
+    assert "-l h_rt=5400,h_vmem=334M" in options
+    assert "-pe mpi 6" in options
+
+
+def test_nodes_that_failed_are_left_out() -> None:
+    options = qsub_options(replace(JOB, size=replace(SIZE, exclude=("n1", "n2"))))
+    assert "-l h_rt=5400,hostname=!(n1|n2),arch=lx" in options
+    assert "-w e" in options, "where no others are left the job would wait for ever"
+
+
+def test_the_job_of_a_shard_takes_one_slot_of_any_node() -> None:
+    size = replace(SIZE, parallel_environment="mpi 8", memory_mb=2000, constraint=None)
+    job = replace(JOB, work=Work(mark="slipway=demo-00000000", rule=SHARD, wildcards="0"), size=size)
+    assert "-l h_rt=5400,h_vmem=2000M" in qsub_options(job)
+    assert not any(option.startswith("-pe") for option in qsub_options(job))
+    assert '-ac "work=rule_dataset_shard_wildcards_0 slipway=demo-00000000"' in qsub_options(job)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"size": replace(SIZE, qos="high")}, "no quality of service"),
+        ({"size": replace(SIZE, parallel_environment=None)}, "qconf -spl"),
+        ({"size": replace(SIZE, parallel_environment="mpi eight")}, "NAME SLOTS"),
+        ({"size": replace(SIZE, queue="a\n#$ -q b")}, "end of a line"),
+        ({"directory": '/nfs/"x"'}, "quotation mark"),
+    ],
+)
+def test_what_no_line_can_say_is_refused(change: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        batch_script(replace(JOB, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("directive", "what"),
+    [
+        ("-l h_rt=60", "walltime"),
+        ("-l gpu=1,s_rt=5", "walltime"),
+        ("-pe mpi 4", "parallel environment"),
+        ("-l gpu=1", None),
+        ("-p -5", None),
+    ],
+)
+def test_directives_that_are_ours(directive: str, what: str | None) -> None:
+    found = owned_by_us(directive)
+    assert (found is None) == (what is None)
+    assert (what or "") in (found or "")
+
+
+def test_no_exit_code_of_ours_has_a_meaning_for_grid_engine() -> None:
+    codes, left = set(), [SlipwayError]
+    while left:
+        one = left.pop()
+        codes.add(one.exit_code)
+        left += one.__subclasses__()
+    assert len(codes) > 5
+    assert codes & set(EXITS_WITH_A_MEANING) == set()
+
+
+def script_of(*argv: str, setup: tuple[str, ...] = ()) -> str:
+    return batch_script(replace(JOB, argv=argv, directory="/", setup=setup))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("code", "seen"), [(0, 0), (7, 7), (99, 1), (100, 1)])
+def test_the_scripts_exit_code(code: int, seen: int) -> None:
+    assert subprocess.run(["bash"], input=script_of("sh", "-c", f"exit {code}").encode(), check=False, timeout=30).returncode == seen
+
+
+QUICK: str = 'kill() { builtin kill "$@"; while builtin kill -0 "$child" 2>/dev/null; do :; done; }'
+"""In the script: its program has ended as soon as it was told to."""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("setup", [(), (QUICK,)], ids=["slow", "quick"])
+def test_the_warning_before_the_end_is_told_to_the_program_as_term(tmp_path: Path, setup: tuple[str, ...]) -> None:
+    """USR2 goes to all processes: what the program starts lives on, the program itself is told to end, and its exit code is the job's."""
+    program = tmp_path / "program.sh"
+    program.write_text("trap 'kill $child; exit 5' TERM\nsleep 60 & child=$!\necho $child\nwhile :; do wait $child; done\n")
+    job = subprocess.Popen(["bash", "-c", script_of("bash", str(program), setup=setup)], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert job.stdout is not None
+        assert job.stdout.readline().strip().isdigit()
+        os.killpg(job.pid, signal.SIGUSR2)
+        assert job.wait(30) == 5
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+        job.stdout.close()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "argv", [("printf", "%s|", "a b", "$HOME", "it's", '"', "\\", "*"), ("sh", "-c", "kill -9 $$"), ("sh", "-c", "exit 4")]
+)
+def test_qrsh_reads_the_words_again_and_gets_the_same(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    """A stand-in that does to its words what the captured `qrsh -inherit` did: joins them, and gives them to a shell."""
+    qrsh = tmp_path / "qrsh"
+    qrsh.write_text('#!/bin/sh\nshift 3\nexec sh -c "$*"\n')
+    qrsh.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(launch_argv("n1", argv), env=environ, capture_output=True, text=True, check=False, timeout=30)
+    alone = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout == alone.stdout
+    assert done.returncode == (alone.returncode if alone.returncode >= 0 else 128 - alone.returncode)

@@ -1,0 +1,168 @@
+"""Both transports against real OpenSSH servers: words, files, noise, keys, a second factor, a cut line, forwards."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from base.errors import LineCut, RemoteError
+from cluster.ssh import Transport, run, transport_to
+from cluster.ssh.openssh import OpenSsh
+from tests.cluster.ssh.sshd import Host, Laptop, factor, make_laptop, missing, server
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason="no sshd in namespaces here: root, openssh-server, iproute2"),
+]
+HOSTILE: Final = ["a b", "it's", '"q"', "new\nline", "$(id)", "`id`", "!x", "back\\slash", "", "*", "~", "ü", "-n", "%s"]
+KINDS: Final = ("ssh", "paramiko")
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Laptop, Host, Host]]:
+    root = tmp_path_factory.mktemp("ssh")
+    laptop = make_laptop(root / "laptop")
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(laptop.environ)
+    try:
+        with server(root / "a", laptop, 1) as plain, server(root / "b", laptop, 2, totp=True) as guarded:
+            laptop.configure(plain, guarded)
+            laptop.knows(plain, guarded)
+            yield laptop, plain, guarded
+            for host in (plain, guarded):
+                with suppress(RemoteError):
+                    OpenSsh(host.name).hang_up()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        shutil.rmtree(laptop.environ["XDG_RUNTIME_DIR"])
+
+
+@pytest.fixture(params=KINDS)
+def line(request: pytest.FixtureRequest, machines: tuple[Laptop, Host, Host]) -> Iterator[Transport]:
+    if request.param == "paramiko" and importlib.util.find_spec("paramiko") is None:
+        pytest.skip("paramiko is not installed: the extra remote")
+    laptop, host, _ = machines
+    laptop.knows(*machines[1:])
+    host.shell()
+    found = transport_to(host.name, request.param)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash", "/bin/tcsh -f"])
+def test_hostile_words_arrive_through_a_shell_that_talks(line: Transport, machines: tuple[Laptop, Host, Host], shell: str) -> None:
+    if shutil.which(shell.split()[0]) is None:
+        pytest.skip("tcsh is not here")
+    machines[1].shell(shell=shell, noise="echo Welcome; echo to the cluster >&2")
+    result = run(line, ["printf", "%s|", *HOSTILE], limit_s=60)
+    assert (result.stdout, result.stderr, result.returncode) == ("".join(f"{word}|" for word in HOSTILE), "", 0)
+
+
+def test_input_and_exit_code_are_those_of_the_program(line: Transport, tmp_path: Path) -> None:
+    content = os.urandom(1 << 20).hex().encode()
+    (tmp_path / "in").write_bytes(content)
+    with (tmp_path / "in").open("rb") as file:
+        result = run(line, ["sh", "-c", "cat; echo bad >&2; exit 7"], limit_s=60, stdin=file)
+    assert (result.stdout.encode(), result.stderr, result.returncode) == (content, "bad\n", 7)
+
+
+@pytest.mark.parametrize("noise", ["", "echo Welcome"])
+def test_files_go_and_come_and_what_is_here_of_them_is_kept(
+    line: Transport, machines: tuple[Laptop, Host, Host], tmp_path: Path, noise: str
+) -> None:
+    machines[1].shell(noise=noise)
+    tree, target, back = tmp_path / "a tree", tmp_path / "far" / "it's", tmp_path / "back"
+    (tree / "x").mkdir(parents=True)
+    content = os.urandom(3 << 20)
+    (tree / "x" / "big file").write_bytes(content)
+    (tree / "run").write_text("#!/bin/sh\n")
+    (tree / "run").chmod(0o755)
+    target.parent.mkdir()
+    line.put(tree, str(target))
+    assert (target / "x" / "big file").read_bytes() == content
+    assert os.access(target / "run", os.X_OK)
+    (back / "x").mkdir(parents=True)
+    (back / "x" / "big file").write_bytes(content[:1000])
+    line.get(str(target), ["x/big file", "run"], back)
+    assert (back / "x" / "big file").read_bytes() == content
+    assert (back / "run").read_text() == "#!/bin/sh\n"
+
+
+@pytest.mark.long  # 20 s until a line counts as cut, and 20 s until a host counts as silent, by each transport
+def test_a_cut_line_is_noticed_and_the_same_again_goes_on(line: Transport, machines: tuple[Laptop, Host, Host]) -> None:
+    run(line, ["true"], limit_s=60)
+    began = threading.Event()
+    cutter = threading.Thread(target=lambda: (began.wait(60), machines[1].cut()))
+    cutter.start()
+    try:
+        with pytest.raises(LineCut, match="was cut"):
+            line.stream(["sh", "-c", "echo begun; exec sleep 600"], lambda _: began.set(), lambda _: None)
+        with pytest.raises(LineCut, match="same command again"):
+            line.connect(ask=False)
+    finally:
+        cutter.join()
+        machines[1].heal()
+    assert run(line, ["echo", "back"], limit_s=60).stdout == "back\n"
+
+
+def test_no_strange_key_is_accepted(line: Transport, machines: tuple[Laptop, Host, Host]) -> None:
+    laptop, host, other = machines
+    is_ssh = isinstance(line, OpenSsh)
+    own = host.known_line()
+    words = {
+        "": "type `ssh",
+        own.replace(f"{host.address} ", f"@cert-authority {host.address} "): "type `ssh" if is_ssh else "certificate authority alone",
+        other.known_line().replace(other.address, host.address): "is not the one that your known_hosts has",
+        f"@revoked {own}{own}": "revoked|type `ssh|failed",
+    }
+    for text, expected in words.items():
+        line.close()
+        OpenSsh(host.name).hang_up()
+        laptop.known_hosts.write_text(text)
+        with pytest.raises(RemoteError, match=expected):
+            line.connect(ask=False)
+
+
+def test_a_second_factor_is_asked_for_once(machines: tuple[Laptop, Host, Host], monkeypatch: pytest.MonkeyPatch) -> None:
+    laptop, _, guarded = machines
+    laptop.knows(*machines[1:])
+    line = transport_to(guarded.name, "ssh")
+    with pytest.raises(RemoteError, match="A second factor is asked for by"):
+        line.connect(ask=False)
+    with monkeypatch.context() as patch:
+        for key, text in factor(laptop).items():
+            patch.setenv(key, text)
+        line.connect(ask=True)
+    assert run(line, ["echo", "in"], limit_s=60).stdout == "in\n"
+    assert run(transport_to(guarded.name, "ssh"), ["echo", "again"], limit_s=60).stdout == "again\n"
+
+
+def test_a_jump_host_of_the_configuration_is_used(machines: tuple[Laptop, Host, Host]) -> None:
+    laptop, plain, guarded = machines
+    laptop.knows(plain, guarded)
+    laptop.configure(plain, guarded, more=f"Host behind\n  HostName {plain.address}\n  User root\n  ProxyJump {plain.name}\n")
+    line = OpenSsh("behind")
+    try:
+        assert run(line, ["echo", "in"], limit_s=60).stdout == "in\n"
+    finally:
+        line.hang_up()
+        laptop.configure(plain, guarded)
+
+
+def test_the_line_can_be_closed_by_hand(machines: tuple[Laptop, Host, Host]) -> None:
+    laptop, plain, guarded = machines
+    laptop.knows(plain, guarded)
+    line = OpenSsh(plain.name)
+    run(line, ["true"], limit_s=60)
+    assert line.hang_up()
+    assert not line.hang_up()

@@ -1,0 +1,65 @@
+"""Who makes an environment of a framework: one at a time, and what was begun never looks complete."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from base.errors import ConfigError
+from containers.frameworks.environment import made_anew
+
+HOME = {"PYTHONHOME": sys.base_prefix, "LD_LIBRARY_PATH": f"{sys.base_prefix}/lib"}
+
+
+@pytest.fixture
+def pins(tmp_path: Path) -> Path:
+    path = tmp_path / "requirements.txt"
+    path.write_text("package==1\n")
+    return path
+
+
+def test_what_was_begun_does_not_look_complete(tmp_path: Path, pins: Path) -> None:
+    place = tmp_path / "frameworks" / "jax"
+    with made_anew(place, pins):
+        place.mkdir()
+    assert (place / pins.name).read_bytes() == pins.read_bytes()
+    with pytest.raises(KeyboardInterrupt), made_anew(place, pins):
+        raise KeyboardInterrupt  # before the old one is removed
+    assert not (place / pins.name).exists()
+
+
+def test_two_do_not_make_one_environment(tmp_path: Path, pins: Path) -> None:
+    place = tmp_path / "frameworks" / "jax"
+    with made_anew(place, pins):
+        place.mkdir()
+        with pytest.raises(ConfigError, match="another `make framework` is at work"), made_anew(place, pins):
+            pytest.fail("both were let in")
+    assert (place / pins.name).exists()
+
+
+@pytest.mark.processes
+def test_what_a_run_uses_is_not_taken_from_it(tmp_path: Path, pins: Path) -> None:
+    place = tmp_path / "frameworks" / "jax"
+    with made_anew(place, pins):
+        place.mkdir()
+        shutil.copy2(Path(sys.executable).resolve(), place / "python")
+    with subprocess.Popen([place / "python", "-c", "print(1, flush=True); input()"], stdin=PIPE, stdout=PIPE, env=HOME) as run:
+        assert run.stdout is not None
+        run.stdout.read(1)
+        with pytest.raises(ConfigError, match=rf"is used on this machine \(process {run.pid}\)"), made_anew(place, pins):
+            pytest.fail("it was let in")
+        assert (place / pins.name).exists()
+        run.communicate(b"\n")
+    with made_anew(place, pins):
+        assert not (place / pins.name).exists()
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, pins: Path) -> None:
+    (tmp_path / "frameworks").write_text("a file")
+    with pytest.raises(ConfigError, match="cannot be made"), made_anew(tmp_path / "frameworks" / "jax", pins):
+        pytest.fail("there is no such place")

@@ -1,0 +1,81 @@
+"""Networks that read token ids, trained by the programs: the same alone and in two ranks, in windows and in buckets, and after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from containers.frameworks import FRAMEWORKS, load_framework
+from tests.containers.frameworks.stopping import stop_at
+from tests.containers.frameworks.test_same_network import distance, parameters
+
+pytestmark = pytest.mark.slow
+Run = Callable[..., Any]
+OTHERS = [name for name in FRAMEWORKS if "gpt2-tiny" in load_framework(name).supports.models and name != "pytorch"]
+CELLS = {"gpt2-tiny": {"data": "text", "model": "gpt2-tiny"}, "lstm": {"data": "lines", "model": "lstm"}}
+OPTIMIZER = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.001}
+
+
+@pytest.mark.parametrize("model", ["gpt2-tiny", pytest.param("lstm", marks=pytest.mark.long)])
+def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_program: Run, model: str) -> None:
+    keys = {**CELLS[model], "global_batch_size": 8, "optimizer": OPTIMIZER, "steps": {"warmup": 2, "measured": 18}}
+    like = run_program(1, **keys)
+    assert like.exit_codes == [0], like.stderr
+    losses = like.losses()
+    assert min(losses) < 0.9 * losses[0]
+    in_parts = [("pytorch", "fsdp2")] if model == "gpt2-tiny" else []  # whose embedding makes the logits too
+    for name, strategy in [("pytorch", "ddp"), *in_parts, *((other, "ddp") for other in OTHERS)]:
+        done = run_program(2, framework=name, strategy=strategy, **keys)
+        assert done.exit_codes == [0, 0], done.stderr
+        assert done.losses()[:5] == pytest.approx(losses[:5], rel=1e-5)
+        assert distance(parameters(done), parameters(like)) < 1e-4
+        assert done.of("eval")[0]["loss"] == pytest.approx(like.of("eval")[0]["loss"], rel=1e-4)
+        assert done.of("eval")[0]["samples"] == like.of("eval")[0]["samples"]
+        assert done.of("run_start")[0]["parameters"] == like.of("run_start")[0]["parameters"]
+        both = [[step["tokens"] for step in done.of("step", rank)] for rank in range(2)]
+        assert [sum(told) for told in zip(*both, strict=True)] == [step["tokens"] for step in like.of("step")]
+    told = {step["tokens"] for step in like.of("step")}
+    if model == "gpt2-tiny":
+        assert told == {8 * 16}
+    else:
+        assert len(told) > 1
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path) -> None:
+    keys = {**CELLS["gpt2-tiny"], "global_batch_size": 4, "steps": {"warmup": 2, "measured": 48}}
+    whole = run_program(1, **keys)
+    stop = {"SLIPWAY_STOP": str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}" / "stop")}
+    stopped = run_program(1, variables=stop, watch=stop_at(3), **keys)
+    assert stopped.exit_codes == [43], stopped.stderr
+    checkpoint = stopped.out / stopped.of("checkpoint")[0]["file"]
+    resumed = run_program(1, variables={"SLIPWAY_CHECKPOINT": str(checkpoint)}, **keys)
+    assert resumed.exit_codes == [0], resumed.stderr
+    assert stopped.losses() + resumed.losses() == whole.losses()
+
+
+def test_bf16_inference_and_a_dataset_of_another_kind(run_program: Run) -> None:
+    keys = {**CELLS["gpt2-tiny"], "global_batch_size": 4, "mode": "infer", "steps": {"warmup": 0, "measured": 2}}
+    done, like = (run_program(1, precision=precision, **keys) for precision in ("bf16", "fp32"))
+    assert done.exit_codes == [0], done.stderr
+    assert done.losses() == pytest.approx(like.losses(), rel=1e-2)
+    layers = [{"name": "input", "kind": "input", "shape_out": [9]}, {"name": "out", "kind": "input", "shape_out": [9, 3]}]
+    wrong = run_program(1, **{**keys, "model_layers": layers})
+    assert wrong.exit_codes == [1]
+    assert "the layer list goes from [9] to [9, 3], the dataset asks for [16] to [16, 257]" in wrong.of("error")[0]["message"]
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_jax_compiles_every_length_before_its_first_step(run_program: Run, tmp_path: Path, lib: Path, mode: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import logging\nlogging.basicConfig(format='%(created)f %(message)s')\n")
+    variables = {"JAX_LOG_COMPILES": "1", "PYTHONPATH": f"{tmp_path}:{lib}"}
+    keys = {**CELLS["lstm"], "global_batch_size": 8, "mode": mode, "steps": {"warmup": 0, "measured": 12}}
+    done = run_program(1, framework="jax", variables=variables, **keys)
+    assert done.exit_codes == [0], done.stderr
+    assert {step["tokens"] <= 8 * 4 for step in done.of("step")} == {True, False}  # both lengths came
+    compiled = [float(line.split()[0]) for line in done.stderr[0].splitlines() if "Finished XLA compilation" in line]
+    (begin,) = (phase["time"] for phase in done.of("phase") if phase["phase"] == "train")
+    assert len([moment for moment in compiled if moment < begin]) >= 2
+    assert [moment for moment in compiled if begin <= moment <= done.of("step")[-1]["time"]] == []

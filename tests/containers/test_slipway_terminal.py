@@ -1,0 +1,41 @@
+"""A terminal of a session: neither side waits for the other for ever."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "containers" / "lib"))
+try:
+    import slipway_terminal
+finally:
+    sys.path.pop(0)
+
+LIMIT_S = 60.0
+
+
+@pytest.mark.processes
+def test_more_is_typed_than_a_program_takes_before_what_it_prints_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    lines = b"".join(b"%060d\n" % number for number in range(5000))
+    typed = b"stty -echo; cat\n" + lines + b"\x04exit 3\n"
+    ours, its = socket.socketpair()
+    shells = slipway_terminal.Shells()
+    serving = threading.Thread(target=slipway_terminal.answer, args=(its, "T", str(tmp_path), shells), daemon=True)
+    with ours:
+        ours.settimeout(LIMIT_S)
+        serving.start()
+        ours.sendall(json.dumps({"token": "T"}).encode() + b"\n" + b"d" + struct.pack(">I", len(typed)) + typed)
+        said = b""
+        while piece := ours.recv(1 << 16):
+            said += piece
+    serving.join(LIMIT_S)
+    assert said.endswith(slipway_terminal.frame(b"x", b"3"))
+    assert len(said) > len(lines)
+    assert shells.ended.is_set()

@@ -1,0 +1,97 @@
+"""munged, slurmctld and the slurmds of one cluster."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+
+from tests.minicluster import accounting, processes, slurmconf
+from tests.minicluster.daemons import command, start
+from tests.minicluster.spec import ClusterError, Spec
+from tests.minicluster.waiting import last_lines, wait_until
+
+CONTROLLER = ("slurmctld", "slurmscriptd")
+USABLE = ("idle", "mixed", "allocated", "completing")
+
+
+def prepare(spec: Spec) -> None:
+    """Its configuration, before a host is on."""
+    for path in (spec.root / "spool" / "slurmctld", spec.slurm_conf.parent):
+        path.mkdir(parents=True)
+    spec.slurm_conf.write_text(slurmconf.slurm_conf(spec))
+    (spec.slurm_conf.parent / "gres.conf").write_text(slurmconf.gres_conf(spec))
+    (spec.slurm_conf.parent / "cgroup.conf").write_text(slurmconf.cgroup_conf())
+
+
+def start_head(spec: Spec) -> None:
+    """What runs on the login node. After `cut` or `hang` all of it runs still."""
+    if processes.named(spec, "login", ("munged",)):
+        return
+    start_munged(spec)
+    if spec.accounting:
+        accounting.start(spec)
+        accounting.register(spec)
+    start_controller(spec)
+
+
+def start_munged(spec: Spec) -> None:
+    directory = spec.munge_socket.parent
+    directory.mkdir(mode=0o755, exist_ok=True)
+    spec.munge_socket.unlink(missing_ok=True)  # of before a power loss
+    key = directory / "munge.key"
+    if not key.exists():
+        with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "wb") as file:
+            file.write(secrets.token_bytes(128))
+    argv = ["munged", f"--socket={spec.munge_socket}", f"--key-file={key}", f"--pid-file={directory}/munged.pid"]
+    start(spec, "login", [*argv, f"--seed-file={directory}/seed", f"--log-file={spec.log('munged')}", "--num-threads=2"], "munged")
+
+
+def start_controller(spec: Spec) -> None:
+    start(spec, "login", ["slurmctld"], "slurmctld")
+
+
+def start_node(spec: Spec, host: str) -> None:
+    start(spec, host, ["slurmd", "-N", host], f"slurmd-{host}")
+
+
+def node_states(spec: Spec) -> dict[str, str]:
+    """As sinfo says; '*' at the end: does not answer."""
+    text = command(spec, "login", ["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T"])
+    return dict(line.split() for line in text.splitlines() if line.strip())
+
+
+def await_usable(spec: Spec, hosts: tuple[str, ...], limit_s: float) -> None:
+    states: dict[str, str] = {}
+
+    def usable() -> bool:
+        try:
+            states.update(node_states(spec))
+        except ClusterError as error:
+            states.update({host: str(error) for host in hosts})
+        return all(states.get(host) in USABLE for host in hosts)
+
+    try:
+        wait_until(usable, limit_s, "the nodes are usable")
+    except ClusterError as error:
+        bad = next(host for host in hosts if states.get(host) not in USABLE)
+        words = f"slurmctld:\n{last_lines(spec.log('slurmctld'))}\nslurmd of {bad}:\n{last_lines(spec.log(f'slurmd-{bad}'))}"
+        raise ClusterError(f"{error}; states: {states}\n{words}") from error
+
+
+def restart_node(spec: Spec, host: str) -> None:
+    """A running slurmd too: one that starts registers at once. Steps have a process of their own and live on."""
+    running = processes.named(spec, host, ("slurmd",))
+    processes.send(running, signal.SIGTERM)
+    wait_until(lambda: not processes.named(spec, host, ("slurmd",)), 20.0, f"slurmd of {host} ends")
+    start_node(spec, host)
+
+
+def resume(spec: Spec, host: str) -> None:
+    """Out of DOWN or DRAIN; a node that is neither refuses, which is as good."""
+    if node_states(spec).get(host, "").rstrip("*") not in USABLE:
+        try:
+            command(spec, "login", ["scontrol", "update", f"NodeName={host}", "State=RESUME"])
+        except ClusterError as error:
+            if "Invalid node state" not in str(error):
+                raise

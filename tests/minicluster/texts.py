@@ -1,0 +1,56 @@
+"""What the hosts' files and environments say: of every cluster, and of each scheduler by its module of texts. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from tests.minicluster import sgeconf, slurmconf
+from tests.minicluster.spec import USER, USER_ID, Spec
+
+
+class Texts(Protocol):
+    """What a scheduler's module of texts offers."""
+
+    def environ(self, spec: Spec) -> dict[str, str]:
+        """What its commands need to find it."""
+
+    def site_words(self, spec: Spec) -> str:
+        """Its keys of the site file."""
+
+
+TEXTS: Final[dict[str, Texts]] = {"slurm": slurmconf, "sge": sgeconf}
+
+
+def environ(spec: Spec) -> dict[str, str]:
+    """What the scheduler's commands need to find it."""
+    return TEXTS[spec.scheduler].environ(spec)
+
+
+def hosts_file(spec: Spec) -> str:
+    return "127.0.0.1 localhost\n" + "".join(f"{spec.address(host)} {host}\n" for host in spec.hosts)
+
+
+def with_user(name: str, text: str, home: str) -> str:
+    """This machine's passwd, group or shadow, and in it the cluster's ordinary user."""
+    line = {
+        "passwd": f"{USER}:x:{USER_ID}:{USER_ID}::{home}:/bin/bash",
+        "group": f"{USER}:x:{USER_ID}:",
+        "shadow": f"{USER}:*:19000:0:99999:7:::",
+    }[name]
+    return f"{text.rstrip()}\n{line}\n"
+
+
+def site_yaml(spec: Spec) -> str:
+    gpus = f"gpus_per_node: {spec.gpus}\n" if spec.gpus else ""
+    return f"""\
+# Written by `python -m tests.minicluster up`: the mini-cluster {spec.name}
+storage: {spec.shared}/slipway
+cache: {{path: /local/slipway}}
+scheduler: {spec.scheduler}
+engine: bare
+device: cpu
+{gpus}cpus_per_node: {spec.cores}
+memory_per_node: {spec.memory_mb}MB
+walltime: 2h
+deadline_margin: 20s
+{TEXTS[spec.scheduler].site_words(spec)}"""

@@ -1,0 +1,57 @@
+"""Real container runtimes for tests, in directories of their own: `get-apptainer.sh DIR` fetches Apptainer, `build-enroot.sh ...` builds
+enroot. Found on PATH, or in $SLIPWAY_TEST_RUNTIMES or ~/.cache/slipway-test-runtimes, as <engine>/usr/bin or <engine>/bin."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tests import images
+
+
+def place() -> Path:
+    return Path(os.environ.get("SLIPWAY_TEST_RUNTIMES") or Path.home() / ".cache" / "slipway-test-runtimes")
+
+
+def path_of(engine: str) -> str | None:
+    """PATH with the real engine in front; None where it is not here, or not what it needs of this machine."""
+    if missing(engine) or not Path("/dev/fuse").exists():
+        return None
+    for directory in (place() / engine / "usr" / "bin", place() / engine / "bin"):
+        if (directory / engine).exists():
+            return f"{directory}:{os.environ['PATH']}"
+    return os.environ["PATH"] if shutil.which(engine) else None
+
+
+def missing(engine: str) -> list[str]:
+    """Programs that it wants of the machine."""
+    wanted = {"apptainer": ("squashfuse_ll", "mksquashfs"), "enroot": ("squashfuse", "mksquashfs", "unsquashfs", "jq")}
+    return [program for program in wanted[engine] if shutil.which(program) is None]
+
+
+def environment(engine: str) -> dict[str, str]:
+    """What the real one wants besides PATH: Apptainer of root sets a limit that only CAP_SYS_RESOURCE may set, unless told so."""
+    return {"APPTAINER_USERNS": "1"} if engine == "apptainer" else {}
+
+
+def image_of(engine: str, archive: Path) -> Path:
+    """What `docker save` has written, as a file that the engine starts; made once."""
+    from containers.images import enroot
+
+    target = archive.with_suffix(".sif" if engine == "apptainer" else ".sqsh")
+    if target.exists():
+        return target
+    with images.locked():
+        if not target.exists():
+            with images.scratch() as directory:
+                part = directory / target.name
+                if engine == "apptainer":
+                    quickly = ["--mksquashfs-args", "-comp gzip -Xcompression-level 1"]
+                    env = {**os.environ, **environment(engine), "PATH": path_of(engine) or ""}
+                    images.run(["apptainer", "build", *quickly, str(part), f"docker-archive:{archive}"], env=env)
+                else:
+                    done = enroot.make(part, f"docker-archive:{archive}", None)
+                    assert done.returncode == 0, done.stderr
+                part.rename(target)
+    return target

@@ -1,0 +1,60 @@
+"""The mini-cluster with Grid Engine: its ordinary user's jobs, a controller that is lost, a node that loses its power."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cluster.schedulers.jobs import BatchJob, JobSize
+from cluster.schedulers.sge.batch_script import batch_script
+from tests.minicluster import Cluster
+from tests.minicluster.waiting import wait_until
+from tests.sge.conftest import USER
+
+pytestmark = pytest.mark.slow
+TWO_NODES = """\
+for node in $(cut -d' ' -f1 "$PE_HOSTFILE" | sort); do
+    echo "word for $node" | qrsh -inherit "$node" /bin/sh -c "'id -un; hostname; cat'"
+done
+"""
+
+
+def do(cluster: Cluster, *words: str) -> None:
+    """Submit a job as the user, and wait until it has ended. `qsub -sync y` may wait for ever once qmaster was started again."""
+    submitted = cluster.exec("login", ["qsub", "-terse", "-j", "y", *words], user=USER, timeout=60)
+    job = submitted.stdout.strip()
+    assert job.isdecimal(), submitted
+    wait_until(lambda: "do not exist" in cluster.exec("login", ["qstat", "-j", job], timeout=60).stderr, 60.0, f"job {job} ends")
+
+
+def test_a_users_job_starts_programs_on_its_nodes(cluster: Cluster) -> None:
+    script = cluster.spec.home / "two-nodes.sh"
+    script.write_text(TWO_NODES)
+    do(cluster, "-o", str(cluster.spec.home / "out"), "-pe", "whole", "8", str(script))
+    assert (cluster.spec.home / "out").read_text().split("\n") == [USER, "n1", "word for n1", USER, "n2", "word for n2", ""]
+
+
+def test_a_lost_controller_and_a_lost_node_come_back(cluster: Cluster) -> None:
+    cluster.ctld("kill")
+    lost = cluster.exec("login", ["qstat"], user=USER, timeout=60)
+    assert (lost.returncode, "unable to send message to qmaster" in lost.stderr) == (1, True), lost
+    cluster.ctld("start")
+    cluster.kill("n2")
+    wait_until(lambda: cluster.states()["n2"] == "u", 60.0, "n2 is missed")
+    cluster.heal("n2")
+    do(cluster, "-o", str(cluster.spec.home), "-l", "h=n2", "-N", "after", "-b", "y", "/bin/hostname")
+    (said,) = cluster.spec.home.glob("after.o*")
+    assert said.read_text() == "n2\n"
+
+
+def test_a_job_that_leaves_out_more_nodes_than_there_are_others_is_refused(cluster: Cluster) -> None:
+    size = JobSize(nodes=2, minutes=1, queue="all.q", parallel_environment="whole 4")
+    home = cluster.spec.home
+    job = BatchJob(name="slipway-none.0a1b2c3d", size=size, output=str(home / "none.log"), directory=str(home), argv=("true",))
+    for name, exclude in (("all", ()), ("none", ("n1",))):
+        (home / name).write_text(batch_script(replace(job, size=replace(size, exclude=exclude))))
+    assert cluster.exec("login", ["qsub", str(home / "all")], user=USER, cwd=home, timeout=60).returncode == 0
+    refused = cluster.exec("login", ["qsub", str(home / "none")], user=USER, cwd=home, timeout=60)
+    assert refused.returncode != 0
+    assert "no suitable queues" in refused.stderr

@@ -1,0 +1,38 @@
+"""What a job leaves for those who wait for it: two Snakemakes may wait for the same one."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.schedulers.jobs import Work
+from workflow.dag.run_job import exit_file
+from workflow.dag.submissions import Submissions, remove_old
+from workflow.dag.submitted import Submitted
+
+
+@pytest.mark.processes
+def test_the_end_of_a_job_is_seen_by_both_who_wait_for_it(tmp_path: Path) -> None:
+    work = Work(mark="slipway=a-00000000", rule="dataset_shard", wildcards="digits_00000")
+    file = Path(exit_file(str(tmp_path), "slipway-digits.0"))
+    file.parent.mkdir(parents=True)
+    file.write_text("0\n")
+    ended: list[tuple[Any, str | None]] = []
+    for adopted in (True, False):
+        one = Submissions("sge", work.mark, str(tmp_path), lambda what, why: ended.append((what, why)))
+        one.close()
+        one.watch(Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked=0.0, adopted=adopted), adopted)
+        one._look()
+    assert ended == [(True, None), (False, None)]
+
+
+def test_exit_codes_of_yesterday_are_taken_away(tmp_path: Path) -> None:
+    for name, age in (("old", 90000), ("new", 10)):
+        (tmp_path / f"{name}.exit").write_text("0\n")
+        os.utime(tmp_path / f"{name}.exit", (time.time() - age,) * 2)
+    remove_old(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["new.exit"]

@@ -1,0 +1,34 @@
+"""BigDL: one driver on the head and a Spark worker on each of two nodes, from the supervisor to the record."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_prep.build.dataset import build_dataset
+from data_prep.spec import parse_spec
+from tests.containers.frameworks.environments import interpreter
+from tests.workflow.run.test_sidecars import ended
+from tests.workflow.run.world import World
+
+pytestmark = pytest.mark.slow
+
+
+def test_one_driver_trains_on_two_nodes(world: World) -> None:
+    """The first loss is PyTorch's, the samples are those of both nodes, and no Java is left."""
+    interpreter("bigdl")
+    datasets = world.storage / "datasets"
+    spec = parse_spec({"source": "synthetic", "samples": 64, "classes": 4, "size": 28, "channels": "grey"}, datasets)
+    world.dataset = datasets / build_dataset(spec, "tiny", datasets, jobs=1).path
+    losses = {}
+    for name in ("pytorch", "bigdl"):
+        run_id = world.cell(2, 1)
+        optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.0}
+        world.cells[-1].update({"framework": name, "optimizer": optimizer})
+        world.write()
+        record = ended(world, run_id)
+        assert (record["status"], record["status_reason"]) == ("ok", None)
+        cell, found = record["cell"], record["performance"]
+        assert found["samples"] == found["num_measured_steps"] * cell["global_batch_size"]
+        losses[name] = record["training"]["first_losses"][0][1]
+    assert losses["bigdl"] == pytest.approx(losses["pytorch"], rel=1e-5)
+    assert not world.pids("org.apache.spark")

@@ -1,0 +1,243 @@
+"""`slipway remote HOST VERB ...`: the commands of a cluster, typed on a laptop. The study goes up by its content, the ordinary command runs
+there, results come down; after a cut the same command goes on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from base import VERSION
+from base.command import CommandResult, last_lines
+from base.errors import ConfigError, LineCut, RemoteError, error_of_exit
+from base.jsonfile import parse_json
+from base.names import choices
+from cluster.processes import age_s
+from cluster.ssh import Transport, again, closing, run, transport_to
+from workflow.commands.completion import REMOTE_VERBS
+from workflow.commands.remote_end import PROTOCOL
+from workflow.commands.watching import show
+from workflow.remote.bundle import Bundle, make_bundle
+from workflow.remote.fetching import fetch
+from workflow.remote.finding import find_slipway
+from workflow.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
+from workflow.remote.relaying import Relay
+from workflow.remote.typed import Typed, TypedSession, sort_session, sort_typed
+from workflow.run.record.login import with_login
+
+ANSWER_S: Final = 120.0
+PAUSES: Final = (2.0, 5.0, 10.0, 30.0, 60.0)
+"""Between tries while the line is cut."""
+ENDED: Final = (0, 19, 25, 26)
+"""With --wait: the job is over."""
+STUDY_VERBS: Final = ("plan", "submit", "status", "logs", "tables", "report", "verify")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """`slipway`: the program there; `transport`: one of TRANSPORTS. None: as it was, or what is found."""
+
+    slipway: str | None = None
+    transport: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Far:
+    """A host with a Slipway on it."""
+
+    line: Transport
+    settings: Settings
+
+    def asked(self, *words: str) -> Any:
+        """The JSON answer of `slipway remote-end`. Raises RemoteError, and what it ended with."""
+        result = again(lambda: run(self.line, [self.settings.slipway, "remote-end", *words], limit_s=ANSWER_S))
+        return answer_of(result, self.line.host)
+
+
+def main(host: str, verb: str, words: Sequence[str], wanted: Wanted) -> int:
+    """The exit code: that of the command there. Raises ConfigError, RemoteError."""
+    if verb not in REMOTE_VERBS:
+        raise ConfigError(f"{verb!r}: no command of slipway remote; {choices(verb, REMOTE_VERBS)}")
+    if verb == "close":
+        return _close(host)
+    kept = read_settings(host)
+    with closing(transport_to(host, wanted.transport or (kept.transport if kept else None))) as line:
+        typed = sort_typed(verb, words) if verb in STUDY_VERBS else None
+        session = sort_session(host, words) if verb == "session" else None
+        line.connect(ask=True)
+        if kept is None or verb == "setup" or wanted != Wanted():
+            kept = _set_up(line, kept, wanted, words if verb == "setup" else ())
+        if session is not None:
+            return _session(Far(line=line, settings=kept), session)
+        if typed is None:
+            return 0
+        return _study_verb(Far(line=line, settings=kept), verb, typed)
+
+
+def answer_of(result: CommandResult, host: str) -> Any:
+    """Pure: the value in an answer. Raises RemoteError, and the class that the command there ended with."""
+    if result.returncode == 2:
+        raise RemoteError(f"the Slipway on {host} does not know what was asked: {last_lines(result.stderr, 3)}\n{_update(host)}")
+    if result.returncode:
+        said = last_lines(result.stderr, 6).removeprefix("slipway: ")
+        raise error_of_exit(result.returncode, RemoteError)(f"on {host}: {said or f'exit code {result.returncode}'}")
+    found = parse_json(result.stdout.encode(), f"the answer of {host}", RemoteError)
+    if isinstance(found, dict) and found.get("protocol", PROTOCOL) != PROTOCOL:
+        raise RemoteError(f"Slipway {found.get('version')} on {host} and {VERSION} here do not understand each other: {_update(host)}")
+    return found
+
+
+def _update(host: str) -> str:
+    return f"bring both to one version (here {VERSION}), or name another one there: `slipway remote {host} setup --slipway PATH`"
+
+
+def _close(host: str) -> int:
+    from cluster.ssh.openssh import OpenSsh
+
+    was_open = shutil.which("ssh") is not None and OpenSsh(host).hang_up()
+    show.line(f"the line to {host} is closed" if was_open else f"no line to {host} is open")
+    return 0
+
+
+def _set_up(line: Transport, kept: Settings | None, wanted: Wanted, words: Sequence[str]) -> Settings:
+    """Find Slipway there, look at its version, and keep that. Raises RemoteError, ConfigError."""
+    site = _site(words, kept)
+    given = wanted.slipway or (kept.slipway if kept else None)
+    found = again(lambda: find_slipway(line, given))
+    who = answer_of(found, line.host)
+    settings = Settings(slipway=who["program"], site=site, transport=wanted.transport or (kept.transport if kept else None))
+    file = write_settings(line.host, settings)
+    show.aside(f"{line.host} ({who['host']}) has Slipway {who['version']}: {who['program']}; kept in {file}")
+    if who["version"] != VERSION:
+        show.aside(f"here is Slipway {VERSION}: {_update(line.host)}")
+    return settings
+
+
+def _site(words: Sequence[str], kept: Settings | None) -> str | None:
+    if not words:
+        return kept.site if kept else None
+    if len(words) == 2 and words[0] == "--site":
+        return words[1]
+    raise ConfigError(f"setup: found {' '.join(words)}; valid: --site NAME, --slipway PATH, --transport NAME")
+
+
+def _study_verb(far: Far, verb: str, typed: Typed) -> int:
+    site = typed.site or far.settings.site
+    return _run_there(far, verb, typed, _brought(far, typed.study, site), site)
+
+
+def _brought(far: Far, study: Path, site: str | None) -> str:
+    """Where the study file lies there, which went up."""
+    with tempfile.TemporaryDirectory(prefix="slipway-remote-") as place:
+        bundle = make_bundle(study, Path(place, "study"))
+        return bring(far, bundle, source_of(study, bundle.name), site)
+
+
+def _session(far: Far, typed: TypedSession) -> int:
+    """Start one there, or ask for those that there are. A start is not done twice: after a cut, `session ls` tells whether it has begun."""
+    site = typed.site or far.settings.site
+    there = None if typed.study is None else _brought(far, typed.study, site)
+    relay = Relay(host=far.line.host, there=there, here=str(typed.study))
+    argv = [far.settings.slipway, "session", *typed.for_cluster(there, site, far.line.host)]
+    if typed.verb in ("ls", "stop"):
+        return again(lambda: _once(far, argv, relay))
+    again(lambda: run(far.line, ["true"], limit_s=ANSWER_S))  # a line that was cut before is noticed while nothing has begun
+    try:
+        return far.line.stream(argv, relay.out, relay.err)
+    except LineCut as error:
+        shown = f"slipway remote {shlex.quote(far.line.host)} session ls"
+        raise RemoteError(f"{error}; if the session has begun it goes on, which `{shown}` shows, with the line for this machine") from error
+    finally:
+        relay.end()
+
+
+def bring(far: Far, bundle: Bundle, source: str, site: str | None) -> str:
+    """The study file's path there. What is there already costs one question. Raises RemoteError, and what the cluster says."""
+
+    def once() -> str:
+        chosen = ("--site", site) if site is not None else ()
+        found = far.asked("have", source, bundle.digest, *chosen)
+        if not found["there"]:
+            far.line.put(bundle.tree, found["incoming"])
+            far.asked("place", source, bundle.digest, found["incoming"], *chosen)
+        return f"{found['place']}/{bundle.file}"
+
+    return again(once)
+
+
+def _run_there(far: Far, verb: str, typed: Typed, there: str, site: str | None) -> int:
+    argv = [far.settings.slipway, verb, *typed.for_cluster(verb, there, site)]
+    relay = Relay(host=far.line.host, there=there, here=str(typed.study))
+    if verb == "submit":
+        code = _submit(far, argv, relay, (there, site, *without_wait(typed.rest)))
+    elif verb == "logs" and typed.follows:
+        code = _patient(far, lambda number: [*argv, "--lines", "20"] if number else argv, relay)
+    else:
+        code = again(lambda: _once(far, argv, relay))
+    if verb in ("tables", "report") and not typed.prints_only and code == 0:
+        told = far.asked("results", there, *(("--site", site) if site is not None else ()))
+        for text in fetch(far.line, told, typed.out):
+            show.line(text)
+    return code
+
+
+def _submit(far: Far, argv: Sequence[str], relay: Relay, what: Sequence[str | None]) -> int:
+    """The token stays until it is known what became of it: the job is there, or with --wait, over."""
+    if "--print" in argv:
+        return again(lambda: _once(far, argv, relay))
+    waits = "--wait" in argv
+    asked = submission(far.line.host, *what)
+    code = _patient(far, lambda _: [*with_time(argv), "--token", asked.token], relay)
+    if code == 0 or (waits and code in ENDED):
+        asked.close()
+    return code
+
+
+def with_time(argv: Sequence[str]) -> list[str]:
+    """`argv` there, told how long this command has taken here until now: it counts as the step `login` of the runs."""
+    return ["env", *(f"{name}={value}" for name, value in with_login({}, age_s(os.getpid())).items()), *argv]
+
+
+def _once(far: Far, argv: Sequence[str], relay: Relay) -> int:
+    """Raises LineCut, as RemoteError where something was shown already, so that it is not shown twice."""
+    try:
+        code = far.line.stream(argv, relay.out, relay.err)
+    except LineCut as error:
+        if relay.has_shown:
+            raise RemoteError(f"{error}; the same command again goes on") from error
+        raise
+    finally:
+        relay.end()
+    return code
+
+
+def _patient(far: Far, argv_of: Callable[[int], Sequence[str]], relay: Relay) -> int:
+    """Until it ends, over any number of cuts. Raises RemoteError where only a person can log in again, and none is there."""
+    number = 0
+    while True:
+        try:
+            code = far.line.stream(argv_of(number), relay.out, relay.err)
+            relay.end()
+            return code
+        except LineCut as error:
+            relay.end()
+            pause = PAUSES[min(number, len(PAUSES) - 1)]
+            show.aside(f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {far.line.host} goes on meanwhile")
+            number += 1
+            sys.stdout.flush()
+            time.sleep(pause)
+            _reconnect(far.line)
+
+
+def _reconnect(line: Transport) -> None:
+    try:
+        line.connect(ask=True)
+    except LineCut:
+        return  # the next try says so

@@ -1,0 +1,122 @@
+"""`slipway remote-end`: what `slipway remote` asks of the cluster, in JSON. Nobody types it; the rest it does by the ordinary commands."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from blake3 import blake3
+
+from base import VERSION
+from base.errors import ConfigError, RemoteError, StorageError
+from base.logs import private_umask
+from base.publish import publish_directory
+from base.removing import remove_tree
+from base.storage_clock import now_at
+from workflow.commands.told_study import told_study
+from workflow.commands.watching import show
+from workflow.remote.bundle import digest_of
+from workflow.study.brought import place_of
+from workflow.study.site_file import load_site
+
+PROTOCOL: Final = 1
+"""Raised when the two ends would not understand each other."""
+COMES_DOWN: Final = ("study.json", "study.yaml", "records.parquet", "report.html", "tables/**/*", "plots/**/*", "runs/*/record.json")
+OLD_S: Final = 86400.0
+BLOCK: Final = 1 << 20
+
+
+def main(verb: str, words: Sequence[str], site: str | None) -> None:
+    """One question. Raises BadParameter for one that this version does not know."""
+    match (verb, *words):
+        case ("hello", program):
+            hello(program)
+        case ("have", source, digest):
+            have(source, digest, site)
+        case ("place", source, digest, incoming):
+            place(source, digest, Path(incoming), site)
+        case ("results", study):
+            results(Path(study), site)
+        case _:
+            raise typer.BadParameter(f"{verb} with {len(words)} words is not known to Slipway {VERSION}")
+
+
+def hello(program: str) -> None:
+    """Who answers, started as `program`, which may be a script of the site's around ours."""
+    show.json_value({**_who(), "program": os.path.abspath(program)})
+
+
+def have(source: str, digest: str, site: str | None) -> None:
+    """Whether this version of a study is there, and where it is to be put if not."""
+    place = _place(source, digest, site)
+    there = place.is_dir()
+    incoming = place.parent / f".{digest}.part-{secrets.token_hex(6)}"
+    if not there:
+        _sweep(place.parent, digest)
+    show.json_value({**_who(), "place": str(place), "there": there, "incoming": str(incoming)})
+
+
+def place(source: str, digest: str, incoming: Path, site: str | None) -> None:
+    """Give what has come its name, if it is whole. Raises RemoteError if it is not; it is removed then."""
+    target = _place(source, digest, site)
+    if target.is_dir():
+        remove_tree(incoming)
+    else:
+        found = digest_of(incoming)
+        if found != digest:
+            remove_tree(incoming)
+            raise RemoteError(f"{incoming}: what came has the digest {found}, and {digest} was sent; the same command sends it again")
+        publish_directory(incoming, target)
+    show.json_value({"place": str(target)})
+
+
+def results(path: Path, site: str | None) -> None:
+    """Files of a study's results that come down: path below the results, size, digest."""
+    study = told_study(path, site)
+    root = study.results_dir
+    show.json_value({"results": str(root), "study": study.name, "files": [_facts(root, name) for name in sorted(set(_names(root)))]})
+
+
+def _who() -> dict[str, Any]:
+    return {"protocol": PROTOCOL, "version": VERSION, "host": os.uname().nodename}
+
+
+def _place(source: str, digest: str, site: str | None) -> Path:
+    """Raises ConfigError, StorageError where storage cannot be written."""
+    if "/" in source or source.startswith(".") or not digest.isalnum():
+        raise ConfigError(f"{source!r}, {digest!r}: no study that `slipway remote` brings")
+    chosen = load_site(site)
+    private_umask(group=chosen.shared == "group")
+    target = place_of(chosen.storage, source, digest)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"site {chosen.name}: {error.filename}: {error.strerror}: the study could not be put there") from error
+    return target
+
+
+def _sweep(directory: Path, digest: str) -> None:
+    """What came of this version long ago, before a cut; whoever sends the same at the same time is left alone."""
+    for part in directory.glob(f".{digest}.part-*"):
+        if now_at(directory) - part.lstat().st_mtime > OLD_S:
+            remove_tree(part)
+
+
+def _names(root: Path) -> Iterator[str]:
+    for pattern in COMES_DOWN:
+        for path in root.glob(pattern):
+            if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+                yield path.relative_to(root).as_posix()
+
+
+def _facts(root: Path, name: str) -> dict[str, Any]:
+    hashed, size = blake3(), 0
+    with (root / name).open("rb") as file:
+        while block := file.read(BLOCK):
+            hashed.update(block)
+            size += len(block)
+    return {"name": name, "bytes": size, "blake3": hashed.hexdigest()}

@@ -1,0 +1,411 @@
+"""`slipway session`: start a notebook, a shell, TensorBoard, a server or a script in an allocation; show, enter and end what runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from msgspec.structs import replace
+
+from base.errors import ConfigError, DatasetError, SchedulerSilent, SlipwayError, TrainingFailed
+from base.logs import private_umask
+from base.publish import remove_tree
+from base.units import format_duration, parse_duration, whole_duration
+from cluster.schedulers import holder_alive, jobs_of
+from containers.engines import in_container
+from workflow.commands.datasets import check_name
+from workflow.commands.told_study import told_study
+from workflow.commands.watching import show
+from workflow.commands.watching.looks import looks
+from workflow.commands.watching.progress import waiting
+from workflow.dag.job_size import run_size
+from workflow.dag.requirements import dataset_needs
+from workflow.session import start as starting
+from workflow.session.asked import LOG, STOP, Asked, Kind, all_sessions, session_dir
+from workflow.session.limits import STOP_WAIT_S
+from workflow.session.listing import Seen, clean, look, queued_ids, sessions, told
+from workflow.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
+from workflow.study.cell import NO_DATASET, RunLimits
+from workflow.study.site import Site
+from workflow.study.site_file import load_site
+from workflow.study.study import Study
+
+KINDS: Final[dict[str, Kind]] = {"shell": "shell", "notebook": "notebook", "tensorboard": "tensorboard", "serve": "program", "run": "run"}
+"""Command -> kind of session."""
+KEPT_S: Final = 86400.0
+"""How long the log of a session that has ended is kept."""
+QUEUE_PATIENCE_S: Final = 20.0
+QUEUE_ANSWER_S: Final = 10.0
+FIRST_LOCAL_PORT: Final = 20000
+LAST_LINES: Final = 20
+NOT_BEGUN: Final = "it was cancelled before it had begun"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Options of a session that is to be started. Durations as they were typed."""
+
+    nodes: int
+    gpus: int | None
+    dataset: str | None
+    image: str | None
+    python: str | None
+    ports: str | None
+    walltime: str
+    idle: str | None
+    push: bool
+    allow_shared: bool
+    logdir: Path | None
+    detach: bool
+    login: str | None
+
+
+def start(name: str, study_path: Path, site_name: str | None, words: Sequence[str], wanted: Wanted) -> None:
+    """Start one, wait until it answers, and say how it is reached. Raises SlipwayError."""
+    kind = KINDS[name]
+    if words and kind == "shell":
+        raise ConfigError(f"a shell takes no command; `slipway session run -- {shlex.join(words)}` runs one")
+    if not words and kind in ("run", "program"):
+        raise ConfigError(f"slipway session {name}: no command; valid: slipway session {name} ... -- COMMAND")
+    needs_study = wanted.dataset is not None or (kind == "tensorboard" and wanted.logdir is None and not words)
+    study = told_study(study_path, site_name) if needs_study or study_path.is_file() else None
+    site = load_site(site_name) if study is None else study.site
+    private_umask()
+    asked = _asked(kind, study, site, words, wanted)
+    starting.refuse(asked)
+    _refuse_unbuilt(study, wanted.dataset)
+    jobs = jobs_of(site.scheduler)
+    size = None if jobs is None else run_size(session_cell(asked, "/"), site_of(asked), asked.limits.walltime_s)
+    if jobs is not None and size is not None:
+        _refuse_what_never_starts(jobs, size)
+    directory = starting.create(asked)
+    try:
+        if kind == "tensorboard" and study is not None and asked.mounts and wanted.logdir is None:
+            _export(study, Path(asked.mounts[0][0]))
+        with waiting("image: pinning and archiving"):
+            starting.pin_image(asked, directory)
+        job_id = starting.submit(asked, directory, size)
+    except BaseException:  # a job that was submitted nevertheless ends at once: its directory is gone
+        with contextlib.suppress(OSError):
+            remove_tree(directory)
+        raise
+    show.line(
+        f"session {asked.session}: job {job_id}" if jobs is not None else f"session {asked.session}: process {job_id} of this machine"
+    )
+    if wanted.detach:
+        show.line(f"`slipway session ls` shows how it stands, `slipway session stop {asked.session}` ends it")
+        return
+    seen = _wait(directory, ("ready", "ended") if kind != "run" else ("ended",))
+    if seen.is_over:
+        _say_end(seen)
+        return
+    if kind == "shell":
+        enter(seen)
+    _say_reached(seen, wanted.login)
+
+
+def _asked(kind: Kind, study: Study | None, site: Site, words: Sequence[str], wanted: Wanted) -> Asked:
+    """What the options come to. Raises ConfigError."""
+    session = f"{kind}-{secrets.token_hex(3)}"
+    ports = _ports(wanted.ports) or ((6006,) if kind == "tensorboard" else ())
+    if ports and kind not in ("program", "tensorboard"):
+        raise ConfigError(f"--ports: a {kind} needs none; `slipway session serve --ports ... -- COMMAND` is for programs that do")
+    command, mounts = list(words), tuple[tuple[str, str, bool], ...]()
+    if kind == "tensorboard" and not words:
+        logdir = str((wanted.logdir or session_dir(site.storage, session) / "tensorboard").absolute())
+        command, mounts = [f"--logdir={logdir}"], ((logdir, logdir, False),)
+    gpus = (1 if site.device == "cuda" and kind != "tensorboard" else 0) if wanted.gpus is None else wanted.gpus
+    python = wanted.python or "python3"
+    if wanted.python is not None and not in_container(site.engine) and not wanted.python.startswith("/"):
+        raise ConfigError(f"--python {wanted.python}: valid: the absolute path of an interpreter that all nodes have")
+    spec: dict[str, Any] = {"source": NO_DATASET}
+    if wanted.dataset is not None and study is not None:
+        spec = study.datasets[check_name(study, wanted.dataset)].to_json()
+    return Asked(
+        session=session,
+        kind=kind,
+        command=tuple(command),
+        ports=ports,
+        network="shared" if wanted.allow_shared else "own",
+        site=site,
+        nodes=wanted.nodes,
+        gpus=gpus,
+        dataset=wanted.dataset,
+        dataset_spec=spec,
+        mounts=mounts,
+        image=wanted.image,
+        python=python,
+        limits=RunLimits(walltime_s=_seconds("--time", wanted.walltime)),
+        idle_s=None if wanted.idle is None else _seconds("--idle", wanted.idle),
+        push=wanted.push or kind == "run",
+        created=time.time(),
+        host=os.uname().nodename,
+    )
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise ConfigError(f"{option} {text}: {error}") from error
+
+
+def _ports(text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in (text or "").split(",") if part)
+    except ValueError as error:
+        raise ConfigError(f"--ports {text}: valid: numbers with commas between, such as 5000,6006") from error
+
+
+def _refuse_unbuilt(study: Study | None, dataset: str | None) -> None:
+    if study is not None and dataset is not None and dataset_needs(study, dataset).root is None:
+        words = study.command("dataset", "build", dataset, "--study", str(study.path))
+        raise DatasetError(f"dataset {dataset!r} of study {study.name!r} is not built; `{words}` builds it")
+
+
+def _refuse_what_never_starts(jobs: Any, size: Any) -> None:
+    try:
+        problem = jobs.never_starts(size)
+    except SchedulerSilent:
+        return
+    if problem:
+        raise ConfigError(problem)
+
+
+def _export(study: Study, to: Path) -> None:
+    """The events of the runs that there are, for TensorBoard."""
+    from workflow.export import tensorboard
+    from workflow.export.runs import exported_runs
+
+    to.mkdir(parents=True)
+    runs = list(exported_runs(study.results_dir))
+    files = tensorboard.export(runs, to)
+    show.line(f"TensorBoard shows {files} of {len(study.runs)} runs of {study.name}, as they are now")
+
+
+# -- how it goes on
+
+
+def _wait(directory: Path, stages: Sequence[str]) -> Seen:
+    """Until it is in one of these stages; ended, where its job is gone. Ctrl-C leaves it running."""
+    queue = Queue()
+    try:
+        with waiting(f"session {directory.name}") as tell:
+            for seen in looks(partial(queue.look, directory), None):
+                tell({"waits": "waits for its job to start"}.get(seen.state.stage, seen.state.stage))
+                if seen.state.stage in (*stages, "ended"):
+                    return seen
+    except KeyboardInterrupt:
+        show.line(f"\nthe session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        raise
+    raise AssertionError("looks without a limit do not end")
+
+
+class Queue:
+    """A session that is looked at every second: its files each time, its scheduler now and then."""
+
+    def __init__(self) -> None:
+        self._asked = time.monotonic()
+
+    def look(self, directory: Path) -> Seen:
+        """How the session stands."""
+        seen = told(directory)
+        jobs = jobs_of(seen.asked.site.scheduler)
+        if seen.is_over or (jobs is not None and time.monotonic() - self._asked < QUEUE_PATIENCE_S):
+            return seen
+        queued = _queued(jobs) if jobs is not None and seen.state.stage == "waits" else None
+        seen = look(directory, queued, time.time())
+        self._asked = time.monotonic()
+        return seen
+
+
+def _queued(jobs: Any) -> frozenset[str] | None:
+    """None where nobody answers."""
+    try:
+        return queued_ids(jobs, QUEUE_PATIENCE_S, QUEUE_ANSWER_S)
+    except SchedulerSilent:
+        return None
+
+
+def _say_end(seen: Seen) -> None:
+    """How it ended. Raises TrainingFailed where its program failed."""
+    state = seen.state
+    words = f"session {seen.asked.session} has ended: {state.reason}"
+    if state.pushed is not None:
+        words += f"\nwhat it wrote: {state.pushed}"
+    if not state.exit_code and state.exit_code is not None:
+        show.line(words)
+        return
+    log = seen.directory / LOG
+    lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []
+    raise TrainingFailed("\n".join([words, f"the end of {log}:", *lines]))
+
+
+def _say_reached(seen: Seen, login: str | None) -> None:
+    """How it is reached from the laptop, and until when."""
+    for text in reached(seen, login):
+        show.line(text)
+
+
+def reached(seen: Seen, login: str | None) -> list[str]:
+    """Pure but for the token: the line for the laptop, then what to open there."""
+    asked, state = seen.asked, seen.state
+    if state.directory is None or state.node is None or asked.kind == "run":
+        return []
+    left = [] if state.deadline is None else [f"it ends in {whole_duration(max(1.0, state.deadline - time.time()))}"]
+    if asked.kind == "shell":
+        return [f"enter it: slipway session attach {asked.session}", *left]
+    first = FIRST_LOCAL_PORT + int(asked.session.rpartition("-")[2], 16) % FIRST_LOCAL_PORT
+    paths = sockets(asked, state.directory)
+    ports = [first + index for index in range(len(paths))]
+    tunnel = shlex.join(tunnel_argv(list(zip(ports, paths, strict=True)), *_way_to(asked, state.node, login)))
+    return [f"on your laptop: {tunnel}", *(f"then open:      {one}" for one in addresses(asked, ports, seen.token or "TOKEN")), *left]
+
+
+def _way_to(asked: Asked, node: str, login: str | None) -> tuple[str, str | None]:
+    """The node as the laptop reaches it, and the login node before it; of the machine itself, `login` is its name on the laptop. The
+    user of `login` is the node's too."""
+    if jobs_of(asked.site.scheduler) is None:
+        return login or node, None
+    through = login or asked.host
+    user, at, _ = through.rpartition("@")
+    return f"{user}{at}{node}", through
+
+
+def enter(seen: Seen) -> NoReturn:
+    """A terminal at a shell of it; ends with the code of the shell."""
+    from workflow.session.attach import attach
+
+    node, directory = seen.state.node, seen.state.directory
+    if node is None or directory is None or seen.asked.kind != "shell":
+        raise ConfigError(f"{seen.asked.session} is a {seen.asked.kind}, and no shell; `slipway session ls` shows how it is reached")
+    if node == os.uname().nodename:
+        raise SystemExit(attach(Path(directory)))
+    remote = shlex.join([sys.executable, "-P", "-m", "workflow.session.attach", directory])
+    os.execvp("ssh", ["ssh", "-t", node, f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {remote}"])
+
+
+# -- the other commands
+
+
+def ls(site_name: str | None, login: str | None, as_json: bool) -> None:
+    """All sessions of this user on the site's storage; the secrets of those that have ended are removed."""
+    site = load_site(site_name)
+    jobs = jobs_of(site.scheduler)
+    found = sessions(site.storage, None if jobs is None else _queued(jobs))
+    if as_json:
+        show.json_value([_as_json(seen) for seen in found])
+    elif found:
+        show.table(("session", "state", "node", "job", "time left", "not used for"), [_row(seen) for seen in found])
+    else:
+        show.line(f"no session on the storage of site {site.name}: {site.storage}")
+    for seen in found:
+        if seen.is_over:
+            (seen.directory / "token").unlink(missing_ok=True)
+            if time.time() - seen.state.told > KEPT_S:
+                clean(seen)
+        elif seen.state.stage == "ready" and not as_json:
+            show.line(f"\n{seen.asked.session}")
+            for text in reached(seen, login):
+                show.line(f"  {text}")
+
+
+def _row(seen: Seen) -> tuple[object, ...]:
+    state = seen.state
+    left = None if state.deadline is None or seen.is_over else whole_duration(max(1.0, state.deadline - time.time()))
+    stage = f"ended: {state.reason}" if seen.is_over else {"waits": "waits for its job"}.get(state.stage, state.stage)
+    idle = None if state.idle_s is None or seen.is_over else format_duration(state.idle_s)
+    return seen.asked.session, stage, state.node, state.job_id, left, idle
+
+
+def _as_json(seen: Seen) -> dict[str, Any]:
+    state = seen.state
+    return {
+        "session": seen.asked.session,
+        "kind": seen.asked.kind,
+        "stage": state.stage,
+        "node": state.node,
+        "job_id": state.job_id,
+        "sockets": [] if state.directory is None or seen.is_over else sockets(seen.asked, state.directory),
+        "deadline": state.deadline,
+        "idle_s": state.idle_s,
+        "reason": state.reason,
+        "exit_code": state.exit_code,
+        "pushed": state.pushed,
+        "directory": str(seen.directory),
+    }
+
+
+def attach_to(site_name: str | None, session: str) -> NoReturn:
+    """A terminal at its shell."""
+    enter(_found(load_site(site_name), session))
+
+
+def _found(site: Site, session: str) -> Seen:
+    """The session of that name, or the only one that begins so. Raises ConfigError."""
+    names = [path.name for path in all_sessions(site.storage)]
+    chosen = [session] if session in names else [name for name in names if name.startswith(session)]
+    if len(chosen) != 1:
+        known = ", ".join(names) or "none"
+        raise ConfigError(f"{session!r} is {'no session' if not chosen else 'the beginning of several'}; there are: {known}")
+    return look(session_dir(site.storage, chosen[0]), None, time.time())
+
+
+def stop(site_name: str | None, names: Sequence[str], now: bool) -> None:
+    """End sessions: each is told, pushes what it was asked to push, and is waited for; `now`: its job is cancelled. Raises SlipwayError."""
+    site = load_site(site_name)
+    jobs = jobs_of(site.scheduler)
+    for name in names:
+        seen = _found(site, name)
+        if seen.is_over:
+            show.line(f"session {seen.asked.session} has ended already: {seen.state.reason}")
+            clean(seen)
+            continue
+        (seen.directory / STOP).touch()
+        if now or seen.state.stage == "waits":
+            _cancel(seen, jobs)
+        seen = _until_ended(seen)
+        show.line(f"session {seen.asked.session}: {seen.state.reason}")
+        if seen.state.pushed is not None:
+            show.line(f"what it wrote: {seen.state.pushed}")
+
+
+def _cancel(seen: Seen, jobs: Any) -> None:
+    job_id, holder = seen.state.job_id, seen.state.holder
+    if jobs is not None and job_id is not None:
+        jobs.cancel((job_id,), QUEUE_PATIENCE_S)
+    elif holder is not None and holder_alive(holder):
+        os.kill(holder.pid, signal.SIGTERM)
+
+
+def _until_ended(seen: Seen) -> Seen:
+    """Raises SlipwayError where it goes on."""
+    queue, last = Queue(), seen
+    with waiting(f"session {seen.asked.session} ends"):
+        for last in looks(partial(queue.look, seen.directory), STOP_WAIT_S):
+            if last.is_over:
+                return last
+            if last.state.stage == "waits" and _is_cancelled(last):
+                clean(last)
+                return Seen(directory=last.directory, asked=last.asked, state=replace(last.state, stage="ended", reason=NOT_BEGUN))
+    raise SlipwayError(
+        f"session {seen.asked.session} has not ended within {format_duration(STOP_WAIT_S)}: it may be pushing; "
+        f"`slipway session stop --now {seen.asked.session}` cancels its job"
+    )
+
+
+def _is_cancelled(seen: Seen) -> bool:
+    """Whether the scheduler does not know its job any more."""
+    jobs = jobs_of(seen.asked.site.scheduler)
+    queued = None if jobs is None else _queued(jobs)
+    return queued is not None and seen.state.job_id not in queued

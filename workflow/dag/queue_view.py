@@ -1,0 +1,169 @@
+"""What the scheduler's queue holds of ours, asked for in a thread of its own: a silent scheduler delays nothing that storage says."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from base.errors import SlipwayError
+from base.units import counted, some
+from cluster.schedulers import get_scheduler, holder_alive
+from cluster.schedulers.jobs import Jobs, QueuedJob
+from cluster.types import Holder
+
+LEAST_S: Final = 5.0
+"""Between two questions."""
+QUEUE_S: Final = 8.0
+HOLDERS_S: Final = 8.0
+FIRST_S: Final = 5.0
+LONGEST_S: Final = 60.0
+BELIEVED_S: Final = 60.0
+"""What was said of a holder in a job that is not ours: that it lived, or that nobody knows it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueView:
+    """The last answer. `began`: when the question was asked, by the monotonic clock, None before the first answer; `silent_s`: for how long
+    the scheduler has not answered, None while it does."""
+
+    jobs: tuple[QueuedJob, ...] = ()
+    began: float | None = None
+    silent_s: float | None = None
+
+    def known_since(self, moment: float) -> bool:
+        """Whether the answer is of a later moment."""
+        return self.began is not None and self.began > moment
+
+
+def intervals(longest_s: float = LONGEST_S) -> Iterator[float]:
+    """Seconds between two questions: more and more, to be polite."""
+    pause = FIRST_S
+    while True:
+        yield pause
+        pause = min(pause * 1.5, longest_s)
+
+
+def cancelled_words(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[QueuedJob] | None) -> str:
+    """Pure: what became of the jobs of a Snakemake that was told to end; `after`: the queue now, None where nobody says it."""
+    if not before:
+        return ""
+    ids = [job.job_id for job in before]
+    if after is None:
+        said = f"{counted(len(ids), f'{jobs.TITLE} job')} ({some(ids, 8)}) should have been cancelled, and {jobs.SERVER} does not answer"
+        return f"{said}; look with `{jobs.list_words()}`, and end what is left: `{jobs.cancel_words(ids)}`"
+    left = [job.job_id for job in after if job.job_id in ids and job.stage in ("waits", "runs")]
+    gone = [job_id for job_id in ids if job_id not in left]
+    one, many = f"{jobs.TITLE} job", f"{jobs.TITLE} jobs"
+    parts = [f"{counted(len(gone), f'{one} was', f'{many} were')} cancelled ({some(gone, 8)})"] if gone else []
+    if left:
+        parts.append(f"{counted(len(left), f'{one} is', f'{many} are')} still there: `{jobs.cancel_words(left)}` ends what is left")
+    return "; ".join(parts)
+
+
+class Queue(Protocol):
+    """What a look at a study asks of the scheduler; both answer at once."""
+
+    def view(self) -> QueueView:
+        """The last answer."""
+
+    def alive(self, holder: Holder) -> bool | None:
+        """Whether the holder of a lease lives, None while that is not known."""
+
+
+class AskedQueue:
+    """Asks from when it is made until `stop`, more and more rarely while nothing changes, and soon when something new is to be known."""
+
+    def __init__(
+        self,
+        scheduler: str,
+        ask: Callable[[], Sequence[QueuedJob]],
+        ask_holders: Callable[[Sequence[Holder], float], tuple[bool | None, ...]],
+        clock: Callable[[], float] = time.monotonic,
+        pause_s: float = LEAST_S,
+        longest_s: float = LONGEST_S,
+    ) -> None:
+        self._pause_s, self._longest_s = pause_s, longest_s
+        self._scheduler, self._ask, self._ask_holders, self._clock = scheduler, ask, ask_holders, clock
+        self._lock = threading.Lock()
+        self._jobs: tuple[QueuedJob, ...] = ()
+        self._began: float | None = None
+        self._silent_since: float | None = None
+        self._wanted: set[Holder] = set()
+        self._told: dict[Holder, tuple[bool | None, float]] = {}
+        self._wake, self._over = threading.Event(), threading.Event()
+        threading.Thread(target=self._go_on, name="queue", daemon=True).start()
+
+    def view(self) -> QueueView:
+        """The last answer."""
+        with self._lock:
+            silent = None if self._silent_since is None else self._clock() - self._silent_since
+            return QueueView(jobs=self._jobs, began=self._began, silent_s=silent)
+
+    def alive(self, holder: Holder) -> bool | None:
+        """By the last answers; a job of ours that was not in the queue is asked for in the next round."""
+        if holder.scheduler != self._scheduler:
+            return holder_alive(holder)
+        with self._lock:
+            answer, when = self._told.get(holder, (None, -math.inf))
+            if answer is False or self._clock() - when < BELIEVED_S:
+                return answer
+            job = next((job for job in self._jobs if job.job_id == holder.job_id), None)
+            if job is not None and job.restarts == holder.restart_count and not job.waits:
+                return True
+            self._wanted.add(holder)
+        self._wake.set()
+        return None
+
+    def ask_soon(self) -> None:
+        """Something has happened that the last answer does not hold."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._over.set()
+        self._wake.set()
+
+    def _go_on(self) -> None:
+        pauses = intervals(self._longest_s)
+        while not self._over.is_set():
+            if self._round():
+                pauses = intervals(self._longest_s)
+            if self._over.wait(self._pause_s):
+                return
+            if self._wake.wait(max(0.0, next(pauses) - LEAST_S)):
+                pauses = intervals(self._longest_s)
+            self._wake.clear()
+
+    def _round(self) -> bool:
+        """One question, and one for each job that its answer did not hold; whether something is new. An answer that is none, or that
+        nobody can read, is silence: the thread goes on."""
+        began = self._clock()
+        try:
+            jobs = tuple(self._ask())
+        except (SlipwayError, ValueError):
+            with self._lock:
+                self._silent_since = began if self._silent_since is None else self._silent_since
+            return False
+        with self._lock:
+            new = jobs != self._jobs or self._silent_since is not None
+            self._jobs, self._began, self._silent_since = jobs, began, None
+            wanted, self._wanted = sorted(self._wanted, key=lambda holder: holder.job_id), set()
+        living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
+        wanted = [holder for holder in wanted if (holder.job_id, holder.restart_count) not in living]
+        if wanted:
+            try:
+                answers = self._ask_holders(wanted, HOLDERS_S)
+            except (SlipwayError, ValueError):
+                answers = (None,) * len(wanted)
+            with self._lock:
+                self._told.update((holder, (alive, began)) for holder, alive in zip(wanted, answers, strict=True))
+        return new
+
+
+def asked_queue(scheduler: str, jobs: Jobs, longest_s: float = LONGEST_S) -> AskedQueue:
+    """Of that scheduler, which offers `jobs`."""
+    return AskedQueue(scheduler, lambda: jobs.our_jobs(0.0, QUEUE_S), get_scheduler(scheduler).holders_alive, longest_s=longest_s)

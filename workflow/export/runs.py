@@ -1,0 +1,51 @@
+"""The runs that are exported: of each the attempt that counts, with its record and where its events lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from base.errors import RecordError
+from workflow.run.record.attempts import find_record, names
+from workflow.run.record.events import RankEvents, read_events
+from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.reading import read_fields, read_value
+from workflow.study.paths import attempts_dir
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedRun:
+    """A run that has a record. `record`: as written, and believed."""
+
+    run_id: str
+    record: Mapping[str, Any]
+    attempt: Path
+    """The directory of the attempt on storage."""
+
+    @property
+    def cell(self) -> Mapping[str, Any]:
+        """What was asked for."""
+        found: Mapping[str, Any] = self.record["cell"]
+        return found
+
+    def events(self) -> dict[int, RankEvents]:
+        """Of each rank that has written some."""
+        return read_events(self.attempt, self.cell["nodes"] * self.cell["gpus_per_node"])
+
+
+def exported_runs(results: Path) -> Iterator[ExportedRun]:
+    """All runs in a results directory that have a record, in order of their names. Raises RecordError for a record that cannot be
+    believed."""
+    runs = results / "runs"
+    for run_id in sorted(names(str(runs))):
+        found = find_record(str(runs), run_id)
+        if found.content is None:
+            continue
+        try:
+            number = read_fields(found.content)["attempt"]
+            record = read_value(found.content, losses=True)
+        except NotBelieved as error:
+            raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` tells more") from error
+        yield ExportedRun(run_id=run_id, record=record, attempt=attempts_dir(results, run_id) / str(number))

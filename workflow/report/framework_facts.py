@@ -1,0 +1,74 @@
+"""Table `framework-facts`: what is told of the frameworks, and what of it a test of ours ran. From framework.yaml, not from records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks.facts import told
+from containers.frameworks.spec import FrameworkSpec
+from workflow.report.analysis import Analysis
+from workflow.report.table import Column, Table, Value, text
+
+NAME: Final = "framework-facts"
+ABLE: Final = {
+    "interfaces": "interfaces",
+    "data_parallel": "data parallel",
+    "model_parallel": "model parallel",
+    "devices": "devices",
+    "lmdb": "reads LMDB",
+}
+COLUMNS: Final = (
+    *(Column(key=key, title=key.capitalize(), number=False) for key in ("framework", "version", "launcher", "status")),
+    Column(key="release", title="Last release", number=False),
+    Column(key="released", title="Month", number=False),
+    Column(key="licence", title="Licence", number=False),
+    *(Column(key=f"verified_{key}", title=f"Verified: {title}", number=False, wrap=True) for key, title in ABLE.items()),
+    *(Column(key=f"claimed_{key}", title=f"Claimed: {title}", number=False, wrap=True) for key, title in ABLE.items()),
+    Column(key="verified_by", title="Verified by", number=False, wrap=True),
+    Column(key="sources", title="Claims and status by", number=False, wrap=True),
+    Column(key="note", title="Note", number=False, wrap=True),
+)
+
+
+def of_study(analysis: Analysis) -> Table:
+    """Of the frameworks of the study; programs of its own are none, and what another version knew is left out."""
+    return facts_table(cell.keys["framework"] for cell in analysis.cells if not cell.keys.get("program"))
+
+
+def facts_table(names: Iterable[str] = FRAMEWORKS) -> Table:
+    """One row per framework, in the order of FRAMEWORKS."""
+    wanted = set(names)
+    return Table(
+        name=NAME,
+        title="Facts of the frameworks",
+        caption="Version: what Slipway installs. Verified: the test that is named ran it. Claimed: told by the sources that are named, "
+        "and not tried by us; so are status, last release and licence. An empty cell: not tried, or not told; "
+        "no: the sources say that it has none. Reads LMDB: by itself; Slipway's reader gives it to all.",
+        columns=COLUMNS,
+        rows=tuple(_row(load_framework(name)) for name in FRAMEWORKS if name in wanted),
+        empty="No framework of Slipway's.",
+    )
+
+
+def _row(spec: FrameworkSpec) -> tuple[Value, ...]:
+    facts = spec.facts
+    words = [spec.name, _version(spec), spec.launcher]
+    words += ["", "", "", ""] if facts is None else [facts.status, facts.release, facts.released or "", facts.licence]
+    verified = None if facts is None else facts.verified
+    words += [*told(verified).values(), *told(None if facts is None else facts.claimed).values()]
+    words += [verified.by if verified else "", "; ".join(facts.sources) if facts else "", _note(spec)]
+    return tuple(map(text, words))
+
+
+def _version(spec: FrameworkSpec) -> str:
+    """The pinned one; of a framework that is no package the tag of its image."""
+    pinned = next((package for package in spec.packages if "==" in package), None)
+    return pinned.split("==")[1] if pinned else spec.image.rpartition(":")[2]
+
+
+def _note(spec: FrameworkSpec) -> str:
+    if spec.facts is None or spec.facts.verified is not None:
+        return ""
+    return "never run by a test of ours" + (f": {spec.containers_only}" if spec.containers_only else "")

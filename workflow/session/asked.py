@@ -1,0 +1,139 @@
+"""What was asked for when a session was started, and how it stands: two files on storage that the command and the supervisor share.
+
+<storage>/sessions/<id>/   session.json (Asked)   state.json (State)   token (0600)   stop (somebody wants its end)
+                           images.json (what its image was pinned to)   log   files/ (what was pushed)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from msgspec import Struct, ValidationError
+
+from base.errors import ConfigError, RecordError
+from base.jsonfile import publish_json, read_json
+from base.names import is_name
+from cluster.types import Holder
+from workflow.run.storage.prepared import from_plain, plain
+from workflow.study.cell import RunLimits
+from workflow.study.site import Site
+
+FOLDER: Final = "sessions"
+ASKED: Final = "session.json"
+STATE: Final = "state.json"
+TOKEN: Final = "token"  # noqa: S105 - the name of a file
+STOP: Final = "stop"
+IMAGES: Final = "images.json"
+LOG: Final = "log"
+PUSHED: Final = "files"
+
+Kind = Literal["shell", "notebook", "tensorboard", "program", "run"]
+Network = Literal["own", "shared"]
+Stage = Literal["waits", "staging", "starting", "ready", "ending", "ended"]
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A session, before it has any node."""
+
+    session: str
+    """Its id, which is the name of its directory."""
+    kind: Kind
+    command: tuple[str, ...] = ()
+    """Of `program` and `run` all of it; of the others, what is added to theirs."""
+    ports: tuple[int, ...] = ()
+    """On which the program listens."""
+    network: Network = "own"
+    """Of a program that listens on ports: one of its own, or the node's."""
+    site: Site
+    nodes: int
+    gpus: int
+    """Per node; 0: none."""
+    dataset: str | None
+    dataset_spec: dict[str, Any]
+    mounts: tuple[tuple[str, str, bool], ...] = ()
+    """(source, target, whether it may be written) beside the dataset."""
+    image: str | None
+    python: str
+    limits: RunLimits
+    idle_s: float | None
+    push: bool
+    created: float
+    """Unix time."""
+    host: str
+    """Where it was asked for."""
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """How a session stands, as its supervisor said last."""
+
+    stage: Stage = "waits"
+    job_id: str | None = None
+    holder: Holder | None = None
+    """The supervisor."""
+    node: str | None = None
+    """The host name of the node where the program runs."""
+    directory: str | None = None
+    """There, where the sockets are."""
+    deadline: float | None = None
+    """Unix time of its end."""
+    idle_s: float | None = None
+    reason: str | None = None
+    """Why it has ended."""
+    exit_code: int | None = None
+    pushed: str | None = None
+    told: float = 0.0
+    """Unix time of what is said here."""
+
+
+def sessions_dir(storage: Path) -> Path:
+    """Where the sessions of a storage are."""
+    return storage / FOLDER
+
+
+def session_dir(storage: Path, session: str) -> Path:
+    """The directory of one. Raises ConfigError for what is no name."""
+    if not is_name(session):
+        raise ConfigError(f"{session!r} is no session; `slipway session ls` shows those that there are")
+    return sessions_dir(storage) / session
+
+
+def write_state(directory: Path, state: State) -> None:
+    """Raises OSError."""
+    publish_json(directory / STATE, plain(state), 0o600)
+
+
+def read_state(directory: Path) -> State:
+    """That of a new one where there is none. Raises RecordError."""
+    return _read(directory / STATE, State) if (directory / STATE).exists() else State()
+
+
+def read_asked(directory: Path) -> Asked:
+    """Raises RecordError."""
+    found: Asked = _read(directory / ASKED, Asked)
+    return found
+
+
+def _read(path: Path, kind: type[Any]) -> Any:
+    try:
+        return from_plain(read_json(path), kind)
+    except (ValidationError, TypeError, ValueError) as error:
+        raise RecordError(f"{path} is not what Slipway wrote there: {error}") from error
+
+
+def all_sessions(storage: Path) -> Iterator[Path]:
+    """Directories of our own sessions, the oldest first. What others have made beside them, and links to ours, are none: where a session
+    is reached stands in its files."""
+    found = [(asked_at, path.parent) for path in sessions_dir(storage).glob(f"*/{ASKED}") if (asked_at := _asked_by_us(path)) is not None]
+    yield from (directory for _, directory in sorted(found))
+
+
+def _asked_by_us(path: Path) -> float | None:
+    """When; None for another user's, and for one that is being removed."""
+    try:
+        statuses = [one.lstat() for one in (path.parent, path)]
+    except FileNotFoundError:
+        return None
+    return statuses[1].st_mtime if all(status.st_uid == os.geteuid() for status in statuses) else None
