@@ -14,6 +14,7 @@ from blake3 import blake3
 from base.chunks import SCHEMA
 from base.errors import DatasetError, SlipwayError
 from base.jsonfile import canonical_json, parse_json
+from base.limited import call_limited
 from base.seal import publish_sealed
 from base.typed import json_as
 from cluster.doctor.asked import Asked
@@ -57,7 +58,7 @@ from data_prep.staging.table import ChunkTable
 from data_prep.tree.manifest import Place, parse_place
 from tests.data_prep.build.corpus import class_folders
 from tests.data_prep.tree.corpus import plant, spec_of
-from tests.fuzz.running import Kind
+from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.dag.results_seen import result_at
 from workflow.run.images.kept import image_of, read_pinned
@@ -855,3 +856,9 @@ KINDS: Final[dict[str, Kind]] = {
         (msgspec.DecodeError, ValueError),
     ),
 }
+
+
+def cases_of(name: str, directory: str, seed: int, count: int, timeout_s: float) -> dict[str, Any]:
+    """run_cases() of the kind of this name, in a child. For base/apart.py: a process of the tests has threads and must not fork it."""
+    found: dict[str, Any] = call_limited(f"{count} cases of {name}", run_cases, KINDS[name], directory, seed, count, timeout_s=timeout_s)
+    return found

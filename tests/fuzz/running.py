@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import resource
 import signal
@@ -19,6 +20,8 @@ CASE_S: Final = 10.0
 """A case takes a few milliseconds; this is for a machine with much else to do."""
 CASE_BYTES: Final = 1 << 30
 """More than the process has at its start."""
+STACK_S: Final = 60.0
+"""After so long without an end of any case, where Python is goes to stderr: a lock that nobody opens hears no signal."""
 SHOWN: Final = 5
 
 
@@ -39,6 +42,7 @@ class TooSlow(Exception):
 
 def run_cases(kind: Kind, directory: str, seed: int, count: int) -> dict[str, Any]:
     """{"read", "refused": how many; "failures": the first few, as text, and how many there are}. For a child process: it limits itself."""
+    faulthandler.dump_traceback_later(STACK_S)
     place = Path(directory)
     samples = kind.samples(place)
     for sample in samples:
@@ -48,6 +52,7 @@ def run_cases(kind: Kind, directory: str, seed: int, count: int) -> dict[str, An
     read = refused = 0
     failures: list[str] = []
     for number in range(count):
+        faulthandler.dump_traceback_later(STACK_S)
         content = mutated(chance.choice(samples), kind.style, chance)
         problem = _case(kind, content, place)
         read += problem is None

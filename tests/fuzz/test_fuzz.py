@@ -10,9 +10,8 @@ from typing import Final
 
 import pytest
 
-from base.limited import call_limited
-from tests.fuzz.kinds import KINDS
-from tests.fuzz.running import run_cases
+from base.apart import call_apart
+from tests.fuzz.kinds import KINDS, cases_of
 
 FEW = 40
 SOME = 400
@@ -49,7 +48,7 @@ def test_the_lists_name_kinds() -> None:
 
 
 def check(name: str, directory: Path, seed: int, count: int, timeout_s: float) -> None:
-    found = call_limited(f"{count} cases of {name}", run_cases, KINDS[name], str(directory), seed, count, timeout_s=timeout_s)
+    found = call_apart(f"{count} cases of {name}", cases_of, name, str(directory), seed, count, timeout_s, timeout_s=timeout_s + 10)
     assert not found["failed"], f"{found['failed']} of {count} cases failed:\n\n" + "\n\n".join(found["failures"])
     assert found["read"] + found["refused"] == count
     if name in NEVER_REFUSED:
