@@ -77,7 +77,7 @@ def container_world(cluster: Cluster, name: str, engine: str) -> Iterator[Contai
         world.remove()
 
 
-@pytest.fixture(params=["docker", "podman"])
+@pytest.fixture(params=["docker", pytest.param("podman", marks=pytest.mark.long)])
 def world(docker_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[ContainerWorld]:
     with container_world(docker_cluster, f"c{os.getpid()}-{request.param}", request.param) as world:
         yield world

@@ -215,6 +215,7 @@ def reap(cluster: Cluster, site: Path, *words: str) -> str:
     return str(done.stdout)
 
 
+@pytest.mark.long
 def test_the_command_lists_and_removes_what_no_run_used_in_every_engine(docker_cluster: Cluster, place: Path) -> None:
     site = place / "site.yaml"
     site.write_text(f"storage: {place}\ncache: {{path: /local/slipway}}\nengine: docker\nscheduler: slurm\n")

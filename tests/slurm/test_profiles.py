@@ -137,6 +137,7 @@ def test_a_job_for_every_run(place: Place) -> None:
     assert all(nodes[job] == ("2" if "-n2-" in run else "1") for run, job, _ in runs)
 
 
+@pytest.mark.long
 def test_a_silent_controller_loses_no_job_and_starts_none_twice(place: Place) -> None:
     snakemake = place.snakemake(seconds=15.0)
     wait_until(lambda: bool(place.started()), 90, "the first run has started")

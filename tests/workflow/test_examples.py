@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 EXAMPLES = sorted((ROOMS / "examples").glob("*/study.yaml"))
 NEEDED = {"huggingface": "transformers", "lightning": "lightning"}
 """What an example asks for beside torch."""
-COVERED = {"frameworks", "language", "lightning"}
+COVERED = {"frameworks", "gpt-fsdp2", "huggingface", "language", "lightning"}
 """CI leaves these out: it trains their frameworks and networks in tests of their own, and calls their call-backs."""
 SITE = "storage: storage\ncache: {path: cache}\nscheduler: local\nengine: bare\ndevice: cpu\n"
 

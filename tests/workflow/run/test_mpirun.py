@@ -75,7 +75,7 @@ def test_one_mpirun_starts_the_ranks_of_all_nodes(world: World) -> None:
     [
         ("exit", 0, "ended with exit code 3"),
         ("kill", 23, "was killed from outside by SIGKILL"),
-        ("stop", 0, "its process is stopped (state T)"),
+        pytest.param("stop", 0, "its process is stopped (state T)", marks=pytest.mark.long),
     ],
 )
 def test_a_rank_that_fails_is_named(world: World, does: str, code: int, words: str) -> None:
