@@ -62,6 +62,7 @@ def make_mounts(spec: dict[str, str]) -> None:
     for account in Path(spec["accounts"]).iterdir():
         mount("--bind", str(account), f"/etc/{account.name}")
     make_identity(spec["name"])
+    make_whole_proc()
     if spec["python"]:
         open_way(spec["python"])
     for descriptor in kept.values():
@@ -76,6 +77,13 @@ def make_identity(name: str) -> None:
             own = Path(f"/run/identity-{number}")
             own.write_text(f"{value}\n")
             mount("--bind", str(own), path)
+
+
+def make_whole_proc() -> None:
+    """A /proc with nothing mounted over any of it: the kernel lets a user namespace mount one only where such a one is seen."""
+    whole = Path("/run/whole-proc")
+    whole.mkdir()
+    mount("-t", "proc", "none", str(whole))
 
 
 def open_way(prefix: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.minicluster import Cluster, ClusterError, Spec, missing_here, slurmconf
+from tests.minicluster.spec import USER
 from tests.minicluster.waiting import wait_until
 from workflow.study.site_file import read_site
 
@@ -51,6 +52,14 @@ def traces(name: str) -> list[str]:
 
 def up(name: str, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*PROGRAM, "up", "--name", name, *options], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+@pytest.mark.parametrize("user", [None, USER])
+def test_whoever_is_on_a_node_can_make_namespaces_with_their_own_proc(cluster: Cluster, user: str | None) -> None:
+    """As Apptainer and podman do; the machine's own /proc is covered in places, and hides nothing on a node."""
+    script = "mount -t proc none /proc && echo /proc/[0-9]*"
+    done = cluster.exec("n1", ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-c", script], user=user)
+    assert (done.returncode, done.stdout) == (0, "/proc/1\n"), done
 
 
 def test_every_task_has_its_nodes_name_and_gpus(cluster: Cluster) -> None:

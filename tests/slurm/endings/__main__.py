@@ -1,9 +1,9 @@
 """Endings at random moments of runs in containers: `python -m tests.slurm.endings --endings 100 --seed 1 --engine docker`.
 
-Each starts a run on a mini-cluster whose nodes have container daemons and GPUs, ends it in one of eleven ways at a random moment of one of
-its steps, and looks from outside until no container, process, lock or lease of ours is left on any node. Containers of others beside it
-must be the same before and after; with apptainer and enroot, the real ones, there are none, and no GPUs. Prints a line per ending, then
-count and longest time per kind; exit code 1 if any was wrong.
+Each starts a run on a mini-cluster whose nodes have container daemons and GPUs, ends it in one of fourteen ways at a random moment of
+one of its steps, and looks from outside until no container, process, lock or lease of ours is left on any node, and what the record
+calls it. Containers of others beside it must be the same before and after; with apptainer and enroot, the real ones, there are none,
+and no GPUs. Prints a line per ending, then count and longest time per kind; exit code 1 if any was wrong.
 """
 
 from __future__ import annotations

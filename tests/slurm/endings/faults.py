@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cluster import processes
+from containers.engines.inside import WATCHDOG
 from tests.slurm.endings.one import One
 
 Act = Callable[[One], Callable[[], None] | None]
@@ -38,6 +39,8 @@ class Fault:
     """`act` waits until the run is being ended: measured from there."""
     stills: bool = False
     """The job stands still and does not end: only containers and ranks go, the rest when it goes on."""
+    words: tuple[str, ...] | None = None
+    """What a record may call the end; None: no matter what. A run that was killed with its supervisor has none."""
     every: int = 1
     """In one of so many rounds of all kinds."""
 
@@ -86,6 +89,24 @@ def node_program(one: One) -> None:
 
 def client(one: One) -> None:
     _strike(one, one.clients)
+
+
+def rank(one: One) -> None:
+    """The user's program itself."""
+    _strike(one, one.ranks)
+
+
+def watchdog(one: One) -> None:
+    """The first process of a container, with which all of it goes."""
+    _strike(one, lambda: one.pids(WATCHDOG))
+
+
+def cut(one: One) -> None:
+    """The struck node is off the network until Slurm has given the job up. What runs there hears that from slurmd when the link is back."""
+    one.cluster.exec("login", ["scontrol", "update", f"JobId={one.job}", "Requeue=0"], check=True)
+    one.cluster.cut(one.struck)
+    _until(lambda: one.state() != "RUNNING", "Slurm to give the job up", 0.2)
+    one.cluster.heal(one.struck)
 
 
 def suspend(one: One) -> Callable[[], None]:
@@ -140,15 +161,18 @@ def _until(condition: Callable[[], bool], what: str, pause_s: float) -> None:
 
 
 FAULTS: dict[str, Fault] = {
-    "scancel": Fault(act=scancel, moments=ALL, submitted=True),
-    "supervisor": Fault(act=supervisor, moments=ALL),
-    "client": Fault(act=client, moments=("start", "train")),
+    "scancel": Fault(act=scancel, moments=ALL, submitted=True, words=("cancelled",)),
+    "supervisor": Fault(act=supervisor, moments=ALL, words=()),
+    "client": Fault(act=client, moments=("start", "train"), words=("node_lost",)),
     "dockerd restart": Fault(act=dockerd_restart, daemon=True, bound_s=30.0),
-    "node program": Fault(act=node_program),
-    "deadline": Fault(act=deadline, moments=("before",), own_time=True, waits=True),
-    "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, submitted=True, submitted_bound_s=60.0),
+    "node program": Fault(act=node_program, words=("node_lost",)),
+    "deadline": Fault(act=deadline, moments=("before",), own_time=True, waits=True, words=("timeout",)),
+    "rank": Fault(act=rank, moments=("train",), words=("killed",)),
+    "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, submitted=True, submitted_bound_s=60.0, words=("cancelled",)),
     "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
-    "slurmstepd of step": Fault(act=slurmstepd_of_step),
+    "slurmstepd of step": Fault(act=slurmstepd_of_step, words=("cancelled", "node_lost")),
+    "watchdog": Fault(act=watchdog, moments=("train",), words=("killed", "node_lost")),
     "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=30.0, stills=True),
-    "walltime": Fault(act=walltime, moments=("train",), submitted=True, waits=True, every=2),
+    "walltime": Fault(act=walltime, moments=("train",), submitted=True, waits=True, every=2, words=("timeout",)),
+    "cut": Fault(act=cut, moments=("train",), waits=True, every=2, words=("node_lost", "cancelled")),
 }

@@ -55,6 +55,8 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
     statuses = one.place.statuses(one.began)
     if "ok" in statuses and name != "push":
         result.problems.append("the run ended by itself")
+    if fault.words is not None and (strange := set(statuses) - {*fault.words, "ok"}):
+        result.problems.append(f"a record says {', '.join(sorted(strange))}")
     result.notes += statuses
     return result
 
