@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,9 @@ from cluster.processes import die_with_parent, prepare_prctl
 
 GRACE_S: Final = 60.0
 """In which Snakemake's runs end after an interrupt: their containers are stopped and what there is is pushed."""
+BURST_S: Final = 1.0
+"""So close together, signals of one kind are one: a terminal, and what passes it on, such as nsenter or a job step, send the same Ctrl-C
+several times. Snakemake that hears a second one leaves its runs to themselves."""
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -29,6 +33,7 @@ class Child:
 
     def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         self.told: list[int] = []
+        self._passed: dict[int, float] = {}
         prepare_prctl()
         with log.open("xb") as output:
             self._process = subprocess.Popen(
@@ -67,8 +72,10 @@ class Child:
         self._process.wait()
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
-        if self._process.poll() is not None:
+        now = time.monotonic()
+        if self._process.poll() is not None or now - self._passed.get(number, -BURST_S) < BURST_S:
             return
+        self._passed[number] = now
         first = number not in self.told
         self.told.append(number)
         if number == signal.SIGTERM and first:

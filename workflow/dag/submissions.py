@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import secrets
+import signal
 import sys
 import threading
 import time
@@ -116,7 +117,15 @@ class Submissions:
         self._queue.ask_soon()
 
     def cancel(self) -> None:
-        """Ctrl-C: all that are watched, and the one whose submission was cut off, which the queue may hold nevertheless."""
+        """Ctrl-C: all that are watched, and the one whose submission was cut off, which the queue may hold nevertheless. It is not
+        cut off by another Ctrl-C, which would end the scheduler's own command too: a terminal sends it to the whole group."""
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._cancel()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _cancel(self) -> None:
         self.close()
         with self._lock:
             job_ids = list(self._watched)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from workflow.commands.child import Child
+from workflow.commands.child import BURST_S, Child
 from workflow.commands.watching.shown import Lines
 
 pytestmark = pytest.mark.processes
@@ -63,8 +64,9 @@ def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
     with Child([sys.executable, "-c", stubborn, str(mark)], tmp_path / "log", os.environ) as child:
         while not Path(f"{mark}.ready").exists():
             assert child.wait(0.05) is None, (tmp_path / "log").read_text()
-        for _ in range(2):
-            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(BURST_S)  # what comes before is the same one
+        os.kill(os.getpid(), signal.SIGTERM)
         assert child.wait(30) == 0
     assert mark.read_text() == "asked"
     assert child.told == [signal.SIGTERM, signal.SIGTERM]
@@ -76,3 +78,20 @@ def test_lines_that_nobody_reads_end_nothing() -> None:
         lines.say("nobody reads this")
         lines.say("nor this")
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+
+
+def test_a_ctrl_c_that_comes_three_times_is_one(tmp_path: Path) -> None:
+    """Snakemake that is interrupted while it ends its runs leaves them to themselves."""
+    mark = tmp_path / "mark"
+    counts = ASKED.replace('    pathlib.Path(sys.argv[1]).write_text("asked")\n    sys.exit(0)', '    print("interrupted", flush=True)')
+    assert "interrupted" in counts
+    with Child([sys.executable, "-c", counts, str(mark)], tmp_path / "log", os.environ) as child:
+        while not Path(f"{mark}.ready").exists():
+            assert child.wait(0.05) is None, (tmp_path / "log").read_text()
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(BURST_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert child.wait(30) == -signal.SIGTERM
+    assert (tmp_path / "log").read_text() == "interrupted\n"
+    assert child.told == [signal.SIGINT, signal.SIGTERM]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -36,3 +37,18 @@ def test_exit_codes_of_yesterday_are_taken_away(tmp_path: Path) -> None:
         os.utime(tmp_path / f"{name}.exit", (time.time() - age,) * 2)
     remove_old(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new.exit"]
+
+
+@pytest.mark.processes
+def test_a_second_ctrl_c_does_not_keep_jobs_from_being_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, lines in (("scancel", f'kill -INT $PPID $$\necho "$@" > {tmp_path}/cancelled'), ("squeue", "exit 0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    before = signal.getsignal(signal.SIGINT)
+    one = Submissions("slurm", "slipway=a-00000000", str(tmp_path), lambda *_: None)
+    work = Work(mark="slipway=a-00000000", rule="dataset_shard", wildcards="digits_00000")
+    one.watch(Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked=0.0), None)
+    one.cancel()
+    assert (tmp_path / "cancelled").read_text() == "17\n"
+    assert signal.getsignal(signal.SIGINT) == before
