@@ -220,17 +220,19 @@ def _once(far: Far, argv: Sequence[str], relay: Relay) -> int:
 
 def _patient(far: Far, argv_of: Callable[[int], Sequence[str]], relay: Relay) -> int:
     """Until it ends, over any number of cuts. Raises RemoteError where only a person can log in again, and none is there."""
-    number = 0
+    number = tried = 0
     while True:
+        began = time.monotonic()
         try:
             code = far.line.stream(argv_of(number), relay.out, relay.err)
             relay.end()
             return code
         except LineCut as error:
             relay.end()
-            pause = PAUSES[min(number, len(PAUSES) - 1)]
+            tried = 0 if time.monotonic() - began > PAUSES[-1] else tried  # the line had been there for a while
+            pause = PAUSES[min(tried, len(PAUSES) - 1)]
             show.aside(f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {far.line.host} goes on meanwhile")
-            number += 1
+            number, tried = number + 1, tried + 1
             sys.stdout.flush()
             time.sleep(pause)
             _reconnect(far.line)

@@ -1,0 +1,150 @@
+"""A laptop beside a mini-cluster, from which the login node is reached by SSH, over a line that can be cut."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.cluster.ssh import sshd
+from tests.minicluster import Cluster
+from tests.minicluster.waiting import wait_until
+from tests.slurm.test_profiles import Place
+
+ROOT: Final = Path(__file__).parents[2]
+ADDRESS: Final = "3.0"
+"""The last two numbers of the laptop's address, which no host of a mini-cluster has."""
+SLIPWAY: Final = """#!/bin/sh
+{exports}
+exec {python} -m workflow.commands.main "$@"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typed:
+    """A command that was typed, and the file of what it says."""
+
+    process: subprocess.Popen[Any]
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it has ended by itself by then."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """With all that it started, as a flat battery does."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def ended(self) -> str:
+        """What it said, once it has ended well."""
+        assert self.process.wait(600) == 0, self.said()
+        return self.said()
+
+
+class Laptop:
+    """A network namespace beside the cluster's switch, from which the login node is reached by SSH as `gate`."""
+
+    def __init__(self, cluster: Cluster, root: Path) -> None:
+        spec = cluster.spec
+        self.cluster, self.name, self.switch = cluster, f"{spec.name}-laptop", spec.netns("switch")
+        self.own, far = sshd.make_laptop(root / "laptop"), Path(cluster.shared)
+        self.gate = sshd.Host(name="gate", address=spec.address("login"), directory=far / "gate", home=far / "remote-home")
+        self.folder = root / "my studies"
+        self.folder.mkdir()
+        self.typed: list[Typed] = []
+        self.server: subprocess.Popen[Any] | None = None
+
+    def open(self, environ: dict[str, str]) -> None:
+        """Plug it in. `environ`: of Slipway on the login node."""
+        spec = self.cluster.spec
+        prefix = spec.address("login").rsplit(".", 2)[0]
+        _ip(["netns", "add", self.name])
+        _ip(["-n", self.switch, "link", "add", "laptop", "type", "veth", "peer", "name", "eth0", "netns", self.name])
+        _ip(["-n", self.switch, "link", "set", "laptop", "master", "bridge", "up"])
+        _ip(["-n", self.name, "addr", "add", f"{prefix}.{ADDRESS}/16", "dev", "eth0"])
+        _ip(["-n", self.name, "link", "set", "eth0", "up"])
+        self._serve({**self.cluster.env, **environ})
+        self.own.configure(self.gate)
+        self.own.knows(self.gate)
+
+    def _serve(self, environ: dict[str, str]) -> None:
+        gate = self.gate
+        gate.home.mkdir()
+        gate.directory.mkdir()
+        sshd.keygen(gate.directory / "host_key")
+        shutil.copy(self.own.directory / "key.pub", gate.directory / "authorized_keys")
+        (gate.directory / "banner").write_text("Unauthorised use is prohibited.\n")
+        gate.shell(path=environ["PATH"], noise="echo Welcome")
+        exports = "\n".join(f"export {key}='{value}'" for key, value in environ.items() if key not in ("HOME", "AWS_SECRET_ACCESS_KEY"))
+        sshd.script(gate.directory / "slipway", SLIPWAY.format(exports=exports, python=sys.executable))
+        sshd.configure(gate, totp=False, more="")
+        start = 'mkdir -p /run/sshd && exec "$0" -D -e -f "$1" 2>"$2"'
+        argv = ["/bin/sh", "-c", start, sshd.SSHD, str(gate.directory / "sshd_config"), str(gate.directory / "log")]
+        self.server = self.cluster.popen("login", argv)
+        wait_until((gate.directory / "pid").exists, 30, f"sshd listens: {gate.directory / 'log'}")
+
+    def bring(self, place: Place) -> None:
+        """A study that lay on the cluster lies here."""
+        shutil.move(place.root / f"{place.name}.yaml", self.folder / f"{place.name}.yaml")
+
+    def slipway(self, *words: str) -> Typed:
+        """`slipway remote gate ...`, in a session of its own."""
+        argv = ["ip", "netns", "exec", self.name, sys.executable, "-m", "workflow.commands.main", "remote", "gate", *words]
+        environ, log = {**self.own.environ, "PYTHONPATH": str(ROOT)}, self.own.directory / f"said-{len(self.typed)}"
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                argv, env=environ, cwd=self.folder, start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+            )
+        self.typed.append(Typed(process=process, log=log))
+        return self.typed[-1]
+
+    def cut(self) -> None:
+        """Nothing comes or goes, and nobody is told."""
+        _ip(["-n", self.name, "link", "set", "eth0", "down"])
+
+    def heal(self) -> None:
+        _ip(["-n", self.name, "link", "set", "eth0", "up"])
+
+    def drop(self) -> None:
+        """Every connection ends at once, as when a login node is restarted; what was started by them lives on."""
+        pid = (self.gate.directory / "pid").read_text().strip()
+        end = 'for one in $(cat "/proc/$0/task/$0/children"); do kill -9 "$one"; done'
+        self.cluster.exec("login", ["/bin/sh", "-c", end, pid])
+
+    def close(self) -> None:
+        for typed in self.typed:
+            if typed.process.poll() is None:
+                typed.kill()
+        for pid in subprocess.run(["ip", "netns", "pids", self.name], check=False, capture_output=True, text=True).stdout.split():
+            _kill(int(pid))  # the connection that stays open for the next command
+        if self.server is not None:
+            self.server.terminate()
+            self.server.wait()
+        for argv in (["-n", self.switch, "link", "del", "laptop"], ["netns", "del", self.name]):
+            subprocess.run(["ip", *argv], check=False)
+        for directory in (self.gate.directory, self.gate.home, Path(self.own.environ["XDG_RUNTIME_DIR"])):
+            shutil.rmtree(directory)
+
+
+def _ip(words: list[str]) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
