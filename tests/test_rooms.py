@@ -98,6 +98,7 @@ NAME_SCHEDULERS = {
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/claims.py": "the one table of the variables in which schedulers say which GPUs they granted",
     "cluster/gpus/listing.py": "the file that one of these variables names",
+    "cluster/schedulers/carried.py": "the variables of a scheduler's own commands go along too",
     "cluster/pbs_tasks/commands.py": "what is started on each node, by itself: it must not import all schedulers first",
     "cluster/pbs_tasks/launcher.py": "the same",
     "cluster/pbs_tasks/remote.py": "the same",

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from base.errors import ConfigError
+from cluster.schedulers.carried import carried
 from cluster.schedulers.jobs import JOB_ID, BatchJob, script_lines, work_words
 from cluster.schedulers.pbs.answers import WORK
-from cluster.schedulers.slurm.carried import carried
 
 OWNED: Final = {
     "nodes": r"select\b|nodes\b|nodect\b|ncpus\b|mpiprocs\b|ngpus\b|mem\b|place\b",

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from base.errors import ConfigError
+from cluster.schedulers.carried import carried_names
 from cluster.schedulers.jobs import JOB_ID, SHARD, BatchJob, JobSize, script_lines, work_words
 from cluster.schedulers.sge.environ import SECONDS, STARTED
-from cluster.schedulers.slurm.carried import carried_names
 
 WORK: Final = "work"
 """The name of the word in a job's context that says what it makes."""

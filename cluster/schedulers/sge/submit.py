@@ -9,13 +9,13 @@ from typing import Final
 from base.command import CommandResult, describe
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError
 from base.names import choices
+from cluster.schedulers.carried import carried
 from cluster.schedulers.jobs import BatchJob, JobSize
 from cluster.schedulers.sge.answers import parse_settings
 from cluster.schedulers.sge.batch_script import batch_script, slots_per_node
 from cluster.schedulers.sge.limits import QSUB_S, QUICK_ANSWER_S
 from cluster.schedulers.sge.query import ask, last_words, one_try
 from cluster.schedulers.sge.queue import jobs_named
-from cluster.schedulers.slurm.carried import carried
 from cluster.schedulers.submission import Words, submit_once
 
 QSUB: Final = ("qsub", "-terse")

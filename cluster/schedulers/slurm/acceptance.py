@@ -15,9 +15,9 @@ from base.command import run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.names import choices
 from base.units import counted, format_duration
+from cluster.schedulers.carried import carried
 from cluster.schedulers.jobs import BatchJob, JobSize
 from cluster.schedulers.slurm.batch_script import batch_script
-from cluster.schedulers.slurm.carried import carried
 from cluster.schedulers.slurm.limits import QUICK_ANSWER_S
 from cluster.schedulers.slurm.partitions import SHOW, Partition, default_partition, longest_s, parse_partitions, whole_number
 from cluster.schedulers.slurm.query import ask, last_words, silence_of, slurm_environment

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from base.errors import SchedulerOutputError, SchedulerSilent
 from base.foreign import digits
+from cluster.schedulers.carried import carried_names
 from cluster.schedulers.slurm.acceptance import never_starts as never_starts
 from cluster.schedulers.slurm.acceptance import refusal_of as refusal_of
 from cluster.schedulers.slurm.batch_script import batch_script, sbatch_options
-from cluster.schedulers.slurm.carried import carried_names
 from cluster.schedulers.slurm.directives import owned_by_us as owned_by_us
 from cluster.schedulers.slurm.environ import JOB_ID
 from cluster.schedulers.slurm.limits import SHORT_ANSWER_S

@@ -8,9 +8,9 @@ from typing import Final
 
 from base.command import CommandResult, describe
 from base.errors import SubmitError
+from cluster.schedulers.carried import carried
 from cluster.schedulers.jobs import BatchJob
 from cluster.schedulers.slurm.batch_script import batch_script
-from cluster.schedulers.slurm.carried import carried
 from cluster.schedulers.slurm.limits import SBATCH_S
 from cluster.schedulers.slurm.query import last_words, one_try
 from cluster.schedulers.slurm.queue import jobs_named

@@ -1,8 +1,8 @@
-"""Which environment variables a job takes along from the shell that submits it. sbatch would take all of them: they would lie on the
-controller's disk and in the environment of every process of the job, with the keys and passwords of that shell.
+"""Which environment variables a job takes along from the shell that submits it. A scheduler would take all of them: they would lie on its
+server's disk and in the environment of every process of the job, with the keys and passwords of that shell.
 
-So sbatch gets what is named here, and nothing else: where things are, who and in which language, what modules, Python, the network
-libraries and the engines of containers read, and the options of sbatch itself. Lines of the site's `setup` set what is missing.
+So it gets what is named here, and nothing else: where things are, who and in which language, what modules, Python, the network
+libraries and the engines of containers read, and the options of Slurm's own commands. Lines of the site's `setup` set what is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECRET: Final = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|API_?KEY", 
 
 
 def carried(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: of `environ`, what sbatch gets and the job inherits."""
+    """Pure: of `environ`, what the scheduler gets and the job inherits."""
     return {name: value for name, value in environ.items() if name in NAMES or (name.startswith(PREFIXES) and not SECRET.search(name))}
 
 
