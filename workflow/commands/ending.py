@@ -49,11 +49,11 @@ class Ending:
             jobs = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "stage_train_push"]
             Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_asked(job.wildcards.run)[0]}\n" for job in jobs))
         limits = workflow.resource_settings
-        if limits.cores is None and limits.nodes is None and workflow.is_main_process and not self._told:
+        if limits.cores is None and limits.nodes is None and not self._told:
             mend = f"`{command(self._graph.study)}` takes the profile that fits the site"
             sys.stderr.write(f"snakemake: neither a profile nor --cores was given; {mend}\n")
         ran = getattr(workflow, "scheduler", None) is not None and not workflow.dryrun and not workflow.touch
-        if ran and workflow.is_main_process and not len(workflow.dag) and not self._told:
+        if ran and not len(workflow.dag) and not self._told:
             self._told = True
             print_ending(self._graph)
 

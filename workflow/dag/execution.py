@@ -32,29 +32,28 @@ DOES: Final[Mapping[Way, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """How one Snakemake runs: its way; of how many nodes it may use at once; whether it decides what to run, or makes one job's files.
+    """How Snakemake runs: its way, and of how many nodes it may use at once.
 
     `job`: the job that it runs in and that job's restart count; "" outside of a job.
     """
 
     way: Way = "local"
     nodes: int | None = None
-    main: bool = True
     job: str = ""
 
 
-def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], main: bool, environ: Mapping[str, str]) -> Mode:
+def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], environ: Mapping[str, str]) -> Mode:
     """The mode a profile means: one whose `nodes` are each job's own submits jobs, one that limits `nodes` shares an allocation out.
 
     `scopes` and `limits` are Snakemake's --set-resource-scopes and --resources: its executor is not known yet when rules are read.
     """
     if scopes.get(NODES) == "local":
-        return Mode(way="jobs", main=main)
+        return Mode(way="jobs")
     if NODES in limits:
         limit = limits[NODES]
         job = next((start for scheduler in SCHEDULERS.values() if (start := scheduler.job_start(environ))), NO_JOB)
-        return Mode(way="allocation", nodes=int(getattr(limit, "value", limit)), main=main, job=job)  # Snakemake's own values have a .value
-    return Mode(main=main)
+        return Mode(way="allocation", nodes=int(getattr(limit, "value", limit)), job=job)  # Snakemake's own values have a .value
+    return Mode()
 
 
 def jobs_at(site: Site) -> Jobs:

@@ -23,7 +23,7 @@ from workflow.dag.execution import SUBMITS, Mode, jobs_at, refuse_wrong_executor
 from workflow.dag.image_file import images_file, keep_images
 from workflow.dag.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
 from workflow.dag.last_call import watch_deadline
-from workflow.dag.results_seen import Seen, look, result_at, results_in
+from workflow.dag.results_seen import Seen, look, results_in
 from workflow.report.files import PLOT_FILES, TABLE_FILES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
 from workflow.run.storage.asked_result import asked_of, parse_asked
@@ -42,8 +42,6 @@ T = TypeVar("T")
 class Graph:
     """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is what is asked of
     a run (workflow.run.storage.asked_result), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
-
-    The Snakemake that decides what to run looks at all runs; those inside of jobs look at theirs only.
     """
 
     def __init__(self, study: Study, retry_failed: bool, mode: Mode | None = None, *, adopt: bool = False) -> None:
@@ -120,14 +118,8 @@ class Graph:
         return [] if self._is_done(run_id) else self._manifest_of[run_id]
 
     def _is_done(self, run_id: str) -> bool:
-        end = self._end_of(run_id)
+        end = self._finished.get(run_id)
         return end is not None and not (self.retry_failed and end["status"] != "ok")
-
-    def _end_of(self, run_id: str) -> dict[str, Any] | None:
-        if self.mode.main:
-            return self._finished.get(run_id)
-        path = self.study.record_path(run_id)
-        return result_at(path) if path.exists() else None
 
     @cached_property
     def staged(self) -> Any:
@@ -135,7 +127,7 @@ class Graph:
 
         All of them, because staging takes every node: a dataset that came later would wait for a moment in which no run is there.
         """
-        if self.mode.way != "allocation" or self.mode.nodes in (None, 1) or not self.mode.main:
+        if self.mode.way != "allocation" or self.mode.nodes in (None, 1):
             return []
         names = [self.study.build_dir(name).name for name in datasets_of(run.cell for run in self.runs_to_make)]
         files = self._results(f"staged/{self.mode.job}/{name}.json" for name in names)
@@ -179,19 +171,19 @@ class Graph:
 
     def _asked_of(self, run_id: str) -> str:
         """What is asked of a run that is not done: with `retry=failed` a result later than the failed one that we see, else any."""
-        end = self._end_of(run_id)
+        end = self._finished.get(run_id)
         return asked_of(run_id, end["result_number"] if end else 0)
 
     @cached_property
     def receipts(self) -> list[str]:
         """Of the runs to make: what their jobs leave for Snakemake. Targets too, since it makes no missing file for the sake of one that
         is there, as records.parquet may be."""
-        return [f"{self.receipts_dir}/{self._asked_of(run.run_id)}" for run in self.runs_to_make] if self.mode.main else []
+        return [f"{self.receipts_dir}/{self._asked_of(run.run_id)}" for run in self.runs_to_make]
 
     @cached_property
     def records(self) -> list[str]:
         """Of the runs that are done: tables are made anew when one is newer than they are."""
-        missing = {run.run_id for run in self.runs_to_make} if self.mode.main else set(self._order)
+        missing = {run.run_id for run in self.runs_to_make}
         return [str(self.study.record_path(run.run_id)) for run in self.study.runs if run.run_id not in missing]
 
     def see_storage(self, before_runs: bool) -> None:
@@ -212,7 +204,7 @@ class Graph:
         self.outdated = [] if seen["outdated"] is None else [f"{self.outdated_dir}/{seen['outdated']}"]
         for name in receipts:
             run_id, after = parse_asked(name)
-            end = self._end_of(run_id)
+            end = self._finished.get(run_id)
             if end is None or end["result_number"] <= after:
                 (directory / name).unlink(missing_ok=True)
 
@@ -231,7 +223,7 @@ class Graph:
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """What Snakemake's environment gains: our modules for the commands; where it submits jobs, whose jobs they are."""
         ours = rooms_environ(environ)
-        if self.mode.way == "jobs" and self.mode.main:
+        if self.mode.way == "jobs":
             ours[SUBMITS] = f"{self.study.site.scheduler} {mark_of(self.study.name, self.results_dir)}"
         return ours
 

@@ -27,7 +27,7 @@ def load_graph(
     """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
 
     `mode`: how Snakemake runs; None: nobody runs anything now, so that the site fits any. `tell` is called with the study as soon as it is
-    read, but for Snakemake's processes in jobs.
+    read.
     What cannot run here at all is refused here too: a scheduler or an engine that is not there, and more GPU hours than the study allows.
     """
     for key in config:
@@ -41,14 +41,12 @@ def load_graph(
     path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
     site = config.get("site")
     study = load_study(path, None if site is None else str(site), environ)
-    if tell is not None and (mode is None or mode.main):
+    if tell is not None:
         tell(study)
     refuse_site(study, environ)
     if mode is not None:
         refuse_wrong_way(study.site, mode.way, environ)
     graph = Graph(study, retry == "failed", mode, adopt=_adopts(config))
-    if not graph.mode.main:
-        return graph
     graph.see_storage(before_runs=mode is not None)
     refuse_runs(study, graph.runs_to_make, environ)
     refuse_too_few_nodes(graph.mode, graph.runs_to_make)

@@ -8,7 +8,6 @@ import sys
 from base.errors import SlipwayError
 from base.logs import private_umask
 from cluster.processes import age_s
-from snakemake.exceptions import WorkflowError
 from workflow.commands.ending import Ending
 from workflow.commands.told_study import tell_site
 from workflow.run.record.login import planned
@@ -29,14 +28,11 @@ try:
         mode_of(
             workflow.resource_settings.overwrite_resource_scopes,
             workflow.global_resources,
-            workflow.is_main_process,
             os.environ,
         ),
         tell_site,
     )
 except SlipwayError as error:
-    if not workflow.is_main_process:
-        raise WorkflowError(str(error)) from None
     # Not by Snakemake, which would exit with 1 and name the line of this file: the same sentence and exit code as `slipway plan`.
     sys.stderr.write(f"snakemake: {error}\n")
     sys.exit(error.exit_code)
@@ -46,9 +42,7 @@ with contextlib.suppress(OSError):
     # Snakemake's own directory in /tmp, in which it puts nothing where storage is shared: a job that is killed would leave it on its node.
     workflow.snakemake_tmp_dir.rmdir()
 os.environ.update(GRAPH.environment(os.environ))
-os.environ.update(
-    planned(os.environ, age_s(os.getpid()), main=workflow.is_main_process)
-)
+os.environ.update(planned(os.environ, age_s(os.getpid())))
 ENDING = Ending(GRAPH)
 atexit.register(
     ENDING.at_exit, workflow

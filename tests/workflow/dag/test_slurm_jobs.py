@@ -167,7 +167,7 @@ def test_other_directives_are_taken(tmp_path: Path) -> None:
     ],
 )
 def test_the_way_is_read_from_the_profile(scopes: dict[str, str], limits: dict[str, Any], mode: Mode) -> None:
-    assert mode_of(scopes, limits, True, INSIDE) == mode
+    assert mode_of(scopes, limits, INSIDE) == mode
 
 
 @pytest.mark.parametrize(
@@ -207,23 +207,10 @@ def test_a_run_that_never_fits_is_refused(tmp_path: Path) -> None:
         graph(tmp_path, Mode(way="allocation", nodes=1), environ=INSIDE)
 
 
-def test_inside_of_a_job_only_the_jobs_own_record_is_read(tmp_path: Path) -> None:
-    found = graph(tmp_path, Mode(way="jobs", main=False), environ=INSIDE)
-    first, second = (run.run_id for run in found.study.runs[:2])
-    path = found.study.record_path(first)
-    path.parent.mkdir(parents=True)
-    path.write_text('{"status": "oom", "result_number": 4}')
-    manifest = f"{found.study.build_dir('digits')}/dataset.json"
-    assert [found.dataset_of(SimpleNamespace(run=run)) for run in (first, f"{first}.after-4", second)] == [[], [], manifest]
-    assert (found.receipts, found.records) == ([], [])
-    assert "_finished" not in vars(found)
-
-
 def test_the_environment_of_a_snakemake_that_submits(tmp_path: Path) -> None:
     ours = graph(tmp_path, JOBS).environment({"PATH": "/bin", "PYTHONPATH": "/mine"})
     assert ours["PYTHONPATH"] == f"{ROOMS}:/mine"
     assert ours["SLIPWAY_SUBMITS"].startswith("slurm slipway=small-")
-    assert set(graph(tmp_path, Mode(way="jobs", main=False)).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
     assert set(graph(tmp_path, ALLOCATION, environ=INSIDE).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
 
 

@@ -50,9 +50,8 @@ def test_another_baseline_asks_for_a_receipt(tmp_path: Path, tables: Path) -> No
     assert tables.exists()
 
 
-@pytest.mark.parametrize("mode", [None, Mode(main=False)], ids=["nothing runs", "inside of a job"])
-def test_who_makes_no_tables_does_not_look(tmp_path: Path, tables: Path, mode: Mode | None) -> None:
-    assert load(tmp_path, mode, baseline={"nodes": 2}).outdated == []
+def test_who_makes_no_tables_does_not_look(tmp_path: Path, tables: Path) -> None:
+    assert load(tmp_path, None, baseline={"nodes": 2}).outdated == []
     assert tables.exists()
 
 

@@ -32,7 +32,7 @@ def with_login(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
     return {LOGIN: f"{(login_s(environ) or 0.0) + max(0.0, age_s):.3f}"}
 
 
-def planned(environ: Mapping[str, str], age_s: float, *, main: bool) -> dict[str, str]:
-    """The same of a Snakemake that has made its plan. `main`: it is not one that makes a single file of another's plan."""
+def planned(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
+    """The same of a Snakemake that has made its plan."""
     is_over = SUBMISSION in environ and login_s(environ) is not None
-    return with_login(environ, age_s) if main and not is_over else {}
+    return {} if is_over else with_login(environ, age_s)

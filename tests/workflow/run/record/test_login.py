@@ -12,13 +12,12 @@ def test_the_times_of_the_commands_add_up() -> None:
     laptop = with_login({}, 12.5)
     submitted = with_login(laptop, 2.25)
     assert login_s(submitted) == 14.75
-    assert planned({**submitted, "SLIPWAY_SUBMISSION": "x"}, 3.0, main=True) == {}
-    assert planned(submitted, 3.0, main=False) == {}
-    assert login_s(planned(submitted, 3.0, main=True)) == 17.75
+    assert planned({**submitted, "SLIPWAY_SUBMISSION": "x"}, 3.0) == {}
+    assert login_s(planned(submitted, 3.0)) == 17.75
 
 
 def test_a_plan_made_in_a_job_that_nobody_timed_before_counts_itself() -> None:
-    assert planned({"SLIPWAY_SUBMISSION": "x"}, 3.0, main=True) == {LOGIN: "3.000"}
+    assert planned({"SLIPWAY_SUBMISSION": "x"}, 3.0) == {LOGIN: "3.000"}
 
 
 @pytest.mark.parametrize("said", [None, "", "x", "-1", "nan", "inf"])
