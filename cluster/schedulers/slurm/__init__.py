@@ -38,6 +38,8 @@ NAME = "slurm"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
 REFUSAL: Final = "Unable to create step"
+FORGOTTEN: Final = "Memory required by task is not available"
+"""What srun says after a controller was killed: it takes steps for living that ended meanwhile, and asks their nodes some minutes later."""
 MIB: Final = 1 << 20
 
 
@@ -136,7 +138,11 @@ def _addresses(names: Sequence[str]) -> dict[str, str]:
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
     """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals."""
-    return (Launch(argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes))), refusal=REFUSAL, silence=SILENCE),)
+    return (
+        Launch(
+            argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes))), refusal=REFUSAL, silence=(*SILENCE, FORGOTTEN)
+        ),
+    )
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
