@@ -21,6 +21,7 @@ ALLOWED: Final = (
     "a stand-in has its own words",
     "mounts nothing",
     "enroot is not here: tests/runtimes/build-enroot.sh",
+    "OpenPBS is not here: tests/runtimes/build-openpbs.sh",
     "no container that could be killed",
     "no container that could be stopped",
     # what a machine does not have

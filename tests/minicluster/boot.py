@@ -58,13 +58,14 @@ def make_mounts(spec: dict[str, str]) -> None:
             reappear(kept)
     mount("-t", "tmpfs", "-o", "mode=755", "none", "/run")
     reappear(kept)
+    Path("/run/spool").mkdir()
+    mount("--bind", f"{spec['own']}/spool", "/run/spool")
     mount("--bind", spec["hosts"], "/etc/hosts")
     for account in Path(spec["accounts"]).iterdir():
         mount("--bind", str(account), f"/etc/{account.name}")
     make_identity(spec["name"])
     make_whole_proc()
-    if spec["python"]:
-        open_way(spec["python"])
+    open_way(spec["opened"])
     for descriptor in kept.values():
         os.close(descriptor)
 
@@ -86,15 +87,17 @@ def make_whole_proc() -> None:
     mount("-t", "proc", "none", str(whole))
 
 
-def open_way(prefix: str) -> None:
-    """Our Python where everybody may enter: it may lie below root's own directory, which has nothing else on this host then."""
-    for parent in reversed(Path(prefix).parents):
-        if not parent.stat().st_mode & stat.S_IXOTH:
-            kept = os.open(prefix, os.O_PATH)
-            mount("-t", "tmpfs", "-o", "mode=755", "none", str(parent))
-            reappear({prefix: kept})
-            os.close(kept)
-            return
+def open_way(prefixes: list[str]) -> None:
+    """Our Python, and what else is listed, where everybody may enter: it may lie below root's own directory, which has nothing else on
+    this host then."""
+    kept = {prefix: os.open(prefix, os.O_PATH) for prefix in prefixes}
+    for prefix in prefixes:
+        closed = next((parent for parent in reversed(Path(prefix).parents) if not parent.stat().st_mode & stat.S_IXOTH), None)
+        if closed is not None:
+            mount("-t", "tmpfs", "-o", "mode=755", "none", str(closed))
+            reappear(kept)
+    for descriptor in kept.values():
+        os.close(descriptor)
 
 
 def reappear(kept: dict[str, int]) -> None:

@@ -47,7 +47,8 @@ def switch_on(spec: Spec, host: str) -> None:
         "own": str(own),
         "hosts": str(spec.root / "hosts"),
         "accounts": str(spec.root / "accounts"),
-        "python": "" if spec.scheduler == "slurm" else sys.base_prefix,  # root runs it there
+        # root runs it all on Slurm's
+        "opened": [] if spec.scheduler == "slurm" else [sys.base_prefix, *texts.prefixes(spec)],
         "gpus": spec.gpus if host in spec.compute_nodes else 0,
         "cgroup": str(spec.cgroup(host)),
         "cgroup_mount": CGROUP_MOUNT,
@@ -106,7 +107,8 @@ def environment(spec: Spec, extra: dict[str, str] | None = None, user: str | Non
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     if user is not None:
         kept |= {"HOME": str(spec.home), "USER": user, "LOGNAME": user, "SHELL": "/bin/bash"}
-    path = f"{Path(sys.executable).parent}:{gpus.ON_NODE + '/bin:' if spec.docker else ''}{SYSTEM_PATH}"
+    own = [f"{prefix}/{part}" for prefix in texts.prefixes(spec) for part in ("bin", "sbin")]
+    path = ":".join([str(Path(sys.executable).parent), *([f"{gpus.ON_NODE}/bin"] if spec.docker else []), *own, SYSTEM_PATH])
     return {"HOME": "/root", **kept, "PATH": path, **texts.environ(spec), **(extra or {})}
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import runtimes
 from tests.minicluster.cgroups import NEEDED_HIERARCHIES, hierarchies
 from tests.minicluster.spec import ClusterError, Spec
 
@@ -15,6 +16,7 @@ LIST = Path(__file__).with_name("debian-packages.txt")
 ACCOUNTING = ("slurmdbd", "mariadb-server")
 SLOW_STORAGE = ("sshfs", "openssh-server")
 SCHEDULERS = {"slurm": ("slurm-wlm", "munge"), "sge": ("gridengine-master", "gridengine-exec", "gridengine-client")}
+NO_OPENPBS = "OpenPBS is not here: tests/runtimes/build-openpbs.sh"
 CONTAINERS = ("docker.io", "podman", "crun", "debootstrap")
 
 
@@ -38,7 +40,8 @@ def missing(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def ensure(spec: Spec) -> None:
-    """Install what is missing, without starting its services."""
+    """Install what is missing, without starting its services. What no package has, must be here."""
+    check_built(spec.scheduler)
     absent = missing(
         needed(scheduler=spec.scheduler, accounting=spec.accounting, slow_storage=spec.storage_mbit is not None, docker=spec.docker)
     )
@@ -66,10 +69,17 @@ def check_rights(docker: bool = False) -> None:
         )
 
 
+def check_built(scheduler: str) -> None:
+    """Debian has no OpenPBS."""
+    if scheduler == "pbs" and not (runtimes.openpbs() / "sbin" / "pbs_mom").exists():
+        raise ClusterError(NO_OPENPBS)
+
+
 def missing_here(docker: bool = False, scheduler: str = "slurm") -> str | None:
     """Why no cluster (with containers) can be made here, in words; None where one can. For tests, which install nothing."""
     try:
         check_rights(docker)
+        check_built(scheduler)
         absent = missing(needed(scheduler=scheduler, accounting=scheduler == "slurm", slow_storage=True, docker=docker))
     except ClusterError as error:
         return str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from tests.minicluster import sge, slurm
+from tests.minicluster import pbs, sge, slurm
 from tests.minicluster.spec import ClusterError, Spec
 
 
@@ -39,7 +39,7 @@ class Daemons(Protocol):
         """What CONTROLLER names, after it was killed."""
 
 
-SCHEDULERS: Final[dict[str, Daemons]] = {"slurm": slurm, "sge": sge}
+SCHEDULERS: Final[dict[str, Daemons]] = {"slurm": slurm, "sge": sge, "pbs": pbs}
 
 
 def of(spec: Spec) -> Daemons:

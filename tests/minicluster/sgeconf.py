@@ -14,6 +14,10 @@ def environ(spec: Spec) -> dict[str, str]:
     return {"SGE_ROOT": str(spec.sge_root), "SGE_CELL": CELL}
 
 
+def prefixes(spec: Spec) -> tuple[str, ...]:  # noqa: ARG001 - Debian's
+    return ()
+
+
 def site_words(spec: Spec) -> str:
     return f"queue: {QUEUE}\nparallel_environment: whole {spec.cores}\n"
 

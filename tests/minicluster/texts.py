@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from tests.minicluster import sgeconf, slurmconf
+from tests.minicluster import pbsconf, sgeconf, slurmconf
 from tests.minicluster.spec import USER, USER_ID, Spec
 
 
@@ -14,16 +14,24 @@ class Texts(Protocol):
     def environ(self, spec: Spec) -> dict[str, str]:
         """What its commands need to find it."""
 
+    def prefixes(self, spec: Spec) -> tuple[str, ...]:
+        """Where its programs lie, in `bin` and `sbin`, if not in the system's places."""
+
     def site_words(self, spec: Spec) -> str:
         """Its keys of the site file."""
 
 
-TEXTS: Final[dict[str, Texts]] = {"slurm": slurmconf, "sge": sgeconf}
+TEXTS: Final[dict[str, Texts]] = {"slurm": slurmconf, "sge": sgeconf, "pbs": pbsconf}
 
 
 def environ(spec: Spec) -> dict[str, str]:
     """What the scheduler's commands need to find it."""
     return TEXTS[spec.scheduler].environ(spec)
+
+
+def prefixes(spec: Spec) -> tuple[str, ...]:
+    """Where its programs lie, in `bin` and `sbin`, if not in the system's places."""
+    return TEXTS[spec.scheduler].prefixes(spec)
 
 
 def hosts_file(spec: Spec) -> str:

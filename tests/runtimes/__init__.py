@@ -1,5 +1,6 @@
 """Real container runtimes for tests, in directories of their own: `get-apptainer.sh DIR` fetches Apptainer, `build-enroot.sh ...` builds
-enroot. Found on PATH, or in $SLIPWAY_TEST_RUNTIMES or ~/.cache/slipway-test-runtimes, as <engine>/usr/bin or <engine>/bin."""
+enroot. Found on PATH, or in $SLIPWAY_TEST_RUNTIMES or ~/.cache/slipway-test-runtimes, as <engine>/usr/bin or <engine>/bin. Beside them
+`openpbs`, the scheduler that Debian does not have, built by `build-openpbs.sh`; $SLIPWAY_PBS names another place."""
 
 from __future__ import annotations
 
@@ -12,6 +13,11 @@ from tests import images
 
 def place() -> Path:
     return Path(os.environ.get("SLIPWAY_TEST_RUNTIMES") or Path.home() / ".cache" / "slipway-test-runtimes")
+
+
+def openpbs() -> Path:
+    """Where OpenPBS is, if it is here."""
+    return Path(os.environ.get("SLIPWAY_PBS") or place() / "openpbs")
 
 
 def path_of(engine: str) -> str | None:
