@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import shlex
 import signal
@@ -23,6 +24,8 @@ MAX_OUTPUT = 64 << 20
 """Bytes of an answer: `scontrol show node` of 10,000 nodes has 15 MB."""
 PIPE_BYTES = 512
 """What a pipe that is ready takes without blocking."""
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""What stands in text for no character and, unlike what `os.environ` holds of bytes that are no text, for no byte."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ def run(
     try:
         process = subprocess.Popen(list(argv), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd)
         try:
-            return communicate(process, stdin.encode(errors="replace"), timeout_s)
+            return communicate(process, _NO_BYTE.sub("?", stdin).encode(errors="surrogateescape"), timeout_s)
         finally:
             _end(process)
     except subprocess.TimeoutExpired as error:

@@ -30,3 +30,8 @@ def test_an_endless_answer_ends_early() -> None:
 def test_a_word_that_no_program_can_be_given_is_an_error() -> None:
     with pytest.raises(SlipwayError, match="cannot be started: embedded null byte"):
         run(["echo", "a\0b"], timeout_s=5)
+
+
+def test_bytes_that_are_no_text_reach_the_program_as_they_were() -> None:
+    found = run(("od", "-An", "-tx1"), timeout_s=20.0, stdin="a\udcff\ud800é")
+    assert found.stdout.split() == ["61", "ff", "3f", "c3", "a9"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,31 @@ def test_a_lost_server_and_a_lost_node_come_back(cluster: Cluster) -> None:
     cluster.heal("n2")
     home = do(cluster, 'hostname >"$HOME/after"\n', "-l", "select=1:host=n2")
     assert (home / "after").read_text() == "n2\n"
+
+
+SUBMITTING = """\
+from cluster.schedulers.jobs import BatchJob, JobSize
+from cluster.schedulers.pbs import queue, submit
+
+size = JobSize(nodes=1, minutes=1, queue="workq", exclude=("n1",))
+job = BatchJob(name="slipway-a.0a1b2c3d", size=size, output="/dev/null", directory="/tmp", argv=("sleep", "300"))
+first, second = submit.submit(job, 30.0), submit.submit(job, 30.0)
+for few in (16, 1):  # each by its id; all of everybody
+    queue.FEW = few
+    found = queue.our_jobs(30.0, 20.0)
+    assert [job.job_id for job in found] == [first, second], found
+"""
+
+
+def test_a_job_gets_other_nodes_than_those_that_failed_and_is_listed_among_ours(cluster: Cluster) -> None:
+    env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = cluster.exec("login", [sys.executable, "-c", SUBMITTING], user=USER, cwd=cluster.spec.home, env=env, timeout=120)
+    assert done.returncode == 0, done
+    wait_until(lambda: "(n2:" in shown(cluster), 60.0, "a job runs on n2")
+    assert "(n1:" not in shown(cluster)
+
+
+def shown(cluster: Cluster) -> str:
+    """The nodes of each job."""
+    lines = cluster.exec("login", ["qstat", "-f", "-w"], timeout=60).stdout.splitlines()
+    return "\n".join(line for line in lines if "exec_vnode" in line)

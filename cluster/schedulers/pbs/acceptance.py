@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent
 from base.names import choices
@@ -17,6 +18,8 @@ from cluster.schedulers.pbs.query import ask
 Entries = Mapping[str, Mapping[str, Any]]
 QUEUES = ("qstat", "-Q", "-f", "-F", "json")
 NODES = ("pbsnodes", "-a", "-F", "json")
+UNUSABLE: Final = ("down", "offline", "state-unknown", "unresolvable")
+"""Of the state of a node that takes no jobs."""
 
 
 def parse_entries(answer: str) -> dict[str, Mapping[str, Any]]:
@@ -51,6 +54,31 @@ def queue_problem(queues: Entries, size: JobSize) -> str | None:
     if allowed is not None and size.nodes > allowed:
         return f"a job of {counted(size.nodes, 'node')} never starts: queue {name} allows {allowed} (resources_max.nodect); fewer nodes"
     return None
+
+
+def others(nodes: Entries, size: JobSize) -> tuple[str, ...]:
+    """Pure: as many nodes as the job wants, without those that it is to leave out, free ones first; none where there are too few."""
+    fitting = {
+        name: node
+        for name, node in nodes.items()
+        if name not in size.exclude and _is_up(node) and nodes_problem({name: node}, replace(size, nodes=1)) is None
+    }
+    names = sorted(fitting, key=lambda name: fitting[name].get("state") != "free")  # in the server's order otherwise
+    return tuple(names[: size.nodes]) if len(names) >= size.nodes else ()
+
+
+def _is_up(node: Mapping[str, Any]) -> bool:
+    return not any(word in str(node.get("state", "")) for word in UNUSABLE)
+
+
+def instead_of_failed(size: JobSize) -> tuple[str, ...]:
+    """The same of this cluster; none where nothing is to be left out, or the server does not say."""
+    if not size.exclude:
+        return ()
+    try:
+        return others(parse_entries(ask(NODES, 0.0, QUICK_ANSWER_S)), size)
+    except SchedulerOutputError:
+        return ()
 
 
 def nodes_problem(nodes: Entries, size: JobSize) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.errors import ConfigError
@@ -36,8 +36,9 @@ NOT_CARRIED: Final = re.compile(r"PBS_|SLURM_|SBATCH_|TMPDIR$")
 """PBS sets its own in each job."""
 
 
-def qsub_options(job: BatchJob) -> tuple[str, ...]:
-    """The options of qsub, one per line of the script, the site's directives last and as they are. Raises ConfigError."""
+def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
+    """The options of qsub, one per line of the script, the site's directives last and as they are. `hosts`: the nodes that it is to get, as
+    PBS cannot be told which ones it is not to get. Raises ConfigError."""
     size = job.size
     if size.qos is not None:
         raise ConfigError(f"qos: {size.qos!r} in the site file: PBS has none; use its queues, or `directives`")
@@ -47,10 +48,12 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
         ("ngpus", size.gpus),
         ("mpiprocs", 1),
     ]
-    select = ":".join([str(size.nodes), *(f"{name}={value}" for name, value in chunk if value is not None), *_words(size.constraint)])
+    each = [*(f"{name}={value}" for name, value in chunk if value is not None), *_words(size.constraint)]
+    _one_word("constraint", ":".join(each))
+    select = "+".join(":".join(["1", f"host={host}", *each]) for host in hosts) or ":".join([str(size.nodes), *each])
     said = [
         ("-N", job.name),
-        ("-l", f"select={_one_word('constraint', select)}"),
+        ("-l", f"select={select}"),
         ("-l", f"place=scatter{':exclhost' if size.whole_nodes else ''}"),
         ("-l", f"walltime={clock(size.minutes)}"),
         ("-q", size.queue),
@@ -68,13 +71,13 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
     return (*options, *(_one_line("directives", line) for line in size.directives))
 
 
-def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None) -> str:
-    """The script. `environ`: of the submitting process, where the job inherits what `carried` lets through."""
+def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts: Sequence[str] = ()) -> str:
+    """The script. `environ`: of the submitting process, where the job inherits what `carried` lets through; `hosts`: see qsub_options."""
     directory, _, name = job.output.rpartition("/")
     log = "".join(f'"$PBS_JOBID"{shlex.quote(part)}' if place else shlex.quote(part) for place, part in enumerate(name.split(JOB_ID)))
     lines = [
         "#!/bin/bash",
-        *(f"#PBS {option}" for option in qsub_options(job)),
+        *(f"#PBS {option}" for option in qsub_options(job, hosts)),
         "",
         f"exec >>{shlex.quote(f'{directory}/')}{log} 2>&1",
         *(f"export {name}={shlex.quote(value)}" for name, value in sorted(taken_along(environ or {}).items())),

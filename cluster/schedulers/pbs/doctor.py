@@ -18,7 +18,7 @@ from cluster.pbs_tasks.commands import command
 from cluster.pbs_tasks.launcher import launcher_argv
 from cluster.schedulers.doctor import Value, mib
 from cluster.schedulers.jobs import JobSize
-from cluster.schedulers.pbs.acceptance import NODES, QUEUES, Entries, nodes_problem, parse_entries, queue_problem
+from cluster.schedulers.pbs.acceptance import NODES, QUEUES, UNUSABLE, Entries, nodes_problem, parse_entries, queue_problem
 from cluster.schedulers.pbs.answers import parse_clock, parse_size, whole
 from cluster.schedulers.pbs.environ import node_names as names_of_job
 from cluster.schedulers.pbs.limits import DOCTOR_PATIENCE_S, QUICK_ANSWER_S
@@ -29,7 +29,6 @@ SUBJECT: Final = "scheduler"
 LAUNCHER: Final = "launcher"
 SILENT: Final = "the server of PBS does not answer"
 SERVER: Final = ("qstat", "-B", "-f", "-F", "json")
-UNUSABLE: Final = ("down", "offline", "state-unknown", "unresolvable")
 
 
 def is_here() -> bool:

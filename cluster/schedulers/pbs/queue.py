@@ -21,11 +21,19 @@ from cluster.schedulers.pbs.states import ended_by, plain_reason, stage_of, word
 
 ALL: Final = ("qstat", "-f", "-F", "json")
 """All that are not over, of everybody: with names of jobs, OpenPBS shows the first only; 100 jobs take 0.4 s."""
+FEW: Final = 16
+"""So many jobs are asked for one by one, 0.1 s each: the jobs of everybody may be thousands."""
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
-    found = queued_jobs(parse_jobs(ask(ALL, patience_s, timeout_s)), user())
+    give_up = time.monotonic() + patience_s
+    ids = ask(("qselect", "-u", user()), patience_s, timeout_s).split()
+    left = max(0.0, give_up - time.monotonic())
+    if len(ids) > FEW:
+        found = queued_jobs(parse_jobs(ask(ALL, left, timeout_s)), user())
+    else:
+        found = known_jobs(ids, left, timeout_s, history=False)
     return tuple(job for job in found if job.stage != "over")
 
 
@@ -35,7 +43,7 @@ def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     return tuple(job for job in known_jobs(answer.split(), patience_s) if job.name == name)
 
 
-def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
+def known_jobs(job_ids: Sequence[str], patience_s: float, timeout_s: float = ANSWER_S, *, history: bool = True) -> tuple[QueuedJob, ...]:
     """Those of them that the server knows, in any state. One question each, of 0.1 s: OpenPBS shows only the first of several in JSON, and
     all that are over, of everybody, may be two weeks' jobs. They are few: those that have left the queue. Raises SchedulerSilent,
     SchedulerOutputError."""
@@ -43,7 +51,7 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     found = []
     for job_id in job_ids:
         left = max(0.0, give_up - time.monotonic())
-        job = job_info(job_id, left, ANSWER_S, history=True)
+        job = job_info(job_id, left, timeout_s, history=history)
         if job is not None:
             found.append(job)
     return queued_jobs(found, user())

@@ -9,6 +9,7 @@ from typing import Final
 from base.command import CommandResult, describe
 from base.errors import SubmitError
 from cluster.schedulers.jobs import BatchJob
+from cluster.schedulers.pbs.acceptance import instead_of_failed
 from cluster.schedulers.pbs.batch_script import batch_script
 from cluster.schedulers.pbs.limits import QSUB_S
 from cluster.schedulers.pbs.query import last_words, one_try, refusal_words
@@ -20,7 +21,7 @@ ROOT: Final = "Bad UID for job execution"
 
 def submit(job: BatchJob, patience_s: float) -> str:
     """The id that `job` has got. Its name is found in the queue where qsub did not say it. Raises SubmitError."""
-    script = batch_script(job, os.environ if job.export is None else None)
+    script = batch_script(job, os.environ if job.export is None else None, instead_of_failed(job.size))
 
     def find(patience: float) -> str | None:
         jobs = jobs_named(job.name, patience)

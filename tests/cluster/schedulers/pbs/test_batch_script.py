@@ -10,6 +10,7 @@ import pytest
 
 from base.errors import ConfigError
 from cluster.schedulers.jobs import JOB_ID, RUN, BatchJob, JobSize, Work
+from cluster.schedulers.pbs.acceptance import others
 from cluster.schedulers.pbs.batch_script import batch_script, clock, inherited, owned_by_us, qsub_options, taken_along
 
 SIZE = JobSize(nodes=2, minutes=1563, cores=16, memory_mb=0, gpus=4, queue="gpu", account="mine", constraint="gpu_model=a100")
@@ -104,3 +105,19 @@ def test_a_directive_that_is_ours_is_known(directive: str, what: str | None) -> 
 
 def test_hours_have_no_days() -> None:
     assert [clock(minutes) for minutes in (1, 61, 1500)] == ["00:01:00", "01:01:00", "25:00:00"]
+
+
+def test_nodes_that_failed_are_left_out_by_asking_for_others() -> None:
+    chunk = "ncpus=16:ngpus=4:mpiprocs=1:gpu_model=a100"
+    assert f"-l select=1:host=n2:{chunk}+1:host=n4:{chunk}" in qsub_options(JOB, ("n2", "n4"))
+    has = {"ncpus": 16, "ngpus": 4}
+    nodes = {
+        "n1": {"state": "free", "resources_available": has},
+        "n2": {"state": "job-busy", "resources_available": has},
+        "n3": {"state": "state-unknown,down", "resources_available": has},
+        "n4": {"state": "free", "resources_available": has},
+        "small": {"state": "free", "resources_available": {**has, "ngpus": 1}},
+    }
+    assert others(nodes, replace(SIZE, exclude=("n1",))) == ("n4", "n2")
+    assert others(nodes, replace(SIZE, nodes=1, exclude=("n1", "n2"))) == ("n4",)
+    assert others(nodes, replace(SIZE, exclude=("n1", "n2"))) == ()
