@@ -28,7 +28,9 @@ SIGNS: Final[Mapping[str, Signs]] = {
         cgroup="job_{job}",
         node="SLURMD_NODENAME",
     ),
-    "lsf": Signs(variables=("LSB_JOBID",), commands=("bsub", "lsid"), version=("lsid", "-V"), cgroup=r"job\.{job}(\..*)?"),
+    "lsf": Signs(
+        variables=("LSB_JOBID",), commands=("bsub", "lsid"), version=("lsid", "-V"), cgroup=r"job\.{job}(\..*)?", node="SLIPWAY_LSF_NODE"
+    ),
     "sge": Signs(variables=("JOB_ID", "SGE_ROOT"), commands=("qsub", "qconf"), version=("qstat", "-help"), cgroup=r"{job}\.\d+"),
     "pbs": Signs(
         variables=("PBS_JOBID",),

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from base.errors import UnsupportedRequest
 from base.names import choices
-from cluster.schedulers import local, pbs, sge, slurm
+from cluster.schedulers import local, lsf, pbs, sge, slurm
 from cluster.schedulers.doctor import Doctor
 from cluster.schedulers.jobs import Jobs
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
@@ -82,7 +82,7 @@ class Scheduler(Protocol):
         or may not be requeued."""
 
 
-SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local, "slurm": slurm, "sge": sge, "pbs": pbs}
+SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local, "slurm": slurm, "lsf": lsf, "sge": sge, "pbs": pbs}
 
 
 def jobs_of(name: str) -> Jobs | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.schedulers import pbs, sge
+from cluster.schedulers import lsf, pbs, sge
 from cluster.schedulers.job_nodes import names_for
 from cluster.types import AllocationRequest
 
@@ -20,10 +20,12 @@ def test_those_of_its_set_and_of_these_last_what_failed_it() -> None:
     assert names_for(replace(REQUEST, node_set=(1, 2)), tuple(ADDRESSES)) == ("n3", "n4")
 
 
-@pytest.mark.parametrize("scheduler", ["pbs", "sge"])
+@pytest.mark.parametrize("scheduler", ["lsf", "pbs", "sge"])
 def test_not_with_slurm_alone(scheduler: str) -> None:
     if scheduler == "pbs":
         found = pbs.plan_allocation(REQUEST, {"PBS_JOBID": "7.host"}, ADDRESSES, 0, None)
+    elif scheduler == "lsf":
+        found = lsf.plan_allocation(REQUEST, {"LSB_JOBID": "7"}, dict.fromkeys(ADDRESSES, 4), ADDRESSES)
     else:
         found = sge.plan_allocation(REQUEST, {"JOB_ID": "7"}, dict.fromkeys(ADDRESSES, 4), ADDRESSES)
     assert [node.name for node in found.nodes] == ["n2", "n3", "n4", "n1"]

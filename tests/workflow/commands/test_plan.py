@@ -225,13 +225,6 @@ def test_an_unknown_cell_has_an_answer(house: House) -> None:
     assert "did you mean" in said.err
 
 
-def test_a_cell_of_a_scheduler_that_is_not_here_yet(house: House) -> None:
-    house.site.write_text("storage: s\ncache: {path: c}\nscheduler: lsf\ndevice: cpu\n")
-    said = house("plan", "--cell", house.load().cells[0].cell_id)
-    assert said.code == 11
-    assert "scheduler 'lsf' is not here yet; valid: " in said.err
-
-
 @pytest.mark.slow
 def test_ten_thousand_runs(house: House) -> None:
     axes = {"batch_size": list(range(1, 101)), "nodes": list(range(1, 51))}

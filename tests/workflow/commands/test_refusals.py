@@ -47,7 +47,6 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         10,
         "cannot run: a global batch of 1800 is more than the about 1617",
     ),
-    "scheduler": (lambda house: house.site.write_text(f"{SITE}storage: s\nscheduler: lsf\n"), 11, "scheduler 'lsf' is not here yet"),
     "no GPU": (_gpus, 14, "device: cuda was asked, and "),
     "directive": (lambda house: house.site.write_text(f"{SITE}storage: s\ndirectives: [--nodes=2]\n"), 10, "sets the nodes"),
     "below a file": (_below_a_file, 22, "cannot be used: "),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from base.errors import ConfigError, ContainerError, StorageError, UnsupportedRequest
+from base.errors import ConfigError, ContainerError, StorageError
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import advice_lines, closing_lines
@@ -336,13 +336,6 @@ def test_wrong_config_is_refused(place: Place, config: dict[str, Any], words: st
 def test_one_study_at_a_time(place: Place) -> None:
     with pytest.raises(ConfigError, match="--configfile named 2 files: .*study.yaml, .*study.yaml"):
         place.graph(files=[place.study, place.study])
-
-
-@pytest.mark.parametrize(("line", "words"), [("scheduler: lsf", "scheduler 'lsf'")])
-def test_what_is_not_here_yet_is_refused(place: Place, line: str, words: str) -> None:
-    place.site.write_text(f"{SITE}{line}\n")
-    with pytest.raises(UnsupportedRequest, match=words):
-        place.graph()
 
 
 def test_another_schedulers_allocation_is_refused(place: Place) -> None:

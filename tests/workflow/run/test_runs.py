@@ -373,7 +373,7 @@ def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> N
         (lambda world: world.cells[0].update(model="lenet5"), 11, "lenet5"),
         (lambda world: world.cells[0].update(precision="bf16"), 11, "bf16"),
         (lambda world: world.cells[0].update(device="cuda"), 14, "nvidia-smi shows no GPU"),
-        (lambda world: world.site.update(scheduler="lsf"), 11, "lsf"),
+        (lambda world: world.site.update(scheduler="lsf"), 14, "not inside a job of LSF"),
         (lambda world: world.site.update(scheduler="slurm"), 14, "not inside a job"),
         (lambda world: world.cells[0].update(dataset="other"), 20, "dataset.json"),
         (lambda world: world.site.update(setup=["exit 3"]), 24, "ended with 3"),

@@ -1,0 +1,158 @@
+"""IBM Spectrum LSF, and OpenLava, which speaks like it: the nodes of the job we are in, one blaunch per node program, and what mbatchd says
+of jobs.
+
+blaunch loses the exit codes of what it starts: node programs end by their own link to the supervisor and by its deadline. In `profiles/lsf`
+the job is the run's own; in `profiles/lsf-allocation` many runs share one job, and each takes nodes of it by their locks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from base.errors import AllocationError
+from cluster import addresses as network
+from cluster.addresses import resolve
+from cluster.detection import scheduler_of
+from cluster.gpus.claims import claims_of
+from cluster.gpus.decision import accepted, decide
+from cluster.gpus.foreign import look
+from cluster.gpus.listing import query_gpus, read_place
+from cluster.machine import usable_cores
+from cluster.schedulers.doctor import Doctor
+from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_nodes
+from cluster.schedulers.job_nodes import run_locks as run_locks
+from cluster.schedulers.jobs import SUBMISSION, Jobs
+from cluster.schedulers.lsf import doctor, jobs
+from cluster.schedulers.lsf.environ import JOB_ID, NODE, end_of_job, hosts_of_job, passed_on, restart_count
+from cluster.schedulers.lsf.fate import describe_holder as describe_holder
+from cluster.schedulers.lsf.fate import ended_by as ended_by
+from cluster.schedulers.lsf.fate import holder_alive as holder_alive
+from cluster.schedulers.lsf.fate import holders_alive as holders_alive
+from cluster.schedulers.lsf.fate import job_facts as job_facts
+from cluster.schedulers.lsf.fate import requeue as requeue
+from cluster.schedulers.lsf.launcher import launch_argv
+from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
+
+NAME = "lsf"
+JOBS: Jobs | None = jobs
+DOCTOR: Doctor | None = doctor
+SILENCE = ("ls_initrex() failed", "lsb_init() failed", "LIM is down", "Communication time out", "daemon not responding")
+"""What blaunch says where the daemons of this node do not answer now."""
+
+
+def detect(environ: Mapping[str, str]) -> bool:
+    """In a batch script, in `bsub -I`, and in what they start on any node of the job."""
+    return scheduler_of(environ) == NAME
+
+
+# -- what was granted
+
+
+def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
+    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    if not detect(environ):
+        raise AllocationError("the site says scheduler: lsf, and this process is not inside a job of LSF: see docs/lsf.md")
+    hosts = hosts_of_job(environ)
+    if not hosts:
+        raise AllocationError(
+            f"job {environ[JOB_ID]}: none of LSB_MCPU_HOSTS, LSB_DJOB_HOSTFILE and LSB_HOSTS names its hosts; was its environment changed?"
+        )
+    return plan_allocation(request, environ, hosts, {name: resolve(name) or name for name in hosts})
+
+
+def plan_allocation(
+    request: AllocationRequest, environ: Mapping[str, str], slots: Mapping[str, int], addresses: Mapping[str, str]
+) -> Allocation:
+    """Pure. `slots` and `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
+    names = names_for(request, tuple(addresses))
+    if len(names) < request.nodes:
+        raise AllocationError(
+            f"job {environ[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({', '.join(addresses)}{of_sets(request)}) "
+            f"with {sum(slots.values())} slots; submit it with -n SLOTS -R 'span[ptile=SLOTS_PER_NODE]'"
+        )
+    return Allocation(
+        scheduler=NAME,
+        job_id=environ[JOB_ID],
+        restart_count=restart_count(environ),
+        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
+        device=device_of(request),
+        deadline=end_of_job(environ),
+        exclusive=not request.share_nodes,
+        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("LSB_INTERACTIVE") != "Y",
+        cpus_per_node=min(slots[name] for name in names),
+        memory_per_node_bytes=request.memory_per_node_bytes if request.share_nodes else None,
+    )
+
+
+def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
+    """Pure: nodes without names, of the size that the site states."""
+    return Allocation(
+        scheduler=NAME,
+        job_id="<job>",
+        nodes=planned_nodes(request),
+        device=device_of(request),
+        exclusive=not request.share_nodes,
+        cpus_per_node=request.cpus_per_node,
+        memory_per_node_bytes=request.memory_per_node_bytes,
+    )
+
+
+def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
+    """In a program of blaunch: its cores, GPUs and address. Where LSF hands out no GPUs, all that show: cluster/grants.py refuses that
+    unless the node is the job's alone."""
+    address, found_interface = network.here(peer, interface)
+    place = read_place(environ)
+    found = None if device == "cpu" else accepted(decide(query_gpus(), environ, None, everything=True, place=place))
+    gpus = () if found is None else found.gpus
+    claims = () if device == "cpu" else claims_of(environ, NAME, place)
+    hostname = os.uname().nodename
+    return Grant(
+        node=environ.get(NODE) or hostname,
+        hostname=hostname,
+        address=address,
+        interface=found_interface,
+        cores=usable_cores(),
+        gpus=tuple(gpu.uuid for gpu in gpus),
+        gpu_models=tuple(gpu.model for gpu in gpus),
+        gpu_indices=claims[0].names if claims else (),
+        gpu_rule=None if found is None else found.rule,
+        foreign=look([gpu.uuid for gpu in gpus]),
+    )
+
+
+# -- node programs
+
+
+def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
+    """Pure: one blaunch per node, also for the first, so that all are started alike."""
+    return tuple(
+        Launch(argv=launch_argv(node.name, (*node_argv, "--node", str(index))), nodes=(index,), silence=SILENCE)
+        for index, node in enumerate(allocation.nodes)
+    )
+
+
+def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Pure: what another node may have of ours."""
+    return passed_on(environ)
+
+
+def job_start(environ: Mapping[str, str]) -> str | None:
+    """The job's id and which start of it this is."""
+    return f"{environ[JOB_ID]}-{restart_count(environ)}" if detect(environ) else None
+
+
+def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - all processes of a job run on its nodes
+    """All processes of a job run on its nodes, also those of `bsub -I`."""
+    return None
+
+
+def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it
+    """The argv says it."""
+    return None
+
+
+def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
+    """Pure: each node has a disk of its own under the same path."""
+    return cache

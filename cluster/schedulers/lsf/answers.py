@@ -1,0 +1,222 @@
+"""What LSF's commands answer, read into frozen values. Pure.
+
+A list is asked for with fields of our own choice (`bjobs -o`), which LSF since 9.1.1 and OpenLava know alike. What no field of both tells
+(seconds of times, why a job waits, why it has ended) stands in the long form, `bjobs -l`, whose lines are broken at 80 characters.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from base.foreign import digits, text
+from cluster.schedulers.jobs import Stage
+
+DELIMITER: Final = "^"
+FIELDS: Final = ("jobid", "stat", "submit_time", "start_time", "exec_host", "sub_cwd", "job_name")
+"""The last may hold anything."""
+FORMAT: Final = f"{' '.join(FIELDS)} delimiter='{DELIMITER}'"
+STAGES: Final[dict[str, Stage]] = {
+    **dict.fromkeys(("PEND", "PSUSP", "WAIT"), "waits"),
+    **dict.fromkeys(("RUN", "USUSP", "SSUSP", "PROV", "UNKWN"), "runs"),
+    "ZOMBI": "ends",
+    **dict.fromkeys(("DONE", "EXIT"), "over"),
+}
+WORDS: Final = {
+    "PEND": "waiting",
+    "WAIT": "waiting",
+    "PSUSP": "held",
+    "RUN": "running",
+    "PROV": "being prepared",
+    "USUSP": "suspended",
+    "SSUSP": "suspended",
+    "UNKWN": "out of reach of LSF",
+    "ZOMBI": "ended, on a host out of reach",
+    "DONE": "over",
+    "EXIT": "over",
+}
+ENDED_BY: Final = {
+    **dict.fromkeys(("RUNLIMIT", "DEADLINE", "WINDOW"), "timeout"),
+    **dict.fromkeys(("OWNER", "ADMIN", "FORCE_OWNER", "FORCE_ADMIN", "BUCKET_KILL"), "cancelled"),
+    **dict.fromkeys(("REQUEUE_OWNER", "REQUEUE_ADMIN", "REQUEUE_RC"), "requeued"),
+    **dict.fromkeys(("PREEMPT", "LOAD", "RC"), "preempted"),
+    **dict.fromkeys(("ZOMBIE", "REMOVE_HUNG_JOB", "UNKNOWN"), "node_lost"),
+}
+"""By the word behind TERM_ of a job that LSF has ended."""
+KILLED: Final = frozenset({130, 137, 143})
+"""Exit codes by bkill's signals, INT, KILL and TERM: what is left of the reason where LSF does not say it (OpenLava)."""
+_MARGIN: Final = " " * 21
+_BLOCK: Final = re.compile(r"^Job (?:Id )?<(?P<job>\d+)(?:\[\d+\])?>,", re.MULTILINE)
+_EVENT: Final = re.compile(r"(?P<time>\w{3} \w{3} +\d+ \d\d:\d\d:\d\d(?: \d{4})?): (?P<words>.*)")
+_LIMIT: Final = re.compile(r"^ RUNLIMIT\s*\n\s*(?P<minutes>\d+(?:\.\d+)?) min", re.MULTILINE)
+_REASONS: Final = re.compile(r"^ PENDING REASONS:\s*\n(?P<lines>(?: .*\S.*\n)+)", re.MULTILINE)
+_TERM: Final = re.compile(r"\bTERM_([A-Z_]+)")
+_EXIT: Final = re.compile(r"Exited (?:with exit code|by signal) (\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A job in a list of bjobs. Times are unix seconds, of whole minutes."""
+
+    job_id: str
+    name: str
+    state: str
+    hosts: str = ""
+    submitted: float | None = None
+    started: float | None = None
+    directory: str = ""
+
+    @property
+    def stage(self) -> Stage:
+        """What becomes of it; a state that is new to us is one of a job that runs."""
+        return STAGES.get(self.state, "runs")
+
+    @property
+    def words(self) -> str:
+        """Its state for people, with LSF's own."""
+        return f"{WORDS.get(self.state, 'in a state of LSF')} ({self.state})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Details:
+    """The long form of one job. Times are unix seconds; `started`: of its last start."""
+
+    submitted: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    how: str = ""
+    """How it ended, in LSF's words."""
+    limit_s: float | None = None
+    reasons: str = ""
+    """Why it waits."""
+
+
+def parse_list(answer: str, now: float, home: str) -> tuple[Listed, ...]:
+    """Of `bjobs -noheader -o FORMAT`, oldest first; tasks of arrays are one job, lines that are none are left out. `now`: LSF's times have
+    no year; `home`: directories below it are said without it."""
+    found: dict[str, Listed] = {}
+    for line in answer.splitlines():
+        words = line.split(DELIMITER, len(FIELDS) - 1)
+        if len(words) != len(FIELDS) or not words[0].isdecimal():
+            continue
+        job_id, state, submitted, started, hosts, directory, name = (word.strip() for word in words)
+        job = Listed(
+            job_id=job_id,
+            name=name,
+            state=state.upper(),
+            hosts=_hosts(hosts),
+            submitted=time_of(submitted, now),
+            started=time_of(started, now),
+            directory=_directory(directory, home),
+        )
+        found.setdefault(job_id, job)
+    return tuple(sorted(found.values(), key=lambda job: int(job.job_id)))
+
+
+def parse_details(answer: str, now: float) -> dict[str, Details]:
+    """Of `bjobs -l ID ID`: by job."""
+    unfolded = answer.replace(f"\n{_MARGIN}", "")
+    parts = _BLOCK.split(unfolded)[1:]
+    return {job_id: _details(block, now) for job_id, block in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _details(block: str, now: float) -> Details:
+    submitted = started = ended = None
+    how = ""
+    for line in block.splitlines():
+        event = _EVENT.match(line)
+        if event is None:
+            continue
+        when, words = time_of(event["time"], now), event["words"]
+        if words.startswith("Submitted"):
+            submitted = when
+        elif re.match(r"(\[\d+\] )?started\b|Starting\b", words, re.IGNORECASE):
+            started, ended, how = when, None, ""
+        elif words.startswith(("Done", "Exited", "Completed", "Termination")):
+            ended, how = ended or when, f"{how}; {words}".strip("; ")
+    limit, reasons = _LIMIT.search(block), _REASONS.search(block)
+    return Details(
+        submitted=submitted,
+        started=started,
+        ended=ended,
+        how=how,
+        limit_s=None if limit is None else float(limit["minutes"]) * 60,
+        reasons="" if reasons is None else text(" ".join(reasons["lines"].split()).rstrip(";")),
+    )
+
+
+def ended_by_of(state: str, details: Details) -> str | None:
+    """Why LSF has ended a job, of its long form; None where it has not, or does not say it."""
+    if state != "EXIT":
+        return None
+    term = _TERM.search(details.how)
+    if term is not None:
+        return ENDED_BY.get(term[1])
+    if details.started is None:
+        return "cancelled"
+    if None not in (details.ended, details.limit_s) and (details.ended or 0) - details.started >= (details.limit_s or 0):
+        return "timeout"
+    code = _EXIT.search(details.how)
+    if code is None:
+        return "node_lost" if "CPU time used is unknown" in details.how else None
+    number = int(code[1])
+    return "cancelled" if number in KILLED or (" by signal " in code[0] and number + 128 in KILLED) else None
+
+
+def why_waiting(job: Listed, details: Details) -> str:
+    """Why a job waits, in words, with LSF's own for who wants to search for them."""
+    if job.state == "PSUSP":
+        return f"held; `bresume {job.job_id}` lets it go"
+    return details.reasons or "LSF has not looked at it yet, or does not say why"
+
+
+def signal_of(history: str) -> str | None:
+    """Of `bhist -l`: what somebody has asked for since the job was last started, `cancelled` or `requeued`; None: nothing."""
+    since = re.split(r"^.*: Starting \(Pid.*$", history.replace(f"\n{_MARGIN}", ""), flags=re.MULTILINE)[-1]
+    asked = re.findall(r": Signal <(\w+)> requested by user or administrator", since)
+    if any(word.startswith("REQUEUE") for word in asked):
+        return "requeued"
+    return "cancelled" if {"KILL", "TERM", "INT"} & set(asked) else None
+
+
+def time_of(words: str, now: float) -> float | None:
+    """Unix seconds of LSF's local times, `Nov 22 05:58` and `Sun Nov 22 05:58:40 2026`; without a year it is the last such one."""
+    parts = words.split()
+    if parts and parts[0][:3].title() in ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"):
+        parts = parts[1:]
+    year = parts.pop() if len(parts) == 4 and parts[3].isdecimal() else str(datetime.fromtimestamp(now + 86400).year)
+    if len(parts) != 3:
+        return None
+    form = "%b %d %H:%M:%S %Y" if parts[2].count(":") == 2 else "%b %d %H:%M %Y"
+    try:
+        found = datetime.strptime(f"{' '.join(parts)} {year}", form)  # noqa: DTZ007 - LSF says local time, without its zone
+        if found > datetime.fromtimestamp(now) + timedelta(days=1):
+            found = found.replace(year=found.year - 1)
+        return found.timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _hosts(words: str) -> str:
+    """`8*n1 8*n2` and `8*n1:8*n2` for people."""
+    return "" if words == "-" else ",".join(word.partition("*")[2] or word for word in re.split(r"[\s:]+", words))
+
+
+def _directory(words: str, home: str) -> str:
+    below = words.removeprefix("$HOME").lstrip("/") if words.startswith("$HOME") else words
+    if below in ("-", ""):
+        return home
+    return below if below.startswith("/") else f"{home}/{below}"
+
+
+def parse_queues(answer: str) -> tuple[str, ...]:
+    """Of `bqueues -w`: names."""
+    return tuple(words[0] for line in answer.splitlines()[1:] if (words := line.split()))
+
+
+def parse_hosts(answer: str) -> dict[str, tuple[str, int | None]]:
+    """Of `bhosts -w`: status and the most slots of each host; None where that is not limited."""
+    found = (line.split() for line in answer.splitlines()[1:])
+    return {words[0]: (words[1], digits(words[3])) for words in found if len(words) > 4}

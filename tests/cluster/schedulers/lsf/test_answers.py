@@ -1,0 +1,211 @@
+"""What OpenLava 4.0 answered, and what the manual of LSF 10.1 shows, read. The first line of a captured file is the command, the last its
+exit code."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from base.command import CommandResult
+from base.errors import AllocationError, SubmitError
+from cluster.schedulers.jobs import Stage
+from cluster.schedulers.lsf import hosts_of_job, plan_allocation
+from cluster.schedulers.lsf.answers import (
+    FIELDS,
+    STAGES,
+    Details,
+    Listed,
+    ended_by_of,
+    parse_details,
+    parse_hosts,
+    parse_list,
+    parse_queues,
+    signal_of,
+    time_of,
+    why_waiting,
+)
+from cluster.schedulers.lsf.doctor import judge_hosts, judge_queue
+from cluster.schedulers.lsf.environ import restart_count
+from cluster.schedulers.lsf.fate import is_running
+from cluster.schedulers.lsf.launcher import launch_argv
+from cluster.schedulers.lsf.query import only_unknown_jobs
+from cluster.schedulers.lsf.queue import joined
+from cluster.schedulers.lsf.submit import parse_job_id, submitting
+from cluster.types import AllocationRequest
+
+CAPTURED = Path(__file__).parents[3] / "captured" / "lsf"
+NOW = datetime(2026, 11, 23, 21, 40).timestamp()  # noqa: DTZ001 - LSF says local time
+HOME = "/home/tester"
+
+
+def captured(name: str) -> str:
+    return re.sub(r"\[exit \d+\]\s*$", "", (CAPTURED / f"{name}.txt").read_text().partition("\n")[2])
+
+
+def clock(moment: float | None) -> str:
+    return "" if moment is None else datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S")  # noqa: DTZ006 - the same
+
+
+def test_our_jobs_say_what_they_make_and_why_they_wait() -> None:
+    jobs = joined(parse_list(captured("list-ours"), NOW, HOME), parse_details(captured("details-two"), NOW))
+    found = {job.job_id: job for job in jobs}
+    runs, waits = found["106"], found["107"]
+    assert (runs.stage, runs.state, runs.nodes, runs.name) == ("runs", "running (RUN)", "n2,n1", "slipway-lenet-b32-r1.0a1b2c3d")
+    assert (runs.rule, runs.wildcards, runs.mark) == ("stage_train_push", "lenet-b32-r1", "slipway=demo-0a1b2c3d")
+    assert (clock(runs.submitted), clock(runs.expected)) == ("2026-11-23 21:36:49", "2026-11-23 21:36:50")
+    assert (waits.stage, waits.state, waits.name, waits.rule) == ("waits", "waiting (PEND)", "slipway-demo-11111111", "")
+    assert waits.why == "Job slot limit reached: 1 host"
+    assert {job.directory for job in jobs} == {HOME}
+    assert (found["110"].stage, found["110"].why) == ("waits", "held; `bresume 110` lets it go")
+
+
+def test_how_jobs_have_ended() -> None:
+    listed = {job.name: job for job in parse_list(captured("list-ended"), NOW, HOME)}
+    details = parse_details(captured("details-ended"), NOW)
+    ends = {name: ended_by_of(job.state, details[job.job_id]) for name, job in listed.items() if job.job_id in details}
+    assert ends == {"killed": "cancelled", "slipway-demo-11111111": "cancelled", "limit": "timeout", "failed": None, "done": None}
+    assert listed["x"].directory == f"{HOME}/d"
+    assert details[listed["limit"].job_id].limit_s == 60
+
+
+@pytest.mark.parametrize(
+    ("how", "ended_by"),
+    [
+        ("Exited with exit code 130. The CPU time used is 0.1 seconds.\n", "cancelled"),
+        ("Exited by signal 9. The CPU time used is 0.1 seconds.\n", "cancelled"),
+        ("Exited by signal 11. The CPU time used is 0.1 seconds.\n", None),
+        ("Exited with exit code 24. The CPU time used is 0.1 seconds.\n", None),
+        ("Exited The CPU time used is unknown.\n", "node_lost"),
+        ("Exited by signal 24.\n{at}: Completed <exit>; TERM_OWNER: job killed by owner.\n", "cancelled"),
+        ("Exited with exit code 140.\n{at}: Completed <exit>; TERM_RUNLIMIT: job killed after reaching LSF run time limit.\n", "timeout"),
+        ("Exited.\n{at}: Completed <exit>; TERM_PREEMPT: job killed after preemption.\n", "preempted"),
+        ("Exited.\n{at}: Completed <exit>; TERM_REMOVE_HUNG_JOB: job removed from the LSF system.\n", "node_lost"),
+        ("Exited.\n{at}: Completed <exit>; TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n", None),
+    ],
+)
+def test_the_reason_that_lsf_gives(how: str, ended_by: str | None) -> None:
+    """As the manual of LSF 10.1 shows `bjobs -l`; a job there is `Job <7>`, and starts with tasks."""
+    at = "Mon Nov 23 21:36:59"
+    text = (
+        "Job <7>, Job Name <a>, User <u>, Status <EXIT>\nMon Nov 23 21:36:40: Submitted from host <h>, CWD </>;\n"
+        f"Mon Nov 23 21:36:49: Started 2 Task(s) on Host(s) <1*n1> <1*n2>, Allocated 2 Slot(s)\n{at}: {how.format(at=at)}"
+    )
+    assert ended_by_of("EXIT", parse_details(text, NOW)["7"]) == ended_by
+    assert ended_by_of("DONE", parse_details(text, NOW)["7"]) is None
+
+
+def test_what_was_asked_for_a_job_that_runs_is_in_its_history() -> None:
+    assert signal_of(captured("bhist-running")) is None
+    assert signal_of(captured("bhist-requeue")) == "requeued"
+    begun = "Mon Nov 23 21:36:50: Starting (Pid 153);\n"
+    killed = "Mon Nov 23 21:37:41: Signal <KILL> requested by user or administrator <tester>;\n"
+    assert signal_of(begun + killed) == "cancelled"
+    assert signal_of(begun + killed + begun) is None, "that was an earlier start"
+
+
+def test_every_state_has_a_stage() -> None:
+    stages: dict[str, Stage] = {"PEND": "waits", "UNKWN": "runs", "ZOMBI": "ends", "EXIT": "over", "NEW": "runs"}
+    for state, stage in stages.items():
+        assert Listed(job_id="1", name="", state=state).stage == stage
+    assert [is_running(Listed(job_id="1", name="", state=state)) for state in ("PEND", "RUN", "ZOMBI")] == [False, True, True]
+    assert not is_running(None)
+    assert set(STAGES.values()) == {"waits", "runs", "ends", "over"}
+
+
+@pytest.mark.parametrize("answer", ["", "No unfinished job found\n", "a^b\n", "x^RUN^^^^^\n", "\0\n", "^" * 40])
+def test_lines_that_are_no_jobs_are_left_out(answer: str) -> None:
+    assert parse_list(answer, NOW, HOME) == ()
+
+
+def test_tasks_of_an_array_are_one_job_and_a_name_may_hold_anything() -> None:
+    line = "^".join(["9", "RUN", "-", "-", "8*n1:8*n2", "$HOME/w", "a^b"])
+    (job,) = parse_list(f"{line}\n{line}\n", NOW, HOME)
+    assert (job.name, job.hosts, job.directory, job.submitted) == ("a^b", "n1,n2", f"{HOME}/w", None)
+    assert len(FIELDS) == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "is_time"),
+    [
+        ("Nov 23 21:36", "2026-11-23 21:36:00"),
+        ("Dec 24 21:36", "2025-12-24 21:36:00"),
+        ("Mon Nov 23 21:36:50", "2026-11-23 21:36:50"),
+        ("Sun Nov 23 21:36:50 2025", "2025-11-23 21:36:50"),
+        ("-", ""),
+        ("Foo 99 21:36", ""),
+        ("", ""),
+    ],
+)
+def test_times_without_a_year_are_the_last_such_ones(words: str, is_time: str) -> None:
+    assert clock(time_of(words, NOW)) == is_time
+
+
+def test_details_of_nothing() -> None:
+    assert parse_details("Job <5> is not found\n", NOW) == {}
+    assert why_waiting(Listed(job_id="5", name="", state="PEND"), Details()).startswith("LSF has not looked at it")
+
+
+def test_jobs_that_are_unknown_or_over_are_no_failure() -> None:
+    for name, known in (("bkill-again", True), ("no-queue", False)):
+        result = CommandResult(argv=("x",), returncode=255, stdout="", stderr=captured(name))
+        assert only_unknown_jobs(result) is known
+    assert not only_unknown_jobs(CommandResult(argv=("x",), returncode=255, stdout="", stderr=""))
+    jobs = parse_list(captured("unknown"), NOW, HOME)
+    assert [job.job_id for job in jobs] == ["106"]
+
+
+def test_the_id_of_a_submission() -> None:
+    said = "Job <101> is submitted to default queue <normal>.\n"
+    assert parse_job_id(CommandResult(argv=("bsub",), returncode=0, stdout=said, stderr="")) == "101"
+    with pytest.raises(SubmitError, match="named no job"):
+        parse_job_id(CommandResult(argv=("bsub",), returncode=0, stdout="hello", stderr=""))
+    with pytest.raises(SubmitError, match="LSF refused the job: Too many processors requested"):
+        parse_job_id(CommandResult(argv=("bsub",), returncode=255, stdout="", stderr="Too many processors requested. Job not submitted.\n"))
+
+
+def test_what_a_submission_takes_along() -> None:
+    environ = {"PATH": "/bin", "LSF_ENVDIR": "/etc/lsf", "LSB_JOBID": "7", "SLURM_JOB_ID": "8", "HOME": "/h", "AWS_SECRET": "x"}
+    assert submitting(environ) == {"PATH": "/bin", "LSF_ENVDIR": "/etc/lsf", "HOME": "/h"}
+
+
+def test_hosts_of_a_job(tmp_path: Path) -> None:
+    assert hosts_of_job({"LSB_MCPU_HOSTS": "n2 8 n1 8 "}) == {"n2": 8, "n1": 8}
+    assert hosts_of_job({"LSB_HOSTS": "n2 n2 n1"}) == {"n2": 2, "n1": 1}
+    file = tmp_path / "hosts"
+    file.write_text("n3\nn3\nn4\n")
+    assert hosts_of_job({"LSB_MCPU_HOSTS": "n3", "LSB_DJOB_HOSTFILE": str(file), "LSB_HOSTS": "x"}) == {"n3": 2, "n4": 1}
+    assert hosts_of_job({"LSB_MCPU_HOSTS": "n1 many"}) == {}
+
+
+def test_an_allocation() -> None:
+    request = AllocationRequest(nodes=2, gpus_per_node=1, largest_nodes=2, device="cpu")
+    environ = {"LSB_JOBID": "7", "SLIPWAY_JOB_STARTED": "1000", "SLIPWAY_JOB_SECONDS": "600", "SLIPWAY_JOB_STARTS": "2"}
+    addresses = {"n2": "10.0.0.2", "n1": "10.0.0.1"}
+    found = plan_allocation(request, environ, {"n2": 8, "n1": 4}, addresses)
+    assert ([node.name for node in found.nodes], found.deadline, found.restart_count) == (["n2", "n1"], 1600.0, 2)
+    assert (found.own_job, found.cpus_per_node, found.exclusive) == (True, 4, True)
+    assert not plan_allocation(request, {**environ, "LSB_INTERACTIVE": "Y"}, {"n2": 8, "n1": 4}, addresses).own_job
+    with pytest.raises(AllocationError, match=r"2 nodes were asked, 1 granted \(n2\) with 8 slots"):
+        plan_allocation(request, environ, {"n2": 8}, {"n2": "10.0.0.2"})
+    assert restart_count({}) == 0
+
+
+def test_words_that_a_shell_of_the_node_would_change_are_refused() -> None:
+    argv = launch_argv("n1", ("/opt/x/python", "-m", "a.b", "--node", "0"))
+    assert argv == ("blaunch", "-z", "n1", "env", "SLIPWAY_LSF_NODE=n1", "/opt/x/python", "-m", "a.b", "--node", "0")
+    with pytest.raises(AllocationError, match="cannot hand over '/opt/a b/python'"):
+        launch_argv("n1", ("/opt/a b/python",))
+
+
+def test_queues_and_hosts() -> None:
+    assert parse_queues(captured("bqueues")) == ("normal",)
+    assert parse_hosts(captured("bhosts")) == {"n0": ("closed_Full", 0), "n1": ("ok", 8), "n2": ("ok", 8)}
+    assert judge_hosts(parse_hosts(captured("bhosts")), 8) == []
+    assert [finding.level for finding in judge_hosts({"n1": ("unreach", 8), "n2": ("ok", None)}, 64)] == ["warning"]
+    assert [finding.level for finding in judge_hosts({"n1": ("ok", 8)}, 64)] == ["error"]
+    assert [finding.level for finding in judge_queue("normal", captured("bqueues-l"), False)] == ["error"]
+    assert judge_queue("normal", captured("bqueues-l"), True) == []
+    assert judge_queue("gpu", "SCHEDULING POLICIES:  EXCLUSIVE FAIRSHARE\n", False) == []
