@@ -10,12 +10,9 @@ from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedReques
 from cluster.holding import holder_lives
 from cluster.schedulers.lsf.answers import Details, Listed, ended_by_of, signal_of
 from cluster.schedulers.lsf.environ import JOB_ID, restart_count
-from cluster.schedulers.lsf.limits import ANSWER_S, PATIENCE_S, QUICK_ANSWER_S, SHORT_PATIENCE_S
+from cluster.schedulers.lsf.limits import ANSWER_S, EARLY_S, PATIENCE_S, QUICK_ANSWER_S, SHORT_PATIENCE_S
 from cluster.schedulers.lsf.query import ask, job_details, listed_jobs
 from cluster.types import Allocation, Holder
-
-EARLY_S = 5.0
-"""LSF looks at run limits every few seconds: so long before its end a job that is ended counts as one whose time is over."""
 
 
 def job_facts(allocation: Allocation) -> dict[str, float | None]:

@@ -14,5 +14,7 @@ SHORT_PATIENCE_S: Final = 2.0
 """The same for what must be known now or not at all."""
 BSUB_S: Final = 120.0
 """How long one call of bsub may take: a call that is cut off may have submitted the job nevertheless."""
+EARLY_S: Final = 5.0
+"""LSF looks at run limits every few seconds: so long before its end a job that is ended counts as one whose time is over."""
 STEP_S: Final = 40.0
 """How long the doctor's programs on all nodes may take."""
