@@ -1,8 +1,8 @@
 """Model FLOP utilisation of a run: the FLOP that its model needs at the measured rate, over what its GPUs can do at most.
 
 Model FLOP are those of forward and backward for one sample or token, without what is computed again: appendix B of PaLM (Chowdhery et al.,
-2022). A network of ours has its multiply-adds from its layer list, of an image or of a token in a sequence of full length, twice as many
-FLOP, and a backward pass of twice the forward.
+2022). A network of ours has its multiply-adds from its layer list, of an image or of a token, twice as many FLOP, and a backward pass of
+twice the forward. A token in a longer sequence attends to more: what was in buckets has the mean over the tokens that were trained.
 """
 
 from __future__ import annotations

@@ -9,13 +9,15 @@ Moments = Tuple[Any, Any, Any, Any]
 
 class Issued(NamedTuple):
     """A step whose work was handed to the device; seconds spent waiting for its batch, samples in it, when it waited for the others (None:
-    it did not, or that is not known), and tokens that its loss is made of, where samples have such."""
+    it did not, or that is not known); where samples are sequences, tokens that its loss is made of, and how long its sequences are, with
+    what fills them up."""
 
     step: int
     input_s: float
     samples: int
     waits: Optional[Moments]
     tokens: Optional[int] = None
+    length: Optional[int] = None
 
 
 Finished = NamedTuple("Finished", [("issued", Issued), ("seconds", float), ("exchange_s", Optional[float]), ("loss", float)])

@@ -28,13 +28,13 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
 
     def report(finished: Sequence[Finished]) -> None:
         nonlocal measured_s
-        for (number, input_s, samples, _, tokens), seconds, exchange_s, loss in finished:
+        for (number, input_s, samples, _, tokens, length), seconds, exchange_s, loss in finished:
             if not math.isfinite(loss):
                 raise LossNotFinite("the loss of step %d is %r" % (number, loss))
             measured = steps.first_measured <= number < steps.end_measured
             measured_s += seconds if measured else 0.0
             times = {"seconds": seconds, "input_s": input_s, "samples": samples}  # type: Dict[str, Any]
-            told = {"exchange_s": exchange_s, "tokens": tokens}
+            told = {"exchange_s": exchange_s, "tokens": tokens, "length": length}
             times.update({name: value for name, value in told.items() if value is not None})
             events.emit("step", step=number, measured=measured, **times, loss=loss, loss_scope="local")
 
@@ -58,13 +58,14 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
         images, labels = next(batches)
         input_s = time.perf_counter() - before
         loss, waits = step(number, images, labels)
-        report(clock.end(Issued(number, input_s, len(labels), waits, tokens_of(labels)), loss))
+        report(clock.end(Issued(number, input_s, len(labels), waits, *tokens_of(labels)), loss))
     report(clock.drain())
     end = time.perf_counter()
     window_s = marks.get(steps.end_measured, end) - marks.get(steps.first_measured, end)
     return {"train_s": end - start, "window_wall_s": window_s, "window_steps_s": measured_s}
 
 
-def tokens_of(labels: Any) -> Optional[int]:
-    """How many targets there are in the batch, where a sample has several: what stands for none is negative."""
-    return int((labels >= 0).sum()) if labels.ndim > 1 else None
+def tokens_of(labels: Any) -> Tuple[Optional[int], Optional[int]]:
+    """How many targets there are in the batch, and the length of its sequences, where a sample has several: what stands for none is
+    negative."""
+    return (int((labels >= 0).sum()), int(labels.shape[1])) if labels.ndim > 1 else (None, None)

@@ -38,10 +38,13 @@ def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_progra
         both = [[step["tokens"] for step in done.of("step", rank)] for rank in range(2)]
         assert [sum(told) for told in zip(*both, strict=True)] == [step["tokens"] for step in like.of("step")]
     told = {step["tokens"] for step in like.of("step")}
+    lengths = {step["length"] for step in like.of("step")}
     if model == "gpt2-tiny":
-        assert told == {8 * 16}
+        assert (told, lengths) == ({8 * 16}, {16})
     else:
         assert len(told) > 1
+        assert lengths == {4, 9}
+        assert all(step["tokens"] <= step["samples"] * step["length"] for step in like.of("step"))
 
 
 def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path) -> None:

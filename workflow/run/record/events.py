@@ -51,6 +51,8 @@ class Step(NamedTuple):
     end_ns: int | None
     exchange_s: float | None = None
     tokens: int | None = None
+    length: int | None = None
+    """Of the sequences that the tokens are of, with what fills these up."""
     together: int = 1
     """How many steps, of which it is the last, were told at once: their times are means. 0: it is another one of them."""
 
@@ -105,6 +107,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "measured": _flag,
         "samples": whole,
         "tokens": whole,
+        "length": whole,
         "loss": number,
         "monotonic_ns": _nanoseconds,
         "steps": whole,
@@ -198,6 +201,7 @@ class RankEvents:
             end_ns=end_ns,
             exchange_s=exchange_s if exchange_s is not None and exchange_s <= event["seconds"] else None,
             tokens=event.get("tokens"),
+            length=event.get("length"),
             together=count,
         )
         before = self.steps.get(numbers.start - 1)

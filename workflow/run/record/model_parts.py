@@ -267,6 +267,7 @@ class Performance(Part):
     samples_per_s: Seconds | None
     samples_per_s_per_gpu: Seconds | None
     tokens: Count | None = None
+    tokens_by_length: list[tuple[FromOne, Count]] | None = None
     tokens_per_s: Seconds | None = None
     tokens_per_s_per_gpu: Seconds | None = None
     rate_to_median_ratio: Seconds | None = None

@@ -15,7 +15,7 @@ from workflow.run.record.drift import drift
 from workflow.run.record.events import RankEvents
 from workflow.run.record.losses import FIRST_STEPS
 from workflow.run.record.quantiles import median, summarise
-from workflow.run.record.rate import measured_steps, own_window, pace, windows_of
+from workflow.run.record.rate import measured_steps, own_window, pace, tokens_by_length, windows_of
 from workflow.run.record.stragglers import own_work, skew, straggler
 
 MAX_LOSSES = 200
@@ -55,6 +55,7 @@ def performance(
         "samples_per_s": rate,
         "samples_per_s_per_gpu": None if rate is None else rate / (processes or world_size),
         "tokens": found.tokens,
+        "tokens_by_length": tokens_by_length(ranks, windows),
         "tokens_per_s": tokens_per_s,
         "tokens_per_s_per_gpu": None if tokens_per_s is None else tokens_per_s / (processes or world_size),
         "rate_to_median_ratio": _possible(found.ratio),

@@ -28,6 +28,8 @@ UNEVEN: Final = 0.05
 CLOCK_RATIO: Final = 0.02
 """How much shorter than the sum of its steps a window is believed to be, as for the mark `window`: the clock of a GPU is another one."""
 
+MAX_LENGTHS: Final = 100
+
 Ranks = Sequence[Mapping[int, Step]]
 Windows = Sequence[Sequence[int]]
 """The numbers of the steps of each rank that count, in order."""
@@ -84,6 +86,19 @@ def _tokens(ranks: Ranks, windows: Windows, walls_s: Sequence[float], mode: str)
         return None, None
     wall_s = _together(counts, walls_s, mode)
     return sum(counts), sum(counts) / wall_s if wall_s else None
+
+
+def tokens_by_length(ranks: Ranks, windows: Windows) -> list[list[int]] | None:
+    """[length of a sequence, tokens of all ranks in such], the shortest first; None unless every rank tells both of each of its steps, and
+    for more lengths than a dataset has."""
+    found: dict[int, int] = {}
+    for steps, window in zip(ranks, windows, strict=True):
+        for step in window:
+            length, tokens = steps[step].length, steps[step].tokens
+            if not length or tokens is None:
+                return None
+            found[length] = found.get(length, 0) + tokens
+    return [list(entry) for entry in sorted(found.items())] if len(found) <= MAX_LENGTHS else None
 
 
 def measured_steps(ranks: Ranks) -> list[int]:

@@ -209,6 +209,20 @@ def _broken(events: Mapping[int, RankEvents]) -> list[str]:
     return [f"rank {rank} wrote {count} lines that are no events, or tell a step again" for rank, count in counts.items()]
 
 
+def _macs_of_what_ran(run: Mapping[str, Any], performance: Mapping[str, Any] | None) -> int | None:
+    """Multiply-adds forward of an image or a token. A token in a longer sequence has more: of several lengths the mean over the tokens of
+    the window; None where these were not told."""
+    macs: dict[int, int] = dict(run.get("macs_by_length") or ())
+    told: dict[int, int] = dict((performance or {}).get("tokens_by_length") or ())
+    if len(macs) < 2:
+        of_all: int | None = run.get("model_macs")
+        return of_all
+    total = sum(told.values())
+    if not total or not macs.keys() >= told.keys():
+        return None
+    return round(sum(macs[length] * tokens for length, tokens in told.items()) / total)
+
+
 def build_record(
     run: Mapping[str, Any],
     ending: Ending,
@@ -220,7 +234,8 @@ def build_record(
 
     `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
     threads_per_rank, preflight, dataset, model_macs, provenance, `splits`: samples of each of the dataset's, and `earlier`, the attempt
-    before, of continuation.resumable); `times`: start, end, run_s, steps_s; `found`: of attempt.read_measured; `files`: path, bytes,
+    before, of continuation.resumable; `macs_by_length`, where sequences of the dataset lie in buckets: the length of each, and model_macs
+    of a token in it); `times`: start, end, run_s, steps_s; `found`: of attempt.read_measured; `files`: path, bytes,
     blake3.
     """
     allocation, earlier = run["allocation"], run.get("earlier")
@@ -262,7 +277,7 @@ def build_record(
         "resumed_from": resumed_from(earlier),
         "checkpoint": pushed_checkpoint(found, files),
         "dataset": run["dataset"],
-        "model_macs": run.get("model_macs"),
+        "model_macs": _macs_of_what_ran(run, found.get("performance")),
         "provenance": {**run["provenance"], **found.get("provenance", {})},
         "busy": busy(nodes),
         "warnings": [

@@ -44,6 +44,8 @@ class Work(Struct, frozen=True, kw_only=True):
     train_samples: int
     model: Model | None
     """None where only the cell's own program knows its network."""
+    macs_by_length: tuple[tuple[int, int], ...]
+    """Where sequences lie in buckets: the length of each, and the multiply-adds of a token in it, of `model`."""
     image: StudyImage | None
     """None where runs are no containers."""
 
@@ -63,6 +65,7 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None, resul
         dataset=dataset,
         train_samples=trained_samples(manifest, cell.global_batch_size),
         model=None if cell.model not in MODELS or manifest is None else model_for(cell.model, manifest),
+        macs_by_length=() if cell.model not in MODELS else macs_by_length(cell.model, manifest),
         image=None if images is None else image_of(images, site.engine, cell.framework),
     )
     return plain(work)
@@ -109,6 +112,15 @@ def model_for(name: str, manifest: Manifest | SequenceManifest) -> Model:
     if isinstance(manifest, SequenceManifest):
         return build_for_tokens(name, manifest.vocabulary, manifest.lengths[-1])
     return describe_model(name, manifest.name, manifest.size, manifest.channels, len(manifest.classes))
+
+
+def macs_by_length(name: str, manifest: Manifest | SequenceManifest | None) -> tuple[tuple[int, int], ...]:
+    """Work.macs_by_length."""
+    from data_prep.sequences.manifest import SequenceManifest
+
+    if not isinstance(manifest, SequenceManifest) or len(manifest.lengths) == 1:
+        return ()
+    return tuple((length, build_for_tokens(name, manifest.vocabulary, length).macs) for length in manifest.lengths)
 
 
 def describe_model(name: str, dataset: str, size: tuple[int, int] | None, channels: int, num_classes: int) -> Model:

@@ -17,6 +17,7 @@ from tests.workflow.run.world import ROOT, World
 from workflow.run.record.events import RankEvents, Step, parse_events
 from workflow.run.record.outcome import Ending
 from workflow.run.record.performance import performance
+from workflow.run.record.rate import MAX_LENGTHS
 from workflow.run.record.run_record import UNTOLD, measured, window_warnings
 from workflow.run.record.stragglers import straggler
 
@@ -189,6 +190,20 @@ def test_tokens_count_as_they_are_told() -> None:
     assert window_warnings(Ending(status="ok"), cell, measured(events, 2, 4), None) == [UNTOLD]
     assert window_warnings(Ending(status="ok"), cell, measured(slow, 2, 4), None) == []
     assert window_warnings(Ending(status="ok"), {**cell, "program": {}}, measured(events, 2, 4), None) == []
+
+
+def test_tokens_are_told_apart_by_the_length_of_their_sequences() -> None:
+    """Two ranks, ten steps of 3 tokens in sequences of 4 and of 5 tokens in sequences of 9."""
+    both = {number: Step(0.1, 0.0, True, 2, None, None, tokens=3 + 2 * (number % 2), length=4 + 5 * (number % 2)) for number in range(20)}
+    events = {0: RankEvents(steps=dict(both)), 1: RankEvents(steps=dict(both))}
+    assert rate(events)["tokens_by_length"] == [[4, 60], [9, 100]]
+    for wrong in (None, 0):
+        events[1].steps[7] = both[7]._replace(length=wrong)
+        assert rate(events)["tokens_by_length"] is None
+    one = {number: Step(0.1, 0.0, True, 2, None, None, tokens=3, length=number + 1) for number in range(MAX_LENGTHS + 1)}
+    assert rate({0: RankEvents(steps=one)})["tokens_by_length"] is None
+    del one[MAX_LENGTHS]
+    assert rate({0: RankEvents(steps=one)})["tokens_by_length"] == [[number + 1, 3] for number in range(MAX_LENGTHS)]
 
 
 def test_inference_is_as_fast_as_its_ranks_together() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,7 @@ CELL: dict[str, Any] = {
 }
 
 
-def record(ending: Ending | None = None, **found: Any) -> dict[str, Any]:
+def record(ending: Ending | None = None, before: Mapping[str, Any] | None = None, **found: Any) -> dict[str, Any]:
     events = {rank: rank_events([0.1] * 5, framework="f") for rank in range(4)}
     nodes = [
         {"name": name, "hostname": "h", "cores": [0], "gpus": [], "cpu_model": None, "memory_bytes": None, "stage": None} for name in "ab"
@@ -229,11 +230,28 @@ def record(ending: Ending | None = None, **found: Any) -> dict[str, Any]:
         "preflight": None,
         "dataset": {"name": "d", "digest": "0" * 64, "samples": 4, "bytes": 8},
         "provenance": {"git_sha": None, "python": "3"},
+        **(before or {}),
     }
     steps = {"login": None, "assign": 9.0, "stage": 1.0, "train": 2.0, "result": 0.5, "push": 0.25, "release": 0.25}
     times = {"start": "2026-01-01T00:00:00+00:00", "end": "2026-01-01T00:00:13+00:00", "run_s": 4.0, "steps_s": steps}
     files = [{"path": name, "bytes": 1, "blake3": "a" * 64} for name in ("b", "a")]
     return build_record(run, ending or Ending(status="ok"), times, found or measured(events, 4, 8), files)
+
+
+def test_multiply_adds_are_those_of_the_tokens_that_were_trained() -> None:
+    """7 of a token in a sequence of 4, and 17 in one of 9. 3 tokens in such of 4 and 1 in such of 9: 38 / 4, rounded to even."""
+    before = {"model_macs": 17, "macs_by_length": [[4, 7], [9, 17]]}
+    performed = record()["performance"]
+
+    def macs(told: object, **known: Any) -> object:
+        return record(before={**before, **known}, performance={**performed, "tokens_by_length": told})["model_macs"]
+
+    assert macs([[4, 3], [9, 1]]) == 10
+    assert macs([[9, 5]]) == 17
+    assert macs([[4, 5]]) == 7
+    assert [macs(told) for told in (None, [], [[4, 0]], [[5, 3]])] == [None] * 4
+    assert macs([[4, 3]], macs_by_length=[]) == 17  # one length, or images
+    assert record(before=before, performance=None, training=None)["model_macs"] is None
 
 
 @pytest.mark.parametrize(
