@@ -6,6 +6,7 @@ length, the content. `d`: what was typed, or printed; `r`: a new size; `m`: a li
 Python 3.6, standard library only.
 """
 
+import contextlib
 import fcntl
 import hmac
 import json
@@ -144,7 +145,6 @@ def converse(client: socket.socket, first: Dict[str, Any], directory: str, shell
             if client.fileno() in ready:
                 piece = client.recv(PIECE)
                 if not piece:
-                    os.kill(pid, signal.SIGHUP)
                     return False
                 shells.last = time.monotonic()
                 new, unread = take(unread + piece, terminal)
@@ -152,6 +152,16 @@ def converse(client: socket.socket, first: Dict[str, Any], directory: str, shell
         return True
     finally:
         os.close(terminal)
+        leave(pid, left)
+
+
+def leave(pid: int, ended: bool) -> None:
+    """A shell that has not `ended`, whose client is gone, is hung up, and waited for by a thread: it may take its time."""
+    if ended:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGHUP)
+    threading.Thread(target=exit_code, args=(pid,), daemon=True).start()
 
 
 def take(data: bytes, terminal: int) -> Tuple[bytes, bytes]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.minicluster.waiting import wait_until
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "containers" / "lib"))
 try:
     import slipway_terminal
@@ -39,3 +41,20 @@ def test_more_is_typed_than_a_program_takes_before_what_it_prints_is_read(tmp_pa
     assert said.endswith(slipway_terminal.frame(b"x", b"3"))
     assert len(said) > len(lines)
     assert shells.ended.is_set()
+
+
+@pytest.mark.processes
+def test_a_shell_whose_client_has_gone_leaves_no_zombie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    typed, pid_file = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\n".encode(), tmp_path / "pid"
+    ours, its = socket.socketpair()
+    shells = slipway_terminal.Shells()
+    serving = threading.Thread(target=slipway_terminal.answer, args=(its, "T", str(tmp_path), shells), daemon=True)
+    with ours:
+        serving.start()
+        ours.sendall(json.dumps({"token": "T"}).encode() + b"\n" + slipway_terminal.frame(b"d", typed))
+        wait_until(pid_file.exists, LIMIT_S, "the shell tells its number")
+    serving.join(LIMIT_S)
+    shell = Path("/proc", pid_file.read_text().strip())
+    wait_until(lambda: not shell.exists(), LIMIT_S, "the shell is gone, and waited for")
+    assert not shells.ended.is_set()

@@ -130,6 +130,10 @@ def _site(words: Sequence[str], kept: Settings | None) -> str | None:
 
 def _study_verb(far: Far, verb: str, typed: Typed) -> int:
     site = typed.site or far.settings.site
+    if verb in ("tables", "report") and os.path.realpath(typed.out / "study.yaml") == os.path.realpath(typed.study):
+        raise ConfigError(
+            f"--out {typed.out}: {typed.study} lies there, and the study.yaml of the results would replace it; choose another"
+        )
     return _run_there(far, verb, typed, _brought(far, typed.study, site), site)
 
 

@@ -20,12 +20,13 @@ from base.storage_clock import now_at
 from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
 from workflow.remote.bundle import digest_of
+from workflow.remote.fetching import FILES, TREES
 from workflow.study.brought import place_of
 from workflow.study.site_file import load_site
 
 PROTOCOL: Final = 1
 """Raised when the two ends would not understand each other."""
-COMES_DOWN: Final = ("study.json", "study.yaml", "records.parquet", "report.html", "tables/**/*", "plots/**/*", "runs/*/record.json")
+COMES_DOWN: Final = (*FILES, *(f"{tree}/**/*" for tree in TREES))
 OLD_S: Final = 86400.0
 BLOCK: Final = 1 << 20
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 from msgspec.structs import replace
 
-from base.errors import ConfigError, DatasetError, SchedulerSilent, SlipwayError, TrainingFailed
+from base.errors import ConfigError, DatasetError, PushError, SchedulerSilent, SlipwayError, TrainingFailed
 from base.logs import private_umask
 from base.publish import remove_tree
 from base.units import format_duration, parse_duration, whole_duration
@@ -238,7 +238,7 @@ def _queued(jobs: Any) -> frozenset[str] | None:
 
 
 def _say_end(seen: Seen) -> None:
-    """How it ended. Raises TrainingFailed where its program failed."""
+    """How it ended. Raises TrainingFailed where its program failed, PushError where its files wait."""
     state = seen.state
     words = f"session {seen.asked.session} has ended: {state.reason}"
     if state.pushed is not None:
@@ -248,7 +248,8 @@ def _say_end(seen: Seen) -> None:
         return
     log = seen.directory / LOG
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []
-    raise TrainingFailed("\n".join([words, f"the end of {log}:", *lines]))
+    kind = PushError if state.waits_on_nodes else TrainingFailed
+    raise kind("\n".join([words, f"the end of {log}:", *lines]))
 
 
 def _say_reached(seen: Seen, login: str | None) -> None:

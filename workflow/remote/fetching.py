@@ -16,6 +16,9 @@ from cluster.ssh import Transport, again
 
 COMING: Final = ".coming"
 """The directory in which files are that are not whole yet."""
+FILES: Final = ("study.json", "study.yaml", "records.parquet", "report.html", "runs/*/record.json")
+TREES: Final = ("tables", "plots")
+"""What comes down: those files, and all below these directories."""
 TRIES: Final = 3
 BLOCK: Final = 1 << 20
 
@@ -77,9 +80,20 @@ def parse_told(told: Any) -> tuple[str, tuple[Wanted, ...]]:
         raise RecordError(f"the cluster's list of results cannot be read: {error!r}") from error
     for file in files:
         path = PurePosixPath(file.name)
-        if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] == COMING or not file.name.isprintable():
-            raise RecordError(f"the cluster's list of results has {file.name!r}, which is no path below the results")
+        if path.as_posix() != file.name or ".." in path.parts or not file.name.isprintable() or not _is_result(path):
+            raise RecordError(f"the cluster's list of results has {file.name!r}, which is no file of a study's results")
+    if len({file.name for file in files}) < len(files):
+        raise RecordError("the cluster's list of results has a file twice")
     return source, files
+
+
+def _is_result(path: PurePosixPath) -> bool:
+    """Whether it is among those that come down. `--out` may be any directory of the user's, and a cluster must not put a program there."""
+    if not path.parts or any(part.startswith(".") for part in path.parts):
+        return False
+    return any(path.match(pattern) and len(path.parts) == pattern.count("/") + 1 for pattern in FILES) or (
+        path.parts[0] in TREES and len(path.parts) > 1
+    )
 
 
 def digest_of(path: Path) -> str | None:

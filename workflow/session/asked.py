@@ -84,6 +84,8 @@ class State(Struct, frozen=True, kw_only=True):
     """Why it has ended."""
     exit_code: int | None = None
     pushed: str | None = None
+    waits_on_nodes: bool = False
+    """Whether what was to be pushed is kept there, since storage did not take it."""
     told: float = 0.0
     """Unix time of what is said here."""
 

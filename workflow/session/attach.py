@@ -15,7 +15,6 @@ import sys
 import termios
 import tty
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 PIECE: Final = 1 << 16
@@ -39,15 +38,15 @@ def attach(directory: Path) -> int:
             return converse(link)
         before = termios.tcgetattr(0)
 
-        def resized(_number: int, _frame: FrameType | None) -> None:
-            now = os.get_terminal_size(0)
-            link.sendall(frame(b"r", json.dumps({"rows": now.lines, "columns": now.columns}).encode()))
-
-        signal.signal(signal.SIGWINCH, resized)
+        resized, told = os.pipe()
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # not sent by the handler: it would land in the middle of what is pasted
+        signal.signal(signal.SIGWINCH, lambda *_: None)
         try:
             tty.setraw(0)
-            return converse(link)
+            return converse(link, resized)
         finally:
+            signal.set_wakeup_fd(-1)
             termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
@@ -68,10 +67,11 @@ def frames(data: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
     return found, data
 
 
-def converse(link: socket.socket) -> int:
-    """Until the shell ends, whose exit code it is, or the session, also while something is typed."""
+def converse(link: socket.socket, resized: int | None = None) -> int:
+    """Until the shell ends, whose exit code it is, or the session, also while something is typed. `resized`: can be read when the terminal
+    has another size."""
     try:
-        return _converse(link)
+        return _converse(link, resized)
     except ConnectionError:
         return _ended()
 
@@ -81,10 +81,20 @@ def _ended() -> int:
     return NO_SESSION
 
 
-def _converse(link: socket.socket) -> int:
+def size_frame() -> bytes:
+    """The terminal's size, as it is sent."""
+    now = os.get_terminal_size(0)
+    return frame(b"r", json.dumps({"rows": now.lines, "columns": now.columns}).encode())
+
+
+def _converse(link: socket.socket, resized: int | None) -> int:
     unread, typing = b"", True
     while True:
-        ready, _, _ = select.select([link.fileno(), 0] if typing else [link.fileno()], [], [])
+        always = [link.fileno()] if resized is None else [link.fileno(), resized]
+        ready, _, _ = select.select([*always, 0] if typing else always, [], [])
+        if resized in ready:
+            os.read(resized, PIECE)
+            link.sendall(size_frame())
         if 0 in ready:
             piece = os.read(0, PIECE)
             typing = bool(piece)

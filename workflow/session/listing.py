@@ -10,7 +10,7 @@ from pathlib import Path
 from base.publish import remove_tree
 from cluster.schedulers import SCHEDULERS, holder_alive
 from cluster.schedulers.jobs import Jobs
-from workflow.session.asked import PUSHED, TOKEN, Asked, State, all_sessions, read_asked, read_state
+from workflow.session.asked import TOKEN, Asked, State, all_sessions, read_asked, read_state
 from workflow.session.limits import GONE_S
 
 
@@ -75,7 +75,8 @@ def sessions(storage: Path, queued: Collection[str] | None) -> list[Seen]:
 
 
 def clean(seen: Seen) -> None:
-    """Take away what a session that has ended has left on storage, but for what was pushed and its log."""
+    """Take away what a session that has ended has left on storage. What was pushed stays, with its log, and the place for what is still to
+    be pushed: its nodes may hold it."""
     (seen.directory / TOKEN).unlink(missing_ok=True)
-    if not (seen.directory / PUSHED).exists():
+    if not seen.asked.push:
         remove_tree(seen.directory)

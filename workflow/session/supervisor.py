@@ -14,13 +14,14 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from base.errors import SlipwayError
+from base.errors import PushError, SlipwayError
 from base.lock import LockFile
 from base.logs import configure, private_umask
 from base.publish import move_directory, part_path, publish, remove_tree
@@ -37,6 +38,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.plan import allocation_request
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
+from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import description
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.job import Job
@@ -126,6 +128,11 @@ def finish_push(part: str, directory: str) -> str:
     return str(target)
 
 
+def drop_part(part: str) -> None:
+    """In a child: what came of a push that failed."""
+    remove_tree(Path(part))
+
+
 class Session:
     """From its start to its exit code."""
 
@@ -179,11 +186,11 @@ class Session:
         reason, code = told_ending(ending)
         self._tell(stage="ending", reason=reason)
         pushed, problem = self._finish(ending)
-        self._tell(
-            stage="ended", reason=reason if problem is None else f"{reason}; {problem}", exit_code=code, pushed=pushed, deadline=None
-        )
+        code = code if problem is None else PushError.exit_code
+        reason = reason if problem is None else f"{reason}; {problem}"
+        self._tell(stage="ended", reason=reason, exit_code=code, pushed=pushed, waits_on_nodes=problem is not None, deadline=None)
         self._last_words()
-        return code if problem is None else 18
+        return code
 
     def _hold(self, here: Path) -> None:
         self._lock = LockFile(here.with_name(f"{here.name}{HELD}"), trusted=True)
@@ -344,7 +351,7 @@ class Session:
         if prepared.asked.push and attempt.started:
             pushed, problem = self._push(attempt)
         self._order(attempt, orders.Release(), said.Released, RELEASE_S)
-        attempt.nodes.end(NODES_LEAVE_S)
+        attempt.nodes.end(NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
         if ending.rank_end is not None and ending.rank_end.last_lines:
             logger.error("last lines:\n%s", ending.rank_end.last_lines)
         return pushed, problem
@@ -363,12 +370,18 @@ class Session:
             if not isinstance(problem, Exception):
                 return problem, None
             if time.monotonic() + PUSH_AGAIN_S > end or self._scope.cancels:
-                return None, f"what was written could not be pushed: {problem}"
+                names = waiting_words([node.node.name for node in attempt.nodes.present()])
+                return None, f"what was written could not be pushed: {'; '.join(str(problem).splitlines())}; {names}"
             logger.warning("push: %s; tried again in %.0f s", problem, PUSH_AGAIN_S)
             self._scope.loop.until(lambda: False, PUSH_AGAIN_S)
 
+    def _pending(self, problem: str, node: NodeHandle) -> orders.Pending:
+        """What a node notes of the files that it keeps, for `slipway reap --push`."""
+        name = PUSHED if node.index == 0 else f"{PUSHED}.node-{node.index}"
+        return orders.Pending(target=str(Path(self._directory, name)), reason=problem, record=None, ended=None)
+
     def _push_once(self, attempt: RunningAttempt, limit_s: float) -> str | SlipwayError:
-        loop, nodes = self._scope.loop, attempt.nodes
+        loop, nodes, part = self._scope.loop, attempt.nodes, None
         try:
             part = str(Call(loop, "push", make_part, self._directory, timeout_s=STORAGE_CALL_S).wait())
             nodes.forget(said.Pushed, said.Failed)
@@ -376,9 +389,12 @@ class Session:
             loop.until(lambda: all(_answered(node) for node in nodes.present()), limit_s)
             failed = [message.message for node in nodes.present() if (message := node.last(said.Failed)) is not None]
             if failed or not all(node.has_said(said.Pushed) for node in nodes.present()):
-                return SlipwayError(failed[0] if failed else "a node did not answer in time")
+                raise PushError(failed[0] if failed else "a node did not answer in time")
             return str(Call(loop, "push", finish_push, part, self._directory, timeout_s=STORAGE_CALL_S).wait())
         except SlipwayError as error:
+            if part is not None:
+                with contextlib.suppress(SlipwayError):  # storage that takes nothing may not let go of it either
+                    Call(loop, "push", drop_part, part, timeout_s=STORAGE_CALL_S).wait()
             return error
 
 

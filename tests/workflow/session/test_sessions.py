@@ -206,6 +206,23 @@ def test_a_command_runs_on_every_node_and_what_it_writes_is_pushed(sessions: Ses
     assert {"rank-0", "rank-0.log"} <= files
 
 
+@pytest.mark.long
+def test_what_storage_does_not_take_stays_on_the_node_and_is_delivered(sessions: Sessions, capsys: pytest.CaptureFixture[str]) -> None:
+    script = 'echo 42 > answer; for one in "$0"/sessions/run-*; do mkdir "$one/files" && touch "$one/files/taken"; done'
+    found = sessions.start("run", "--time", "20s", "--", "bash", "-c", script, str(sessions.directory / "storage"))
+    assert found.returncode == 18, found.stderr
+    assert "could not be pushed" in found.stderr
+    assert "slipway reap --push" in found.stderr
+    (directory,) = sessions.all()
+    assert sessions.state()["waits_on_nodes"]
+    assert not list(directory.glob(".files*")), "no half of it is left"
+    (directory / "files" / "taken").unlink()
+    (directory / "files").rmdir()
+    assert run(["reap", "--push", "--site", str(sessions.site)]) == 0
+    assert "1 of 1 waiting result delivered" in capsys.readouterr().out
+    assert (directory / "files" / "work" / "answer").read_text() == "42\n"
+
+
 def test_a_command_that_fails_ends_with_its_words(sessions: Sessions) -> None:
     found = sessions.start("run", "--", "bash", "-c", "echo so it goes >&2; exit 5")
     assert found.returncode == 17

@@ -21,20 +21,26 @@ from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.prepare import describe_holder, sweep_dead
 from workflow.run.storage.results import attempt_numbers, publish_newest, results_of
 
+_FILES: Final = re.compile(r"files(\.node-[1-9]\d{0,8})?")
 _ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
 
 
 def deliver(cache: Path, storage: Path) -> list[Delivery]:
     """Everything of ours that waits in `cache` goes to `storage`; the results that are whole then are published."""
     found = deliver_pending(cache, partial(check_target, storage), remove=remove_delivered)
-    for run_dir in sorted({delivery.target.parents[1] for delivery in found if delivery.delivered}):
+    results = storage / "results"
+    for run_dir in sorted({one.target.parents[1] for one in found if one.delivered and one.target.is_relative_to(results)}):
         found = [_told(delivery, run_dir, _published(run_dir)) for delivery in found]
     return found
 
 
 def check_target(storage: Path, target: Path) -> None:
     """Raises PushError, RecordError unless `target` is `results/<study>/runs/<run>/attempts/<n>` of `storage`, of a run of a study that is
-    there, and no link leads elsewhere. A note names it, and where a note lies others may write."""
+    there, or `sessions/<session>/files`, of a session that is there, and no link leads elsewhere. A note names it, and where a note lies
+    others may write."""
+    if target.is_relative_to(storage / "sessions"):
+        _check_session(storage / "sessions", target)
+        return
     from workflow.study.resolved import find_run, read_resolved
 
     results = storage / "results"
@@ -48,6 +54,15 @@ def check_target(storage: Path, target: Path) -> None:
     for place in [*reversed(target.parents)][-4:]:
         if place.is_symlink():
             raise PushError(f"{place} is a link: results go to their own study only")
+
+
+def _check_session(sessions: Path, target: Path) -> None:
+    parts = target.relative_to(sessions).parts
+    if len(parts) != 2 or not is_name(parts[0]) or not _FILES.fullmatch(parts[1]):
+        raise PushError(f"its note names {target}, which is not where a session below {sessions} has its files")
+    place = target.parent
+    if place.is_symlink() or not (place / "session.json").is_file() or place.stat().st_uid != os.geteuid():
+        raise PushError(f"{place} is no session of yours: its files go to their own session only")
 
 
 def publish_delivered(run_dir: Path, pid: int) -> str:
