@@ -58,3 +58,15 @@ def test_a_job_that_leaves_out_more_nodes_than_there_are_others_is_refused(clust
     refused = cluster.exec("login", ["qsub", str(home / "none")], user=USER, cwd=home, timeout=60)
     assert refused.returncode != 0
     assert "no suitable queues" in refused.stderr
+
+
+def test_a_job_works_where_paths_have_colons_and_blanks(cluster: Cluster) -> None:
+    """The characters that Slipway refuses (NOT_IN_PATHS) are those with which this fails."""
+    place = cluster.spec.home / "n1:a b;c=d\\é"
+    assert cluster.exec("login", ["mkdir", str(place)], user=USER, timeout=60).returncode == 0
+    size = JobSize(nodes=1, minutes=1, queue="all.q", parallel_environment="whole 4")
+    job = BatchJob(name="slipway-odd.0a1b2c3d", size=size, output=str(place / "log"), directory=str(place), argv=("pwd",))
+    script = cluster.spec.home / "odd"
+    script.write_text(batch_script(job))
+    do(cluster, str(script))
+    assert (place / "log").read_text() == f"{place}\n"

@@ -21,6 +21,9 @@ WORK: Final = "work"
 """The name of the word in a job's context that says what it makes."""
 EXITS_WITH_A_MEANING: Final = (99, 100)
 """Of a batch script: Grid Engine puts the job back into the queue, or into an error state."""
+NOT_IN_PATHS: Final = frozenset("$,'\"#")
+"""Of a working directory or log: qsub reads variables, a second path, quotations or a comment; the job is
+refused, or never starts."""
 ENDING: Final = """\
 trap '' USR2
 {command} &
@@ -62,8 +65,8 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
     options = [
         ("-N", job.name),
         ("-S", "/bin/bash"),
-        ("-wd", job.directory),
-        ("-o", job.output.replace(JOB_ID, "$JOB_ID")),
+        ("-wd", _path(job.directory)),
+        ("-o", f":{_path(job.output).replace(JOB_ID, '$JOB_ID')}"),  # what stands before the colon, here nothing, is a host
         ("-j", "y"),
         ("-r", "y"),
         ("-l", ",".join([*limits, *([size.constraint] if size.constraint else [])])),
@@ -134,6 +137,18 @@ def slots_per_node(size: JobSize) -> int:
 def _memory(job: BatchJob) -> int:
     """MB of one slot: Grid Engine counts `h_vmem` per slot."""
     return math.ceil((job.size.memory_mb or 0) / (1 if _is_alone(job) else slots_per_node(job.size)))
+
+
+def _path(path: str) -> str:
+    """Raises ConfigError for one that Grid Engine would take for another, or for several; blanks and colons it can have."""
+    bad = sorted(set(path) & NOT_IN_PATHS)
+    if bad:
+        raise ConfigError(
+            f"Grid Engine cannot use the path {path!r}: it holds {' and '.join(map(repr, bad))}, which qsub reads as something "
+            f"else (none of {' '.join(sorted(NOT_IN_PATHS))} may stand in it); name another `storage` in the "
+            "site file, or work in another directory"
+        )
+    return path
 
 
 def _quoted(what: str, value: str) -> str:

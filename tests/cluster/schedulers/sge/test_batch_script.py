@@ -30,7 +30,7 @@ def test_options() -> None:
         "-N slipway-demo-0a1b2c3d",
         "-S /bin/bash",
         "-wd /nfs",
-        '-o "/nfs/with blank/$JOB_ID.log"',
+        '-o ":/nfs/with blank/$JOB_ID.log"',
         "-j y",
         "-r y",
         "-l h_rt=5400,arch=lx",
@@ -71,7 +71,11 @@ def test_the_job_of_a_shard_takes_one_slot_of_any_node() -> None:
         ({"size": replace(SIZE, parallel_environment=None)}, "qconf -spl"),
         ({"size": replace(SIZE, parallel_environment="mpi eight")}, "NAME SLOTS"),
         ({"size": replace(SIZE, queue="a\n#$ -q b")}, "end of a line"),
-        ({"directory": '/nfs/"x"'}, "quotation mark"),
+        ({"directory": '/nfs/"x"'}, "storage` in the site file"),
+        ({"directory": "/nfs/a,b"}, "it holds ','"),
+        ({"output": "/nfs/$USER's/log"}, "'[$]' and"),
+        ({"output": "/nfs/a#b/log"}, "it holds '#'"),
+        ({"size": replace(SIZE, account='a "b"')}, "quotation mark"),
     ],
 )
 def test_what_no_line_can_say_is_refused(change: dict[str, object], words: str) -> None:
