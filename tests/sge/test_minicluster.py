@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +72,28 @@ def test_a_job_works_where_paths_have_colons_and_blanks(cluster: Cluster) -> Non
     script.write_text(batch_script(job))
     do(cluster, str(script))
     assert (place / "log").read_text() == f"{place}\n"
+
+
+ASK = """\
+import sys
+from cluster.schedulers.sge.queue import accounting
+print(sorted((job_id, record["exit_status"]) for job_id, record in accounting(sys.argv[1:], 30.0).items()))
+"""
+
+
+@pytest.mark.long
+def test_one_question_tells_how_several_jobs_have_ended(cluster: Cluster) -> None:
+    """By their names, since qacct takes one job or a pattern; nobody else's are among them."""
+    home, jobs = cluster.spec.home, []
+    for name, code in (("slipway-one.0a1b2c3d", 3), ("slipway-two.0a1b2c3d", 4), ("other", 5)):
+        words = ["qsub", "-terse", "-j", "y", "-o", str(home), "-N", name, "-b", "y", "/bin/sh", "-c", f"'exit {code}'"]
+        jobs.append(cluster.exec("login", words, user=USER, timeout=60).stdout.strip())
+
+    def told(*wanted: str) -> str:
+        argv = [sys.executable, "-c", ASK, *wanted]
+        return cluster.exec("login", argv, user=USER, cwd=Path(__file__).parents[2], timeout=60).stdout.strip()
+
+    one, two, other = jobs
+    wait_until(lambda: told(one, two, other) == f"[('{one}', '3'), ('{two}', '4')]", 60.0, "the accounting has both")
+    assert told(other) == f"[('{other}', '5')]"
+    assert told(one, "999999") == f"[('{one}', '3')]"

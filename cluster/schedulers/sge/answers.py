@@ -122,13 +122,15 @@ def why_waiting(listed: Listed, fields: Mapping[str, str]) -> str:
     return said or "Grid Engine has not looked at it yet, or does not say why (schedd_job_info)"
 
 
-def parse_accounting(answer: str) -> dict[str, str]:
-    """Of `qacct -j ID`: the last record, which is the job's; those before it are of programs on its nodes."""
-    blocks = [block for block in _BLOCK.split(answer) if block.strip()]
-    if not blocks:
-        return {}
-    pairs = (line.split(None, 1) for line in blocks[-1].splitlines())
-    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+def parse_accounting(answer: str) -> dict[str, dict[str, str]]:
+    """Of `qacct -j`, by job: its last record, which is the job's; those before it are of programs on its nodes, and of earlier starts."""
+    found = {}
+    for block in _BLOCK.split(answer):
+        pairs = (line.split(None, 1) for line in block.splitlines())
+        record = {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+        if record.get("jobnumber", "").isdecimal():
+            found[record["jobnumber"]] = record
+    return found
 
 
 def ended_by_of(record: Mapping[str, str]) -> str | None:

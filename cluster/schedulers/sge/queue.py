@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
@@ -36,18 +37,23 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     wanted = set(job_ids)
     listed = [job for job in listed_jobs(patience_s, states=ENDED_TOO) if job.job_id in wanted]
     in_queue = {job.job_id for job in listed if job.stage != "over"}
-    records = {job_id: accounting(job_id, patience_s) for job_id in job_ids if job_id not in in_queue}
+    records = accounting([job_id for job_id in job_ids if job_id not in in_queue], patience_s)
     known = {job.job_id for job in listed}
-    told = [Listed(job_id=job_id, name=record.get("jobname", ""), letters="z", slots=1) for job_id, record in records.items() if record]
+    told = [Listed(job_id=job_id, name=record.get("jobname", ""), letters="z", slots=1) for job_id, record in records.items()]
     return joined([*listed, *(job for job in told if job.job_id not in known)], {}, records)
 
 
-def accounting(job_id: str, patience_s: float) -> dict[str, str]:
-    """The last record of a job; empty where there is none (yet). Raises SchedulerSilent."""
-    result = asked(("qacct", "-j", job_id), patience_s, ANSWER_S)
+def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str, str]]:
+    """The last record of each that has one (yet): by one question for all of ours by their names, since qacct reads the whole file of the
+    cell for every question; of one job, for that one. Raises SchedulerSilent, SchedulerOutputError."""
+    if not job_ids:
+        return {}
+    which = (job_ids[0],) if len(job_ids) == 1 else (f"{OURS}*",)
+    result = asked(("qacct", "-o", getpass.getuser(), "-j", *which), patience_s, ANSWER_S)
     if result.returncode and not any(words in result.stderr for words in (*NO_SUCH_JOB, "No such file")):
         raise SchedulerOutputError(refusal_words(result))
-    return {} if result.returncode else parse_accounting(result.stdout)
+    found = {} if result.returncode else parse_accounting(result.stdout)
+    return {job_id: found[job_id] for job_id in job_ids if job_id in found}
 
 
 def joined(

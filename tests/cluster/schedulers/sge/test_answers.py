@@ -88,8 +88,12 @@ def test_lines_of_strangers_are_left_out() -> None:
 
 
 def test_the_last_record_of_the_accounting_is_the_jobs() -> None:
-    record = parse_accounting(captured("qacct-j"))
+    answer = captured("qacct-j")
+    record = parse_accounting(answer)["1"]
     assert (record["jobnumber"], record["exit_status"], record["failed"]) == ("1", "7", "0")
+    other = re.sub(r"(?m)^jobnumber    1 ", "jobnumber    2 ", answer).replace("exit_status  7", "exit_status  3")
+    both = parse_accounting(answer + other)
+    assert {job_id: record["exit_status"] for job_id, record in both.items()} == {"1": "7", "2": "3"}
     assert ended_by_of(record) is None
 
 
