@@ -47,6 +47,8 @@ OTHER_WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("no", "none", "native", "venv", "host"), "bare"),
     **dict.fromkeys(("torque", "openpbs", "pbspro"), "pbs"),
     **dict.fromkeys(("gridengine", "uge", "sungridengine"), "sge"),
+    "torch": "pytorch",
+    "tf": "tensorflow",
     "sbatch": "slurm",
     "bsub": "lsf",
 }

@@ -61,6 +61,7 @@ def test_closest_and_choices() -> None:
     assert closest("btach_size", ["batch_size", "nodes"]) == "batch_size"
     assert closest("zzz", ["batch_size"]) is None
     assert closest("modle", ["mode", "model"]) == "model"
+    assert closest("torch", ["pytorch", "torch7"]) == "pytorch"
     assert "did you mean 'folder'" in choices("foldr", ["tar", "folder"])
 
 

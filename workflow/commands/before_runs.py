@@ -22,8 +22,13 @@ class Hindrance:
 
 
 def hindrances(study: Study) -> tuple[Hindrance, ...]:
-    """Pinned images and datasets that are not there and whose last attempt failed. Reads only."""
-    return tuple(Hindrance(what=what, reason=reason, log=str(log)) for what, log in _waited_for(study) if (reason := last_error(log)))
+    """Pinned images and datasets that are not there and whose last attempt failed. Reads only. What several shards of a dataset say alike
+    is there once, with the log of the first."""
+    found: dict[tuple[str, str], Hindrance] = {}
+    for what, log in _waited_for(study):
+        if reason := last_error(log):
+            found.setdefault((what, reason), Hindrance(what=what, reason=reason, log=str(log)))
+    return tuple(found.values())
 
 
 def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:

@@ -26,6 +26,7 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.accepted import refuse_jobs
+from workflow.commands.before_runs import hindrances
 from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.run_words import Words, sort_words
@@ -40,7 +41,7 @@ from workflow.dag.loading import load_graph
 from workflow.dag.queue_view import QUEUE_S, asked_queue, cancelled_words
 from workflow.run.record.login import with_login
 from workflow.study.cell_words import words_of
-from workflow.study.next_command import command
+from workflow.study.next_command import command, completed
 from workflow.study.study import Study
 
 DRY_S: Final = 600.0
@@ -177,6 +178,8 @@ def _end(graph: Graph, code: int, told: Sequence[int], log: Path, *, table: bool
     if code and told:
         raise Cancelled(f"ended by {signal.Signals(told[0]).name}; snakemake's log: {log}")
     if code and left:
+        for one in hindrances(study):
+            show.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", "    ")
         raise RecordError(f"{without}; `{command(study, 'status')}` says why; snakemake's log: {log}")
     if code < 0:
         raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; its log: {log}")

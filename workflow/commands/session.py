@@ -202,7 +202,8 @@ def _wait(directory: Path, stages: Sequence[str]) -> Seen:
     try:
         with waiting(f"session {directory.name}") as tell:
             for seen in looks(partial(queue.look, directory), None):
-                tell({"waits": "waits for its job to start"}.get(seen.state.stage, seen.state.stage))
+                job = f"job {seen.state.job_id}" if seen.state.job_id else "its job"
+                tell({"waits": f"waits for {job} to start"}.get(seen.state.stage, seen.state.stage))
                 if seen.state.stage in (*stages, "ended"):
                     return seen
     except KeyboardInterrupt:

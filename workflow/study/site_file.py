@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from base.errors import ConfigError
 from base.names import choices
@@ -18,7 +19,7 @@ from cluster.detection import of_a_job
 from cluster.installation import site_files, sites_directories
 from containers.engines import ENGINES, in_container
 from workflow.study.explain import Fault, fault_error, validation_error
-from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, amount
+from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, amount, wrong
 from workflow.study.loader import Document, read_document
 from workflow.study.notify_keys import NotifyKeys
 from workflow.study.programs import Source, Target, Variable, VariableText
@@ -41,6 +42,14 @@ def _size(value: object) -> object:
     return amount(value, "a size as text with its unit, such as 500MB, 20GiB or 3TB", parse_size)
 
 
+def _directive(value: object) -> object:
+    """A line with its marker would stand behind a second one in the script, where the scheduler passes over it."""
+    if isinstance(value, str) and (marked := re.fullmatch(r"#[A-Z]+ +(.+)|#\$ *(.+)", value.strip())):
+        raise wrong(value, f"a directive without its marker, such as {marked[1] or marked[2]!r}")
+    return value
+
+
+Directive = Annotated[TextLine, AfterValidator(_directive)]
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN, "minLength": 1})]
 Scheduler = Literal["local", "slurm", "lsf", "pbs", "sge"]
 if TYPE_CHECKING:
@@ -88,7 +97,7 @@ class SiteFile(Part):
     parallel_environment: TextLine = Field(
         default=ABSENT, description="Grid Engine: its name, and how many of its slots are a node (default: cpus_per_node), such as mpi 8"
     )
-    directives: tuple[TextLine, ...] = Field(default=(), description="raw extra lines of the batch script, without its marker; trusted")
+    directives: tuple[Directive, ...] = Field(default=(), description="raw extra lines of the batch script, without its marker; trusted")
     device: Literal["cuda", "cpu"] = Field(
         default=ABSENT, description="default: cuda on a cluster; on this machine cuda where a GPU is seen"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_every_key(tmp_path: Path) -> None:
         shared="group",
     )
     assert Site.from_json(json.loads(json.dumps(site.to_json()))) == site
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [("#SBATCH --reservation=x", "--reservation=x"), ("#PBS -P p", "-P p"), ("#$ -l exclusive=true", "-l exclusive=true")],
+)
+def test_a_directive_has_no_marker(tmp_path: Path, line: str, meant: str) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(f"storage: s\ncache: {{path: c}}\nscheduler: slurm\ndirectives: ['--exclusive', '{line}']\n")
+    with pytest.raises(
+        ConfigError, match=re.escape(f"{path}:4: directives[1]: found the text {line!r}; valid: a directive without its")
+    ) as found:
+        read_site(path)
+    assert repr(meant) in str(found.value)
 
 
 def test_defaults(tmp_path: Path) -> None:
