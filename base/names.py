@@ -43,7 +43,7 @@ OTHER_WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("channels_first", "channels-first", "chw"), "nchw"),
     **dict.fromkeys(("inference", "eval", "forward", "predict", "test"), "infer"),
     **dict.fromkeys(("singularity", "sif"), "apptainer"),
-    **dict.fromkeys(("pyxis", "sqsh"), "enroot"),
+    **dict.fromkeys(("sqsh", "squashfs"), "enroot"),
     **dict.fromkeys(("no", "none", "native", "venv", "host"), "bare"),
     **dict.fromkeys(("torque", "openpbs", "pbspro"), "pbs"),
     **dict.fromkeys(("gridengine", "uge", "sungridengine"), "sge"),

@@ -15,6 +15,8 @@ HOLDERS_S: Final = 20.0
 
 CONTAINER_START_S: Final = 60.0
 """How long an engine's client may take until the container's watchdog has come up."""
+PYXIS_UNPACK_S: Final = 900.0
+"""The same, of an engine that unpacks the whole image at every start."""
 NODE_PROGRAM_SILENCE_S: Final = 20.0
 """How long a container's watchdog may see no beat of the node program before it ends the container."""
 WATCHDOG_TERM_S: Final = 5.0

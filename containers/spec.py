@@ -109,7 +109,7 @@ class ContainerSpec:
     deadline: float | None = None
     """When the container ends itself, by the monotonic clock of its node: no step of the wall clock ends a run."""
     image_id: str | None = None
-    """What `image` was pinned to; for apptainer and enroot the path of the file. None: `image` as it stands, which must be on the node."""
+    """What `image` was pinned to; where images are files, the path of one. None: `image` as it stands, which must be on the node."""
     user: User | None = None
     """None: whoever runs the engine; only engines that run as whoever starts them can do with that."""
     rootless: bool = False

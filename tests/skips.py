@@ -22,6 +22,8 @@ ALLOWED: Final = (
     "mounts nothing",
     "enroot is not here: tests/runtimes/build-enroot.sh",
     "OpenPBS is not here: tests/runtimes/build-openpbs.sh",
+    "pyxis is not here: tests/runtimes/build-pyxis.sh",
+    "is a step of a job of Slurm: tests/slurm/test_pyxis.py",
     "no container that could be killed",
     "no container that could be stopped",
     # what a machine does not have

@@ -95,6 +95,8 @@ NO_LIMITS = {
 stand in them: they run in containers, and import nothing of ours."""
 
 NAME_SCHEDULERS = {
+    "containers/engines/__init__.py": "says which engine is part of which",
+    "containers/engines/pyxis.py": "is part of one",
     "base/names.py": "what users write instead of a valid word",
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/claims.py": "the one table of the variables in which schedulers say which GPUs they granted",

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from base.errors import UnsupportedRequest
 from base.names import choices
-from containers.engines import apptainer, bare, docker, enroot, podman
+from containers.engines import apptainer, bare, docker, enroot, podman, pyxis
 from containers.engines.store import Store
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
@@ -69,7 +69,16 @@ class Engine(Protocol):
         that is slow, so call it where nobody waits. Raises ContainerError naming what is left."""
 
 
-ENGINES: Final[dict[str, Engine]] = {"bare": bare, "docker": docker, "podman": podman, "apptainer": apptainer, "enroot": enroot}
+ENGINES: Final[dict[str, Engine]] = {
+    "bare": bare,
+    "docker": docker,
+    "podman": podman,
+    "apptainer": apptainer,
+    "enroot": enroot,
+    "pyxis": pyxis,
+}
+ONLY_UNDER: Final = {"pyxis": "slurm"}
+"""Engines that are part of a scheduler, by which alone they start."""
 STORES: Final = {name: engine.STORE for name, engine in ENGINES.items() if engine.STORE is not None}
 
 

@@ -27,7 +27,7 @@ class FileEngine(Protocol):
         """Run a command in the image of the file `source`, with nothing of this machine; `place`: an empty directory for it to use."""
 
 
-FILE_ENGINES: Final[dict[str, FileEngine]] = {"apptainer": apptainer, "enroot": enroot}
+FILE_ENGINES: Final[dict[str, FileEngine]] = {"apptainer": apptainer, "enroot": enroot, "pyxis": enroot}
 
 
 def suffix_of(engine: str) -> str:

@@ -136,6 +136,8 @@ def acting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
     elif name == "podman":
         for key, value in request.getfixturevalue("podman_home").items():
             monkeypatch.setenv(key, value)
+    elif name == "pyxis":
+        pytest.skip("is a step of a job of Slurm: tests/slurm/test_pyxis.py")
     elif name in REAL:
         path, own = runtimes.path_of(name), runtimes.environment(name)
         if path is None and name == "enroot":

@@ -25,8 +25,8 @@ CPU: dict[str, Any] = {"labels": LABELS, "limits": LIMITS, "memory_bytes": 64 <<
 UUIDS = ("GPU-8f1a", "MIG-77c2")
 CUDA = {**CPU, "device": "cuda", "gpus": UUIDS, "devices": ("/dev/infiniband",), "image_id": "sha256:beef"}
 CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
-    **{f"{engine}-cpu": (engine, CPU) for engine in ("docker", "podman", "apptainer", "enroot")},
-    **{f"{engine}-cuda": (engine, CUDA) for engine in ("docker", "podman", "apptainer", "enroot")},
+    **{f"{engine}-cpu": (engine, CPU) for engine in ("docker", "podman", "apptainer", "enroot", "pyxis")},
+    **{f"{engine}-cuda": (engine, CUDA) for engine in ("docker", "podman", "apptainer", "enroot", "pyxis")},
     "docker-cuda-cdi": ("docker", {**CUDA, "cdi": True}),
     "docker-cgroup-parent": ("docker", {**CPU, "cgroup_parent": "/slurm/uid_1234/job_42/step_0/user"}),
     "podman-rootless": ("podman", {**CUDA, "rootless": True}),
@@ -50,7 +50,7 @@ def test_the_command_is_the_golden_one(case: str) -> None:
     assert text == path.read_text()
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer", "enroot"])
+@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer", "enroot", "pyxis"])
 def test_a_secret_is_nowhere_and_the_ranks_environment_in_no_command(engine: str) -> None:
     plan = container(engine, **CUDA, env=(("SLIPWAY_MASTER_ADDR", "10.0.0.7"),))
     words = " ".join((*plan.run, *plan.remove, *plan.find))
@@ -59,7 +59,7 @@ def test_a_secret_is_nowhere_and_the_ranks_environment_in_no_command(engine: str
     assert "10.0.0.7" in dict(plan.files)["plan.json"]
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer", "enroot"])
+@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer", "enroot", "pyxis"])
 def test_inside_no_number_of_a_gpu_of_the_host_is_left(engine: str) -> None:
     env = dict(ENGINES[engine].plan(spec(PLACE, name=PLACE.name, **CUDA), HOST_ENV).processes[0].env)
     assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "GPU-8f1a,MIG-77c2"
@@ -80,6 +80,18 @@ def test_a_place_that_enroot_s_command_line_cannot_carry_is_refused() -> None:
     for place in ("/ssd/a:b", "/ssd/a b"):
         with pytest.raises(UnsupportedRequest, match="must be a path without colon or space"):
             ENGINES["enroot"].plan(spec(Path(place)), {})
+
+
+def test_a_step_of_pyxis_takes_nothing_of_the_node_program_s_own_step() -> None:
+    own = {**HOST_ENV, "SLURMD_NODENAME": "n7", "SLURM_CPUS_ON_NODE": "12", "SLURM_MEM_PER_CPU": "100", "SLURM_CONF": "/c"}
+    plan = ENGINES["pyxis"].plan(spec(PLACE, name=PLACE.name, **CUDA), own).container
+    assert plan is not None
+    before, step = plan.run[: plan.run.index("srun")], plan.run[plan.run.index("srun") :]
+    unset = [word for word in before if word.startswith("--unset")]
+    assert unset == ["--unset=SLURMD_NODENAME", "--unset=SLURM_CPUS_ON_NODE", "--unset=SLURM_MEM_PER_CPU"]
+    assert {"--jobid=3", "--nodelist=n7", "--cpus-per-task=12", "--gres=gpu:2"} <= set(step)
+    with pytest.raises(UnsupportedRequest, match="must be a path without colon or space"):
+        ENGINES["pyxis"].plan(spec(Path("/ssd/a b")), {})
 
 
 def test_the_watchdog_is_told_all_it_needs() -> None:
@@ -105,7 +117,7 @@ def test_a_path_that_cannot_be_mounted_is_refused(sign: str) -> None:
 
 
 def test_without_image_or_user_there_is_no_container() -> None:
-    for engine, missing in (("docker", "image"), ("podman", "user"), ("apptainer", "image"), ("enroot", "image")):
+    for engine, missing in (("docker", "image"), ("podman", "user"), ("apptainer", "image"), ("enroot", "image"), ("pyxis", "image")):
         with pytest.raises(UnsupportedRequest, match="only bare"):
             container(engine, **{missing: None})
     assert container("apptainer", user=None)

@@ -1,12 +1,14 @@
 """Real container runtimes for tests, in directories of their own: `get-apptainer.sh DIR` fetches Apptainer, `build-enroot.sh ...` builds
-enroot. Found on PATH, or in $SLIPWAY_TEST_RUNTIMES or ~/.cache/slipway-test-runtimes, as <engine>/usr/bin or <engine>/bin. Beside them
-`openpbs`, the scheduler that Debian does not have, built by `build-openpbs.sh`; $SLIPWAY_PBS names another place."""
+enroot, `build-pyxis.sh ...` pyxis, which uses that enroot. Found on PATH, or in $SLIPWAY_TEST_RUNTIMES or ~/.cache/slipway-test-runtimes,
+as <engine>/usr/bin or <engine>/bin. Beside them `openpbs`, the scheduler that Debian does not have, built by `build-openpbs.sh`; $SLIPWAY_PBS
+names another place."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+from typing import Final
 
 from tests import images
 
@@ -20,10 +22,20 @@ def openpbs() -> Path:
     return Path(os.environ.get("SLIPWAY_PBS") or place() / "openpbs")
 
 
+BY: Final = {"pyxis": "enroot"}
+"""Whose programs it runs."""
+
+
+def plugin() -> Path:
+    """Pyxis itself, which is loaded by Slurm."""
+    return place() / "pyxis" / "lib" / "spank_pyxis.so"
+
+
 def path_of(engine: str) -> str | None:
     """PATH with the real engine in front; None where it is not here, or not what it needs of this machine."""
     if missing(engine) or not Path("/dev/fuse").exists():
         return None
+    engine = BY.get(engine, engine)
     for directory in (place() / engine / "usr" / "bin", place() / engine / "bin"):
         if (directory / engine).exists():
             return f"{directory}:{os.environ['PATH']}"
@@ -33,7 +45,7 @@ def path_of(engine: str) -> str | None:
 def missing(engine: str) -> list[str]:
     """Programs that it wants of the machine."""
     wanted = {"apptainer": ("squashfuse_ll", "mksquashfs"), "enroot": ("squashfuse", "mksquashfs", "unsquashfs", "jq")}
-    return [program for program in wanted[engine] if shutil.which(program) is None]
+    return [program for program in wanted[BY.get(engine, engine)] if shutil.which(program) is None]
 
 
 def environment(engine: str) -> dict[str, str]:

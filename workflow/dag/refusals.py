@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from base.errors import ConfigError
+from base.errors import ConfigError, UnsupportedRequest
 from base.units import counted
 from cluster.schedulers import get_scheduler
-from containers.engines import get_engine, in_container
+from containers.engines import ONLY_UNDER, get_engine, in_container
 from containers.frameworks import load_framework
 from containers.frameworks.environment import what_is_missing
 from workflow.dag.cost import refuse_over_budget
@@ -18,7 +18,7 @@ from workflow.dag.source_paths import refuse_missing_sources
 from workflow.dag.storage_place import refuse_unusable_storage
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import some
-from workflow.study.site import device_of, refuse_foreign_scheduler
+from workflow.study.site import Site, device_of, refuse_foreign_scheduler
 from workflow.study.study import Study
 
 
@@ -26,8 +26,18 @@ def refuse_site(study: Study, environ: Mapping[str, str]) -> None:
     """Raise UnsupportedRequest or ConfigError for a site on which nothing can run from here."""
     get_scheduler(study.site.scheduler)
     get_engine(study.site.engine)
+    _refuse_engine_of_another_scheduler(study.site)
     refuse_foreign_scheduler(study.site, environ)
     refuse_owned_directives(study.site)
+
+
+def _refuse_engine_of_another_scheduler(site: Site) -> None:
+    needed = ONLY_UNDER.get(site.engine, site.scheduler)
+    if site.scheduler != needed:
+        raise UnsupportedRequest(
+            f"site {site.name}: engine {site.engine} is part of the scheduler {needed}, whose steps become containers; found scheduler: "
+            f"{site.scheduler}; `slipway doctor` says which engines work here"
+        )
 
 
 def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:

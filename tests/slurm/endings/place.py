@@ -37,6 +37,20 @@ limits: {{walltime: 10m, init: 120s}}
 """
 
 
+def give_pyxis(cluster: Cluster) -> None:
+    """As an administrator does it: a line of Slurm's configuration, a slurmd that reads it, and enroot on that one's PATH, since pyxis
+    takes no PATH of a job's."""
+    line = f"required {runtimes.plugin()} runtime_path=/run/pyxis\n"
+    cluster.spec.slurm_conf.with_name("plugstack.conf").write_text(line)
+    programs = (runtimes.path_of("pyxis") or "").partition(":")[0]
+    for node in cluster.nodes:
+        here = f'mount -t tmpfs none /usr/local/sbin && ln -s "{programs}"/* /usr/local/sbin'
+        own = "mkdir -p /local/enroot ~/.local/share/enroot && mount --bind /local/enroot ~/.local/share/enroot"
+        cluster.exec(node, ["sh", "-c", own], check=True)
+        cluster.exec(node, ["sh", "-c", here], check=True)  # of this node's alone
+        cluster.heal(node)
+
+
 class Place(ContainerWorld):
     """Every node has the base image, from which others start theirs; the image of runs comes to them by the runs themselves."""
 
@@ -50,6 +64,8 @@ class Place(ContainerWorld):
         else:
             ClusterWorld.__init__(self, cluster, name)
             self.engine = engine
+            if engine == "pyxis":
+                give_pyxis(cluster)
             directory, own = (runtimes.path_of(engine) or "").partition(":")[0], runtimes.environment(engine)
             self.login_environ = {**own, "PATH": f"{directory}:{os.environ['PATH']}"}
             setup = [f"export PATH={shlex.quote(directory)}:$PATH", *(f"export {key}={value}" for key, value in own.items())]

@@ -249,6 +249,13 @@ def test_a_cell_in_a_container_shows_the_whole_command(house: House, engine: str
     assert "SLIPWAY_OUT=/slipway/out" in said
 
 
+def test_an_engine_that_is_part_of_a_scheduler_is_refused_without_it(house: House) -> None:
+    house.site.write_text(f"{house.site.read_text()}engine: pyxis\nimages: {{pytorch: my/image:7}}\n")
+    said = house("plan")
+    assert said.code == 11
+    assert "engine pyxis is part of the scheduler slurm, whose steps become containers; found scheduler: local" in said.err
+
+
 @pytest.mark.processes
 def test_commands_to_type_are_quoted_and_keep_the_site(house: House) -> None:
     folder = house.root / "a b"
