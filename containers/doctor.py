@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,10 @@ from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.finding import Finding
 from base.machine_files import machine_number
-from containers.engines import ENGINES, in_container
+from containers.engines import ENGINES, PLUGGED_INTO, in_container
 from containers.limits import ENGINE_VERSION_S
 
+logger = logging.getLogger(__name__)
 SUBJECT: Final = "engines"
 SOCKET: Final = Path("/var/run/docker.sock")
 UNPRIVILEGED: Final = ("podman", "apptainer", "enroot")
@@ -43,7 +45,7 @@ def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool
     elif wanted in usable:
         yield Finding(SUBJECT, "ok", f"{wanted} {usable[wanted]} can be used{_besides(usable, wanted)}")
     else:
-        why = engines[wanted].trouble if wanted in engines else "its command is not on PATH"
+        why = engines[wanted].trouble if wanted in engines else _absence(wanted)
         text = f"engine: {wanted} of the site file cannot be used here: {why}"
         yield Finding(SUBJECT, "error", text, f"engine: {' or '.join([*usable, 'bare'])}, or `setup` lines such as module load {wanted}")
     for name, engine in engines.items():
@@ -59,8 +61,28 @@ def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool
 
 def check_engines(wanted: str) -> tuple[Finding, ...]:
     """Ask each engine for its version; nothing is started."""
-    engines = {name: _ask(engine.VERSION) for name, engine in ENGINES.items() if engine.VERSION and shutil.which(name)}
+    engines = {name: _ask(engine.VERSION) for name, engine in ENGINES.items() if engine.VERSION and _is_here(name)}
     return tuple(judge_engines(engines, wanted, _by_group(), machine_number(NAMESPACES) != 0))
+
+
+def _is_here(name: str) -> bool:
+    if name not in PLUGGED_INTO:
+        return shutil.which(name) is not None
+    argv, option = PLUGGED_INTO[name]
+    if shutil.which(argv[0]) is None:
+        return False
+    try:
+        return option in run(argv, timeout_s=ENGINE_VERSION_S).stdout
+    except SlipwayError as error:
+        logger.warning("whether %s is here is not known: %s", name, error)
+        return False
+
+
+def _absence(name: str) -> str:
+    if name not in PLUGGED_INTO:
+        return "its command is not on PATH"
+    argv, option = PLUGGED_INTO[name]
+    return f"`{' '.join(argv)}` tells no option {option}, so it is not a part of {argv[0]} here"
 
 
 def _ask(argv: tuple[str, ...]) -> Engine:

@@ -77,6 +77,8 @@ ENGINES: Final[dict[str, Engine]] = {
     "enroot": enroot,
     "pyxis": pyxis,
 }
+PLUGGED_INTO: Final = {"pyxis": (("srun", "--help"), "--container-image")}
+"""Engines without a command: whose help tells an option of theirs where they are here."""
 ONLY_UNDER: Final = {"pyxis": "slurm"}
 """Engines that are part of a scheduler, by which alone they start."""
 STORES: Final = {name: engine.STORE for name, engine in ENGINES.items() if engine.STORE is not None}

@@ -1,7 +1,7 @@
 """Real container runtimes for tests, in directories of their own: `get-apptainer.sh DIR` fetches Apptainer, `build-enroot.sh ...` builds
 enroot, `build-pyxis.sh ...` pyxis, which uses that enroot. Found on PATH, or in $SLIPWAY_TEST_RUNTIMES or ~/.cache/slipway-test-runtimes,
-as <engine>/usr/bin or <engine>/bin. Beside them `openpbs`, the scheduler that Debian does not have, built by `build-openpbs.sh`; $SLIPWAY_PBS
-names another place."""
+as <engine>/usr/bin or <engine>/bin. Beside them `openpbs`, the scheduler that Debian does not have, built by `build-openpbs.sh`;
+$SLIPWAY_PBS names another place."""
 
 from __future__ import annotations
 

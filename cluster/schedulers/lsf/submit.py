@@ -10,13 +10,13 @@ from typing import Final
 from base.command import CommandResult, describe
 from base.errors import SchedulerOutputError, SchedulerSilent, SubmitError
 from base.names import choices
+from cluster.schedulers.carried import carried
 from cluster.schedulers.jobs import BatchJob, JobSize
 from cluster.schedulers.lsf.answers import parse_queues
 from cluster.schedulers.lsf.batch_script import batch_script
 from cluster.schedulers.lsf.limits import BSUB_S, QUICK_ANSWER_S
 from cluster.schedulers.lsf.query import ask, last_words, one_try
 from cluster.schedulers.lsf.queue import jobs_named
-from cluster.schedulers.slurm.carried import carried
 from cluster.schedulers.submission import Words, submit_once
 
 CLUSTER: Final = ("LSF_ENVDIR", "LSF_SERVERDIR", "LSF_BINDIR", "LSF_LIBDIR", "XLSF_UIDDIR", "EGO_TOP", "EGO_CONFDIR")

@@ -184,3 +184,19 @@ def test_engines(wanted: str, found: dict[str, Engine], group: bool, namespaces:
     findings = list(engines.judge_engines(found, wanted, group, namespaces))
     assert worst(findings) == level
     assert any(words in finding.text for finding in findings), findings
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("says", "here"), [("Options provided by plugins:\n      --container-image=PATH\n", True), ("Usage: srun\n", False)]
+)
+def test_an_engine_that_is_an_option_of_srun_is_here_where_srun_tells_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, here: bool
+) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text(f'#!/bin/sh\nif [ "$1" = --help ]; then printf "%s" "{says}"; else echo slurm-wlm 22.05.8; fi\n')
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (found, *_) = engines.check_engines("pyxis")
+    assert (found.level == "ok") is here
+    assert ("tells no option --container-image" in found.text) is not here

@@ -20,7 +20,7 @@ from workflow.run.supervisor.preflight import Preflight
 pytestmark = pytest.mark.processes
 
 FRAMEWORK = Framework(name="fake", folder="/nowhere", launcher="ranks", command=("true",))
-WORK = Work(framework=FRAMEWORK, dataset=None, train_samples=0, model=None, image=None)
+WORK = Work(framework=FRAMEWORK, dataset=None, train_samples=0, model=None, macs_by_length=(), image=None)
 
 
 def test_a_defect_of_ours_in_the_record_is_said_and_not_tried_again_as_storage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
