@@ -1,9 +1,12 @@
-"""Time limits of the node program, in the order of a run: supervisor, preparation, ranks, end."""
+"""Time limits of the node program, in the order of a run: token, supervisor, preparation, ranks, end."""
 
 from __future__ import annotations
 
 from typing import Final
 
+TOKEN_S: Final = 60.0
+"""How long after its start a node program waits for the run's token: as long as the supervisor waits for the node program. A launcher may
+hold the standard input open for ever after its job was cancelled (LSF)."""
 SUPERVISOR_SILENCE_S: Final = 60.0
 """After how long without a message the supervisor is lost: longer than a node may be silent, so that the supervisor notices first."""
 NODE_ALIVE_EVERY_S: Final = 2.0

@@ -30,8 +30,9 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import decode_order, encode, name_of
 from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
 from workflow.run.node.leftovers import end_older_attempts
-from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S
+from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S, TOKEN_S
 from workflow.run.node.node_work import NodeWork
+from workflow.run.node.token import read_token
 from workflow.run.plan import TAG
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     private_umask()
     log = _configure_log()
-    token = bytes.fromhex(sys.stdin.readline().strip())
+    try:
+        token = read_token(sys.stdin.fileno(), TOKEN_S)
+    except (OSError, NodeLost) as error:
+        logger.error("%s", error)
+        return NodeLost.exit_code
     host, _, port = arguments.supervisor.rpartition(":")
     processes.become_subreaper()
     end_older_attempts(os.environ.get(TAG, ""))

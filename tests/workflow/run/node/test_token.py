@@ -1,0 +1,56 @@
+"""How a node program gets its token, and ends where nobody hands it one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from base.errors import NodeLost
+from workflow.run.node.token import read_token
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        with contextlib.suppress(OSError):  # the test has closed it
+            os.close(end)
+
+
+def test_the_first_line_is_the_token(pipe: tuple[int, int]) -> None:
+    os.write(pipe[1], b"00ff\n")
+    assert read_token(pipe[0], 5.0) == b"\x00\xff"
+
+
+@pytest.mark.parametrize(("said", "words"), [(b"", "has ended without"), (b"\n", "has ended without"), (b"no token\n", "is no token")])
+def test_what_is_no_token_is_said(pipe: tuple[int, int], said: bytes, words: str) -> None:
+    os.write(pipe[1], said)
+    os.close(pipe[1])
+    with pytest.raises(NodeLost, match=words):
+        read_token(pipe[0], 5.0)
+
+
+def test_a_line_that_never_ends_is_not_waited_for(pipe: tuple[int, int]) -> None:
+    os.write(pipe[1], b"00")
+    with pytest.raises(NodeLost, match="within 0.1 s"):
+        read_token(pipe[0], 0.1)
+
+
+LIMITED = "from workflow.run.node import program\nprogram.TOKEN_S = 0.2\nraise SystemExit(program.main(['--supervisor', '127.0.0.1:1']))\n"
+
+
+@pytest.mark.processes
+def test_a_node_program_whose_standard_input_is_held_open_ends(pipe: tuple[int, int]) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED], stdin=pipe[0], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    assert done.returncode == NodeLost.exit_code
+    assert "nobody has handed this node program the run's token within 0.2 s" in done.stderr
+    assert "Traceback" not in done.stderr
