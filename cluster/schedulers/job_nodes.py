@@ -1,12 +1,13 @@
-"""Nodes of a job, as schedulers that hand out nodes have them alike: which of them a run takes, how they are planned, who holds them."""
+"""Nodes of a job, as schedulers that hand out nodes have them alike: which of them a run takes, how they are planned, who holds them, how a
+program is started on each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cluster.runtime import runtime_directory
-from cluster.types import Allocation, AllocationRequest, Node
+from cluster.types import Allocation, AllocationRequest, Launch, Node
 
 
 def names_for(request: AllocationRequest, names: Sequence[str]) -> tuple[str, ...]:
@@ -41,6 +42,48 @@ def planned_nodes(request: AllocationRequest) -> tuple[Node, ...]:
         )
         for index in range(request.nodes)
     )
+
+
+def planned_allocation(scheduler: str, request: AllocationRequest) -> Allocation:
+    """Pure: nodes without names, of the size that the site states; the same in and outside of a job."""
+    return Allocation(
+        scheduler=scheduler,
+        job_id="<job>",
+        nodes=planned_nodes(request),
+        device=device_of(request),
+        exclusive=not request.share_nodes,
+        cpus_per_node=request.cpus_per_node,
+        memory_per_node_bytes=request.memory_per_node_bytes,
+    )
+
+
+def launch_each(
+    allocation: Allocation,
+    node_argv: Sequence[str],
+    launch_argv: Callable[[str, Sequence[str]], tuple[str, ...]],
+    silence: tuple[str, ...],
+    refusal: str | None = None,
+) -> tuple[Launch, ...]:
+    """Pure: one launcher per node, also for the first, so that all are started alike. `launch_argv`: of a node's name and a program."""
+    return tuple(
+        Launch(argv=launch_argv(node.name, (*node_argv, "--node", str(index))), nodes=(index,), silence=silence, refusal=refusal)
+        for index, node in enumerate(allocation.nodes)
+    )
+
+
+def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - the same for all
+    """Where all processes of a job run on its nodes, also those at a terminal, none is off them."""
+    return None
+
+
+def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the same for all
+    """Where the argv says which node it is."""
+    return None
+
+
+def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - the same for all
+    """Pure: each node has a disk of its own under the same path."""
+    return cache
 
 
 def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:

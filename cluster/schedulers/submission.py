@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
-from cluster.schedulers.limits import FIRST_PAUSE_S, LEAST_S, LONGEST_PAUSE_S, SETTLE_S
+from cluster.schedulers.asking import pauses
+from cluster.schedulers.jobs import QueuedJob
+from cluster.schedulers.limits import LEAST_S, SETTLE_S
 
 Try = Callable[[], tuple[CommandResult | None, str]]
 """One submission: its result, and what sounds like silence."""
@@ -58,6 +60,16 @@ def submit_once(
     raise AssertionError("pauses() has no end")
 
 
+def by_name(jobs_named: Callable[[str, float], Sequence[QueuedJob]], name: str) -> Find:
+    """The last job of that name, which is no other's."""
+
+    def find(patience_s: float) -> str | None:
+        jobs = jobs_named(name, patience_s)
+        return jobs[-1].job_id if jobs else None
+
+    return find
+
+
 def _look(find: Find, give_up: float, words: Words, wait: Callable[[float], None]) -> str | None:
     """Asked twice, since the server may take the submission in after the first question."""
     try:
@@ -71,14 +83,6 @@ def _look(find: Find, give_up: float, words: Words, wait: Callable[[float], None
             f"it is back, look with `{words.look}`, and end what is not wanted with {words.end} ({words.job}): {error}"
         ) from error
     return found
-
-
-def pauses() -> Iterator[float]:
-    """Pure: seconds between one question and the next."""
-    pause = FIRST_PAUSE_S
-    while True:
-        yield pause
-        pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 def tell(words: str) -> None:

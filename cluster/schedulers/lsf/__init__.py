@@ -7,21 +7,18 @@ the job is the run's own; in `profiles/lsf-allocation` many runs share one job, 
 
 from __future__ import annotations
 
-import os
+import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 
 from base.errors import AllocationError
-from cluster import addresses as network
 from cluster.addresses import resolve
 from cluster.detection import scheduler_of
-from cluster.gpus.claims import claims_of
-from cluster.gpus.decision import accepted, decide
-from cluster.gpus.foreign import look
-from cluster.gpus.listing import query_gpus, read_place
-from cluster.machine import usable_cores
 from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_nodes
+from cluster.schedulers.granted import claimed, read_grant
+from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, planned_allocation
+from cluster.schedulers.job_nodes import node_cache as node_cache
+from cluster.schedulers.job_nodes import node_index as node_index
+from cluster.schedulers.job_nodes import off_node as off_node
 from cluster.schedulers.job_nodes import run_locks as run_locks
 from cluster.schedulers.jobs import SUBMISSION, Jobs
 from cluster.schedulers.lsf import doctor, jobs
@@ -88,49 +85,21 @@ def plan_allocation(
 
 def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
     """Pure: nodes without names, of the size that the site states."""
-    return Allocation(
-        scheduler=NAME,
-        job_id="<job>",
-        nodes=planned_nodes(request),
-        device=device_of(request),
-        exclusive=not request.share_nodes,
-        cpus_per_node=request.cpus_per_node,
-        memory_per_node_bytes=request.memory_per_node_bytes,
-    )
+    return planned_allocation(NAME, request)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """In a program of blaunch: its cores, GPUs and address. Where LSF hands out no GPUs, all that show: cluster/grants.py refuses that
-    unless the node is the job's alone."""
-    address, found_interface = network.here(peer, interface)
-    place = read_place(environ)
-    found = None if device == "cpu" else accepted(decide(query_gpus(), environ, None, everything=True, place=place))
-    gpus = () if found is None else found.gpus
-    claims = () if device == "cpu" else claims_of(environ, NAME, place)
-    hostname = os.uname().nodename
-    return Grant(
-        node=environ.get(NODE) or hostname,
-        hostname=hostname,
-        address=address,
-        interface=found_interface,
-        cores=usable_cores(),
-        gpus=tuple(gpu.uuid for gpu in gpus),
-        gpu_models=tuple(gpu.model for gpu in gpus),
-        gpu_indices=claims[0].names if claims else (),
-        gpu_rule=None if found is None else found.rule,
-        foreign=look([gpu.uuid for gpu in gpus]),
-    )
+    """In a program of blaunch: its cores, GPUs and address."""
+    grant = read_grant(environ, device, peer, interface, environ.get(NODE))
+    return grant if device == "cpu" else dataclasses.replace(grant, gpu_indices=claimed(environ, NAME))
 
 
 # -- node programs
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Pure: one blaunch per node, also for the first, so that all are started alike."""
-    return tuple(
-        Launch(argv=launch_argv(node.name, (*node_argv, "--node", str(index))), nodes=(index,), silence=SILENCE)
-        for index, node in enumerate(allocation.nodes)
-    )
+    """Pure: one blaunch per node."""
+    return launch_each(allocation, node_argv, launch_argv, SILENCE)
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -141,18 +110,3 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 def job_start(environ: Mapping[str, str]) -> str | None:
     """The job's id and which start of it this is."""
     return f"{environ[JOB_ID]}-{restart_count(environ)}" if detect(environ) else None
-
-
-def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - all processes of a job run on its nodes
-    """All processes of a job run on its nodes, also those of `bsub -I`."""
-    return None
-
-
-def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it
-    """The argv says it."""
-    return None
-
-
-def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
-    """Pure: each node has a disk of its own under the same path."""
-    return cache

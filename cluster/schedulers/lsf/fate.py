@@ -6,12 +6,14 @@ import os
 import time
 from collections.abc import Sequence
 
-from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
-from cluster.holding import holder_lives
+from base.errors import SchedulerOutputError, SchedulerSilent
+from cluster.schedulers import fate
+from cluster.schedulers.asking import ask
+from cluster.schedulers.limits import ANSWER_S, PATIENCE_S, QUICK_ANSWER_S, SHORT_PATIENCE_S
 from cluster.schedulers.lsf.answers import Details, Listed, ended_by_of, signal_of
 from cluster.schedulers.lsf.environ import JOB_ID, restart_count
-from cluster.schedulers.lsf.limits import ANSWER_S, EARLY_S, PATIENCE_S, QUICK_ANSWER_S, SHORT_PATIENCE_S
-from cluster.schedulers.lsf.query import ask, job_details, listed_jobs
+from cluster.schedulers.lsf.limits import EARLY_S
+from cluster.schedulers.lsf.query import LSF, job_details, listed_jobs
 from cluster.types import Allocation, Holder
 
 
@@ -43,7 +45,7 @@ def ended_by(allocation: Allocation) -> str | None:
             return "requeued"
         if found.stage == "over":
             return ended_by_of(found.state, job_details([found.job_id], SHORT_PATIENCE_S).get(found.job_id, Details()))
-        return signal_of(ask(("bhist", "-l", found.job_id), SHORT_PATIENCE_S, ANSWER_S))
+        return signal_of(ask(LSF, ("bhist", "-l", found.job_id), SHORT_PATIENCE_S, ANSWER_S))
     except SchedulerSilent:
         raise
     except SchedulerOutputError:
@@ -52,16 +54,7 @@ def ended_by(allocation: Allocation) -> str | None:
 
 def requeue(allocation: Allocation) -> None:
     """`brequeue`, which signals all of the job, kills it 20 s later and puts it back into the queue."""
-    if not allocation.own_job:
-        raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
-    try:
-        answer = ask(("brequeue", allocation.job_id), PATIENCE_S)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError as error:
-        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued: {error}") from error
-    if "is being requeued" not in answer:
-        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued: {answer.strip() or 'LSF does not know it'}")
+    fate.requeue(LSF, allocation, ("brequeue", allocation.job_id), done="is being requeued")
 
 
 def holder_alive(holder: Holder) -> bool | None:
@@ -73,28 +66,17 @@ def holder_alive(holder: Holder) -> bool | None:
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """As holder_alive, by one question for all of them."""
-    ours = (os.environ.get(JOB_ID), restart_count(os.environ))
-    told = [_by_process(holder, ours) for holder in holders]
-    if all(known for known, _ in told):
-        return tuple(alive for _, alive in told)
-    try:
+
+    def by_job(others: Sequence[Holder]) -> list[bool]:
         jobs = {job.job_id: job for job in listed_jobs(limit_s)}
-    except SchedulerOutputError:
-        return tuple(alive if known else None for known, alive in told)
-    return tuple(alive if known else is_running(jobs.get(one.job_id)) for one, (known, alive) in zip(holders, told, strict=True))
+        return [is_running(jobs.get(holder.job_id)) for holder in others]
+
+    return fate.holders_alive(holders, (os.environ.get(JOB_ID), restart_count(os.environ)), by_job)
 
 
 def is_running(job: Listed | None) -> bool:
     """Pure: whether a job may have processes. Which start of it they are of LSF does not say."""
     return job is not None and job.stage != "waits"
-
-
-def _by_process(holder: Holder, ours: tuple[str | None, int]) -> tuple[bool, bool | None]:
-    """Whether this host can tell, and what."""
-    if holder.job_id == ours[0] and holder.restart_count < ours[1]:
-        return True, False
-    alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None
-    return alive is False or (holder.job_id, holder.restart_count) == ours, alive
 
 
 def describe_holder(holder: Holder) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cluster.schedulers.asking import ask
+from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.lsf import environ as job_environ
 from cluster.schedulers.lsf.batch_script import batch_script, bsub_options
 from cluster.schedulers.lsf.batch_script import owned_by_us as owned_by_us
-from cluster.schedulers.lsf.limits import ANSWER_S
-from cluster.schedulers.lsf.query import ask
+from cluster.schedulers.lsf.query import LSF
 from cluster.schedulers.lsf.queue import jobs_named as jobs_named
 from cluster.schedulers.lsf.queue import known_jobs as known_jobs
 from cluster.schedulers.lsf.queue import our_jobs as our_jobs
@@ -27,7 +28,7 @@ script, options = batch_script, bsub_options
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """One bkill for all. Raises SchedulerSilent, SchedulerOutputError."""
-    ask(("bkill", *job_ids), patience_s, ANSWER_S)
+    ask(LSF, ("bkill", *job_ids), patience_s, ANSWER_S)
 
 
 def list_words() -> str:

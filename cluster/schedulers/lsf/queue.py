@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Final
 
 from cluster.schedulers.jobs import QueuedJob, parse_work
+from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.lsf.answers import Details, Listed, ended_by_of, why_waiting
-from cluster.schedulers.lsf.limits import ANSWER_S
 from cluster.schedulers.lsf.query import job_details, listed_jobs
 
 OURS: Final = "slipway-"

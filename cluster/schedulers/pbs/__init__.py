@@ -6,16 +6,22 @@ supervisor and by its deadline. In `profiles/pbs` the job is the run's own; in `
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 
 from base.errors import AllocationError
 from base.foreign import digits
 from cluster.addresses import resolve
 from cluster.detection import scheduler_of
+from cluster.gpus.claims import names_in
 from cluster.pbs_tasks.launcher import launcher_argv
+from cluster.pbs_tasks.remote import NODE_NAME
 from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_nodes
+from cluster.schedulers.granted import read_grant
+from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, planned_allocation
+from cluster.schedulers.job_nodes import node_cache as node_cache
+from cluster.schedulers.job_nodes import node_index as node_index
+from cluster.schedulers.job_nodes import off_node as off_node
 from cluster.schedulers.job_nodes import run_locks as run_locks
 from cluster.schedulers.jobs import SUBMISSION, Jobs
 from cluster.schedulers.pbs import doctor, jobs
@@ -24,7 +30,6 @@ from cluster.schedulers.pbs.fate import ended_by as ended_by
 from cluster.schedulers.pbs.fate import job_facts as job_facts
 from cluster.schedulers.pbs.fate import requeue as requeue
 from cluster.schedulers.pbs.fate import restart_count
-from cluster.schedulers.pbs.granted import read_grant
 from cluster.schedulers.pbs.holders import describe_holder as describe_holder
 from cluster.schedulers.pbs.holders import holder_alive as holder_alive
 from cluster.schedulers.pbs.holders import holders_alive as holders_alive
@@ -79,28 +84,18 @@ def plan_allocation(
 
 def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
     """Pure: nodes without names, of the size that the site states."""
-    return Allocation(
-        scheduler=NAME,
-        job_id="<job>",
-        nodes=planned_nodes(request),
-        device=device_of(request),
-        exclusive=not request.share_nodes,
-        cpus_per_node=request.cpus_per_node,
-        memory_per_node_bytes=request.memory_per_node_bytes,
-    )
+    return planned_allocation(NAME, request)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """In a program that our launcher started: its cores, GPUs and address."""
-    return read_grant(environ, device, peer, interface)
+    """In a program that our launcher started: its cores, GPUs and address. The cgroup hook says which GPUs, as UUIDs."""
+    grant = read_grant(environ, device, peer, interface, environ.get(NODE_NAME))
+    return dataclasses.replace(grant, cpus=digits(environ.get("NCPUS", "")), gpu_indices=names_in(environ.get("CUDA_VISIBLE_DEVICES", "")))
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Pure: one launcher per node, also for the first, so that all are started alike."""
-    return tuple(
-        Launch(argv=launcher_argv(node.name, (*node_argv, "--node", str(index))), nodes=(index,), silence=SILENCE)
-        for index, node in enumerate(allocation.nodes)
-    )
+    """Pure: one launcher per node."""
+    return launch_each(allocation, node_argv, launcher_argv, SILENCE)
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -111,18 +106,3 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 def job_start(environ: Mapping[str, str]) -> str | None:
     """The job's id and a word of this start of it."""
     return start_word(environ)
-
-
-def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - all processes of a job run on its nodes
-    """All processes of a job run on its nodes, also those of `qsub -I`."""
-    return None
-
-
-def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it
-    """The argv says it."""
-    return None
-
-
-def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
-    """Pure: each node has a disk of its own under the same path."""
-    return cache

@@ -10,10 +10,11 @@ from typing import Any, Final
 from base.errors import SchedulerOutputError, SchedulerSilent
 from base.names import choices
 from base.units import counted, format_duration
+from cluster.schedulers.asking import ask
 from cluster.schedulers.jobs import BatchJob, JobSize
+from cluster.schedulers.limits import QUICK_ANSWER_S
 from cluster.schedulers.pbs.answers import blocks, parse_clock, parse_size, whole
-from cluster.schedulers.pbs.limits import QUICK_ANSWER_S
-from cluster.schedulers.pbs.query import ask
+from cluster.schedulers.pbs.query import PBS
 
 Entries = Mapping[str, Mapping[str, Any]]
 QUEUES = ("qstat", "-Q", "-f", "-F", "json")
@@ -76,7 +77,7 @@ def instead_of_failed(size: JobSize) -> tuple[str, ...]:
     if not size.exclude:
         return ()
     try:
-        return others(parse_entries(ask(NODES, 0.0, QUICK_ANSWER_S)), size)
+        return others(parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
     except SchedulerOutputError:
         return ()
 
@@ -108,8 +109,8 @@ def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
 def never_starts(size: JobSize) -> str | None:
     """The same of this cluster; None where no PBS is here, or it does not say. Raises SchedulerSilent."""
     try:
-        return queue_problem(parse_entries(ask(QUEUES, 0.0, QUICK_ANSWER_S)), size) or nodes_problem(
-            parse_entries(ask(NODES, 0.0, QUICK_ANSWER_S)), size
+        return queue_problem(parse_entries(ask(PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size) or nodes_problem(
+            parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size
         )
     except SchedulerSilent:
         raise

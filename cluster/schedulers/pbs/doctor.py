@@ -16,14 +16,15 @@ from base.units import format_duration
 from cluster.doctor.asked import Asked
 from cluster.pbs_tasks.commands import command
 from cluster.pbs_tasks.launcher import launcher_argv
+from cluster.schedulers.asking import ask
 from cluster.schedulers.doctor import Value, mib
 from cluster.schedulers.jobs import JobSize
+from cluster.schedulers.limits import DOCTOR_PATIENCE_S, QUICK_ANSWER_S
+from cluster.schedulers.limits import STEP_S as STEP_S
 from cluster.schedulers.pbs.acceptance import NODES, QUEUES, UNUSABLE, Entries, nodes_problem, parse_entries, queue_problem
 from cluster.schedulers.pbs.answers import parse_clock, parse_size, whole
 from cluster.schedulers.pbs.environ import node_names as names_of_job
-from cluster.schedulers.pbs.limits import DOCTOR_PATIENCE_S, QUICK_ANSWER_S
-from cluster.schedulers.pbs.limits import STEP_S as STEP_S
-from cluster.schedulers.pbs.query import ask, pbs_version
+from cluster.schedulers.pbs.query import PBS, pbs_version
 
 SUBJECT: Final = "scheduler"
 LAUNCHER: Final = "launcher"
@@ -34,7 +35,7 @@ SERVER: Final = ("qstat", "-B", "-f", "-F", "json")
 def is_here() -> bool:
     """Whether a server is configured here; its commands alone, as a package leaves them, are no PBS."""
     try:
-        ask(SERVER, 0.0, QUICK_ANSWER_S)
+        ask(PBS, SERVER, 0.0, QUICK_ANSWER_S)
     except SchedulerSilent:
         return True
     except SchedulerOutputError:
@@ -54,9 +55,9 @@ def check(asked: Asked) -> tuple[Finding, ...]:
     """The server, its queues and nodes, against the site file."""
     start = time.monotonic()
     try:
-        server = parse_entries(ask(SERVER, DOCTOR_PATIENCE_S, QUICK_ANSWER_S))
+        server = parse_entries(ask(PBS, SERVER, DOCTOR_PATIENCE_S, QUICK_ANSWER_S))
         taken_s = time.monotonic() - start
-        queues, nodes = (parse_entries(ask(argv, DOCTOR_PATIENCE_S, QUICK_ANSWER_S)) for argv in (QUEUES, NODES))
+        queues, nodes = (parse_entries(ask(PBS, argv, DOCTOR_PATIENCE_S, QUICK_ANSWER_S)) for argv in (QUEUES, NODES))
     except SchedulerSilent as error:
         advice = "wait and ask again; runs that go on are not lost. On a login node: `qstat -B`, and whether /etc/pbs.conf names the server"
         return (Finding(SUBJECT, "error", f"{SILENT}: {error}", advice),)
@@ -176,7 +177,7 @@ def try_step(job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tu
 def node_names(queue: str | None, most: int) -> tuple[str, ...]:  # noqa: ARG001 - PBS ties few nodes to queues
     """Names of nodes, at most so many; none where the server does not say."""
     try:
-        return tuple(parse_entries(ask(NODES, 0.0, QUICK_ANSWER_S)))[:most]
+        return tuple(parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)))[:most]
     except SchedulerOutputError:
         return ()
 
@@ -188,8 +189,8 @@ def private_tmp() -> bool:
 
 def proposals(user: str) -> dict[str, Value]:  # noqa: ARG001 - PBS has no accounts of its own
     """By the default queue and the smallest node that works. Raises SchedulerOutputError."""
-    server = next(iter(parse_entries(ask(SERVER, DOCTOR_PATIENCE_S)).values()), {})
-    queues, nodes = (parse_entries(ask(argv, DOCTOR_PATIENCE_S)) for argv in (QUEUES, NODES))
+    server = next(iter(parse_entries(ask(PBS, SERVER, DOCTOR_PATIENCE_S)).values()), {})
+    queues, nodes = (parse_entries(ask(PBS, argv, DOCTOR_PATIENCE_S)) for argv in (QUEUES, NODES))
     found = {}
     name = server.get("default_queue")
     if name in queues:

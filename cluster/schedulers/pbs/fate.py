@@ -9,9 +9,9 @@ from base.errors import AllocationError, SchedulerSilent, UnsupportedRequest
 from base.foreign import digits
 from base.publish import publish
 from cluster.runtime import runtime_directory
+from cluster.schedulers.limits import SHORT_PATIENCE_S
 from cluster.schedulers.pbs.answers import JobInfo
 from cluster.schedulers.pbs.environ import JOB_ID, start_word
-from cluster.schedulers.pbs.limits import SHORT_PATIENCE_S
 from cluster.schedulers.pbs.query import job_info
 from cluster.schedulers.pbs.states import TERMINATED, stage_of
 from cluster.schedulers.pbs.states import ended_by as ended_by_status

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
-from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
+from base.errors import AllocationError, SchedulerOutputError
+from cluster.schedulers.asking import asked, complains_only_of, refusal_words
+from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.pbs.acceptance import never_starts as never_starts
 from cluster.schedulers.pbs.acceptance import refusal_of as refusal_of
 from cluster.schedulers.pbs.batch_script import batch_script, qsub_options
@@ -13,13 +14,11 @@ from cluster.schedulers.pbs.batch_script import inherited as inherited
 from cluster.schedulers.pbs.batch_script import owned_by_us as owned_by_us
 from cluster.schedulers.pbs.environ import JOB_ID, node_names
 from cluster.schedulers.pbs.fate import end_of
-from cluster.schedulers.pbs.limits import ANSWER_S
-from cluster.schedulers.pbs.query import GONE, job_info, one_try, refusal_words
+from cluster.schedulers.pbs.query import GONE, PBS, job_info
 from cluster.schedulers.pbs.queue import jobs_named as jobs_named
 from cluster.schedulers.pbs.queue import known_jobs as known_jobs
 from cluster.schedulers.pbs.queue import our_jobs as our_jobs
 from cluster.schedulers.pbs.submit import submit as submit
-from cluster.schedulers.submission import pauses
 
 TITLE = "PBS"
 SERVER = "the server of PBS"
@@ -31,17 +30,9 @@ script, options = batch_script, qsub_options
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """One qdel for all: it goes on after one that it cannot end. Raises SchedulerSilent, SchedulerOutputError."""
-    give_up = time.monotonic() + patience_s
-    for pause in pauses():
-        result, silence = one_try(("qdel", *job_ids), ANSWER_S)
-        if result is not None and not silence:
-            problems = [line for line in result.stderr.splitlines() if line.strip() and not any(words in line for words in GONE)]
-            if result.returncode and problems:
-                raise SchedulerOutputError(refusal_words(result))
-            return
-        if time.monotonic() + pause > give_up:
-            raise SchedulerSilent(f"the server of PBS does not answer qdel, asked for {patience_s:g} s: {silence}")
-        time.sleep(pause)
+    result = asked(PBS, ("qdel", *job_ids), patience_s, ANSWER_S)
+    if result.returncode and not complains_only_of(result, GONE):
+        raise SchedulerOutputError(refusal_words(PBS, result))
 
 
 def list_words() -> str:

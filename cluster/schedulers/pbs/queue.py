@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from cluster.schedulers.asking import ask
 from cluster.schedulers.jobs import QueuedJob, parse_work
+from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.pbs.answers import JobInfo, parse_jobs
-from cluster.schedulers.pbs.limits import ANSWER_S
-from cluster.schedulers.pbs.query import ask, job_info
+from cluster.schedulers.pbs.query import PBS, job_info
 from cluster.schedulers.pbs.states import ended_by, plain_reason, stage_of, word_of
 
 ALL: Final = ("qstat", "-f", "-F", "json")
@@ -28,10 +29,10 @@ FEW: Final = 16
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
     give_up = time.monotonic() + patience_s
-    ids = ask(("qselect", "-u", user()), patience_s, timeout_s).split()
+    ids = ask(PBS, ("qselect", "-u", user()), patience_s, timeout_s).split()
     left = max(0.0, give_up - time.monotonic())
     if len(ids) > FEW:
-        found = queued_jobs(parse_jobs(ask(ALL, left, timeout_s)), user())
+        found = queued_jobs(parse_jobs(ask(PBS, ALL, left, timeout_s)), user())
     else:
         found = known_jobs(ids, left, timeout_s, history=False)
     return tuple(job for job in found if job.stage != "over")
@@ -39,7 +40,7 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     """Ours of exactly that name, in any stage that the server still knows, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
-    answer = ask(("qselect", "-x", "-u", user(), "-N", name), patience_s)
+    answer = ask(PBS, ("qselect", "-x", "-u", user(), "-N", name), patience_s)
     return tuple(job for job in known_jobs(answer.split(), patience_s) if job.name == name)
 
 

@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from base.command import CommandResult, last_lines, run
-from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.command import CommandResult
+from base.errors import SchedulerOutputError, SchedulerSilent
 from base.finding import Finding
 from base.names import choices
-from base.units import format_duration
 from cluster.doctor.asked import Asked
+from cluster.schedulers import doctor_launcher
+from cluster.schedulers.asking import ask
 from cluster.schedulers.doctor import Value
+from cluster.schedulers.doctor_launcher import NodeLauncher, is_configured
 from cluster.schedulers.jobs import JobSize
+from cluster.schedulers.limits import QUICK_ANSWER_S
+from cluster.schedulers.limits import STEP_S as STEP_S
 from cluster.schedulers.sge.answers import parse_hosts, parse_settings
 from cluster.schedulers.sge.environ import hosts_of_job, passed_on
 from cluster.schedulers.sge.launcher import launch_argv
-from cluster.schedulers.sge.limits import QUICK_ANSWER_S, SHORT_NOTICE_S
-from cluster.schedulers.sge.limits import STEP_S as STEP_S
-from cluster.schedulers.sge.query import ask
+from cluster.schedulers.sge.limits import SHORT_NOTICE_S
+from cluster.schedulers.sge.query import SGE
 from cluster.schedulers.sge.submit import environment_problem
 
 SUBJECT: Final = "scheduler"
-LAUNCHER: Final = "launcher"
 SILENT: Final = "sge_qmaster does not answer"
+LAUNCHER: Final = NodeLauncher(
+    command="qrsh",
+    advice="source the settings.sh of the cell",
+    argv=launch_argv,
+    environ=passed_on,
+    probe=("/bin/true",),
+    has_run=lambda result: result.returncode == 0,
+    look="qstat -f -q '*@{node}'",
+)
 
 
 def question(*argv: str) -> str:
     """One question to qmaster, not repeated. Raises SchedulerSilent, SchedulerOutputError."""
-    return ask(argv, 0.0, QUICK_ANSWER_S)
+    return ask(SGE, argv, 0.0, QUICK_ANSWER_S)
 
 
 def is_here() -> bool:
     """Whether the commands know a cell that answers, or is silent only now."""
-    if not os.environ.get("SGE_ROOT") and shutil.which("qconf") is None:
-        return False
-    try:
-        question("qconf", "-sql")
-    except SchedulerSilent:
-        return True
-    except SlipwayError:
-        return False
-    return True
+    return is_configured("SGE_ROOT", "qconf", lambda: question("qconf", "-sql"))
 
 
 def nodes_of_job(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -108,44 +108,17 @@ def is_silent(found: Sequence[Finding]) -> bool:
 
 def check_launcher() -> tuple[Finding, ...]:
     """Whether qrsh is here."""
-    if shutil.which("qrsh") is None:
-        return (Finding(LAUNCHER, "error", "qrsh is not on PATH: no programs start on nodes", "source the settings.sh of the cell"),)
-    return (Finding(LAUNCHER, "ok", "qrsh is here"),)
+    return doctor_launcher.check_launcher(LAUNCHER)
 
 
 def try_step(job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:  # noqa: ARG001 - the environment names it
     """One program on each of these nodes of our job, one after the other."""
-    begun, answered, found = time.monotonic(), [], []
-    for node in nodes:
-        result = _on_node(node, ("/bin/true",), STEP_S, {})
-        if result.returncode == 0:
-            answered.append(node)
-        else:
-            words = last_lines(result.stderr, 2) or f"exit code {result.returncode}"
-            found.append(Finding(LAUNCHER, "error", f"qrsh starts no program on {node}: {words}", f"`qstat -f -q '*@{node}'`", (node,)))
-    if answered:
-        text = f"qrsh started a program on each of {len(answered)} nodes in {format_duration(time.monotonic() - begun)}"
-        found.append(Finding(LAUNCHER, "ok", text))
-    return tuple(found), tuple(answered)
+    return doctor_launcher.try_step(LAUNCHER, nodes)
 
 
-def run_step(
-    job_id: str,  # noqa: ARG001 - the environment names it
-    nodes: Sequence[str],
-    argv: Sequence[str],
-    timeout_s: float,
-    more: Mapping[str, str],
-) -> CommandResult:
-    """On one node after the other; the output of all, and the first exit code that is not 0. Raises SlipwayError."""
-    give_up = time.monotonic() + timeout_s
-    done = [_on_node(node, argv, max(1.0, give_up - time.monotonic()), more) for node in nodes]
-    code = next((result.returncode for result in done if result.returncode), 0)
-    words = {name: "".join(getattr(result, name) for result in done) for name in ("stdout", "stderr")}
-    return CommandResult(argv=tuple(argv), returncode=code, **words)
-
-
-def _on_node(node: str, argv: Sequence[str], timeout_s: float, more: Mapping[str, str]) -> CommandResult:
-    return run(launch_argv(node, argv), timeout_s=timeout_s, env={**passed_on(os.environ), **more})
+def run_step(job_id: str, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, more: Mapping[str, str]) -> CommandResult:  # noqa: ARG001
+    """On one node after the other; the environment names the job. Raises SlipwayError."""
+    return doctor_launcher.run_step(LAUNCHER, nodes, argv, timeout_s, more)
 
 
 def node_names(queue: str | None, most: int) -> tuple[str, ...]:  # noqa: ARG001 - hosts of all queues

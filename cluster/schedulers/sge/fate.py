@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Sequence
 
-from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
-from cluster.holding import holder_lives
+from base.errors import SchedulerOutputError, SchedulerSilent
+from cluster.schedulers import fate
+from cluster.schedulers.limits import PATIENCE_S, SHORT_PATIENCE_S
 from cluster.schedulers.sge.answers import Listed, submitted_of
 from cluster.schedulers.sge.environ import JOB_ID, restart_count
-from cluster.schedulers.sge.limits import EARLY_S, PATIENCE_S, SHORT_PATIENCE_S
-from cluster.schedulers.sge.query import ask, job_details, listed_job, listed_jobs
+from cluster.schedulers.sge.limits import EARLY_S
+from cluster.schedulers.sge.query import SGE, job_details, listed_job, listed_jobs
 from cluster.types import Allocation, Holder
 
 
@@ -55,16 +56,7 @@ def reason_of(job: Listed, now: float) -> str | None:
 
 def requeue(allocation: Allocation) -> None:
     """`qmod -rj`, which kills all of the job, and puts it back into the queue."""
-    if not allocation.own_job:
-        raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
-    try:
-        answer = ask(("qmod", "-rj", allocation.job_id), PATIENCE_S)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError as error:
-        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued: {error}") from error
-    if "rescheduling" not in answer:
-        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued: {answer.strip()}")
+    fate.requeue(SGE, allocation, ("qmod", "-rj", allocation.job_id), done="rescheduling")
 
 
 def holder_alive(holder: Holder) -> bool | None:
@@ -76,15 +68,12 @@ def holder_alive(holder: Holder) -> bool | None:
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """As holder_alive, by one question for all of them."""
-    ours = (os.environ.get(JOB_ID), restart_count(os.environ))
-    told = [_by_process(holder, ours) for holder in holders]
-    if all(known for known, _ in told):
-        return tuple(alive for _, alive in told)
-    try:
+
+    def by_job(others: Sequence[Holder]) -> list[bool]:
         jobs = {job.job_id: job for job in listed_jobs(limit_s)}
-    except SchedulerOutputError:
-        return tuple(alive if known else None for known, alive in told)
-    return tuple(alive if known else is_running(jobs.get(one.job_id), one) for one, (known, alive) in zip(holders, told, strict=True))
+        return [is_running(jobs.get(holder.job_id), holder) for holder in others]
+
+    return fate.holders_alive(holders, (os.environ.get(JOB_ID), restart_count(os.environ)), by_job)
 
 
 def is_running(job: Listed | None, holder: Holder) -> bool:
@@ -92,14 +81,6 @@ def is_running(job: Listed | None, holder: Holder) -> bool:
     if job is None or job.stage == "waits":
         return False
     return not ("R" in job.letters and holder.restart_count == 0)
-
-
-def _by_process(holder: Holder, ours: tuple[str | None, int]) -> tuple[bool, bool | None]:
-    """Whether this host can tell, and what."""
-    if holder.job_id == ours[0] and holder.restart_count < ours[1]:
-        return True, False
-    alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None
-    return alive is False or (holder.job_id, holder.restart_count) == ours, alive
 
 
 def describe_holder(holder: Holder) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from base.errors import SchedulerOutputError
+from cluster.schedulers.asking import asked, refusal_words
+from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.sge import environ as job_environ
 from cluster.schedulers.sge.batch_script import batch_script, exported_names, qsub_options
 from cluster.schedulers.sge.batch_script import owned_by_us as owned_by_us
-from cluster.schedulers.sge.limits import ANSWER_S
-from cluster.schedulers.sge.query import NO_SUCH_JOB, asked, refusal_words
+from cluster.schedulers.sge.query import NO_SUCH_JOB, SGE
 from cluster.schedulers.sge.queue import jobs_named as jobs_named
 from cluster.schedulers.sge.queue import known_jobs as known_jobs
 from cluster.schedulers.sge.queue import our_jobs as our_jobs
@@ -27,10 +28,10 @@ script, options, inherited = batch_script, qsub_options, exported_names
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """One qdel for all. Raises SchedulerSilent, SchedulerOutputError."""
-    result = asked(("qdel", *job_ids), patience_s, ANSWER_S)
+    result = asked(SGE, ("qdel", *job_ids), patience_s, ANSWER_S)
     words = f"{result.stdout}\n{result.stderr}"
     if result.returncode and not any(known in words for known in (*NO_SUCH_JOB, "already in deletion")):
-        raise SchedulerOutputError(refusal_words(result))
+        raise SchedulerOutputError(refusal_words(SGE, result))
 
 
 def list_words() -> str:

@@ -8,11 +8,12 @@ from dataclasses import asdict
 from typing import Final
 
 from base.errors import SchedulerOutputError
+from cluster.schedulers.asking import asked, refusal_words
 from cluster.schedulers.jobs import QueuedJob, parse_work
+from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.sge.answers import Listed, context_of, ended_by_of, parse_accounting, submitted_of, why_waiting
 from cluster.schedulers.sge.batch_script import WORK
-from cluster.schedulers.sge.limits import ANSWER_S
-from cluster.schedulers.sge.query import NO_SUCH_JOB, asked, job_details, listed_jobs, refusal_words
+from cluster.schedulers.sge.query import NO_SUCH_JOB, SGE, job_details, listed_jobs
 
 OURS: Final = "slipway-"
 ENDED_TOO: Final = "prsz"
@@ -49,9 +50,9 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
     if not job_ids:
         return {}
     which = (job_ids[0],) if len(job_ids) == 1 else (f"{OURS}*",)
-    result = asked(("qacct", "-o", getpass.getuser(), "-j", *which), patience_s, ANSWER_S)
+    result = asked(SGE, ("qacct", "-o", getpass.getuser(), "-j", *which), patience_s, ANSWER_S)
     if result.returncode and not any(words in result.stderr for words in (*NO_SUCH_JOB, "No such file")):
-        raise SchedulerOutputError(refusal_words(result))
+        raise SchedulerOutputError(refusal_words(SGE, result))
     found = {} if result.returncode else parse_accounting(result.stdout)
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
 

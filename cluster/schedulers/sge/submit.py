@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import Final
 
 from base.command import CommandResult, describe
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError
 from base.names import choices
+from cluster.schedulers.asking import ask, in_english, last_words, one_try
 from cluster.schedulers.carried import carried
 from cluster.schedulers.jobs import BatchJob, JobSize
+from cluster.schedulers.limits import QUICK_ANSWER_S, SUBMIT_S
 from cluster.schedulers.sge.answers import parse_settings
 from cluster.schedulers.sge.batch_script import batch_script, slots_per_node
-from cluster.schedulers.sge.limits import QSUB_S, QUICK_ANSWER_S
-from cluster.schedulers.sge.query import ask, last_words, one_try
+from cluster.schedulers.sge.query import SGE
 from cluster.schedulers.sge.queue import jobs_named
-from cluster.schedulers.submission import Words, submit_once
+from cluster.schedulers.submission import Words, by_name, submit_once
 
 QSUB: Final = ("qsub", "-terse")
 CELL: Final = ("SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "SGE_CLUSTER_NAME")
@@ -26,24 +28,20 @@ CELL: Final = ("SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "SG
 def submit(job: BatchJob, patience_s: float) -> str:
     """The id that `job` has got. Its name is found in the queue where qsub did not say it. Raises SubmitError."""
     script = batch_script(job)
-
-    def find(patience: float) -> str | None:
-        jobs = jobs_named(job.name, patience)
-        return jobs[-1].job_id if jobs else None
-
     words = Words(command="qsub", server="sge_qmaster", look="qstat", end="qdel", job=f"qsub -N {job.name}")
-    return submit_once(lambda: one_try(QSUB, QSUB_S, script, SubmitError, submitting_environ()), find, parse_job_id, patience_s, words)
+    attempt = partial(one_try, SGE, QSUB, SUBMIT_S, script, SubmitError, submitting_environ())
+    return submit_once(attempt, by_name(jobs_named, job.name), parse_job_id, patience_s, words)
 
 
 def submitting_environ() -> dict[str, str]:
     """Of our environment what a job inherits, and what qsub needs."""
-    return {**carried(os.environ), **{name: os.environ[name] for name in CELL if name in os.environ}}
+    return in_english({**carried(os.environ), **{name: os.environ[name] for name in CELL if name in os.environ}})
 
 
 def parse_job_id(result: CommandResult) -> str:
     """Pure: of `qsub -terse`. Raises SubmitError for a refusal, and for an answer without an id."""
     if result.returncode:
-        raise SubmitError(f"Grid Engine refused the job: {last_words(result)}\n{describe(result)}")
+        raise SubmitError(f"Grid Engine refused the job: {last_words(SGE, result)}\n{describe(result)}")
     match = re.fullmatch(r"(\d+)(\.\S+)?", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
     if match is None:
         raise SubmitError(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
@@ -53,10 +51,10 @@ def parse_job_id(result: CommandResult) -> str:
 def refusal_of(job: BatchJob) -> str | None:
     """What qsub would refuse of `job`, in its words, without submitting it; None if nothing, or nobody answers."""
     try:
-        result, silence = one_try((*QSUB, "-w", "v"), QUICK_ANSWER_S, batch_script(job), SubmitError, submitting_environ())
+        result, silence = one_try(SGE, (*QSUB, "-w", "v"), QUICK_ANSWER_S, batch_script(job), SubmitError, submitting_environ())
     except SlipwayError:
         return None
-    return None if result is None or silence or result.returncode == 0 else last_words(result)
+    return None if result is None or silence or result.returncode == 0 else last_words(SGE, result)
 
 
 def never_starts(size: JobSize) -> str | None:
@@ -65,10 +63,10 @@ def never_starts(size: JobSize) -> str | None:
     if not name:
         return None
     try:
-        names = ask(("qconf", "-spl"), 0.0, QUICK_ANSWER_S).split()
+        names = ask(SGE, ("qconf", "-spl"), 0.0, QUICK_ANSWER_S).split()
         if name[0] not in names:
             return f"parallel_environment: {name[0]!r} is none of this cell; {choices(name[0], names)}"
-        return environment_problem(name[0], parse_settings(ask(("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
+        return environment_problem(name[0], parse_settings(ask(SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
     except SchedulerSilent:
         raise
     except SchedulerOutputError:

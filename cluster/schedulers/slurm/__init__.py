@@ -7,8 +7,8 @@ silent, a run starts all the same.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from base.errors import AllocationError
@@ -16,9 +16,11 @@ from base.foreign import digits
 from cluster.addresses import resolve
 from cluster.detection import scheduler_of
 from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_nodes
+from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_allocation
+from cluster.schedulers.job_nodes import node_cache as node_cache
 from cluster.schedulers.job_nodes import run_locks as run_locks
 from cluster.schedulers.jobs import SUBMISSION, Jobs
+from cluster.schedulers.limits import SHORT_PATIENCE_S
 from cluster.schedulers.slurm import doctor, jobs
 from cluster.schedulers.slurm.environ import JOB_ID, NODE_LIST, RESTART_COUNT, job_environ
 from cluster.schedulers.slurm.fate import ended_by as ended_by
@@ -29,7 +31,6 @@ from cluster.schedulers.slurm.holders import describe_holder as describe_holder
 from cluster.schedulers.slurm.holders import holder_alive as holder_alive
 from cluster.schedulers.slurm.holders import holders_alive as holders_alive
 from cluster.schedulers.slurm.hostlist import expand, expand_counts
-from cluster.schedulers.slurm.limits import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.query import SILENCE, job_info, node_addresses, slurm_version
 from cluster.schedulers.slurm.steps import srun_argv, srun_environment
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
@@ -95,16 +96,7 @@ def plan_allocation(
 
 def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
     """Pure: nodes without names, of the size that the site states."""
-    return Allocation(
-        scheduler=NAME,
-        job_id="<job>",
-        nodes=planned_nodes(request),
-        device=device_of(request),
-        exclusive=not request.share_nodes,
-        gres=request.gres,
-        cpus_per_node=request.cpus_per_node,
-        memory_per_node_bytes=request.memory_per_node_bytes,
-    )
+    return dataclasses.replace(planned_allocation(NAME, request), gres=request.gres)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
@@ -166,8 +158,3 @@ def off_node(environ: Mapping[str, str]) -> str | None:
 def node_index(environ: Mapping[str, str]) -> int | None:
     """Pure: Slurm counts the nodes of a step in its own order, which is also that of the job's node list."""
     return digits(environ.get("SLURM_NODEID", ""))
-
-
-def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - a path of the node's own disk
-    """Pure: each node has a disk of its own under the same path."""
-    return cache

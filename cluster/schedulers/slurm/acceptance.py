@@ -15,12 +15,13 @@ from base.command import run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.names import choices
 from base.units import counted, format_duration
+from cluster.schedulers.asking import ask, last_words, silence_of
 from cluster.schedulers.carried import carried
 from cluster.schedulers.jobs import BatchJob, JobSize
+from cluster.schedulers.limits import QUICK_ANSWER_S
 from cluster.schedulers.slurm.batch_script import batch_script
-from cluster.schedulers.slurm.limits import QUICK_ANSWER_S
 from cluster.schedulers.slurm.partitions import SHOW, Partition, default_partition, longest_s, parse_partitions, whole_number
-from cluster.schedulers.slurm.query import ask, last_words, silence_of, slurm_environment
+from cluster.schedulers.slurm.query import SLURM, slurm_environment
 
 FOR_GOOD: Final = ("nvalid", "not permitted", "not allowed", "does not exist")
 """In what sbatch says of a job that no waiting helps: `Invalid account`, `invalid partition specified`, `User's group not permitted`. What
@@ -52,7 +53,7 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
 def never_starts(size: JobSize) -> str | None:
     """The same of this cluster; None where no Slurm is here, or it does not say. Raises SchedulerSilent."""
     try:
-        return partition_problem(parse_partitions(ask(SHOW, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
+        return partition_problem(parse_partitions(ask(SLURM, SHOW, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
     except SchedulerSilent:
         raise
     except SchedulerOutputError:
@@ -66,6 +67,6 @@ def refusal_of(job: BatchJob) -> str | None:
         result = run(("sbatch", "--test-only"), timeout_s=QUICK_ANSWER_S, env=env, stdin=batch_script(job))
     except (SlipwayError, subprocess.SubprocessError):
         return None
-    if result.returncode == 0 or silence_of(result) or not any(words in result.stderr for words in FOR_GOOD):
+    if result.returncode == 0 or silence_of(SLURM, result) or not any(words in result.stderr for words in FOR_GOOD):
         return None
-    return last_words(result)
+    return last_words(SLURM, result)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
+from cluster.schedulers import fate
+from cluster.schedulers.limits import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.answers import JobInfo
-from cluster.schedulers.slurm.limits import REQUEUE_PATIENCE_S, SHORT_PATIENCE_S
-from cluster.schedulers.slurm.query import ask, job_info
+from cluster.schedulers.slurm.limits import REQUEUE_PATIENCE_S
+from cluster.schedulers.slurm.query import SLURM, job_info
 from cluster.schedulers.slurm.states import ENDED_BY, OVER
 from cluster.types import Allocation
 
@@ -48,11 +49,5 @@ def reason_of(info: JobInfo, restart_count: int) -> str | None:
 
 def requeue(allocation: Allocation) -> None:
     """`scontrol requeue`; the signal that ends us follows."""
-    if not allocation.own_job:
-        raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
-    try:
-        ask(("scontrol", "requeue", allocation.job_id), REQUEUE_PATIENCE_S)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError as error:
-        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued (JobRequeue in slurm.conf, --requeue): {error}") from error
+    argv = ("scontrol", "requeue", allocation.job_id)
+    fate.requeue(SLURM, allocation, argv, hint=" (JobRequeue in slurm.conf, --requeue)", patience_s=REQUEUE_PATIENCE_S)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
 from base.foreign import digits
-from cluster import addresses
 from cluster.gpus.claims import said_count
-from cluster.gpus.decision import Decision, accepted, decide
-from cluster.gpus.foreign import look
-from cluster.gpus.listing import query_gpus, read_place
-from cluster.machine import usable_cores
+from cluster.schedulers import granted
 from cluster.schedulers.slurm.environ import RESTART_COUNT
 from cluster.types import Grant
 
@@ -22,28 +18,12 @@ INDICES: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 
 def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant:
     """For a task of srun. `peer`: whom we must reach; `interface`: the site's, if it names one. Raises AllocationError."""
-    address, found_interface = addresses.here(peer, interface)
-    found = None if device == "cpu" else _gpus(environ)
-    gpus = () if found is None else found.gpus
-    return Grant(
-        node=environ.get("SLURMD_NODENAME") or os.uname().nodename,
-        hostname=os.uname().nodename,
-        address=address,
-        interface=found_interface,
-        cores=usable_cores(),
+    return dataclasses.replace(
+        granted.read_grant(environ, device, peer, interface, environ.get("SLURMD_NODENAME"), gpu_count(environ)),
         cpus=_number(environ, "SLURM_CPUS_ON_NODE"),
-        gpus=tuple(gpu.uuid for gpu in gpus),
-        gpu_models=tuple(gpu.model for gpu in gpus),
         gpu_indices=gpu_indices(environ),
-        gpu_rule=None if found is None else found.rule,
-        foreign=look([gpu.uuid for gpu in gpus]),
         restart_count=_number(environ, RESTART_COUNT),
     )
-
-
-def _gpus(environ: Mapping[str, str]) -> Decision:
-    """Where Slurm hands out no GPUs, all that show: cluster/grants.py refuses that unless the node is the job's alone."""
-    return accepted(decide(query_gpus(), environ, gpu_count(environ), everything=True, place=read_place(environ)))
 
 
 def gpu_indices(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from base.errors import SchedulerOutputError
-from cluster.holding import holder_lives
+from cluster.schedulers import fate
+from cluster.schedulers.limits import PATIENCE_S
 from cluster.schedulers.slurm.environ import JOB_ID, RESTART_COUNT, job_environ
 from cluster.schedulers.slurm.fate import is_running
-from cluster.schedulers.slurm.limits import PATIENCE_S
-from cluster.schedulers.slurm.query import AskedJobs
+from cluster.schedulers.slurm.query import job_info
 from cluster.types import Holder
 
 
@@ -25,21 +24,7 @@ def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | Non
     """As holder_alive. A controller that is silent for one job is not asked for the others."""
     job = job_environ(os.environ)
     ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
-    jobs = AskedJobs(limit_s)
-    return tuple(_holder_alive(holder, ours, jobs) for holder in holders)
-
-
-def _holder_alive(holder: Holder, ours: tuple[str | None, int], jobs: AskedJobs) -> bool | None:
-    if holder.job_id == ours[0] and holder.restart_count < ours[1]:
-        return False
-    alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None
-    if alive is False or (holder.job_id, holder.restart_count) == ours:
-        return alive
-    try:
-        info = jobs.info(holder.job_id)
-    except SchedulerOutputError:
-        return None
-    return info is not None and is_running(info, holder.restart_count)
+    return fate.holders_alive(holders, ours, lambda others: tuple(fate.each_job_alive(others, job_info, is_running, limit_s)))
 
 
 def describe_holder(holder: Holder) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from base.errors import SchedulerOutputError, SchedulerSilent
 from base.foreign import digits
+from cluster.schedulers.asking import ask
 from cluster.schedulers.carried import carried_names
 from cluster.schedulers.slurm.acceptance import never_starts as never_starts
 from cluster.schedulers.slurm.acceptance import refusal_of as refusal_of
@@ -13,7 +14,7 @@ from cluster.schedulers.slurm.batch_script import batch_script, sbatch_options
 from cluster.schedulers.slurm.directives import owned_by_us as owned_by_us
 from cluster.schedulers.slurm.environ import JOB_ID
 from cluster.schedulers.slurm.limits import SHORT_ANSWER_S
-from cluster.schedulers.slurm.query import UNKNOWN_JOB, ask, job_info
+from cluster.schedulers.slurm.query import SLURM, UNKNOWN_JOB, job_info
 from cluster.schedulers.slurm.queue import jobs_named as jobs_named
 from cluster.schedulers.slurm.queue import known_jobs as known_jobs
 from cluster.schedulers.slurm.queue import our_jobs as our_jobs
@@ -30,7 +31,7 @@ script, options, inherited = batch_script, sbatch_options, carried_names
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     """One scancel for all. Raises SchedulerSilent, SchedulerOutputError."""
     try:
-        ask(("scancel", *job_ids), patience_s, SHORT_ANSWER_S)
+        ask(SLURM, ("scancel", *job_ids), patience_s, SHORT_ANSWER_S)
     except SchedulerSilent:
         raise
     except SchedulerOutputError as error:

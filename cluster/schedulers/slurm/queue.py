@@ -13,10 +13,11 @@ from typing import Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent
 from base.foreign import digits, text
+from cluster.schedulers.asking import ask
 from cluster.schedulers.jobs import QueuedJob, Stage, parse_work
+from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.slurm.answers import NEVER, state_word, time_of
-from cluster.schedulers.slurm.limits import ANSWER_S
-from cluster.schedulers.slurm.query import UNKNOWN_JOB, ask
+from cluster.schedulers.slurm.query import SLURM, UNKNOWN_JOB
 from cluster.schedulers.slurm.states import ENDED_BY, OVER, WAITS, plain_reason
 
 COLUMNS: Final = (
@@ -39,13 +40,13 @@ _JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
-    return parse_queue(ask((*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))
+    return parse_queue(ask(SLURM, (*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     """Ours of exactly that name, in any state that squeue still shows, oldest first. Raises SchedulerSilent; SchedulerOutputError where a
     line cannot be read, since it may be the job that is looked for, which would be submitted twice."""
-    answer = ask((*QUESTION, f"--user={os.getuid()}", "--states=all", f"--name={name}"), patience_s, ANSWER_S)
+    answer = ask(SLURM, (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--name={name}"), patience_s, ANSWER_S)
     jobs = parse_queue(answer)
     if len(jobs) < sum(bool(line.strip()) for line in answer.splitlines()):
         raise SchedulerOutputError(f"a line of squeue cannot be read: {text(answer, 400)}")
@@ -56,7 +57,7 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     """Those of them that slurmctld knows, in any state, by one question. Raises SchedulerSilent, SchedulerOutputError."""
     question = (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--jobs={','.join(job_ids)}")
     try:
-        return parse_queue(ask(question, patience_s, ANSWER_S))
+        return parse_queue(ask(SLURM, question, patience_s, ANSWER_S))
     except SchedulerSilent:
         raise
     except SchedulerOutputError as error:

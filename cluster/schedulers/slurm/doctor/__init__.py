@@ -13,7 +13,10 @@ from base.command import run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.finding import Finding, worst
 from cluster.doctor.asked import Asked
+from cluster.schedulers.asking import ask
 from cluster.schedulers.doctor import Value
+from cluster.schedulers.limits import DOCTOR_PATIENCE_S, QUICK_ANSWER_S
+from cluster.schedulers.limits import STEP_S as STEP_S
 from cluster.schedulers.slurm.doctor import launcher
 from cluster.schedulers.slurm.doctor.config import has_accounting, has_private_tmp, judge_config, parse_config
 from cluster.schedulers.slurm.doctor.controller import (
@@ -29,10 +32,9 @@ from cluster.schedulers.slurm.doctor.partitions import judge_partitions
 from cluster.schedulers.slurm.doctor.proposals import from_partitions
 from cluster.schedulers.slurm.environ import NODE_LIST, job_environ
 from cluster.schedulers.slurm.hostlist import expand
-from cluster.schedulers.slurm.limits import DOCTOR_PATIENCE_S, QUICK_ANSWER_S, SHORT_ANSWER_S
-from cluster.schedulers.slurm.limits import STEP_S as STEP_S
+from cluster.schedulers.slurm.limits import SHORT_ANSWER_S
 from cluster.schedulers.slurm.partitions import SHOW, SINFO, parse_nodes, parse_partitions
-from cluster.schedulers.slurm.query import ask, slurm_environment, slurm_version
+from cluster.schedulers.slurm.query import SLURM, slurm_environment, slurm_version
 
 SUBJECT: Final = "scheduler"
 CONFIG: Final = ("scontrol", "show", "config")
@@ -40,7 +42,7 @@ CONFIG: Final = ("scontrol", "show", "config")
 
 def question(*argv: str) -> str:
     """One question to the controller, with little patience. Raises SchedulerSilent, SchedulerOutputError."""
-    return ask(argv, patience_s=DOCTOR_PATIENCE_S, timeout_s=SHORT_ANSWER_S)
+    return ask(SLURM, argv, patience_s=DOCTOR_PATIENCE_S, timeout_s=SHORT_ANSWER_S)
 
 
 def check_slurm(asked: Asked) -> tuple[Finding, ...]:
@@ -113,7 +115,7 @@ def nodes_of_job(environ: Mapping[str, str]) -> tuple[str, ...]:
 def private_tmp() -> bool:
     """Whether jobs get a /tmp of their own. False where the controller does not say."""
     try:
-        return has_private_tmp(parse_config(ask(CONFIG, patience_s=0, timeout_s=QUICK_ANSWER_S)))
+        return has_private_tmp(parse_config(ask(SLURM, CONFIG, patience_s=0, timeout_s=QUICK_ANSWER_S)))
     except SchedulerOutputError:
         return False
 
@@ -122,7 +124,7 @@ def node_names(queue: str | None, most: int) -> tuple[str, ...]:
     """Names of nodes of a partition (all partitions: None), at most so many; none where the controller does not say."""
     argv = ("sinfo", "--noheader", "--Node", "--format=%N", *((f"--partition={queue}",) if queue else ()))
     try:
-        return tuple(dict.fromkeys(ask(argv, patience_s=0, timeout_s=QUICK_ANSWER_S).split()))[:most]
+        return tuple(dict.fromkeys(ask(SLURM, argv, patience_s=0, timeout_s=QUICK_ANSWER_S).split()))[:most]
     except SchedulerOutputError:
         return ()
 

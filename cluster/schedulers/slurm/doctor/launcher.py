@@ -12,8 +12,9 @@ from base.command import CommandResult, last_lines, run
 from base.errors import SlipwayError
 from base.finding import Finding
 from base.units import format_duration
+from cluster.schedulers.limits import STEP_S
 from cluster.schedulers.slurm.doctor.versions import parse_version
-from cluster.schedulers.slurm.limits import SLOW_STEP_S, STEP_S
+from cluster.schedulers.slurm.limits import SLOW_STEP_S
 from cluster.schedulers.slurm.query import slurm_environment
 from cluster.schedulers.slurm.steps import srun_environment
 

@@ -11,6 +11,7 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import AllocationError, SubmitError
+from cluster.schedulers.asking import complains_only_of
 from cluster.schedulers.jobs import Stage
 from cluster.schedulers.lsf import hosts_of_job, plan_allocation
 from cluster.schedulers.lsf.answers import (
@@ -31,7 +32,7 @@ from cluster.schedulers.lsf.doctor import judge_hosts, judge_queue
 from cluster.schedulers.lsf.environ import restart_count
 from cluster.schedulers.lsf.fate import is_running
 from cluster.schedulers.lsf.launcher import launch_argv
-from cluster.schedulers.lsf.query import only_unknown_jobs
+from cluster.schedulers.lsf.query import NO_SUCH_JOB
 from cluster.schedulers.lsf.queue import joined
 from cluster.schedulers.lsf.submit import parse_job_id, submitting
 from cluster.types import AllocationRequest
@@ -151,8 +152,8 @@ def test_details_of_nothing() -> None:
 def test_jobs_that_are_unknown_or_over_are_no_failure() -> None:
     for name, known in (("bkill-again", True), ("no-queue", False)):
         result = CommandResult(argv=("x",), returncode=255, stdout="", stderr=captured(name))
-        assert only_unknown_jobs(result) is known
-    assert not only_unknown_jobs(CommandResult(argv=("x",), returncode=255, stdout="", stderr=""))
+        assert complains_only_of(result, NO_SUCH_JOB) is known
+    assert not complains_only_of(CommandResult(argv=("x",), returncode=255, stdout="", stderr=""), NO_SUCH_JOB)
     jobs = parse_list(captured("unknown"), NOW, HOME)
     assert [job.job_id for job in jobs] == ["106"]
 
@@ -168,7 +169,7 @@ def test_the_id_of_a_submission() -> None:
 
 def test_what_a_submission_takes_along() -> None:
     environ = {"PATH": "/bin", "LSF_ENVDIR": "/etc/lsf", "LSB_JOBID": "7", "SLURM_JOB_ID": "8", "HOME": "/h", "AWS_SECRET": "x"}
-    assert submitting(environ) == {"PATH": "/bin", "LSF_ENVDIR": "/etc/lsf", "HOME": "/h"}
+    assert submitting(environ) == {"PATH": "/bin", "LSF_ENVDIR": "/etc/lsf", "HOME": "/h", "LC_ALL": "C"}
 
 
 def test_hosts_of_a_job(tmp_path: Path) -> None:

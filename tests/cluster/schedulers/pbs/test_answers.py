@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from base.errors import SubmitError
+from cluster.schedulers.asking import refusal_words, silence_of
 from cluster.schedulers.jobs import RUN, JobSize, Work, work_words
 from cluster.schedulers.pbs import fate, queue
 from cluster.schedulers.pbs.acceptance import nodes_problem, parse_entries, queue_problem
 from cluster.schedulers.pbs.answers import JobInfo, blocks, parse_clock, parse_jobs, parse_size, time_of
-from cluster.schedulers.pbs.query import refusal_words, silence_of
+from cluster.schedulers.pbs.query import PBS
 from cluster.schedulers.pbs.states import ended_by, plain_reason, stage_of
 from cluster.schedulers.pbs.submit import parse_job_id
 from tests.cluster.schedulers.pbs.captured import answer, answers
@@ -88,12 +89,12 @@ def test_why_a_job_waits_is_said_in_words() -> None:
 def test_silence_is_told_from_refusal() -> None:
     said = answers("server-killed")
     assert len(said) >= 3
-    assert all(silence_of(result) for result in said.values())
+    assert all(silence_of(PBS, result) for result in said.values())
     refused = answers("errors")
     wrong = refused.pop("qsub with PBS_SERVER wrong")
-    assert not silence_of(wrong)
-    assert "knows no server of PBS" in refusal_words(wrong)
-    assert not any(silence_of(result) for result in refused.values())
+    assert not silence_of(PBS, wrong)
+    assert "knows no server of PBS" in refusal_words(PBS, wrong)
+    assert not any(silence_of(PBS, result) for result in refused.values())
 
 
 def test_an_id_is_read_and_a_refusal_said() -> None:

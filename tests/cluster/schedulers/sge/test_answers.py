@@ -9,6 +9,7 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
+from cluster.schedulers.asking import last_words
 from cluster.schedulers.jobs import JobSize
 from cluster.schedulers.sge.answers import (
     duration_s,
@@ -22,7 +23,7 @@ from cluster.schedulers.sge.answers import (
 )
 from cluster.schedulers.sge.environ import parse_hosts, passed_on
 from cluster.schedulers.sge.fate import reason_of
-from cluster.schedulers.sge.query import last_words
+from cluster.schedulers.sge.query import SGE
 from cluster.schedulers.sge.queue import joined
 from cluster.schedulers.sge.submit import environment_problem, parse_job_id
 
@@ -154,7 +155,7 @@ def test_refusals_are_told_in_grid_engines_words() -> None:
     refused = CommandResult(argv=("qsub",), returncode=1, stdout="", stderr=first)
     with pytest.raises(SubmitError, match='the requested parallel environment "nope" does not exist'):
         parse_job_id(refused)
-    assert "Exiting" not in last_words(refused)
+    assert "Exiting" not in last_words(SGE, refused)
     assert parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="31\n", stderr="")) == "31"
     with pytest.raises(SubmitError, match="named no job"):
         parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="", stderr=""))

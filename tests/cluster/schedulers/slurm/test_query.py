@@ -10,9 +10,9 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SchedulerSilent
+from cluster.schedulers.asking import ask, pauses, refusal_words
 from cluster.schedulers.slurm.answers import parse_duration, parse_job, parse_version
-from cluster.schedulers.slurm.query import AskedJobs, ask, job_info, refusal_words, slurm_version
-from cluster.schedulers.submission import pauses
+from cluster.schedulers.slurm.query import SLURM, job_info, slurm_version
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "slurm-22.05"
 NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted
@@ -133,7 +133,7 @@ def test_a_command_that_hangs_is_silence_too(answering: Path) -> None:
     (answering / "squeue").write_text("#!/bin/sh\nexec sleep 10\n")
     (answering / "squeue").chmod(0o755)
     with pytest.raises(SchedulerSilent, match=r"no answer within 0\.1 s"):
-        ask(("squeue",), patience_s=0.0, timeout_s=0.1)
+        ask(SLURM, ("squeue",), patience_s=0.0, timeout_s=0.1)
 
 
 @pytest.mark.processes
@@ -143,20 +143,20 @@ def test_a_silent_controller_is_asked_again(answering: Path) -> None:
         f'touch "{answering}/asked"; echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1\n'
     )
     (answering / "squeue").chmod(0o755)
-    assert ask(("squeue",), patience_s=10.0) == "yes\n"
+    assert ask(SLURM, ("squeue",), patience_s=10.0) == "yes\n"
 
 
 @pytest.mark.processes
 def test_a_refusal_is_an_error(answering: Path) -> None:
     answer(answering, "squeue", "no-configuration")
     with pytest.raises(SchedulerOutputError, match="Could not establish a configuration source"):
-        ask(("squeue",))
+        ask(SLURM, ("squeue",))
 
 
 @pytest.mark.processes
 def test_a_missing_command_is_an_error(answering: Path) -> None:
     with pytest.raises(SchedulerOutputError, match="cannot be started"):
-        ask((str(answering / "squeue"),))
+        ask(SLURM, (str(answering / "squeue"),))
 
 
 @pytest.mark.processes
@@ -178,42 +178,16 @@ def test_times_are_asked_for_as_numbers(answering: Path) -> None:
     path = answering / "squeue"
     path.write_text('#!/bin/sh\necho "$SLURM_TIME_FORMAT $LC_ALL"\n')
     path.chmod(0o755)
-    assert ask(("squeue",)) == "%s C\n"
+    assert ask(SLURM, ("squeue",)) == "%s C\n"
     assert "SLURM_TIME_FORMAT" not in os.environ
-
-
-@pytest.mark.processes
-def test_each_of_several_jobs_is_asked_for_once(answering: Path) -> None:
-    answer(answering, "scontrol", "show-job-running")
-    path = answering / "scontrol"
-    path.write_text(path.read_text().replace("#!/bin/sh\n", f'#!/bin/sh\necho "$*" >> {answering}/calls\n'))
-    jobs = AskedJobs(20.0)
-    for job_id in ("8", "8", "9", "8"):
-        found = jobs.info(job_id)
-        assert found is not None
-        assert found.state == "RUNNING"
-    assert (answering / "calls").read_text() == "-o show job 8\n-o show job 9\n"
-
-
-@pytest.mark.processes
-def test_a_controller_that_is_silent_for_one_job_is_not_asked_for_the_others(answering: Path) -> None:
-    path = answering / "scontrol"
-    path.write_text(f'#!/bin/sh\necho "$*" >> {answering}/calls\necho Unable to contact slurm controller >&2\nexit 1\n')
-    path.chmod(0o755)
-    jobs = AskedJobs(0.3)
-    for job_id in ("8", "9", "8"):
-        with pytest.raises(SchedulerSilent, match="show job 8"):
-            jobs.info(job_id)
-    assert (answering / "calls").read_text() == "-o show job 8\n"
-    with pytest.raises(SchedulerSilent, match="no time is left to ask for job 8"):
-        AskedJobs(0.0).info("8")
 
 
 def test_a_machine_without_a_cluster_is_told_so_and_what_to_do() -> None:
     stderr = "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
-    said = refusal_words(CommandResult(argv=("squeue", "--noheader"), returncode=1, stdout="", stderr=stderr))
-    assert said.startswith("this machine belongs to no Slurm cluster that `squeue` could ask (squeue: fatal: Could not")
+    said = refusal_words(SLURM, CommandResult(argv=("squeue", "--noheader"), returncode=1, stdout="", stderr=stderr))
+    assert said.startswith("this machine belongs to no Slurm cluster that `squeue` could ask (squeue: error: fetch_config: DNS SRV")
     assert "\n" not in said
+    assert "Could not establish a configuration source" in said
     assert "choose a site with scheduler: local" in said
-    other = refusal_words(CommandResult(argv=("squeue",), returncode=1, stdout="", stderr="squeue: error: odd\n"))
+    other = refusal_words(SLURM, CommandResult(argv=("squeue",), returncode=1, stdout="", stderr="squeue: error: odd\n"))
     assert other == "squeue ended with 1\nsqueue: error: odd"

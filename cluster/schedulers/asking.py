@@ -1,0 +1,142 @@
+"""Short questions to the server of any scheduler, by its commands, asked again while it is silent. What differs is a `Server`.
+
+Everything here may wait up to `patience_s`: processes that must not, call it in a child with a time limit.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from base.command import CommandResult, describe, last_lines, run
+from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.foreign import text
+from cluster.schedulers.limits import ANSWER_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S
+
+
+def in_english(environ: Mapping[str, str]) -> dict[str, str]:
+    """Pure: for a command whose words are read."""
+    return {**environ, "LC_ALL": "C"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """One scheduler's server, as its commands speak of it."""
+
+    title: str
+    """The scheduler's name in a sentence."""
+    name: str
+    """Who answers, in a sentence."""
+    silence: tuple[str, ...]
+    """What the commands say when it does not answer: it is restarted, busy, or cut off."""
+    nowhere: tuple[str, ...]
+    """What they say where no cluster is configured."""
+    cluster: str
+    """What this machine then does not have: `belongs to no cluster ...`."""
+    advice: str
+    """What to do about it."""
+    nowhere_first: bool = False
+    """Whether words of `nowhere` are no silence, even where words of `silence` stand beside them."""
+    harmless: tuple[str, ...] = ()
+    """A command that complains of nothing else has not failed."""
+    refusals: tuple[tuple[str, str], ...] = ()
+    """What to do about other words."""
+    on_both: bool = False
+    """Whether the commands say on standard output, too, why they fail: then three lines of both count, else two of standard error."""
+    dull: tuple[str, ...] = ()
+    """Lines that say nothing."""
+    environment: Callable[[Mapping[str, str]], dict[str, str]] = in_english
+    """Of ours that of a question."""
+    path: Callable[[str], str] = str
+    """Where a command lies."""
+
+
+def ask(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> str:
+    """The standard output of a question. While the server is silent it is asked again, with growing pauses, for `patience_s`.
+
+    Raises SchedulerSilent then, and SchedulerOutputError when the command itself fails.
+    """
+    result = asked(server, argv, patience_s, timeout_s)
+    if result.returncode and not complains_only_of(result, server.harmless):
+        raise SchedulerOutputError(refusal_words(server, result))
+    return result.stdout
+
+
+def asked(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> CommandResult:
+    """The same, whatever its exit code. Raises SchedulerSilent; SchedulerOutputError where the command cannot be started."""
+    give_up = time.monotonic() + patience_s
+    for pause in pauses():
+        result, silence = one_try(server, argv, timeout_s)
+        if result is not None and not silence:
+            return result
+        if time.monotonic() + pause > give_up:
+            raise SchedulerSilent(f"{server.name} does not answer `{shlex.join(argv)}`, asked for {patience_s:g} s: {silence}")
+        time.sleep(pause)
+    raise AssertionError("pauses() has no end")
+
+
+def one_try(
+    server: Server,
+    argv: Sequence[str],
+    timeout_s: float,
+    stdin: str = "",
+    error_class: type[SlipwayError] = SchedulerOutputError,
+    env: Mapping[str, str] | None = None,
+) -> tuple[CommandResult | None, str]:
+    """The result, and what sounds like silence. `env`: instead of that of a question. Raises `error_class` where it cannot be started."""
+    try:
+        env = server.environment(os.environ) if env is None else env
+        result = run((server.path(argv[0]), *argv[1:]), timeout_s=timeout_s, env=env, stdin=stdin)
+    except SlipwayError as error:
+        if isinstance(error.__cause__, subprocess.TimeoutExpired):
+            return None, f"no answer within {timeout_s:g} s"
+        raise error_class(str(error)) from error
+    return result, silence_of(server, result)
+
+
+def pauses() -> Iterator[float]:
+    """Pure: seconds between one question and the next."""
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def silence_of(server: Server, result: CommandResult) -> str:
+    """Pure: the words by which a command says that the server does not answer; "" where it does."""
+    said = result.stderr
+    if not result.returncode or (server.nowhere_first and _holds(said, server.nowhere)):
+        return ""
+    return last_words(server, result) if _holds(said, server.silence) else ""
+
+
+def last_words(server: Server, result: CommandResult) -> str:
+    """Pure: why a command failed, in one line of its own words."""
+    said, count = (f"{result.stdout}\n{result.stderr}", 3) if server.on_both else (result.stderr, 2)
+    lines = dict.fromkeys(line.strip() for line in last_lines(said, 2 * count).splitlines() if line.strip() not in server.dull)
+    return text("; ".join([*lines][-count:])) or f"exit code {result.returncode}"
+
+
+def refusal_words(server: Server, result: CommandResult) -> str:
+    """Pure: what a command that failed means, and what to do."""
+    if _holds(result.stderr, server.nowhere):
+        return (
+            f"this machine {server.cluster} that `{result.argv[0]}` could ask ({last_words(server, result)}): {server.advice}, or choose a "
+            "site with scheduler: local (`slipway doctor` says what is here)"
+        )
+    advice = next((advice for words, advice in server.refusals if words in result.stderr), None)
+    return describe(result) if advice is None else f"{last_words(server, result)}: {advice}"
+
+
+def complains_only_of(result: CommandResult, words: Sequence[str]) -> bool:
+    """Pure: whether each line of its complaints has some of these words, and there are complaints."""
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    return bool(lines) and all(_holds(line, words) for line in lines)
+
+
+def _holds(said: str, words: Sequence[str]) -> bool:
+    return any(word in said for word in words)

@@ -1,0 +1,113 @@
+"""One way of asking for all schedulers: what each one's commands say of a server that is silent, and of a machine without a cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from base.command import CommandResult
+from base.errors import SchedulerOutputError, SchedulerSilent, SubmitError
+from cluster.schedulers.asking import Server, ask, complains_only_of, last_words, one_try, refusal_words, silence_of
+from cluster.schedulers.lsf.query import LSF
+from cluster.schedulers.pbs.query import PBS
+from cluster.schedulers.sge.query import SGE
+from cluster.schedulers.slurm.query import SLURM
+
+SILENT = {
+    "lsf": (LSF, "mbatchd", "batch daemon not responding ... still trying"),
+    "pbs": (PBS, "the server of PBS", "Connection refused\nqstat: cannot connect to server n0 (errno=111)"),
+    "sge": (
+        SGE,
+        "sge_qmaster",
+        'error: got select error (Connection refused)\nunable to send message to qmaster using port 6444 on host "n0"',
+    ),
+    "slurm": (SLURM, "slurmctld", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"),
+}
+NOWHERE = {
+    "lsf": (LSF, "Cannot open lsf.conf file", "belongs to no cluster of LSF"),
+    "pbs": (PBS, "Unknown Host.\nqstat: cannot connect to server nope (errno=15008)", "knows no server of PBS"),
+    "sge": (SGE, "critical error: Please set the environment variable SGE_ROOT.\nExiting.", "belongs to no cell of Grid Engine"),
+    "slurm": (SLURM, "squeue: fatal: Could not establish a configuration source", "belongs to no Slurm cluster"),
+}
+
+
+def said(stderr: str, stdout: str = "", returncode: int = 1) -> CommandResult:
+    return CommandResult(argv=("x",), returncode=returncode, stdout=stdout, stderr=stderr)
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A command on PATH, to be written."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    path = tmp_path / "slipway-question"
+    path.touch()
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("server", "name", "words"), SILENT.values(), ids=SILENT)
+def test_silence_is_not_taken_for_an_answer(command: Path, server: Server, name: str, words: str) -> None:
+    command.write_text(f"#!/bin/sh\ncat >&2 << 'EOF'\n{words}\nEOF\nexit 1\n")
+    with pytest.raises(SchedulerSilent, match=f"^{name} does not answer `slipway-question -x`, asked for 0 s: "):
+        ask(server, ("slipway-question", "-x"), 0.0)
+    assert silence_of(server, said(words, returncode=0)) == ""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("server", "name", "words"), SILENT.values(), ids=SILENT)
+def test_after_a_silence_it_is_asked_again(command: Path, server: Server, name: str, words: str) -> None:
+    away = command.with_name("away")
+    away.touch()
+    command.write_text(f"#!/bin/sh\n[ ! -e {away} ] && exec echo {name}\nrm {away}\ncat >&2 << 'EOF'\n{words}\nEOF\nexit 1\n")
+    assert ask(server, ("slipway-question",), 60.0) == f"{name}\n"
+
+
+@pytest.mark.parametrize(("server", "words", "what"), NOWHERE.values(), ids=NOWHERE)
+def test_a_machine_without_a_cluster_is_told_so_and_what_to_do(server: Server, words: str, what: str) -> None:
+    assert silence_of(server, said(words)) == ""
+    told = refusal_words(server, said(words))
+    assert told.startswith(f"this machine {what} that `x` could ask (")
+    assert server.advice in told
+    assert "\n" not in told
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("server", [LSF, PBS, SGE, SLURM], ids=lambda server: server.title)
+def test_a_refusal_a_missing_command_and_one_that_hangs(command: Path, server: Server) -> None:
+    command.write_text("#!/bin/sh\necho 'nothing of the kind' >&2\nexit 3\n")
+    with pytest.raises(SchedulerOutputError, match="nothing of the kind") as refused:
+        ask(server, ("slipway-question",), 60.0)
+    assert not isinstance(refused.value, SchedulerSilent)
+    with pytest.raises(SubmitError, match="cannot be started"):
+        one_try(server, (str(command.with_name("nothing")),), 5.0, error_class=SubmitError)
+    command.write_text("#!/bin/sh\nexec sleep 60\n")
+    assert one_try(server, ("slipway-question",), 0.2) == (None, "no answer within 0.2 s")
+
+
+@pytest.mark.processes
+def test_a_question_has_the_servers_environment_and_a_submission_its_own(command: Path) -> None:
+    command.write_text('#!/bin/sh\necho "$LC_ALL $TZ $SLURM_TIME_FORMAT"; cat\n')
+    assert [ask(server, ("slipway-question",)).strip() for server in (LSF, PBS, SGE, SLURM)] == ["C", "C UTC", "C", "C  %s"]
+    environ = {"PATH": os.environ["PATH"], "LC_ALL": "tlh"}
+    for server in (LSF, PBS, SGE, SLURM):
+        result, _ = one_try(server, ("slipway-question",), 20.0, "the script", env=environ)
+        assert result is not None
+        assert result.stdout == "tlh  \nthe script"
+
+
+def test_what_is_harmless_of_all_that_is_complained_of() -> None:
+    assert complains_only_of(said("Job <1> is not found\n\nJob <2>: Job has already finished\n"), LSF.harmless)
+    assert not complains_only_of(said("Job <1> is not found\nJob <2>: User permission denied\n"), LSF.harmless)
+    assert not complains_only_of(said(""), LSF.harmless)
+
+
+def test_the_words_that_say_something() -> None:
+    assert last_words(SGE, said("denied\nExiting.\n", "Unable to run job\n")) == "Unable to run job; denied"
+    assert last_words(LSF, said("a\na\nb\n")) == "a; b"
+    assert last_words(SLURM, said("one\ntwo\n\nthree\n", "not here")) == "two; three"
+    assert last_words(PBS, said("")) == "exit code 1"
+    told = refusal_words(SGE, said('denied: host "n9" is neither submit nor admin host\n'))
+    assert told == 'denied: host "n9" is neither submit nor admin host: ' + SGE.refusals[0][1]
