@@ -32,7 +32,7 @@ WHEELS = {
     "pytorch": ("torch==2.13.0",),
     "jax": ("jax[cpu]==0.10.2",),
     "tensorflow": ("tensorflow-cpu==2.21.0",),
-    "keras": ("tensorflow-cpu==2.21.0", "keras==3.15.1", "jax[cpu]==0.10.2"),
+    "keras": ("tensorflow-cpu==2.21.0", "keras==3.15.1", "jax[cpu]==0.10.2", "torch==2.13.0"),
 }
 FOR_ALL = ("numpy", "lmdb>=3,<4", "simplejpeg")
 ROOT = Path(__file__).parents[1]

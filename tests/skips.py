@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from containers.frameworks import FRAMEWORKS
+from containers.frameworks.environment import BESIDE
 
 ALLOWED: Final = (
     # what an engine does not have
@@ -40,7 +41,7 @@ ALLOWED: Final = (
     "JupyterLab is not installed here: SLIPWAY_SESSION_TOOLS names an environment that has it",
     "MLflow is not installed here: pip install mlflow-skinny",
     "Weights & Biases is not installed here: pip install wandb",
-    *(f"framework {name} is not installed here: make framework NAME={name}" for name in (*FRAMEWORKS, "pytorch-horovod")),
+    *(f"framework {name} is not installed here: make framework NAME={name}" for name in (*FRAMEWORKS, *BESIDE)),
     "images take minutes to make: `python -m tests.images pytorch`",
     "images take minutes to make: `python -m tests.images pytorch jax tensorflow keras`",
 )

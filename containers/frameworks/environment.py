@@ -47,9 +47,25 @@ Builder = Callable[[FrameworkSpec, Path, Path, Told], None]
 BUILDERS: Final[dict[str, Builder]] = {"requirements.txt": _by_pip, "debian-packages.txt": _from_debian}
 """Name of a file -> who makes an environment of it. In the folder: what is installed. In the environment: what was installed, written when
 all of it is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """An environment that a word of a cell asks for. It finds the PyTorch beside Slipway, and has the packages of `pins`, a file in the
+    folder of `framework`."""
+
+    framework: str
+    strategy: str = "ddp"
+    backend: str = "auto"
+    pins: str
+
+
+BESIDE: Final = {
+    "pytorch-horovod": Beside(framework="pytorch", strategy="horovod", pins="horovod.txt"),
+    "keras-torch": Beside(framework="keras", backend="torch", pins="torch.txt"),
+}
 HOROVOD: Final = "pytorch-horovod"
-"""The environment of PyTorch's `strategy: horovod`: built from sources."""
-HOROVOD_PINS: Final = "horovod.txt"
+"""Built from sources."""
 MOST_NAMED: Final = 5
 
 
@@ -63,25 +79,26 @@ def place_of(name: str) -> Path:
     return Path(sys.prefix, "frameworks", name)
 
 
-def environment_of(spec: FrameworkSpec, strategy: str = "ddp") -> tuple[str, Path] | None:
+def environment_of(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> tuple[str, Path] | None:
     """Name and pins of the environment in which the bare engine starts it; None: Slipway's own."""
-    if strategy == "horovod":
-        return HOROVOD, spec.folder / HOROVOD_PINS
+    for name, beside in BESIDE.items():
+        if (beside.framework, beside.strategy, beside.backend) == (spec.name, strategy, backend):
+            return name, spec.folder / beside.pins
     pins = pins_of(spec.folder)
     return None if pins is None else (spec.name, pins)
 
 
-def own_python(spec: FrameworkSpec, strategy: str = "ddp") -> str | None:
+def own_python(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> str | None:
     """The interpreter that the bare engine starts; None: Slipway's own."""
-    found = environment_of(spec, strategy)
+    found = environment_of(spec, strategy, backend)
     return None if found is None else str(place_of(found[0]) / "bin" / "python")
 
 
-def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp") -> str | None:
+def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> str | None:
     """Why the bare engine cannot run it here, and what to do; None: it can."""
     if spec.containers_only is not None:
         return f"framework {spec.name!r} runs in containers only: {spec.containers_only}; take a site with another engine than bare"
-    found = environment_of(spec, strategy)
+    found = environment_of(spec, strategy, backend)
     if found is None:
         return None
     name, pins = found
@@ -105,13 +122,14 @@ def build(spec: FrameworkSpec, told: Told) -> Path:
     return place
 
 
-def build_horovod() -> Path:
-    """That of `strategy: horovod`, likewise."""
-    from containers.frameworks.horovod import install_horovod  # noqa: PLC0415 - as above
+def build_beside(name: str) -> Path:
+    """One of BESIDE, likewise."""
+    from containers.frameworks.beside import install_beside  # noqa: PLC0415 - as above
+    from containers.frameworks.horovod import install_horovod  # noqa: PLC0415
 
-    pins, place = FRAMEWORKS["pytorch"] / HOROVOD_PINS, place_of(HOROVOD)
+    pins, place = FRAMEWORKS[BESIDE[name].framework] / BESIDE[name].pins, place_of(name)
     with made_anew(place, pins):
-        install_horovod(pins, place)
+        (install_horovod if name == HOROVOD else install_beside)(pins, place)
     return place
 
 
@@ -157,7 +175,7 @@ def and_so_on(numbers: Sequence[int]) -> str:
 
 def main() -> int:
     """The command line of `make framework`."""
-    own = sorted((HOROVOD, *(name for name, folder in FRAMEWORKS.items() if pins_of(folder))))
+    own = sorted((*BESIDE, *(name for name, folder in FRAMEWORKS.items() if pins_of(folder))))
     parser = argparse.ArgumentParser(prog="python -m containers.frameworks.environment", description=__doc__.splitlines()[0])
     parser.add_argument("framework", choices=own)
     parser.add_argument("--python", help="an interpreter of the version that the framework needs; looked for where it is not given")
@@ -165,7 +183,8 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         told = Told(python=arguments.python, debian=arguments.debian)
-        place = build_horovod() if arguments.framework == HOROVOD else build(load_framework(arguments.framework), told)
+        name = arguments.framework
+        place = build_beside(name) if name in BESIDE else build(load_framework(name), told)
     except SlipwayError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

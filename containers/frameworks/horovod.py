@@ -7,16 +7,14 @@ that it is built with.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import sysconfig
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
-from base.publish import remove_tree
+from containers.frameworks.beside import let_see, make_venv, run
 
 TOOLS: Final = "horovod-tools.txt"
 WITH: Final = {
@@ -33,14 +31,8 @@ OLD_STANDARD: Final = ("CMakeLists.txt", "horovod/torch/CMakeLists.txt")
 
 def install_horovod(pins: Path, place: Path) -> None:
     """Make `place` anew: minutes of a compiler. Raises ConfigError."""
-    if place.exists():
-        remove_tree(place)
-    python = str(place / "bin" / "python")
-    pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    _run([sys.executable, "-m", "venv", str(place)])
-    ours = sysconfig.get_path("purelib")
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (place / "lib" / version / "site-packages" / "slipway-beside.pth").write_text(f"{ours}\n")
+    pip = make_venv(place)
+    let_see(place)
     _run([*pip, "install", "--require-hashes", "-r", str(pins.parent / TOOLS)])
     with tempfile.TemporaryDirectory() as directory:
         options = ["--no-binary", "horovod", "--no-build-isolation", "--require-hashes", "--no-deps", "-r", str(pins)]
@@ -60,9 +52,5 @@ def install_horovod(pins: Path, place: Path) -> None:
         _run([*pip, "install", "--no-deps", "--no-build-isolation", str(source)], variables)
 
 
-def _run(argv: list[str], env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=env, check=False)
-    if done.returncode:
-        raise ConfigError(
-            f"{' '.join(argv)} ended with {done.returncode}, see above; Horovod is built by a C++ compiler and make (build-essential)"
-        )
+def _run(argv: list[str], env: Mapping[str, str] | None = None) -> None:
+    run(argv, env, "; Horovod is built by a C++ compiler and make (build-essential)")

@@ -58,8 +58,8 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell]) -> None:
     """Frameworks whose packages are not installed here, where no image brings them."""
     if in_container(study.site.engine):
         return
-    names = sorted({(cell.framework, cell.strategy) for cell in cells if cell.program is None})
-    missing = [why for name, strategy in names if (why := what_is_missing(load_framework(name), strategy))]
+    asked = sorted({(cell.framework, cell.strategy, cell.backend) for cell in cells if cell.program is None})
+    missing = [why for name, *words in asked if (why := what_is_missing(load_framework(name), *words))]
     if missing:
         raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 

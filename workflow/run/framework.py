@@ -41,7 +41,7 @@ def describe_framework(cell: Cell, device: str) -> Framework:
         events=events,
         lines=lines,
         checkpoint=spec.checkpoint,
-        bare_python=own_python(spec, cell.strategy),
+        bare_python=own_python(spec, cell.strategy, cell.backend),
     )
 
 

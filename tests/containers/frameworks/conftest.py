@@ -126,7 +126,11 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
             for rank in range(world)
         ]
         (out / "environments.json").write_text(json.dumps(environments))
-        words = {"python": interpreter(framework, keys.get("strategy", "ddp")), "folder": str(spec.folder), "lib": str(lib)}
+        words = {
+            "python": interpreter(framework, keys.get("strategy", "ddp"), keys.get("backend", "auto")),
+            "folder": str(spec.folder),
+            "lib": str(lib),
+        }
         with sidecars(spec, environments[0], place_of(spec, 0, port, endpoints), words):
             hold = HOLD if spec.launcher == MPI else ()
             argv = [fill(word, words) for word in (*hold, *spec.command)]

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from containers.frameworks import load_framework
-from containers.frameworks.environment import own_python, what_is_missing
+from containers.frameworks.environment import environment_of, own_python, what_is_missing
 
 
-def interpreter(name: str, strategy: str = "ddp") -> str:
+def interpreter(name: str, strategy: str = "ddp", backend: str = "auto") -> str:
     """That of the framework; skips where it is not installed."""
     spec = load_framework(name)
-    if what_is_missing(spec, strategy) is not None:
-        name = name if strategy == "ddp" else f"{name}-{strategy}"
+    if what_is_missing(spec, strategy, backend) is not None:
+        name, _ = environment_of(spec, strategy, backend) or (name, None)
         pytest.skip(f"framework {name} is not installed here: make framework NAME={name}")
-    return own_python(spec, strategy) or sys.executable
+    return own_python(spec, strategy, backend) or sys.executable

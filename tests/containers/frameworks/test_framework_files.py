@@ -15,6 +15,7 @@ import yaml
 import containers.frameworks
 from base.errors import ConfigError, UnsupportedRequest
 from containers.frameworks import FRAMEWORKS, check_supports, load_framework
+from containers.frameworks.environment import BESIDE
 from containers.frameworks.spec import FrameworkSpec, parse_framework
 from containers.models import MODELS
 from containers.placeholders import fill
@@ -108,6 +109,8 @@ def test_its_environment_is_pinned(spec: FrameworkSpec) -> None:
             assert "--hash=sha256:" in pins.read_text()
         if packages.is_file():
             assert re.search(rf"/python3-{name}_{version}[^/\n]*\.deb [0-9a-f]{{64}}$", packages.read_text(), re.MULTILINE), package
+    for beside in (one for one in BESIDE.values() if one.backend != "auto" and one.framework == spec.name):
+        assert re.search(rf"^{exact[0]} \\$", (spec.folder / beside.pins).read_text(), re.MULTILINE)
     assert spec.image.endswith(f":{exact[0].split('==')[1]}")
 
 

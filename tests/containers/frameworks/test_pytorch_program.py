@@ -285,7 +285,7 @@ def test_the_compiler_is_not_imported_until_it_is_wanted() -> None:
 STORE = """
 import os, socket, struct
 from pathlib import Path
-from slipway_pytorch.communication import open_store
+from slipway_program.torch_group import open_store
 with socket.create_server(("127.0.0.3", 0)) as free:
     os.environ.update(MASTER_ADDR="127.0.0.3", MASTER_PORT=str(free.getsockname()[1]))
 first, second = open_store(0), open_store(1)
@@ -301,6 +301,6 @@ for table in ("tcp", "tcp6"):
 
 
 def test_rank_0_listens_on_the_runs_own_address_only() -> None:
-    env = {**os.environ, "PYTHONPATH": str(FRAMEWORKS["pytorch"]), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": str(FRAMEWORKS["pytorch"].parents[1] / "lib"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-c", STORE], env=env, capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout == "tcp 127.0.0.3\n", done.stderr

@@ -110,7 +110,9 @@ def test_there_is_no_other_kind_of_layer() -> None:
     assert here == {layer["kind"] for name in models for layer in build(name, 3, (224, 224), 10).layers}
 
 
-@pytest.mark.parametrize(("name", "backend"), [*((name, "auto") for name in WHOLE), ("keras", "jax")])
+@pytest.mark.parametrize(
+    ("name", "backend"), [*((name, "auto") for name in WHOLE), ("keras", "jax"), pytest.param("keras", "torch", marks=pytest.mark.long)]
+)
 def test_every_kind_of_layer_is_that_of_pytorch(run_program: Run, name: str, backend: str) -> None:
     """Batch normalisation by each rank's own batch, with the running statistics of rank 0; and the same images, moved and mirrored."""
     optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01}
@@ -142,14 +144,17 @@ def test_a_residual_network_is_that_of_pytorch(run_program: Run, name: str) -> N
         np.testing.assert_allclose(ours[name], theirs[name], rtol=2e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "backend"), [*((name, "auto") for name in OTHERS), pytest.param("keras", "torch", marks=pytest.mark.long)]
+)
+def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path, name: str, backend: str) -> None:
     """Where it can, with dropout, and images that are moved and mirrored by chance."""
-    keys = {"steps": {"warmup": 2, "measured": 58}, "layout": load_framework(name).supports.layout[0], "framework": name}
+    keys = {"steps": {"warmup": 2, "measured": 58}, "layout": load_framework(name).supports.layout[0]}
+    keys |= {"framework": name, "backend": backend}
     keys |= {**network(1, 32, 10), "augmentation": "crop-flip"} if name in WHOLE else {}
     whole = run_program(1, **keys)
     if name in WHOLE:
-        drops_as_others_do(whole, run_program(1, **{**keys, "framework": "pytorch"}))
+        drops_as_others_do(whole, run_program(1, **{**keys, "framework": "pytorch", "backend": "auto"}))
     stop = {"SLIPWAY_STOP": str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}" / "stop")}
     stopped = run_program(1, variables=stop, watch=stop_at(3), **keys)
     assert stopped.exit_codes == [43], stopped.stderr
@@ -184,17 +189,20 @@ def test_inference_and_the_cell_as_it_was_given(run_program: Run, name: str) -> 
     assert json.loads((done.out / "cell.json").read_text())["mode"] == "infer"
 
 
-@pytest.mark.parametrize("world", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_keras_is_the_same_network_on_jax(run_program: Run, tmp_path: Path, world: int) -> None:
-    """The backend is chosen by the cell. A run of two ranks that was stopped goes on as if nothing had been."""
+@pytest.mark.parametrize(
+    ("backend", "world"),
+    [("jax", 1), pytest.param("jax", 2, marks=pytest.mark.long), pytest.param("torch", 1, marks=pytest.mark.long), ("torch", 2)],
+)
+def test_keras_is_the_same_network_on_each_backend(run_program: Run, backend: str, world: int) -> None:
+    """The backend is chosen by the cell."""
     optimizer = {"name": "sgd", "learning_rate": 0.002, "momentum": 0.9, "weight_decay": 0.01}
     keys = {"steps": STEPS, "optimizer": optimizer, "layout": "nhwc"}
-    done = run_program(world, framework="keras", backend="jax", **keys)
+    done = run_program(world, framework="keras", backend=backend, **keys)
     assert done.exit_codes == [0] * world, done.stderr
     like = run_program(1, **keys)
     assert done.losses()[:5] == pytest.approx(like.losses()[:5], rel=1e-5)
     assert distance(parameters(done), parameters(like)) < 1e-5
-    assert done.of("run_start")[0]["provenance"]["keras_backend"] == "jax"
+    assert done.of("run_start")[0]["provenance"]["keras_backend"] == backend
     assert done.of("eval")[0]["accuracy"] == like.of("eval")[0]["accuracy"]
     norms = [done.of("run_stop", rank)[0]["norm"] for rank in range(world)]
     assert norms == pytest.approx([like.of("run_stop")[0]["norm"]] * world, rel=1e-6)

@@ -54,7 +54,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"mode": "inference"}}, ["base.mode", "infer, train", "did you mean 'infer'"]),
         ({"base": {"comm_hook": "powersdg"}}, ["base.comm_hook", "did you mean 'powersgd'"]),
         ({"base": {"device": "gpu"}}, ["base.device", "cpu, cuda, site"]),
-        ({"base": {"backend": "torch"}}, ["base.backend", "auto, jax, tensorflow"]),
+        ({"base": {"backend": "pytorch"}}, ["base.backend", "auto, jax, tensorflow, torch"]),
         ({"base": {"backend": "jax"}}, ["base.backend", "'pytorch' does not support backend 'jax'; valid: auto"]),
         ({"base": {"strategy": "fsdp"}}, ["base.strategy", "ddp, fsdp2, horovod", "did you mean 'fsdp2'"]),
         ({"base": {"reader": "native"}}, ["base.reader", "'pytorch' does not support reader 'native'; valid: slipway"]),

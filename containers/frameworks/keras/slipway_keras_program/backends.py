@@ -17,6 +17,11 @@ def make_trainer(cell: Mapping[str, Any], dataset: Any, start: Arrays) -> Traine
         from .on_jax import OnJax
 
         return OnJax(cell, dataset, start)
+    if cell["backend"] == "torch":
+        os.environ.update(KERAS_BACKEND="torch", KERAS_TORCH_DEVICE="cpu")
+        from .on_torch import OnTorch
+
+        return OnTorch(cell, dataset, start)
     os.environ["KERAS_BACKEND"] = "tensorflow"
     from .on_tensorflow import OnTensorFlow
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.constants import default_pg_timeout
+from slipway_program.torch_group import join_gloo, meeting
 from torch.nn.parallel import DistributedDataParallel
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CUDA_ONLY = ("tf32", "fp16")
 POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps before it exchange whole gradients
 ONE_BUCKET_MB = 1 << 20
@@ -24,9 +22,7 @@ def join_group(cell: Mapping[str, Any]) -> torch.device:
     if cell["device"] == "cpu":
         if cell["precision"] in CUDA_ONLY:
             raise ValueError(f"precision {cell['precision']} needs a GPU, and the device of this run is the CPU")
-        if os.environ["MASTER_ADDR"] in LOOPBACK:  # otherwise gloo looks up its own host name, which need not resolve
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", **meeting())
+        join_gloo()
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
@@ -35,27 +31,6 @@ def join_group(cell: Mapping[str, Any]) -> torch.device:
     torch.backends.cudnn.allow_tf32 = tf32
     dist.init_process_group("nccl", device_id=device, **meeting())
     return device
-
-
-def meeting() -> dict[str, Any]:
-    """Where the ranks find each other, as init_process_group takes it: a store of rank 0 on the run's own address.
-
-    PyTorch's own would listen on all addresses of the node, and it knows no password: whoever can connect reads and changes what the ranks
-    tell each other. Under torchrun the store is torchrun's.
-    """
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return {}
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    return {"store": open_store(rank), "rank": rank, "world_size": world_size}
-
-
-def open_store(rank: int) -> dist.Store:
-    """On MASTER_ADDR and MASTER_PORT."""
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    if rank:
-        return dist.TCPStore(host, port, is_master=False, timeout=default_pg_timeout)
-    listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    return dist.TCPStore(host, port, is_master=True, timeout=default_pg_timeout, master_listen_fd=listener.detach())
 
 
 def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, same_strides: bool = False) -> DistributedDataParallel:

@@ -9,8 +9,8 @@ import horovod.torch as hvd
 import torch
 import torch.distributed as dist
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+from slipway_program.torch_group import LOOPBACK
 
-from .communication import LOOPBACK
 from .network import Network
 
 

@@ -1,0 +1,107 @@
+"""Training in Keras on PyTorch: a Keras model is a module of PyTorch, whose gradients DistributedDataParallel averages, and the optimizer
+is Keras'. Keras has no distribution of its own there; this is the way that its guide shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+import torch.distributed as dist
+from slipway_program.parameters import Arrays
+from slipway_program.torch_group import join_gloo
+from slipway_program.trainer import Trainer
+from torch.nn.parallel import DistributedDataParallel
+
+from .layers import Dice
+from .layouts import to_canonical, to_tensorflow
+from .network import build, named_running, named_variables
+
+
+class OnTorch(Trainer):
+    """One rank. Running statistics are those of rank 0, as in PyTorch's DistributedDataParallel, for which Keras' are no buffers."""
+
+    framework = "keras"
+    version = keras.__version__
+
+    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+        torch.set_num_threads(cell["threads"])
+        join_gloo()
+        constants: Mapping[str, float] = cell["optimizer"]
+        self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
+        self._mean = torch.tensor(np.asarray(dataset.mean, np.float32))
+        self._scale = torch.tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
+        self._dice = Dice()
+        self._model = build(cell["model_layers"], self._dice)
+        self._optimizer = keras.optimizers.SGD(self._rate, momentum=constants["momentum"])
+        self._optimizer.build(self._model.trainable_variables)
+        self._variables, self._running = named_variables(self._model), named_running(self._model)
+        self.restore(start, {name: np.zeros_like(start[name]) for name in self._variables})
+        self._averaged = DistributedDataParallel(self._model)
+
+    def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        """Keras' own weight decay is another one: here it goes through the momentum, and to weights only."""
+        self._dice.seed = self.dropout_seed
+        self._model.zero_grad()
+        outputs = self._averaged(self._normalised(images), training=True)
+        loss = keras.ops.mean(keras.losses.sparse_categorical_crossentropy(torch.from_numpy(labels), outputs, from_logits=True))
+        loss.backward()
+        weights = self._model.trainable_variables
+        with torch.no_grad():
+            found = ((weight.value.grad, weight.value) for weight in weights)
+            decayed = [gradient.add(value, alpha=self._decay) if value.ndim > 1 else gradient for gradient, value in found]
+            self._optimizer.apply(decayed, weights)
+            if self._running:
+                self._take_running_of_rank_0()
+        return loss.detach()
+
+    def _take_running_of_rank_0(self) -> None:
+        """All in one message."""
+        together = torch.cat([variable.value for variable in self._running.values()])
+        dist.broadcast(together, 0)
+        parts = together.split([variable.shape[0] for variable in self._running.values()])
+        for variable, part in zip(self._running.values(), parts, strict=True):
+            variable.assign(part)
+
+    def _normalised(self, images: np.ndarray) -> torch.Tensor:
+        """Mean 0 and deviation 1 over the training split."""
+        return (torch.from_numpy(images).to(torch.float32) - self._mean) * self._scale
+
+    def outputs(self, images: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            found: np.ndarray = self._model(self._normalised(images), training=False).numpy()
+        return found
+
+    def barrier(self) -> None:
+        self.total(np.zeros(1))
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        summed = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(summed)
+        found: np.ndarray = summed.numpy()
+        return found
+
+    @property
+    def _all(self) -> dict[str, Any]:
+        return {**self._variables, **self._running}
+
+    def state(self) -> Arrays:
+        return {name: to_canonical(variable.value.detach().numpy()) for name, variable in self._all.items()}
+
+    def momentum(self) -> Arrays:
+        """Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing is rounded."""
+        return {name: to_canonical(variable.value.numpy().astype(np.float64)) / -self._rate for name, variable in self._momentums().items()}
+
+    def _momentums(self) -> dict[str, Any]:
+        return dict(zip(self._variables, self._optimizer.momentums, strict=True))
+
+    def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
+        for name, variable in self._all.items():
+            variable.assign(np.ascontiguousarray(to_tensorflow(state[name])))
+        for name, variable in self._momentums().items():
+            variable.assign((-self._rate * to_tensorflow(momentum[name])).astype(np.float32))
+
+    def provenance(self) -> dict[str, Any]:
+        return {"backend": "gloo", "keras_backend": keras.backend.backend(), "torch_version": torch.__version__}
