@@ -101,6 +101,8 @@ class QueuedJob:
     nodes: str = ""
     directory: str = ""
     """Where it was submitted."""
+    lost: str = ""
+    """Its first node, where that answers nobody and the scheduler keeps the job until it does: `Jobs.forget` ends the waiting."""
 
     @property
     def waits(self) -> bool:
@@ -134,6 +136,9 @@ class Jobs(Protocol):
 
     def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
         """End them, by one command if that goes, whatever they do; one that is over, or that nobody knows, is no failure."""
+
+    def forget(self, job_ids: Sequence[str], patience_s: float) -> None:
+        """Take jobs out of the queue whose `lost` node has been silent for long, without waiting for it."""
 
     def list_words(self) -> str:
         """The command that lists our jobs, as people type it."""
@@ -233,7 +238,8 @@ def jobs_of_submissions(jobs: Iterable[QueuedJob], study: str) -> tuple[QueuedJo
 def job_words(job: QueuedJob, now: float) -> str:
     """Pure: what a job does, for the line of its run: `job 31 waits for 2m05s: ... (Resources), expected to start 22 Nov 15:26`."""
     if not job.waits:
-        return f"job {job.job_id} is {job.state}{f' on {job.nodes}' if job.nodes else ''}"
+        silent = f", and {job.lost} does not answer" if job.lost else ""
+        return f"job {job.job_id} is {job.state}{f' on {job.nodes}' if job.nodes else ''}{silent}"
     long = "" if job.submitted is None else f" for {whole_duration(max(1.0, now - job.submitted))}"
     again = ", put back into the queue" if job.restarts else ""
     expected = "" if job.expected is None else f", expected to start {time.strftime('%d %b %H:%M', time.localtime(job.expected))}"

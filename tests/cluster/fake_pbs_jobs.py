@@ -31,6 +31,9 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:  # noqa: ARG001 -
     QUEUE[:] = [job for job in QUEUE if job.job_id not in job_ids]
 
 
+forget = cancel
+
+
 def list_words() -> str:
     return "qstat -u $USER"
 

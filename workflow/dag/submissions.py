@@ -24,7 +24,8 @@ from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, Submit
 from cluster.exit_file import read_exit
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import RUN, Jobs, JobSize, QueuedJob, Work, jobs_of_rule
-from workflow.dag.queue_view import QUEUE_S, asked_queue
+from workflow.dag.lost_jobs import LostJobs
+from workflow.dag.queue_view import QUEUE_S, QueueView, asked_queue
 from workflow.dag.run_job import PLACE, exit_file, run_job
 from workflow.dag.submitted import LATE_S, Submitted, end_words, is_over, step
 from workflow.run.record.login import LOGIN, login_s
@@ -55,6 +56,8 @@ class Submissions:
         self._lock = threading.Lock()
         self._watched: dict[str, tuple[Submitted, Any]] = {}
         self._cancelled: dict[tuple[str, str], str] = {}
+        self._lost: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._lost_jobs = LostJobs(jobs, _say)
         self._before: dict[tuple[str, str], QueuedJob] | None = None
         self._submitting: str | None = None
         self._silent = False
@@ -90,6 +93,7 @@ class Submissions:
         """A job for the shell command of a rule, submitted once, however long the scheduler is silent. A run's asks for other nodes than
         those that failed it before; where the scheduler has no others, for any. Raises SubmitError, ConfigError, StorageError."""
         failed = nodes_to_avoid(run_dir(Path(self._directory), wildcards), time.time()) if rule == RUN else ()
+        failed = tuple(dict.fromkeys((*self._lost.get((rule, wildcards), ()), *failed)))  # who lost its node has recorded nothing
         if failed:
             try:
                 return self._submit(rule, wildcards, replace(size, exclude=failed), command)
@@ -165,6 +169,7 @@ class Submissions:
             watched = dict(self._watched)
         files = {directory: _names(Path(directory, PLACE)) for directory in {job.directory for job, _ in watched.values()}}
         view, now = self._queue.view(), time.monotonic()
+        watched |= self._take_out_lost(view, watched)
         doubtful: dict[str, Submitted] = {}
         for job_id, (before, _) in watched.items():
             file = Path(exit_file(before.directory, before.name))
@@ -179,6 +184,16 @@ class Submissions:
                 doubtful[job_id] = job
         if doubtful:
             self._end_doubtful(doubtful, now)
+
+    def _take_out_lost(self, view: QueueView, watched: Mapping[str, tuple[Submitted, Any]]) -> dict[str, tuple[Submitted, Any]]:
+        """Those whose node is lost; their next jobs ask for other nodes."""
+        found = {}
+        for queued in self._lost_jobs.take_out(view, set(watched)):
+            job, what = watched[queued.job_id]
+            self._lost[job.work.rule, job.work.wildcards] = (queued.lost,)
+            found[queued.job_id] = (replace(job, lost=queued.lost), what)
+            self._queue.ask_soon()
+        return found
 
     def _end_doubtful(self, doubtful: Mapping[str, Submitted], now: float) -> None:
         """Of what the queue does not show any more: one question for why it ended."""

@@ -21,7 +21,8 @@ Step = Literal["goes on", "done", "failed", "gone"]
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
     """Times are of the monotonic clock. `asked`: only an answer of the scheduler that is later than this says something of its end; `code`:
-    the last exit code that was seen; `gone`: since when it is; `adopted`: an earlier Snakemake has submitted it."""
+    the last exit code that was seen; `gone`: since when it is; `adopted`: an earlier Snakemake has submitted it; `lost`: the node for
+    which it was taken out of the queue."""
 
     job_id: str
     name: str
@@ -31,6 +32,7 @@ class Submitted:
     code: int | None = None
     gone: float | None = None
     adopted: bool = False
+    lost: str = ""
 
 
 def step(job: Submitted, code: int | None, view: QueueView, now: float) -> tuple[Step, Submitted]:
@@ -52,13 +54,16 @@ def is_over(job: Submitted, known: QueuedJob | None, now: float, late_s: float =
     """Of a job that has failed or is gone: whether that is its end, by what the scheduler says of it. `late_s`: how late a file is."""
     if known is not None and known.stage != "over":
         return False  # it is on its way back into the queue
-    if job.code is not None or (known is not None and known.ended_by is not None):
+    if job.lost or job.code is not None or (known is not None and known.ended_by is not None):
         return True
     return job.gone is not None and now - job.gone > late_s
 
 
 def end_words(job: Submitted, known: QueuedJob | None) -> str:
     """Why a job has failed, in a sentence."""
+    code = "and left no exit code" if job.code is None else f"with exit code {job.code}"
+    if job.lost:
+        return f"job {job.job_id} has lost its node {job.lost} {code}"
     ended_by = None if known is None else known.ended_by
     said = {
         "cancelled": "was cancelled",
@@ -67,5 +72,4 @@ def end_words(job: Submitted, known: QueuedJob | None) -> str:
         "timeout": "was ended at its time limit",
         "node_lost": "has lost a node",
     }.get(ended_by or "", "has failed" if job.code is not None else "is no longer in the queue")
-    code = "and left no exit code" if job.code is None else f"with exit code {job.code}"
     return f"job {job.job_id} {said} {code}"

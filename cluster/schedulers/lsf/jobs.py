@@ -31,6 +31,10 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
     ask(LSF, ("bkill", *job_ids), patience_s, ANSWER_S)
 
 
+forget = cancel
+"""No job of it is `lost`: it ends those of a silent node by itself."""
+
+
 def list_words() -> str:
     """Ours, of all queues."""
     return "bjobs -w"

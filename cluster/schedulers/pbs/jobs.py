@@ -35,6 +35,10 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
         raise SchedulerOutputError(refusal_words(PBS, result))
 
 
+forget = cancel
+"""No job of it is `lost`: it ends those of a silent node by itself."""
+
+
 def list_words() -> str:
     """Ours, of all queues."""
     return "qstat -u $USER"

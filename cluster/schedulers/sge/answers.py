@@ -20,6 +20,9 @@ _FIELD: Final = re.compile(r"(?P<key>[A-Za-z][^:]{0,40}?)(?: +1)?: +(?P<value>.*
 ENDED_BY: Final = {"37": "timeout", "36": "timeout", "24": "requeued", "25": "requeued", "19": "node_lost", "21": "node_lost"}
 """By the number behind `failed` in the accounting. 100: a signal has ended the job."""
 KILLED: Final = "137"
+RESCHEDULED: Final = "25"
+UNKNOWN_TIME: Final = "-/-"
+"""When a job began of which no node has told: it was put back by force."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +141,8 @@ def ended_by_of(record: Mapping[str, str]) -> str | None:
     failed = record.get("failed", "").split(None, 1)[:1]
     if failed == ["100"] and record.get("exit_status", "").split(None, 1)[:1] == [KILLED]:
         return "cancelled"
+    if failed == [RESCHEDULED] and record.get("start_time") == UNKNOWN_TIME:
+        return "node_lost"
     return ENDED_BY.get(failed[0]) if failed else None
 
 

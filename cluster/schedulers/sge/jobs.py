@@ -34,6 +34,15 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
         raise SchedulerOutputError(refusal_words(SGE, result))
 
 
+def forget(job_ids: Sequence[str], patience_s: float) -> None:
+    """qdel alone waits for the node. A job that is being deleted and is put back into the queue by force is gone at once, and its
+    owner may do that. Raises SchedulerSilent, SchedulerOutputError."""
+    cancel(job_ids, patience_s)
+    result = asked(SGE, ("qmod", "-f", "-rj", *job_ids), patience_s, ANSWER_S)
+    if result.returncode and "invalid queue or job" not in f"{result.stdout}\n{result.stderr}":
+        raise SchedulerOutputError(refusal_words(SGE, result))
+
+
 def list_words() -> str:
     """Ours, of all queues."""
     return "qstat"

@@ -42,9 +42,12 @@ SGE: Final = Server(
 )
 
 
-def listed_jobs(patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, states: str = "prs") -> tuple[Listed, ...]:
-    """All of this user in the queue; with `z` among the states also those that have just ended."""
-    return parse_list(ask(SGE, ("qstat", "-xml", "-r", "-s", states, "-u", getpass.getuser()), patience_s, timeout_s))
+def listed_jobs(
+    patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, states: str = "prs", queues: Sequence[str] = ()
+) -> tuple[Listed, ...]:
+    """All of this user in the queue; with `z` among the states also those that have just ended. `queues`: words that choose by the queue
+    of a job's first node."""
+    return parse_list(ask(SGE, ("qstat", "-xml", "-r", *queues, "-s", states, "-u", getpass.getuser()), patience_s, timeout_s))
 
 
 def job_details(job_ids: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> dict[str, dict[str, str]]:

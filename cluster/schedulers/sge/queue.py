@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from base.errors import SchedulerOutputError
@@ -16,6 +16,9 @@ from cluster.schedulers.sge.batch_script import WORK
 from cluster.schedulers.sge.query import NO_SUCH_JOB, SGE, job_details, listed_jobs
 
 OURS: Final = "slipway-"
+ON_SILENT: Final = ("-qs", "u")
+"""Of qstat: queues on nodes of which qmaster does not hear. It lists a job by the queue of its first node only; of a job that has lost
+another one it hears the end."""
 ENDED_TOO: Final = "prsz"
 """Of `qstat -s`: pending, running, suspended, and those that have just ended."""
 
@@ -23,8 +26,17 @@ ENDED_TOO: Final = "prsz"
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
     listed = listed_jobs(patience_s, timeout_s)
-    details = job_details([job.job_id for job in listed if job.name.startswith(OURS)], patience_s, timeout_s)
-    return joined(listed, details)
+    ours = [job for job in listed if job.name.startswith(OURS)]
+    details = job_details([job.job_id for job in ours], patience_s, timeout_s)
+    on_nodes = any(job.stage in ("runs", "ends") for job in ours)
+    silent = listed_jobs(patience_s, timeout_s, queues=ON_SILENT) if on_nodes else ()
+    return with_lost(joined(listed, details), silent)
+
+
+def with_lost(jobs: Iterable[QueuedJob], silent: Iterable[Listed]) -> tuple[QueuedJob, ...]:
+    """Pure. `silent`: jobs whose first node does not answer; a waiting one has none."""
+    nodes = {job.job_id: job.host for job in silent}
+    return tuple(replace(job, lost=nodes.get(job.job_id, "")) for job in jobs)
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:

@@ -39,6 +39,10 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
             raise
 
 
+forget = cancel
+"""No job of it is `lost`: it ends those of a silent node by itself."""
+
+
 def list_words() -> str:
     """Ours, of all partitions."""
     return "squeue --me"

@@ -14,6 +14,7 @@ from workflow.commands.watching import show
 from workflow.commands.watching.refresher import Refresher
 from workflow.commands.watching.shown import DRAW_S, Shown, shown
 from workflow.commands.watching.watch import Watch
+from workflow.dag.lost_jobs import LostJobs
 from workflow.dag.queue_view import AskedQueue, asked_queue
 from workflow.study.next_command import command
 from workflow.study.paths import record_path
@@ -39,13 +40,15 @@ def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str]) -> No
 
 def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Shown) -> QueuedJob | None:
     """What the scheduler said of the job last, when it is over; None if it has forgotten it."""
-    refresher = Refresher(watch.look)
+    refresher, lost = Refresher(watch.look), LostJobs(jobs, show.line)
     asked: float | None = None
     info: QueuedJob | None = None
     while True:
         time.sleep(DRAW_S)
         refresher.draw(view)
         found = queue.view()
+        if lost.take_out(found, {job.job_id}):
+            queue.ask_soon()
         if found.began is None or found.began == asked or any(one.job_id == job.job_id for one in found.jobs):
             continue
         asked = found.began

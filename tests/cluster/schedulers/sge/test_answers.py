@@ -10,7 +10,7 @@ import pytest
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
 from cluster.schedulers.asking import last_words
-from cluster.schedulers.jobs import JobSize
+from cluster.schedulers.jobs import JobSize, job_words
 from cluster.schedulers.sge.answers import (
     duration_s,
     ended_by_of,
@@ -24,7 +24,7 @@ from cluster.schedulers.sge.answers import (
 from cluster.schedulers.sge.environ import parse_hosts, passed_on
 from cluster.schedulers.sge.fate import reason_of
 from cluster.schedulers.sge.query import SGE
-from cluster.schedulers.sge.queue import joined
+from cluster.schedulers.sge.queue import joined, with_lost
 from cluster.schedulers.sge.submit import environment_problem, parse_job_id
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
@@ -111,6 +111,16 @@ def test_the_last_record_of_the_accounting_is_the_jobs() -> None:
 def test_why_a_job_ended_stands_in_the_accounting(failed: str, status: str, word: str | None) -> None:
     assert ended_by_of({"failed": failed, "exit_status": status}) == word
     assert ended_by_of({}) is None
+
+
+def test_a_job_that_was_put_back_by_force_has_lost_its_node() -> None:
+    assert ended_by_of(parse_accounting(captured("qacct-put-back-by-force"))["1"]) == "node_lost"
+
+
+def test_a_job_is_lost_whose_first_node_is_unknown() -> None:
+    jobs = with_lost(joined(parse_list(captured("qstat-two-running")), {}), parse_list(captured("qstat-first-node-unknown")))
+    assert [(job.job_id, job.nodes, job.lost) for job in jobs] == [("1", "n1", "n1"), ("2", "n3", "")]
+    assert job_words(jobs[0], 0.0) == "job 1 is running (r) on n1, and n1 does not answer"
 
 
 def test_qdel_and_h_rt_are_told_apart_by_the_time() -> None:

@@ -96,7 +96,10 @@ def test_a_run_s_next_job_asks_for_other_nodes_or_for_any_where_there_are_none(
     asked = Asked(full=full)
     submissions = Submissions.__new__(Submissions)
     submissions.jobs, submissions._mark, submissions._directory = cast(Any, asked), "slipway=x", str(tmp_path)
+    submissions._lost = {(RUN, "c-r1"): ("n3",)}
     submissions.submit(RUN, "a-r1", JobSize(nodes=1, minutes=1), "true")
+    submissions.submit(RUN, "c-r1", JobSize(nodes=1, minutes=1), "true")
     submissions.submit(RUN, "b-r1", JobSize(nodes=1, minutes=1), "true")
-    assert [size.exclude for size in asked.sizes] == [("n2",), *([()] if full else []), ()]
+    again = [()] if full else []
+    assert [size.exclude for size in asked.sizes] == [("n2",), *again, ("n3",), *again, ()]
     assert ("no job without n2, where a-r1 failed before, so with any nodes" in capsys.readouterr().err) == full
