@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,13 @@ axes: {{nodes: {nodes}}}
 limits: {{walltime: 10m, init: 5m}}
 """
 END_S = 400.0
+IN_THE_RUN = ("stage", "train", "result", "push", "release")
+ROOT = Path(__file__).parents[2]
+KNOWN = """\
+import sys
+from cluster.schedulers.sge.queue import known_jobs
+print(*(job.ended_by for job in known_jobs(sys.argv[1:], 30.0)))
+"""
 
 
 def slipway(cluster: Cluster, *words: str) -> Any:
@@ -39,10 +50,20 @@ def records(results: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(results.glob("runs/*/record.json"))]
 
 
+def tables(results: Path) -> dict[str, list[str]]:
+    """The columns of each table."""
+    return {path.name: next(csv.reader(path.read_text().splitlines())) for path in sorted(results.glob("tables/*.csv"))}
+
+
 def ours(cluster: Cluster) -> list[str]:
     """What is left of runs on nodes."""
+    return [line for node in cluster.nodes for line in on_node(cluster, node)]
+
+
+def on_node(cluster: Cluster, node: str) -> list[str]:
+    """The same of one of them."""
     argv = ["pgrep", "-a", "-u", USER, "-f", "workflow.run|snakemake"]
-    return [line for node in cluster.nodes for line in cluster.exec(node, argv, timeout=60).stdout.splitlines()]
+    return cluster.exec(node, argv, timeout=60).stdout.splitlines()
 
 
 def test_a_run_is_a_job_and_trains_on_two_nodes(cluster: Cluster) -> None:
@@ -55,19 +76,22 @@ def test_a_run_is_a_job_and_trains_on_two_nodes(cluster: Cluster) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", [("submit", "--wait"), ("run",)], ids=["one-job", "job-per-run"])
-def test_runs_on_one_and_two_nodes(cluster: Cluster, how: tuple[str, ...]) -> None:
-    results = study(cluster, f"both{how[0]}", 10, [1, 2])
-    command, *more = how
-    done = slipway(cluster, command, f"both{how[0]}.yaml", "--site", str(cluster.site_file), *more)
-    found = records(results)
-    assert (done.returncode, [record["status"] for record in found]) == (0, ["ok", "ok"]), done
-    for record in found:
-        assert record["scheduler"] == "sge"
-        steps = record["steps_s"]
-        assert sum(steps[name] for name in ("stage", "train", "result", "push", "release")) == pytest.approx(record["run_s"], rel=0.01)
-    assert (results / "report.html").exists()
-    assert ours(cluster) == []
+def test_both_ways_of_a_study_give_the_same_tables(cluster: Cluster) -> None:
+    found = {}
+    for command, *more in (("submit", "--wait"), ("run",)):
+        results = study(cluster, f"both{command}", 10, [1, 2])
+        done = slipway(cluster, command, f"both{command}.yaml", "--site", str(cluster.site_file), *more)
+        recorded = records(results)
+        assert (done.returncode, [record["status"] for record in recorded]) == (0, ["ok", "ok"]), done
+        assert {record["scheduler"] for record in recorded} == {"sge"}
+        for record in recorded:
+            steps = record["steps_s"]
+            assert sum(steps[step] for step in IN_THE_RUN) == pytest.approx(record["run_s"], rel=0.01)
+        assert (results / "report.html").exists()
+        assert ours(cluster) == []
+        found[command] = tables(results)
+    assert found["run"]
+    assert found["run"] == found["submit"]
 
 
 @pytest.mark.long
@@ -83,3 +107,41 @@ def test_a_cancelled_run_says_so_and_leaves_nothing(cluster: Cluster) -> None:
     record = json.loads(path.read_text())
     assert (record["status"], "SIGUSR2" in record["status_reason"]) == ("cancelled", True), record["status_reason"]
     wait_until(lambda: not ours(cluster), 120.0, "nothing is left on the nodes")
+
+
+@pytest.mark.long
+def test_a_run_whose_node_loses_its_power_goes_on_on_another(cluster: Cluster) -> None:
+    """Grid Engine keeps its job until the node is back; it is not waited for."""
+    results = study(cluster, "powerless", 200, [1])
+    argv = ["slipway", "run", "powerless.yaml", "--site", str(cluster.site_file)]
+    running = cluster.popen(
+        "login",
+        argv,
+        user=USER,
+        cwd=cluster.spec.home,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        wait_until(lambda: any("step " in path.read_text() for path in (results / "logs").glob("lenet*.log")), END_S, "the run trains")
+        (lost,) = (node for node in cluster.nodes if on_node(cluster, node))
+        cluster.kill(lost)
+        said, _ = running.communicate(timeout=2 * END_S)
+    finally:
+        running.terminate()
+        running.wait()
+        for node in cluster.nodes:
+            cluster.heal(node)
+    assert running.returncode == 0, said
+    snakemake = "".join(path.read_text() for path in (results / "logs").glob("snakemake*.log"))
+    assert f"has lost its first node: {lost} has not answered" in snakemake, f"{said}\n{snakemake}"
+    (record,) = records(results)
+    assert (record["status"], [node["name"] == lost for node in record["nodes"]]) == ("ok", [False]), said
+    (job,) = re.findall(r"job (\d+) has lost its first node", snakemake)
+    ask = [sys.executable, "-c", KNOWN, job]
+    told = cluster.exec("login", ask, user=USER, cwd=ROOT, timeout=60)
+    assert told.stdout.strip() == "node_lost", told
+    cluster.exec(lost, ["slipway", "reap", "--remove", "--site", str(cluster.site_file)], user=USER, timeout=60)
+    assert ours(cluster) == []
