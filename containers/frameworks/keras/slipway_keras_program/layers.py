@@ -13,6 +13,17 @@ from slipway_program.windows import padding_of
 Layer = Mapping[str, Any]
 
 
+def keras_name(layer: Layer) -> str:
+    """What Keras calls it: on PyTorch a name may have no dot. No name in a list of layers has a dash."""
+    name: str = layer["name"]
+    return name.replace(".", "-")
+
+
+def canonical_name(name: str) -> str:
+    """As the list of layers has it."""
+    return name.replace("-", ".")
+
+
 class Dice:
     """What dropout drops in a step. `seed` is set while the step is traced, so that it is an input of the compiled one."""
 
@@ -23,7 +34,7 @@ class _Seeded(keras.random.SeedGenerator):
     """Numbers by this seed alone: Keras' own generator counts in a variable, which a resumed run would have to carry."""
 
     def __init__(self, *seed: Any) -> None:
-        self._seed = seed
+        self._seed = self._initial_seed = seed  # Keras on PyTorch asks whether the second is None
 
     def next(self, ordered: bool = True) -> Any:  # noqa: ARG002, FBT001, FBT002 - as Keras calls it
         return ops.stack([ops.cast(part, "uint32") for part in self._seed])
@@ -45,7 +56,7 @@ class BatchNormalization(kl.Layer):
     that of the batch. Each rank has its own; the trainer takes those of rank 0."""
 
     def __init__(self, layer: Layer) -> None:
-        super().__init__(name=layer["name"])
+        super().__init__(name=keras_name(layer))
         self._epsilon, self._weight_of_new = layer["epsilon"], layer["momentum"]
         own = {"trainable": False, "aggregation": "only_first_replica"}  # without an aggregation a strategy refuses to change it
         shape = (layer["shape_out"][0],)

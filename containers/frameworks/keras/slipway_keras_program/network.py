@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import layers as kl
 
-from .layers import BatchNormalization, Dice, Dropout, lrn, pool
+from .layers import BatchNormalization, Dice, Dropout, canonical_name, keras_name, lrn, pool
 
 Layer = Mapping[str, Any]
 
@@ -27,7 +27,7 @@ def build(layers: Sequence[Layer], dice: Dice) -> keras.Model:
 def named_variables(model: keras.Model) -> dict[str, Any]:
     """What is trained, by its canonical name, in the order of the model."""
     return {
-        f"{layer.name}.{name}": variable
+        f"{canonical_name(layer.name)}.{name}": variable
         for layer in model.layers
         for name, variable in zip(("weight", "bias"), layer.trainable_variables, strict=False)
     }
@@ -36,7 +36,7 @@ def named_variables(model: keras.Model) -> dict[str, Any]:
 def named_running(model: keras.Model) -> dict[str, Any]:
     """Running statistics, likewise."""
     return {
-        f"{layer.name}.{name}": variable
+        f"{canonical_name(layer.name)}.{name}": variable
         for layer in model.layers
         for name, variable in zip(("running_mean", "running_var"), layer.non_trainable_variables, strict=False)
     }
@@ -45,7 +45,7 @@ def named_running(model: keras.Model) -> dict[str, Any]:
 def _conv(layer: Layer, x: Any) -> Any:
     x = kl.ZeroPadding2D(tuple(layer["padding"]))(x) if any(layer["padding"]) else x
     features, stride = layer["shape_out"][0], tuple(layer["stride"])
-    return kl.Conv2D(features, tuple(layer["kernel"]), stride, groups=layer["groups"], use_bias=layer["bias"], name=layer["name"])(x)
+    return kl.Conv2D(features, tuple(layer["kernel"]), stride, groups=layer["groups"], use_bias=layer["bias"], name=keras_name(layer))(x)
 
 
 def _flatten(_: Layer, x: Any) -> Any:
@@ -60,7 +60,7 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "bn": lambda layer, x: BatchNormalization(layer)(x),
     "concat": lambda _, *inputs: kl.Concatenate()(inputs),
     "flatten": _flatten,
-    "linear": lambda layer, x: kl.Dense(layer["shape_out"][0], use_bias=layer["bias"], name=layer["name"])(x),
+    "linear": lambda layer, x: kl.Dense(layer["shape_out"][0], use_bias=layer["bias"], name=keras_name(layer))(x),
     "relu": lambda _, x: kl.ReLU()(x),
     "add": lambda _, first, second: kl.Add()([first, second]),
     "global_pool": lambda _, x: kl.GlobalAveragePooling2D(keepdims=True)(x),
