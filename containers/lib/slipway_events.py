@@ -419,7 +419,7 @@ class Run:
 
     def finish(self, **fields: Any) -> None:
         """The end of the run, said once; without a call when the interpreter ends well. `fields`: what is known of the trained network,
-        such as norm=1.5."""
+        such as norm=1.5, or a checksum of it, by which ranks are compared."""
         try:
             self.write_steps()
         except LossNotFinite as error:  # of a step in the last tenth of a second of a program that leaves early

@@ -17,9 +17,9 @@ from base.jsonfile import canonical_json
 from base.publish import publish
 from base.units import counted
 from workflow.commands import run
-from workflow.commands.first_losses import losses_of
+from workflow.commands.first_runs import first_runs
 from workflow.commands.watching import show
-from workflow.report.same_network import Losses
+from workflow.report.same_network import FirstRun
 from workflow.run.record.losses import FIRST_STEPS
 from workflow.study import paths
 from workflow.study.cell import Cell
@@ -42,14 +42,14 @@ class ShortRuns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortLosses:
-    """By the cells of the study. `problem`: in words, where a short run told none."""
+class ShortResults:
+    """By the cells of the study. `problem`: in words, where a short run told no losses."""
 
-    losses: Mapping[str, Losses]
+    runs: Mapping[str, FirstRun]
     problem: str | None = None
 
 
-NO_SHORT_RUNS: Final = ShortLosses(losses={})
+NO_SHORT_RUNS: Final = ShortResults(runs={})
 
 
 def plan_short_runs(study: Study, cells: Sequence[Cell]) -> ShortRuns:
@@ -77,7 +77,7 @@ def plan_short_runs(study: Study, cells: Sequence[Cell]) -> ShortRuns:
     return ShortRuns(study=named, cells=tuple(tuple(ids) for _, ids in rows.values()))
 
 
-def make_short_runs(study: Study, cells: Sequence[Cell]) -> ShortLosses:
+def make_short_runs(study: Study, cells: Sequence[Cell]) -> ShortResults:
     """Run them on the study's site. What they leave is removed, unless one has told no loss: then it can be looked at, and goes on with the
     next call."""
     plan = plan_short_runs(study, cells)
@@ -93,8 +93,8 @@ def make_short_runs(study: Study, cells: Sequence[Cell]) -> ShortLosses:
         with contextlib.suppress(RecordError):  # which runs have no result is told below
             run.main([str(path), "--until", "stage_train_push"], {"site": study.chosen_site, "retry": "failed"}, None, path, table=False)
     short = load_study(path, study.chosen_site)
-    told = losses_of(short, [cell.cell_id for cell in short.cells])
-    losses = {
+    told = first_runs(short, [cell.cell_id for cell in short.cells])
+    runs = {
         cell_id: told[cell.cell_id] for cell, ids in zip(short.cells, plan.cells, strict=True) for cell_id in ids if cell.cell_id in told
     }
     if len(told) < len(short.cells):
@@ -102,6 +102,6 @@ def make_short_runs(study: Study, cells: Sequence[Cell]) -> ShortLosses:
             f"{len(short.cells) - len(told)} of {counted(len(short.cells), 'short run')} told no loss; `{command(short, 'status')}` says "
             f"why; they stay in {directory}, and the same command tries them again"
         )
-        return ShortLosses(losses=losses, problem=problem)
+        return ShortResults(runs=runs, problem=problem)
     shutil.rmtree(directory)
-    return ShortLosses(losses=losses)
+    return ShortResults(runs=runs)

@@ -44,6 +44,8 @@ MARKS: Final[dict[str, str]] = {
     "means": "a line of the program's output told of several steps: times of steps are means over so many, and say nothing of a single one",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, such as ranks that disagree on a version; the report lists them",
+    "replicas": "ranks of a run ended with different parameters, which in data parallelism are the same on all: they have not trained one "
+    "network together; the run's warnings name them",
     "network": "the preflight found a slow node or link; the run's warnings name it",
     "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
     "superlinear": f"superlinear: efficiency above {SUPERLINEAR * 100:.0f} %, by its interval; look for a baseline that was slowed down",
@@ -70,7 +72,7 @@ MARKS: Final[dict[str, str]] = {
 }
 
 MEASURING: Final = (
-    *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "samples", "warned", "network", "resumed"),
+    *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "samples", "warned", "replicas", "network", "resumed"),
     *("stalls", "input", "stragglers", "gaps", "uneven"),
     *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed", "losses", "dropout"),
 )
@@ -99,6 +101,7 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "untimed": pl.col("steps_source") == "none",
     "means": pl.col("steps_together") > 1,
     "warned": pl.col("warnings").list.set_difference(pl.col("busy").fill_null([])).list.len() > 0,
+    "replicas": pl.col("ranks_apart").list.len() > 0,
     "network": pl.col("network_findings").list.len() > 0,
     "resumed": pl.col("resumed_attempt").is_not_null(),
     "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),

@@ -13,7 +13,12 @@ from workflow.run.record.reading import COLUMNS, read_row, read_untyped_row
 
 _TYPED: Final[dict[str, Kind]] = {name: kind for name, (_, kind) in {**FIELDS, **RECORD_CELL}.items()}
 _KINDS: Final[dict[str, Kind]] = _TYPED | MACHINES
-_LISTS: Final = {"List": pl.List(pl.String()), "Numbers": pl.List(pl.Float64()), "Pairs": pl.List(pl.Float64())}
+_LISTS: Final = {
+    "List": pl.List(pl.String()),
+    "Numbers": pl.List(pl.Float64()),
+    "Pairs": pl.List(pl.Float64()),
+    "Ranks": pl.List(pl.Int64()),
+}
 SCHEMA: Final[dict[str, pl.DataType]] = {
     name: _LISTS.get(_KINDS[name].stored) or getattr(pl, _KINDS[name].stored)() for name in COLUMNS if name != "schema"
 }

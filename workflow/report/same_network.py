@@ -16,6 +16,7 @@ from containers.frameworks import FRAMEWORKS, load_framework
 from containers.models import MODELS, has_dropout
 from workflow.report.cells import CellResult
 from workflow.run.record.losses import FIRST_STEPS
+from workflow.run.record.replicas import Replicas
 
 RELATIVE: Final = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2}
 """How far losses of the same network may lie apart, by the precision of their cells. Of fp32 sums in another order differ by some 1e-7 in
@@ -34,12 +35,30 @@ Keys = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
+class FirstRun:
+    """What the first finished run of a cell tells. `replicas`: of its ranks' parameters at the end, None where none told of them."""
+
+    losses: Losses
+    replicas: Replicas | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One cell of a group. `losses`: None where no run of it has finished; `differs_at`: the first step whose loss is another one."""
+    """One cell of a group. `run`: None where none has finished; `differs_at`: the first step whose loss is another one."""
 
     cell: Keys
-    losses: Losses | None
+    run: FirstRun | None
     differs_at: int | None = None
+
+    @property
+    def losses(self) -> Losses | None:
+        """Of the run."""
+        return None if self.run is None else self.run.losses
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """Of the run."""
+        return None if self.run is None else self.run.replicas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,25 +89,25 @@ def drops(cell: Keys) -> bool:
     return cell["mode"] == "train" and bool(cell.get("dropout", True)) and cell["model"] in MODELS and has_dropout(cell["model"])
 
 
-def compare(cells: Sequence[Keys], losses: Mapping[str, Losses]) -> Group:
-    """One group. `losses`: by cell_id, of a finished run of each."""
-    finished = [(index, cell) for index, cell in enumerate(cells) if cell["cell_id"] in losses]
+def compare(cells: Sequence[Keys], runs: Mapping[str, FirstRun]) -> Group:
+    """One group. `runs`: by cell_id, a finished one of each."""
+    finished = [(index, cell) for index, cell in enumerate(cells) if cell["cell_id"] in runs]
     if not finished:
-        return Group(reference=None, cells=tuple(Compared(cell=cell, losses=None) for cell in cells))
+        return Group(reference=None, cells=tuple(Compared(cell=cell, run=None) for cell in cells))
     _, first = min(finished, key=lambda found: (called(found[1]) != REFERENCE, found[1]["framework"] != REFERENCE, found[0]))
-    expected = losses[first["cell_id"]]
+    expected = runs[first["cell_id"]]
     return Group(
-        reference=Compared(cell=first, losses=expected),
+        reference=Compared(cell=first, run=expected),
         cells=tuple(
             Compared(
                 cell=cell,
-                losses=found,
+                run=found,
                 differs_at=None
                 if found is None or drops(cell)
-                else first_difference(found, expected, compared_steps(cell, first), tolerance(cell)),
+                else first_difference(found.losses, expected.losses, compared_steps(cell, first), tolerance(cell)),
             )
             for cell in cells
-            for found in [losses.get(cell["cell_id"])]
+            for found in [runs.get(cell["cell_id"])]
         ),
     )
 
@@ -149,7 +168,7 @@ def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
     for source in dict.fromkeys(cell.source for cell in cells):
         told = {cell.cell_id: cell for cell in cells if cell.source == source and cell.first_losses}
         for cells_of_group in groups_of(cell.keys for cell in told.values()):
-            group = compare(cells_of_group, {name: cell.first_losses or {} for name, cell in told.items()})
+            group = compare(cells_of_group, {name: FirstRun(losses=cell.first_losses or {}) for name, cell in told.items()})
             if not group.is_compared:
                 marks |= {(source, one.cell["cell_id"]): DROPOUT for one in group.cells}
             for one in group.cells:
@@ -172,6 +191,7 @@ def to_json(group: Group) -> dict[str, Any]:
                 "losses": None if one.losses is None else [[step, loss] for step, loss in sorted(one.losses.items())],
                 "same_network": None if one.losses is None or not group.is_compared else one.differs_at is None,
                 "differs_at": one.differs_at,
+                "replicas": one.replicas,
             }
             for one in group.cells
         ],

@@ -17,7 +17,7 @@ from .events import Events
 from .failures import LossNotFinite
 from .feed import follow_native, start_reading
 from .loop import Around, run_steps
-from .parameters import FILE_NAME, Arrays, count_of, norm_of, read_parameters, starting_parameters, write_parameters
+from .parameters import FILE_NAME, Arrays, checksum_of, count_of, norm_of, read_parameters, starting_parameters, write_parameters
 from .plan import check_fits, make_plan, shapes_of_sequences
 from .provenance import common_provenance
 from .trainer import Trainer, dropout_seed, drops
@@ -88,6 +88,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
         events.phase("checkpoint")
         num_bytes = write_parameters(out / FILE_NAME, state, cell)
         events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
+    events.phase("checksum")
     events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **summary(state))
     trainer.leave()
     return 0
@@ -139,10 +140,11 @@ def check_finite(state: Arrays, steps: int) -> None:
 
 
 def summary(state: Arrays) -> Dict[str, Any]:
-    """Parameter count and norm, and the most memory this rank had."""
+    """Count, norm and checksum of the parameters, and the most memory this rank had. The checksum of a large network takes a second."""
     return {
         "parameters": count_of(state),
         "norm": norm_of(state),
+        "checksum": checksum_of(state),
         "max_memory_allocated_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "memory_source": "resident_set",
     }

@@ -5,9 +5,10 @@ A name is `<layer>.<what>`: `weight` (OIHW, or (out, in)) and `bias` of `conv` a
 `weight` and `bias` of `layer_norm`; `weight_ih`, `weight_hh` and `bias` of `lstm`.
 """
 
+import hashlib
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def _weights(layer: Layer, shape: Tuple[int, ...], seed: int, what: str = "weigh
     return weight
 
 
-def trained(arrays: Mapping[str, np.ndarray]) -> Arrays:
+def trained(arrays: Mapping[str, Any]) -> Dict[str, Any]:
     """Those that are parameters, not running statistics."""
     return {name: array for name, array in arrays.items() if not name.endswith(RUNNING)}
 
@@ -84,6 +85,15 @@ def count_of(arrays: Mapping[str, np.ndarray]) -> int:
 def norm_of(arrays: Mapping[str, np.ndarray]) -> float:
     """Euclidean, of all parameters as one vector."""
     return float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in trained(arrays).values())))
+
+
+def checksum_of(tensors: Mapping[str, Any], as_array: Callable[[Any], np.ndarray] = np.asarray) -> str:
+    """SHA-256 of all parameters as a file of them has them: in the order of their names, each as little-endian float32. They are taken one
+    after the other, so that what `as_array` makes of the second may take the room of the first."""
+    digest = hashlib.sha256()
+    for _, tensor in sorted(trained(tensors).items()):
+        digest.update(np.ascontiguousarray(as_array(tensor), "<f4").reshape(-1).data)
+    return digest.hexdigest()
 
 
 def write_parameters(path: Path, arrays: Mapping[str, np.ndarray], cell: Mapping[str, Any]) -> int:

@@ -63,7 +63,7 @@ class Trainer:
         raise NotImplementedError
 
     def state(self) -> Arrays:
-        """Parameters and running statistics, those of rank 0. Not a call that the ranks make together."""
+        """This rank's parameters, and running statistics, those of rank 0. Not a call that the ranks make together."""
         raise NotImplementedError
 
     def momentum(self) -> Arrays:

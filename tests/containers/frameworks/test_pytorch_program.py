@@ -98,7 +98,7 @@ def test_the_events_of_a_run(run_program: Run) -> None:
         assert start["provenance"]["threads"] == 1
         assert start["provenance"]["backend"] == "gloo"
     phases = list(dict.fromkeys(event["phase"] for event in done.of("phase")))
-    assert phases == ["init", "warmup", "train", "eval", "checkpoint"]
+    assert phases == ["init", "warmup", "train", "eval", "checkpoint", "checksum"]
     assert done.of("checkpoint")[0]["bytes"] == (done.out / "parameters.safetensors").stat().st_size
     assert done.of("run_stop", 0)[0]["norm"] == done.of("run_stop", 1)[0]["norm"]
     assert not done.of("eval", 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.containers.frameworks.checksums import checksum_of_file
 from tests.containers.frameworks.test_pytorch_checkpoint import checkpoint_of, cut, resumed
 
 pytestmark = pytest.mark.slow
@@ -35,6 +36,7 @@ def test_fsdp2_trains_as_ddp_does_and_resumes_from_a_checkpoint_of_all_ranks(run
     (stop,), (other), (expected_stop,) = whole.of("run_stop"), whole.of("run_stop", 1)[0], like.of("run_stop")
     assert stop["norm"] == other["norm"] == pytest.approx(expected_stop["norm"], rel=1e-7)
     assert stop["parameters"] == expected_stop["parameters"]
+    assert stop["checksum"] == other["checksum"] == checksum_of_file(whole.out / "parameters.safetensors")
 
     first = cut(run_program, tmp_path, 1, 2, strategy="fsdp2", **keys)
     path, _, event = checkpoint_of(first)
@@ -43,6 +45,7 @@ def test_fsdp2_trains_as_ddp_does_and_resumes_from_a_checkpoint_of_all_ranks(run
     assert rest.exit_codes == [0, 0], rest.stderr
     assert [step["step"] for step in rest.of("step")] == list(range(event["step"], 5))
     assert [step["loss"] for step in first.of("step") + rest.of("step")] == [step["loss"] for step in whole.of("step")]
+    assert rest.of("run_stop")[0]["checksum"] == stop["checksum"]
 
 
 def test_horovod_trains_as_ddp_does_bit_for_bit(run_program: Run) -> None:

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.models import build
 from containers.models.layers import LayerList, with_initial_limits, without_dropout
+from tests.containers.frameworks.checksums import checksum_of_file
 from tests.containers.frameworks.stopping import stop_at
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,8 @@ def test_lenet_is_the_network_of_pytorch(run_program: Run, tmp_path: Path, name:
     norms = [done.of("run_stop", rank)[0]["norm"] for rank in range(world)]
     assert norms == pytest.approx([like.of("run_stop")[0]["norm"]] * world, rel=1e-6)
     phases = list(dict.fromkeys(event["phase"] for event in done.of("phase")))
-    assert phases == ["init", "warmup", "train", "eval", "checkpoint"]
+    assert phases == ["init", "warmup", "train", "eval", "checkpoint", "checksum"]
+    assert {done.of("run_stop", rank)[0]["checksum"] for rank in range(world)} == {checksum_of_file(done.out / "parameters.safetensors")}
 
 
 def drops_as_others_do(done: Any, like: Any) -> None:

@@ -52,6 +52,21 @@ def test_another_network_is_named_with_the_first_step_that_differs(house: House)
     assert (told["jax"]["same_network"], told["jax"]["differs_at"], told["pytorch"]["same_network"]) == (False, 2, True)
 
 
+def test_ranks_that_have_come_apart_are_named(house: House) -> None:
+    study = house.study(base={"repeats": 1}, axes={"batch_size": [32], "nodes": [1], "framework": ["jax", "pytorch"]})
+    for run in study.runs:
+        apart = [1] if run.cell.framework == "jax" else []
+        replicas = {"checksum": "ab", "ranks": 2, "apart": apart}
+        house.record(run.run_id, "ok", **{"training.first_losses": LOSSES, "training.replicas": replicas})
+    code, out, err = check(house)
+    assert code == 19
+    assert "other ones on rank 1 of 2" in out.splitlines()[1]
+    assert "equal on 2 ranks" in out.splitlines()[2]
+    assert "small: ranks ended with other parameters than the others of their run: lenet-digits" in err
+    code, out, _ = check(house, "--json")
+    assert {one["framework"]: one["replicas"]["apart"] for one in json.loads(out)["groups"][0]["cells"]} == {"jax": [1], "pytorch": []}
+
+
 def test_of_networks_with_dropout_finished_runs_tell_nothing(house: House) -> None:
     """Their short runs do, which have none."""
     study = house.study(

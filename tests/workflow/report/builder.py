@@ -89,6 +89,7 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
         "training": {
             "final_loss": 0.2, "first_loss": 2.3, "losses": [[step, 0.2 + 2.1 * 0.98**step] for step in range(0, 210, 2)],
             "eval": {"split": "test", "loss": 0.25, "accuracy": 0.94, "samples": 180}, "parameters": 61_706, "parameter_norm": 12.5,
+            "replicas": {"checksum": "ef" * 32, "ranks": cell["nodes"] * cell["gpus_per_node"], "apart": []},
             "train_s": 215 * step_s, "eval_s": 0.3, "peak_memory_bytes": 300 << 20,
         },
         "dataset": {"name": cell["dataset"], "digest": "ab" * 32, "samples": 1797, "bytes": 1_900_000},

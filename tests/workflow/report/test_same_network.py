@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,11 @@ import pytest
 
 from tests.workflow.report.builder import collected, make_record, scaling_cells
 from tests.workflow.study.studies import changed, load
-from workflow.report import tables
+from workflow.report import same_network, tables
 from workflow.report.analysis import Analysis
 from workflow.report.formats import FORMATS
 from workflow.report.page import page
-from workflow.report.same_network import called, compare, drops, first_difference, groups_of, to_json
+from workflow.report.same_network import FirstRun, Group, Keys, Losses, called, drops, first_difference, groups_of, to_json
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.losses import first_losses
 
@@ -24,6 +24,11 @@ LOSSES = {step: 2.3 - 0.1 * step for step in range(5)}
 def cells(tmp_path: Path, **axes: Any) -> list[dict[str, Any]]:
     study = changed(axes={"batch_size": [32], "framework": ["jax", "pytorch"], **axes})
     return [cell.to_json() for cell in load(tmp_path, study).cells]
+
+
+def compare(found: Sequence[Keys], losses: Mapping[str, Losses]) -> Group:
+    """By the losses alone: of the ranks nothing is told."""
+    return same_network.compare(found, {name: FirstRun(losses=told) for name, told in losses.items()})
 
 
 def test_cells_that_differ_only_in_their_framework_are_a_group(tmp_path: Path) -> None:

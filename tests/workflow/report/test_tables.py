@@ -179,6 +179,8 @@ def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
         ({"preflight": {**NETWORK, "findings": []}}, None),
         ({"resumed_from": {"attempt": 1, "step": 40, "used_s": 60.0}}, "resumed"),
         ({"warnings": ["ranks disagree on torch_version"]}, "warned"),
+        ({"training.replicas": {"checksum": "ab", "ranks": 2, "apart": [1]}}, "replicas"),
+        ({"training.replicas": None}, None),  # of an older record, or of a program that tells no checksum
         ({"nodes": [{"hostname": "x", "cpu_model": "another", "gpus": []}]}, "hardware"),
         ({"threads_per_rank": 1}, "threads"),
         ({"dataset.digest": "cd" * 32}, "dataset"),

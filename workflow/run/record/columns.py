@@ -9,7 +9,24 @@ from typing import Final
 
 from cluster.types import DEVICES
 from workflow.run.record.events import PRECISIONS
-from workflow.run.record.kinds import EIGHT, FLAG, FLOP, FROM_ONE, LONG, PAIRS, REAL, SHARE, SIGNED, TEXT, TEXTS, TOLD, WHOLE, Kind, one_of
+from workflow.run.record.kinds import (
+    EIGHT,
+    FLAG,
+    FLOP,
+    FROM_ONE,
+    LONG,
+    PAIRS,
+    RANKS,
+    REAL,
+    SHARE,
+    SIGNED,
+    TEXT,
+    TEXTS,
+    TOLD,
+    WHOLE,
+    Kind,
+    one_of,
+)
 from workflow.run.record.outcome import TABLE
 from workflow.run.record.step_clock import STEPS
 from workflow.run.record.steps_source import SOURCES
@@ -101,6 +118,9 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "told_precision": ("training.precision", one_of(*PRECISIONS)),
     "model_macs": ("model_macs", WHOLE),
     "parameter_norm": ("training.parameter_norm", SIGNED),
+    "parameter_checksum": ("training.replicas.checksum", TEXT),
+    "checksum_ranks": ("training.replicas.ranks", FROM_ONE),
+    "ranks_apart": ("training.replicas.apart", RANKS),
     "training_s": ("training.train_s", REAL),
     "evaluation_s": ("training.eval_s", REAL),
     "peak_memory_bytes": ("training.peak_memory_bytes", WHOLE),

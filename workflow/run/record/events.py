@@ -127,6 +127,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
     },
     "run_stop": {
         "norm": number,
+        "checksum": _word,
         **dict.fromkeys(("train_s", "eval_s", "window_wall_s", "window_steps_s"), _seconds),
         "max_memory_allocated_bytes": whole,
     },

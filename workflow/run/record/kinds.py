@@ -34,6 +34,7 @@ LONG: Final = Kind("text of at most 65536 bytes", "String", 0, 65536)
 TOLD: Final = Kind("text, a number or a flag", "String", 0, 4096)
 TEXTS: Final = Kind("a list of texts", "List", 0, 65536)
 EIGHT: Final = Kind("a list of 8 numbers", "Numbers", -1e100, 1e100)
+RANKS: Final = Kind("a list of ranks", "Ranks", 0, 2**31)
 PAIRS: Final = Kind("a list of [step, loss]", "Pairs", -1e100, 1e100)
 
 
@@ -134,6 +135,10 @@ def _pairs(value: Any, kind: Kind) -> list[float] | None:
     return found
 
 
+def _ranks(value: Any, kind: Kind) -> list[int] | None:
+    return value if type(value) is list and all(_whole(rank, kind) is not None for rank in value) else None
+
+
 _TAKERS: Final[dict[str, Callable[[Any, Kind], Any]]] = {
     "Float64": _real,
     "Int64": _whole,
@@ -142,4 +147,5 @@ _TAKERS: Final[dict[str, Callable[[Any, Kind], Any]]] = {
     "List": _texts,
     "Numbers": _eight,
     "Pairs": _pairs,
+    "Ranks": _ranks,
 }

@@ -287,6 +287,14 @@ class Evaluation(Part):
     samples: Count | None
 
 
+class Replicas(Part):
+    """Whether the ranks ended with the same parameters."""
+
+    checksum: str
+    ranks: FromOne
+    apart: list[Count]
+
+
 class Training(Part):
     """What the training came to."""
 
@@ -297,6 +305,7 @@ class Training(Part):
     eval: Evaluation | None
     parameters: Count | None
     parameter_norm: Finite | None
+    replicas: Replicas | None = None
     flop_per_unit: Finite | None = None
     precision: Literal["fp32", "tf32", "bf16", "fp16"] | None = None
     train_s: Seconds | None

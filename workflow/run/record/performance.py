@@ -16,6 +16,7 @@ from workflow.run.record.events import RankEvents
 from workflow.run.record.losses import FIRST_STEPS
 from workflow.run.record.quantiles import median, summarise
 from workflow.run.record.rate import measured_steps, own_window, pace, tokens_by_length, windows_of
+from workflow.run.record.replicas import replicas_of
 from workflow.run.record.stragglers import own_work, skew, straggler
 
 MAX_LOSSES = 200
@@ -111,6 +112,7 @@ def training(events: Mapping[int, RankEvents], world_size: int, telling: Mapping
         "eval": evaluation and {**{key: number(evaluation.get(key)) for key in ("loss", "accuracy")}, **_counts(evaluation)},
         "parameters": parameters if isinstance(parameters, int) else None,
         "parameter_norm": number(stop.get("norm")),
+        "replicas": replicas_of(events),
         "flop_per_unit": head.start.get("flop_per_unit") or None,
         "precision": head.start.get("precision"),
         "train_s": number(stop.get("train_s")),

@@ -20,6 +20,7 @@ from workflow.run.record.outcome import Ending
 from workflow.run.record.performance import performance, training
 from workflow.run.record.plausibility import clock_warnings, evaluation_warnings
 from workflow.run.record.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, tells_wall, windows_of
+from workflow.run.record.replicas import replica_warnings, replicas_of
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.record.steps_source import slack, telling
 from workflow.study.cell import unit_of
@@ -55,6 +56,7 @@ def measured(
     was asked of each rank."""
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     unchecked = unchecked_model(events, model[0]) if model is not None else []
+    apart = replica_warnings(replicas_of(events))
     source, told, num_telling = telling(events, world_size)
     miscounted = _miscounted(told, num_telling, global_batch, mode)
     window = _common(told, num_telling)
@@ -70,7 +72,7 @@ def measured(
         "contradiction": contradiction(events, world_size, model, steps),
         "window": [window[0], window[-1]] if window else None,
         "windows": _windows(told),
-        "warnings": [*unchecked, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
+        "warnings": [*unchecked, *apart, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
     }
 
 

@@ -153,6 +153,7 @@ def run(cell: Mapping[str, Any], data: Path, out: Path, events: Events) -> int:
         events.phase("checkpoint")
         events.emit("checkpoint", file=FILE_NAME, bytes=write_parameters(out / FILE_NAME, state, cell))
     times = {"train_s": train_s, "window_wall_s": lines.window[1] - lines.window[0], "window_steps_s": lines.measured_s}
+    events.phase("checksum")
     events.emit("run_stop", steps=lines.told, **times, eval_s=eval_s, **summary(state))
     context.stop()
     shutil.rmtree(scratch, ignore_errors=True)

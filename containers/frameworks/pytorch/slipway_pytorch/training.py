@@ -14,7 +14,7 @@ from slipway_program import checkpoint
 from slipway_program.checkpoint import CheckpointWanted, Request, Resumed, find_checkpoint
 from slipway_program.events import Events
 from slipway_program.loop import Around, run_steps
-from slipway_program.parameters import FILE_NAME, write_parameters
+from slipway_program.parameters import FILE_NAME, checksum_of, write_parameters
 from slipway_program.plan import make_plan
 
 from . import compiler
@@ -87,6 +87,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
         events.phase("checkpoint")
         num_bytes = write_parameters(out / FILE_NAME, arrays, cell)
         events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
+    events.phase("checksum")
     events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **summary(net, device))
     if training and cell["strategy"] == "horovod":
         from .horovod_exchange import leave
@@ -105,7 +106,8 @@ def resume(cell: Cell, resumed: Resumed, state: State, events: Events) -> None:
 
 
 def summary(net: Network, device: torch.device) -> dict[str, Any]:
-    """Parameter count and norm, and the most memory this rank had: on a GPU what the allocator gave out, on the CPU the resident set."""
+    """Count, norm and checksum of the parameters, and the most memory this rank had: on a GPU what the allocator gave out, on the CPU the
+    resident set. Of parameters in parts each rank asks for the others', one parameter at a time: the checksum is of the whole ones."""
     if device.type == "cuda":
         memory, source = torch.cuda.max_memory_allocated(device), "cuda_allocator"
     else:
@@ -114,6 +116,7 @@ def summary(net: Network, device: torch.device) -> dict[str, Any]:
     return {
         "parameters": count_parameters(net),
         "norm": torch.linalg.vector_norm(torch.stack(norms)).item(),
+        "checksum": checksum_of(net.named_state(), lambda tensor: whole(tensor).cpu().numpy()),
         "max_memory_allocated_bytes": memory,
         "memory_source": source,
     }
