@@ -49,7 +49,7 @@ def containers(engine: str) -> list[str]:
 
 
 def wait_until_clean(world: World, engine: str) -> None:
-    """Until nothing of ours is left: no container, no process. How long that takes: tests.slurm.endings."""
+    """Until nothing of ours is left: no container, no process. How long that takes: tests.endings."""
     world.wait_for(lambda: not containers(engine) and not ranks(world))
 
 

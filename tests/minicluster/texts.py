@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Protocol
 
 from tests.minicluster import pbsconf, sgeconf, slurmconf
@@ -45,6 +46,8 @@ def with_user(name: str, text: str, home: str) -> str:
         "group": f"{USER}:x:{USER_ID}:",
         "shadow": f"{USER}:*:19000:0:99999:7:::",
     }[name]
+    if name == "group":
+        text = re.sub(r"^(docker:.*:)$", rf"\1{USER}", text, flags=re.MULTILINE)  # may ask dockerd, where one runs
     return f"{text.rstrip()}\n{line}\n"
 
 

@@ -1,4 +1,4 @@
-"""A few of the endings of `python -m tests.slurm.endings`, each once."""
+"""A few of the endings of `python -m tests.endings`, each once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.endings.one import One
+from tests.endings.others import Others
+from tests.endings.place import Place
+from tests.endings.playing import play
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
-from tests.slurm.endings.one import One
-from tests.slurm.endings.others import Others
-from tests.slurm.endings.place import Place
-from tests.slurm.endings.playing import play
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests import images, runtimes
+from tests.endings.place import Place
 from tests.minicluster import Cluster, missing_here
-from tests.slurm.endings.place import Place
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 REMOVED_S = 30.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cluster import processes
 from containers.engines.inside import WATCHDOG
-from tests.slurm.endings.one import One
+from tests.endings.one import One
 
 Act = Callable[[One], Callable[[], None] | None]
 ALL = ("before", "load", "start", "train", "push")

@@ -21,6 +21,7 @@ class Disk:
         found = subprocess.run(["losetup", "--find", "--show", str(image)], check=True, capture_output=True, text=True)
         self.device = found.stdout.strip()
         subprocess.run(["mount", self.device, str(self.path)], check=True)
+        self.path.chmod(0o1777)
         for host in ("login", *cluster.nodes):
             self.mount(host)
 

@@ -8,7 +8,7 @@ from containers.engines import STORES
 from containers.engines.cli import remove_argv
 from containers.labels import JOB, TAG, USER
 from tests import images
-from tests.slurm.endings.place import Place
+from tests.endings.place import Place
 
 BACK_S = 60.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tests.slurm.endings.one import One
+from tests.endings.one import One
 
 COMES_S = 150.0
 

@@ -1,4 +1,4 @@
-"""Endings at random moments of runs in containers: `python -m tests.slurm.endings --endings 100 --seed 1 --engine docker`.
+"""Endings at random moments of runs in containers: `python -m tests.endings --endings 100 --seed 1 --engine docker`.
 
 Each starts a run on a mini-cluster whose nodes have container daemons and GPUs, ends it in one of fourteen ways at a random moment of
 one of its steps, and looks from outside until no container, process, lock or lease of ours is left on any node, and what the record
@@ -19,12 +19,12 @@ from collections import defaultdict
 
 from containers.engines import STORES
 from containers.images.files import FILE_ENGINES
+from tests.endings.faults import FAULTS
+from tests.endings.one import One
+from tests.endings.others import Others
+from tests.endings.place import Place
+from tests.endings.playing import Result, play
 from tests.minicluster import Cluster
-from tests.slurm.endings.faults import FAULTS
-from tests.slurm.endings.one import One
-from tests.slurm.endings.others import Others
-from tests.slurm.endings.place import Place
-from tests.slurm.endings.playing import Result, play
 
 SUBMIT_EVERY = 3
 """Of the endings of kinds that can be done to a submitted study, one in so many is."""
@@ -78,7 +78,7 @@ def reaped(place: Place) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.slurm.endings", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.endings", description=__doc__)
     parser.add_argument("--endings", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=(*STORES, *FILE_ENGINES), default="docker")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cluster.processes import state_of
 from containers.engines import STORES
-from tests.slurm.endings.others import Others
-from tests.slurm.endings.place import GPUS, Place
+from tests.endings.others import Others
+from tests.endings.place import GPUS, Place
 from workflow.run.plan import TAG
 
 _ID = re.compile(rb"[0-9a-f]{64}")

@@ -7,35 +7,43 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tests.minicluster import Cluster
-from tests.slurm.campaign.disk import Disk
+from tests.campaign.disk import Disk
+from tests.minicluster import Cluster, queue
 from workflow.run.plan import TAG
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 BIN = ROOT / ".venv" / "bin"
 STUDY = """\
 study: {name}
 datasets:
   digits: {{source: sklearn-digits, encoding: raw, size: 28, shards: 2}}
-base: {{dataset: digits, model: lenet, batch_size: 16, optimizer: {{learning_rate: 0.01}}, steps: {{warmup: 2, measured: 30}}, repeats: 1}}
+base:
+  {{dataset: digits, model: lenet, batch_size: 16, optimizer: {{learning_rate: 0.01}}, repeats: 1,
+   steps: {{warmup: 2, measured: {steps}}}}}
 axes: {{nodes: [1, 2], seed: [0, 1]}}
 baseline: {{nodes: 1}}
-limits: {{walltime: 10m, init: 60s}}
+limits: {{walltime: {walltime}, init: 60s}}
 """
 RUNS = 4
+LONG = {"walltime": "10m", "steps": 30}
+SHORT = {"walltime": "1m", "steps": 1000000}
 
 
 class Round:
-    """One study, one fault. `command` is what the user types."""
+    """One study, one fault. `way`: `run`, a job per run, or `submit`, one for all."""
 
-    def __init__(self, cluster: Cluster, disk: Disk, profile: str, number: int, rng: random.Random) -> None:
-        self.cluster, self.disk, self.profile, self.rng = cluster, disk, profile, rng
+    def __init__(self, cluster: Cluster, disk: Disk, way: str, fault: str, number: int, rng: random.Random) -> None:  # noqa: PLR0913
+        self.cluster, self.disk, self.way, self.fault, self.rng = cluster, disk, way, fault, rng
+        words = queue.words_of(cluster)
+        self.user = words.user
+        self.endless = fault == "walltime" and words.shorten is None
+        """Its runs end by their walltime only."""
         self.name = f"faults-{number}"
-        home = cluster.shared / "campaign"
-        home.mkdir(exist_ok=True)
+        home = cluster.spec.home
         self.study = home / f"{self.name}.yaml"
-        self.study.write_text(STUDY.format(name=self.name))
+        self.study.write_text(STUDY.format(name=self.name, **(SHORT if self.endless else LONG)))
         self.results = cluster.shared / "slipway" / "results" / self.name
         self.moment = "-"
         self.lost: list[str] = []
@@ -44,31 +52,35 @@ class Round:
 
     def start(self) -> subprocess.Popen[bytes]:
         """The user's command on the login node."""
-        site = str(self.cluster.site_file)
-        argv = (
-            [str(BIN / "slipway"), "submit", str(self.study), "--site", site, "--wait"]
-            if self.profile == "slurm-allocation"
-            else [
-                str(BIN / "snakemake"),
-                *("--profile", str(ROOT / "profiles" / "slurm"), "--configfile", str(self.study), "--config", f"site={site}"),
-            ]
-        )
-        return self.cluster.popen("login", argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        site, profile = str(self.cluster.site_file), str(ROOT / "profiles" / self.cluster.spec.scheduler)
+        argv = [str(BIN / "slipway"), "submit", str(self.study), "--site", site, "--wait"]
+        if self.way == "run":
+            words = ["--profile", profile, "--snakefile", str(ROOT / "Snakefile")]
+            argv = [str(BIN / "snakemake"), *words, "--configfile", str(self.study), "--config", f"site={site}"]
+        options: dict[str, Any] = {"cwd": self.cluster.spec.home, "stdin": subprocess.DEVNULL, "stdout": self.log, "stderr": self.log}
+        self.command = self.cluster.popen("login", argv, user=self.user, **options)
+        return self.command
 
-    def lose(self) -> str:
-        """A node, by chance."""
-        self.lost.append(self.rng.choice(self.cluster.nodes))
-        return self.lost[-1]
+    def goes_on(self) -> bool:
+        return self.command.poll() is None
+
+    def lose(self, node: str) -> str:
+        self.lost.append(node)
+        return node
+
+    def nodes_with(self, words: str) -> list[str]:
+        """Nodes on which a process runs whose command line holds `words`."""
+        return [node for node in self.cluster.nodes if self.pids(node, words)]
 
     def records(self) -> int:
         return len(list(self.results.glob("runs/*/record.json")))
 
     def jobs(self) -> list[str]:
         """Ids of all jobs in the queue."""
-        return self.cluster.exec("login", ["squeue", "-h", "-o", "%A"]).stdout.split()
+        return queue.listed(self.cluster)
 
     def running(self) -> list[str]:
-        return self.cluster.exec("login", ["squeue", "-h", "-t", "R", "-o", "%A"]).stdout.split()
+        return queue.listed(self.cluster, running=True)
 
     def pids(self, node: str, words: str) -> list[int]:
         """Processes of a node whose command line holds `words`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.slurm.campaign.rounds import BIN, ROOT, Round, wait_for
+from tests.campaign.rounds import BIN, ROOT, Round, wait_for
 from workflow.run.record.model import validate_record
 
 
@@ -17,7 +17,12 @@ def missing(one: Round) -> list[str]:
     return [run for run in expected if not (one.results / "runs" / run / "record.json").exists()]
 
 
-def look(one: Round) -> str:
+def attempts(one: Round) -> list[str]:
+    """What the records of all attempts say."""
+    return [json.loads(path.read_text())["status"] for path in sorted(one.results.glob("runs/*/attempts/*/record.json"))]
+
+
+def look(one: Round, words: tuple[str, ...]) -> str:
     """What an outside observer finds wrong after the end."""
     try:
         wait_for("the last processes to end", lambda: not one.tagged(), 60)
@@ -25,12 +30,16 @@ def look(one: Round) -> str:
         return f"processes are left: {one.tagged()}"
     wrong = []
     for node in one.lost:  # what it had is removed by the next run there, or by hand
-        one.cluster.exec(node, [str(BIN / "slipway"), "reap", "--remove", "--site", str(one.cluster.site_file)], cwd=ROOT, check=True)
+        argv = [str(BIN / "slipway"), "reap", "--remove", "--site", str(one.cluster.site_file)]
+        one.cluster.exec(node, argv, user=one.user, cwd=ROOT, check=True)
     for path in one.results.glob("runs/*/record.json"):
         record = json.loads(path.read_text())
         validate_record(record, str(path))
-        if record["status"] not in ("ok", "timeout"):
+        if record["status"] != "ok" and not (record["status"] == "timeout" and "timeout" in words):
             wrong.append(f"{path.parent.name}: {record['status']}: {record['status_reason']}")
+        if one.endless and record["status"] == "ok":
+            wrong.append(f"{path.parent.name}: ok after a million steps")
+    wrong += [f"an attempt says {word}" for word in sorted({*attempts(one)} - {"ok", *words})]
     wrong += [f"left: {path}" for path in one.results.rglob("*") if ".part-" in path.name or path.name.startswith((".lease", "lease"))]
     for node in one.cluster.nodes:
         found = one.cluster.exec(

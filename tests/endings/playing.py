@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.slurm.endings.faults import FAULTS, Fault
-from tests.slurm.endings.moments import await_moment
-from tests.slurm.endings.one import One
+from tests.endings.faults import FAULTS, Fault
+from tests.endings.moments import await_moment
+from tests.endings.one import One
 
 LOOK_S = 0.15
 LIVES_S = 15.0

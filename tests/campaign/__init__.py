@@ -1,0 +1,1 @@
+"""Random faults in a running study on a real scheduler: `python -m tests.campaign`."""

@@ -1,0 +1,182 @@
+"""Faults: each is done to a running study; the returned function heals, or is None."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cluster import processes
+from tests.campaign.rounds import Round, wait_for
+from tests.minicluster import queue
+
+COMES_S = 120.0
+Found = TypeVar("Found")
+
+
+class TooLateError(Exception):
+    """Nobody is left to strike: the study is over, or about to be."""
+
+
+def _order(one: Round, command: str | None, jobs: Callable[[], list[str]]) -> None:
+    queue.order(one.cluster, command, one.rng.choice(_await(one, jobs)))
+
+
+def cancel(one: Round) -> Callable[[], None] | None:
+    _order(one, queue.words_of(one.cluster).cancel, one.jobs)
+    return None
+
+
+def requeue(one: Round) -> Callable[[], None] | None:
+    _order(one, queue.words_of(one.cluster).requeue, one.running)
+    return None
+
+
+def walltime(one: Round) -> Callable[[], None] | None:
+    """Where a limit holds for jobs only that have not started, all runs of the round are longer than theirs."""
+    if not one.endless:
+        _order(one, queue.words_of(one.cluster).shorten, one.running)
+    return None
+
+
+def _await(one: Round, find: Callable[[], list[Found]]) -> list[Found]:
+    """What it finds, as soon as there is some. Raises TooLateError."""
+    found: list[Found] = []
+
+    def there() -> bool:
+        found[:] = find()
+        return bool(found) or not one.goes_on()
+
+    wait_for("something to strike", there, COMES_S)
+    if not found:
+        raise TooLateError
+    return found
+
+
+def _kill(one: Round, words: str, nodes: tuple[str, ...]) -> None:
+    pids = _await(one, lambda: [pid for node in nodes for pid in one.pids(node, words)])
+    processes.send([one.rng.choice(pids)], signal.SIGKILL)
+
+
+def slurmstepd(one: Round) -> Callable[[], None] | None:
+    _kill(one, "slurmstepd", one.cluster.nodes)
+    return None
+
+
+def supervisor(one: Round) -> Callable[[], None] | None:
+    _kill(one, "workflow.run.supervisor", one.cluster.nodes)
+    return None
+
+
+def node_program(one: Round) -> Callable[[], None] | None:
+    _kill(one, "workflow.run.node", one.cluster.nodes)
+    return None
+
+
+def snakemake(one: Round) -> Callable[[], None] | None:
+    _kill(one, "snakemake", ("login", *one.cluster.nodes))
+    return None
+
+
+def _first(one: Round) -> list[str]:
+    return one.nodes_with("workflow.run.supervisor")
+
+
+def _other(one: Round) -> list[str]:
+    first = _first(one)
+    return [node for node in one.nodes_with("workflow.run.node") if node not in first]
+
+
+def _kill_node(one: Round, find: Callable[[Round], list[str]]) -> Callable[[], None] | None:
+    node = one.rng.choice(_await(one, lambda: find(one)))
+    one.cluster.kill(one.lose(node))
+
+    def heal() -> None:
+        one.cluster.heal(node)
+        one.disk.mount(node)
+
+    return heal
+
+
+def kill_first_node(one: Round) -> Callable[[], None] | None:
+    return _kill_node(one, _first)
+
+
+def kill_other_node(one: Round) -> Callable[[], None] | None:
+    return _kill_node(one, _other)
+
+
+def cut_node(one: Round) -> Callable[[], None] | None:
+    node = one.lose(one.rng.choice(one.cluster.nodes))
+    one.cluster.cut(node)
+    return lambda: one.cluster.heal(node)
+
+
+def silent_controller(one: Round) -> Callable[[], None] | None:
+    one.cluster.ctld("stop")
+    return lambda: one.cluster.ctld("cont")
+
+
+def controller_restart(one: Round) -> Callable[[], None] | None:
+    one.cluster.ctld("kill")
+    return lambda: one.cluster.ctld("start")
+
+
+def storage_refuses(one: Round) -> Callable[[], None] | None:
+    """The results' directory takes no new file (its mode is of no use against root, the attribute is)."""
+    directory = one.results / "runs"
+    if not directory.is_dir():
+        raise TooLateError
+    subprocess.run(["chattr", "-R", "+i", str(directory)], check=False, capture_output=True)
+    return lambda: subprocess.run(["chattr", "-R", "-i", str(directory)], check=False, capture_output=True) and None
+
+
+def storage_full(one: Round) -> Callable[[], None] | None:
+    """Somebody else's file takes all that is free, for every node alike."""
+    filler = one.disk.path / "filler"
+    with filler.open("wb") as file:
+        free = os.statvfs(one.disk.path)
+        with contextlib.suppress(OSError):
+            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+        with contextlib.suppress(OSError):
+            while file.write(bytes(1 << 16)):
+                file.flush()
+    return lambda: filler.unlink()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """`words`: what records of attempts may say beside `ok`."""
+
+    act: Callable[[Round], Callable[[], None] | None]
+    words: tuple[str, ...]
+    lasts_s: float = 0.0
+    only: str | None = None
+    """The scheduler that it is of."""
+
+
+FAULTS: dict[str, Fault] = {
+    "cancel": Fault(act=cancel, words=("cancelled",)),
+    "requeue": Fault(act=requeue, words=("preempted", "cancelled")),
+    "walltime": Fault(act=walltime, words=("timeout",)),
+    "slurmstepd": Fault(act=slurmstepd, words=("cancelled", "node_lost", "killed"), only="slurm"),
+    "supervisor": Fault(act=supervisor, words=()),
+    "node program": Fault(act=node_program, words=("node_lost",)),
+    "snakemake": Fault(act=snakemake, words=("cancelled",)),
+    "first node killed": Fault(act=kill_first_node, lasts_s=15, words=("node_lost", "cancelled")),
+    "other node killed": Fault(act=kill_other_node, lasts_s=15, words=("node_lost", "cancelled")),
+    "node cut off": Fault(act=cut_node, lasts_s=15, words=("node_lost", "cancelled")),
+    "server silent": Fault(act=silent_controller, lasts_s=60, words=()),
+    "server restart": Fault(act=controller_restart, lasts_s=5, words=()),
+    "storage full": Fault(act=storage_full, lasts_s=10, words=("storage",)),
+    "storage refuses": Fault(act=storage_refuses, lasts_s=10, words=("storage",)),
+}
+
+
+def faults_of(scheduler: str) -> list[str]:
+    """Those that have a meaning there."""
+    return [name for name, fault in FAULTS.items() if fault.only in (None, scheduler)]

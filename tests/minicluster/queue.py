@@ -1,0 +1,86 @@
+"""Jobs in the queue of a cluster, and what people do to them, in the words of its scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tests.minicluster.cluster import Cluster
+from tests.minicluster.spec import USER, ClusterError
+
+LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """Commands; `{job}` stands for a job's id, which is the first word of each line of the two lists."""
+
+    user: str | None
+    """Whose jobs they are; None: root's, where root may submit."""
+    listed: str
+    running: str
+    cancel: str
+    requeue: str
+    suspend: str
+    resume: str
+    shorten: str | None = None
+    """Let its time be over at once; None where a limit holds for what has not started only."""
+    once: str | None = None
+    """Let it not start again by itself; None where none does."""
+
+
+WORDS: Final = {
+    "slurm": Words(
+        user=None,
+        listed="squeue --noheader --format=%A",
+        running="squeue --noheader --states=RUNNING --format=%A",
+        cancel="scancel {job}",
+        requeue="scontrol requeue {job}",
+        suspend="scontrol suspend {job}",
+        resume="scontrol resume {job}",
+        shorten="scontrol update JobId={job} TimeLimit=1",
+        once="scontrol update JobId={job} Requeue=0",
+    ),
+    "sge": Words(
+        user=USER,
+        listed="qstat -u *",
+        running="qstat -u * -s r",
+        cancel="qdel {job}",
+        requeue="qmod -rj {job}",
+        suspend="qmod -sj {job}",
+        resume="qmod -usj {job}",
+    ),
+    "pbs": Words(
+        user=USER,
+        listed="qselect",
+        running="qselect -s R",
+        cancel="qdel {job}",
+        requeue="qrerun {job}",
+        suspend="qsig -s suspend {job}",
+        resume="qsig -s resume {job}",
+        shorten="qalter -l walltime=1 {job}",
+        once="qalter -r n {job}",
+    ),
+}
+
+
+def words_of(cluster: Cluster) -> Words:
+    return WORDS[cluster.spec.scheduler]
+
+
+def listed(cluster: Cluster, *, running: bool = False) -> list[str]:
+    """Ids of all jobs that are not over, or of those that run. Raises ClusterError while nobody answers."""
+    words = words_of(cluster)
+    done = cluster.exec("login", (words.running if running else words.listed).split(), timeout=LIMIT_S)
+    if done.returncode:
+        raise ClusterError(f"{words.listed}: exit code {done.returncode}: {done.stderr.strip()}")
+    return [first for line in done.stdout.splitlines() if (first := line.split()[0])[0].isdecimal()]
+
+
+def order(cluster: Cluster, command: str | None, job: str) -> None:
+    """As an operator. Raises ClusterError where it is refused; one that is over by now is no failure."""
+    if command is None:
+        raise ClusterError(f"{cluster.spec.scheduler} has no such command for a job")
+    done = cluster.exec("login", command.format(job=job).split(), timeout=LIMIT_S)
+    if done.returncode and job in listed(cluster):
+        raise ClusterError(f"{command.format(job=job)}: exit code {done.returncode}: {done.stdout}{done.stderr}")

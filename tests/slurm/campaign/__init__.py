@@ -1,1 +1,0 @@
-"""Random faults in a running study on a real Slurm: `python -m tests.slurm.campaign`."""

@@ -1,1 +1,0 @@
-"""Endings of runs in containers on a real Slurm, and what is left after them: `python -m tests.slurm.endings`."""
