@@ -132,7 +132,11 @@ def storage_refuses(one: Round) -> Callable[[], None] | None:
     if not directory.is_dir():
         raise TooLateError
     subprocess.run(["chattr", "-R", "+i", str(directory)], check=False, capture_output=True)
-    return lambda: subprocess.run(["chattr", "-R", "-i", str(directory)], check=False, capture_output=True) and None
+
+    def heal() -> None:
+        subprocess.run(["chattr", "-R", "-i", str(directory)], check=False, capture_output=True)
+
+    return heal
 
 
 def storage_full(one: Round) -> Callable[[], None] | None:

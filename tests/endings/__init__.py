@@ -1,1 +1,1 @@
-"""Endings of runs in containers on a real Slurm, and what is left after them: `python -m tests.endings`."""
+"""Endings of runs in containers on a real scheduler, and what is left after them: `python -m tests.endings`."""

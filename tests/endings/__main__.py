@@ -1,7 +1,7 @@
 """Endings at random moments of runs in containers: `python -m tests.endings --endings 100 --seed 1 --engine docker`.
 
-Each starts a run on a mini-cluster whose nodes have container daemons and GPUs, ends it in one of fourteen ways at a random moment of
-one of its steps, and looks from outside until no container, process, lock or lease of ours is left on any node, and what the record
+Each starts a run on a mini-cluster whose nodes have container daemons and GPUs, ends it in one of many ways (`--only`) at a random moment
+of one of its steps, and looks from outside until no container, process, lock or lease of ours is left on any node, and what the record
 calls it. Containers of others beside it must be the same before and after; with apptainer and enroot, the real ones, there are none,
 and no GPUs. Prints a line per ending, then count and longest time per kind; exit code 1 if any was wrong.
 """
@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
+from typing import Any
 
 from containers.engines import STORES
 from containers.images.files import FILE_ENGINES
@@ -25,6 +26,7 @@ from tests.endings.others import Others
 from tests.endings.place import Place
 from tests.endings.playing import Result, play
 from tests.minicluster import Cluster
+from tests.minicluster.queue import WORDS
 
 SUBMIT_EVERY = 3
 """Of the endings of kinds that can be done to a submitted study, one in so many is."""
@@ -38,6 +40,7 @@ def say(text: str) -> None:
 def kinds_of(options: argparse.Namespace) -> list[str]:
     """One per ending, in rounds; those that take long are not in every round."""
     names = [kind for kind in options.only or FAULTS if options.engine == "docker" or not FAULTS[kind].daemon]
+    names = [kind for kind in names if FAULTS[kind].only in (None, options.scheduler)]
     if options.engine not in STORES:  # what is in such a container is the job's, and stands still with it
         names = [kind for kind in names if not FAULTS[kind].stills]
     rounds = ((kind for kind in names if options.only or turn % FAULTS[kind].every == 0) for turn in itertools.count())
@@ -55,7 +58,7 @@ def line_of(number: int, kind: str, result: Result, took_s: float) -> str:
 def campaign(cluster: Cluster, options: argparse.Namespace, results: dict[str, list[Result]]) -> None:
     place = Place(cluster, "endings", options.engine)
     kinds = kinds_of(options)
-    if options.engine in STORES and any(FAULTS[kind].submitted for kind in kinds):
+    if options.scheduler == "slurm" and options.engine in STORES and any(FAULTS[kind].submitted for kind in kinds):
         place.prepare_submissions()
     others = Others(place)
     for number, kind in enumerate(kinds, 1):
@@ -81,13 +84,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.endings", description=__doc__)
     parser.add_argument("--endings", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scheduler", choices=sorted(WORDS), default="slurm")
     parser.add_argument("--engine", choices=(*STORES, *FILE_ENGINES), default="docker")
     parser.add_argument("--only", choices=sorted(FAULTS), nargs="+", metavar="KIND", help=", ".join(FAULTS))
     parser.add_argument("--name", default=f"endings{os.getpid()}", help="of the mini-cluster")
     options = parser.parse_args()
+    if options.scheduler != "slurm" and options.engine != "docker":
+        parser.error(f"--engine {options.engine}: only Slurm's endings are done with another engine than docker")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up then too
     results: dict[str, list[Result]] = defaultdict(list)
-    cluster = Cluster.up(options.name, nodes=2, gpus=4, cores=8, docker=options.engine in STORES, slurmd_timeout=30)
+    numbers: dict[str, Any] = {"nodes": 2, "gpus": 4, "cores": 8, "docker": options.engine in STORES, "slurmd_timeout": 30}
+    cluster = Cluster.up(options.name, scheduler=options.scheduler, **numbers)
     try:
         campaign(cluster, options, results)
     finally:
@@ -105,7 +112,7 @@ def summary(results: dict[str, list[Result]], options: argparse.Namespace) -> in
         say(f"{kind:18} {right:3} of {len(found):3} right, {longest}, bound {FAULTS[kind].bound_s:g} s")
     endings = [result for found in results.values() for result in found]
     wrong = sum(bool(result.problems) for result in endings)
-    say(f"{len(endings) - wrong} of {len(endings)} right, {options.engine}, seed {options.seed}")
+    say(f"{len(endings) - wrong} of {len(endings)} right, {options.scheduler}, {options.engine}, seed {options.seed}")
     return wrong
 
 

@@ -16,6 +16,8 @@ Act = Callable[[One], Callable[[], None] | None]
 ALL = ("before", "load", "start", "train", "push")
 LATE = ALL[1:]
 OVER_S = 180.0
+CUT_S = 60.0
+SERVER_S = 5.0
 COMES_UP_S = 5.0
 
 
@@ -35,6 +37,8 @@ class Fault:
     """To runs of `slipway submit` too."""
     own_time: bool = False
     """The moment is the run's own, which gets a short walltime."""
+    limited: bool = False
+    """By the limit of the job, which is short from the beginning where it cannot be changed."""
     waits: bool = False
     """`act` waits until the run is being ended: measured from there."""
     stills: bool = False
@@ -43,6 +47,8 @@ class Fault:
     """What a record may call the end; None: no matter what. A run that was killed with its supervisor has none."""
     every: int = 1
     """In one of so many rounds of all kinds."""
+    only: str | None = None
+    """The scheduler that it is of."""
 
 
 def _strike(one: One, find: Callable[[], list[int]]) -> None:
@@ -56,14 +62,25 @@ def _strike(one: One, find: Callable[[], list[int]]) -> None:
     processes.send([one.rng.choice(found)], signal.SIGKILL)
 
 
-def scancel(one: One) -> None:
-    one.cluster.exec("login", ["scancel", one.job], check=True)
+def cancel(one: One) -> None:
+    one.order(one.place.words.cancel)
 
 
 def walltime(one: One) -> None:
-    """Slurm looks every 30 s which jobs are over their limit. The supervisor knows only the limit that it began with."""
-    one.cluster.exec("login", ["scontrol", "update", f"JobId={one.job}", "TimeLimit=1"], check=True)
-    _until(lambda: one.state() != "RUNNING", "Slurm to end the job", 0.2)
+    """Slurm looks every 30 s which jobs are over their limit. The supervisor knows only the limit that it began with. Where that cannot be
+    changed, the job has a short one from the beginning."""
+    if one.place.words.shorten is not None:
+        one.order(one.place.words.shorten)
+    _until(lambda: not one.runs(), "the scheduler to end the job", 0.2)
+
+
+def server_restart(one: One) -> None:
+    """The run goes on meanwhile; it is cancelled by a server that has not seen it start."""
+    one.cluster.ctld("kill")
+    time.sleep(one.rng.uniform(0.0, SERVER_S))
+    one.cluster.ctld("start")
+    _until(one.runs, "the server to know the job", 0.2)
+    one.order(one.place.words.cancel)
 
 
 def deadline(one: One) -> None:
@@ -102,21 +119,21 @@ def watchdog(one: One) -> None:
 
 
 def cut(one: One) -> None:
-    """The struck node is off the network until Slurm has given the job up. What runs there hears that from slurmd when the link is back."""
-    one.cluster.exec("login", ["scontrol", "update", f"JobId={one.job}", "Requeue=0"], check=True)
+    """The struck node is off the network until the scheduler has given the job up, which Grid Engine does not do. What runs there hears
+    that when the link is back."""
+    if one.place.words.once is not None:
+        one.order(one.place.words.once)
     one.cluster.cut(one.struck)
-    _until(lambda: one.state() != "RUNNING", "Slurm to give the job up", 0.2)
+    give_up = time.monotonic() + CUT_S
+    while one.runs() and time.monotonic() < give_up:
+        time.sleep(0.2)
     one.cluster.heal(one.struck)
 
 
 def suspend(one: One) -> Callable[[], None]:
     """All that Slurm knows of stands still; what is left of that when the containers are gone ends after it goes on."""
-    one.cluster.exec("login", ["scontrol", "suspend", one.job], check=True)
-
-    def go_on() -> None:
-        one.cluster.exec("login", ["scontrol", "resume", one.job], check=True)
-
-    return go_on
+    one.order(one.place.words.suspend)
+    return lambda: one.order(one.place.words.resume)
 
 
 def dockerd_restart(one: One) -> Callable[[], None]:
@@ -161,18 +178,21 @@ def _until(condition: Callable[[], bool], what: str, pause_s: float) -> None:
 
 
 FAULTS: dict[str, Fault] = {
-    "scancel": Fault(act=scancel, moments=ALL, submitted=True, words=("cancelled",)),
+    "cancel": Fault(act=cancel, moments=ALL, submitted=True, words=("cancelled",)),
     "supervisor": Fault(act=supervisor, moments=ALL, words=()),
     "client": Fault(act=client, moments=("start", "train"), words=("node_lost",)),
     "dockerd restart": Fault(act=dockerd_restart, daemon=True, bound_s=30.0),
     "node program": Fault(act=node_program, words=("node_lost",)),
     "deadline": Fault(act=deadline, moments=("before",), own_time=True, waits=True, words=("timeout",)),
     "rank": Fault(act=rank, moments=("train",), words=("killed",)),
-    "slurmstepd of job": Fault(act=slurmstepd_of_job, moments=ALL, submitted=True, submitted_bound_s=60.0, words=("cancelled",)),
+    "slurmstepd of job": Fault(
+        act=slurmstepd_of_job, moments=ALL, submitted=True, submitted_bound_s=60.0, words=("cancelled",), only="slurm"
+    ),
     "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
-    "slurmstepd of step": Fault(act=slurmstepd_of_step, words=("cancelled", "node_lost")),
+    "slurmstepd of step": Fault(act=slurmstepd_of_step, words=("cancelled", "node_lost"), only="slurm"),
     "watchdog": Fault(act=watchdog, moments=("train",), words=("killed", "node_lost")),
     "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=30.0, stills=True),
-    "walltime": Fault(act=walltime, moments=("train",), submitted=True, waits=True, every=2, words=("timeout",)),
+    "walltime": Fault(act=walltime, moments=("train",), submitted=True, limited=True, waits=True, every=2, words=("timeout",)),
+    "server restart": Fault(act=server_restart, moments=("start", "train"), waits=True, every=2, words=("cancelled",)),
     "cut": Fault(act=cut, moments=("train",), waits=True, every=2, words=("node_lost", "cancelled")),
 }

@@ -11,7 +11,7 @@ COMES_S = 150.0
 
 
 def _job_runs(one: One) -> bool:
-    return one.state() == "RUNNING"
+    return one.runs()
 
 
 def _image_comes(one: One) -> bool:

@@ -12,6 +12,7 @@ from cluster.processes import state_of
 from containers.engines import STORES
 from tests.endings.others import Others
 from tests.endings.place import GPUS, Place
+from tests.minicluster import queue
 from workflow.run.plan import TAG
 
 _ID = re.compile(rb"[0-9a-f]{64}")
@@ -30,18 +31,22 @@ class One:
         self.began = time.time()
         self.files_before = place.files_left()
 
-    def start(self, *, submitted: bool, much: bool, deaf: bool, walltime_s: float, nodes: int) -> None:
+    def start(self, *, submitted: bool, much: bool, deaf: bool, walltime_s: float, minutes: int, nodes: int) -> None:  # noqa: PLR0913
         if submitted:
             self.nodes = self.cluster.nodes
             self.job = self.place.submit_study(f"{self.place.engine}-{self.number}")
             return
         self.nodes = self.cluster.nodes if nodes == len(self.cluster.nodes) else (self.rng.choice(self.cluster.nodes),)
         self.run_id = self.place.one_run(nodes, walltime_s, much=much, deaf=deaf)
-        self.job = self.place.batch(self.run_id, self.nodes)
+        self.job = self.place.batch(self.run_id, self.nodes, minutes)
 
-    def state(self) -> str:
-        """Of the job, as Slurm says; empty when it has left the queue."""
-        return self.cluster.exec("login", ["squeue", "-h", "-j", self.job, "-o", "%T"]).stdout.strip()
+    def runs(self) -> bool:
+        """Whether the scheduler says that the job does."""
+        return self.job in queue.listed(self.cluster, running=True)
+
+    def order(self, command: str | None) -> None:
+        """Of queue.Words, about the job."""
+        queue.order(self.cluster, command, self.job)
 
     def log(self) -> str:
         """What the supervisor said; a submitted one says it elsewhere."""
@@ -79,7 +84,7 @@ class One:
         """On any node: of an attempt, of this place, of the job, or in a container that is not one of the others'."""
         path, theirs = str(self.place.path).encode(), {found.encode() for found in self.others.ids}
         own = f"/{self.place.path.name}/runs/".encode()
-        steps = re.compile(rf"slurmstepd: \[{self.job}\.".encode())
+        steps = re.compile(rf"(slurmstepd: \[{self.job}\.|sge_shepherd-{self.job} )".encode())
         found = []
         for node in self.cluster.nodes:
             for pid in self.cluster.processes(node):
@@ -117,7 +122,9 @@ class One:
         held = {tuple(line.split()[5].split(":")[:3]) for line in Path("/proc/locks").read_text().splitlines() if "->" not in line}
         found = []
         for node in self.cluster.nodes:
-            for path in self.place.node_files(node, f"local/{self.place.path.name}/**/*.lock", f"tmp/slipway-*/slurm-{self.job}-*/*.lock"):
+            for path in self.place.node_files(
+                node, f"local/{self.place.path.name}/**/*.lock", f"tmp/slipway-*/{self.place.scheduler}-{self.job}-*/*.lock"
+            ):
                 try:
                     stat = path.stat()
                 except OSError:

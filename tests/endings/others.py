@@ -9,6 +9,7 @@ from containers.engines.cli import remove_argv
 from containers.labels import JOB, TAG, USER
 from tests import images
 from tests.endings.place import Place
+from tests.minicluster import queue
 
 BACK_S = 60.0
 
@@ -18,13 +19,11 @@ class Others:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        options = [f"--nodes={len(place.cluster.nodes)}", "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=100", "--output=/dev/null"]
-        done = place.cluster.exec("login", ["sbatch", "--parsable", *options, "--wrap", "exec sleep 100000"], check=True)
-        self.job = done.stdout.strip()
+        self.job = self._submit()
         labels = {
             "nobody": {},
-            "user": {TAG: "theirs-r1-a1-00000000", JOB: "slurm:999999:0", USER: "12345"},
-            "job": {TAG: "other-r1-a1-00000000", JOB: f"slurm:{self.job}:0", USER: "0"},
+            "user": {TAG: "theirs-r1-a1-00000000", JOB: f"{place.scheduler}:999999:0", USER: "12345"},
+            "job": {TAG: "other-r1-a1-00000000", JOB: f"{place.scheduler}:{self.job}:0", USER: str(place.user_id)},
         }
         self.started: dict[str, dict[str, str]] = {}
         """Node -> id -> moment."""
@@ -36,11 +35,19 @@ class Others:
                 place.told(node, "run", *options, images.BASE, "sleep", "100000")
             self.started[node] = self.look(node)
 
+    def _submit(self) -> str:
+        if self.place.scheduler != "slurm":
+            return self.place.submit_as_user(self.place.cluster.spec.home, ["sleep", "100000"], self.place.cluster.nodes, 120, {})
+        nodes = len(self.place.cluster.nodes)
+        options = [f"--nodes={nodes}", "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=100", "--output=/dev/null"]
+        done = self.place.cluster.exec("login", ["sbatch", "--parsable", *options, "--wrap", "exec sleep 100000"], check=True)
+        return str(done.stdout.strip())
+
     def remove(self) -> None:
         """By id."""
         for node, found in self.started.items():
             self.place.told(node, *remove_argv(self.place.engine, "")[1:-1], *found)
-        self.place.cluster.exec("login", ["scancel", self.job])
+        queue.order(self.place.cluster, self.place.words.cancel, self.job)
 
     @property
     def ids(self) -> set[str]:

@@ -8,12 +8,17 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from cluster.schedulers import SCHEDULERS
+from cluster.schedulers.jobs import JOB_ID, BatchJob, JobSize
 from containers.engines import STORES
 from tests import images, runtimes
-from tests.minicluster import Cluster
+from tests.minicluster import Cluster, queue
+from tests.minicluster.hosts import environment
 from tests.minicluster.processes import init_of
+from tests.minicluster.spec import USER_ID
 from tests.slurm.test_container_runs import ContainerWorld
 from tests.slurm.test_profiles import ROOMS
 from tests.slurm.test_scheduler import ClusterWorld
@@ -56,6 +61,10 @@ class Place(ContainerWorld):
 
     def __init__(self, cluster: Cluster, name: str, engine: str) -> None:
         self.device = "cuda" if engine in STORES else "cpu"
+        self.words = queue.words_of(cluster)
+        self.scheduler = cluster.spec.scheduler
+        if self.words.user is not None:
+            self.user_id = USER_ID
         if engine in STORES:
             for host in ("login", *cluster.nodes):
                 cluster.load_image(images.base_image(), host, engine=engine)
@@ -71,6 +80,7 @@ class Place(ContainerWorld):
             setup = [f"export PATH={shlex.quote(directory)}:$PATH", *(f"export {key}={value}" for key, value in own.items())]
             image = runtimes.image_of(engine, images.base_image())
             self.site |= {"engine": engine, "images": {"fake": str(image)}, "device": self.device, "setup": setup}
+        self.site["scheduler"] = self.scheduler
         self.user_limits = dict(self.limits)
         self.checkout = self.path / "checkout"
         self.cell()  # pinning wants a cell
@@ -85,11 +95,44 @@ class Place(ContainerWorld):
         self.write()
         return run_id
 
-    def batch(self, run_id: str, nodelist: tuple[str, ...]) -> str:
-        """The job that profiles/slurm makes of a run, without the Snakemake in it; its id."""
-        options = ("--ntasks-per-node=1", "--cpus-per-task=2", *((f"--gres=gpu:{GPUS}",) if self.device == "cuda" else ()), "--time=5")
+    def batch(self, run_id: str, nodelist: tuple[str, ...], minutes: int = 5) -> str:
+        """The job that a profile makes of a run, without the Snakemake in it; its id."""
+        if self.scheduler != "slurm":
+            for path in (self.path, *self.path.rglob("*")):
+                os.chown(path, USER_ID, USER_ID, follow_symlinks=False)
+            environ = {"SLIPWAY_TEST_WORLD": str(self.path), "PYTHONPATH": str(ROOT)}
+            return self.submit_as_user(self.path, self.argv(run_id), nodelist, minutes, environ)
+        options = (
+            "--ntasks-per-node=1",
+            "--cpus-per-task=2",
+            *((f"--gres=gpu:{GPUS}",) if self.device == "cuda" else ()),
+            f"--time={minutes}",
+        )
         nodes = (f"--nodes={len(nodelist)}", f"--nodelist={','.join(nodelist)}")
         return self.submit(self.script(f"exec {self.supervisor(run_id)}"), *nodes, *options)
+
+    def submit_as_user(self, place: Path, argv: list[str], nodes: tuple[str, ...], minutes: int, environ: Mapping[str, str]) -> str:
+        """A job of the cluster's ordinary user by Slipway's own script, which leaves room for others on its nodes; its id."""
+        jobs = SCHEDULERS[self.scheduler].JOBS
+        assert jobs is not None
+        path = environment(self.cluster.spec, user=self.words.user)["PATH"]
+        only = None if len(nodes) > 1 else (self.words.on_node or "").format(node=nodes[0])
+        size = JobSize(nodes=len(nodes), minutes=minutes, cores=1, whole_nodes=False, parallel_environment="node 1", constraint=only)
+        job = BatchJob(
+            name="slipway-ending.00000000",
+            size=size,
+            environ=(*environ.items(), ("PATH", path)),
+            output=f"{place}/log-{JOB_ID}-0",
+            directory=str(place),
+            argv=tuple(argv),
+        )
+        script = place / "job.sh"
+        script.write_text(jobs.script(job))
+        done = self.cluster.exec("login", ["qsub", str(script)], user=self.words.user, cwd=place, timeout=60)
+        found = re.search(r"job (\d+) |^(\d+\.\w+)$", done.stdout, re.MULTILINE)
+        if found is None:
+            raise RuntimeError(f"qsub said {done.stdout!r} {done.stderr!r}")
+        return found[1] or found[2]
 
     def prepare_submissions(self) -> None:
         """A checkout whose framework pytorch is the fake one, and its image on the nodes, where the job looks for it."""

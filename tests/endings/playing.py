@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tests.endings.faults import FAULTS, Fault
 from tests.endings.moments import await_moment
 from tests.endings.one import One
+from tests.minicluster import queue, schedulers
 
 LOOK_S = 0.15
 LIVES_S = 15.0
@@ -41,8 +42,9 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
         if name == "load" or one.rng.random() < 0.2:
             one.place.forget_images()
         walltime_s = one.rng.uniform(*OWN_TIME_S) if fault.own_time else 120.0
+        minutes = 1 if fault.limited and one.place.words.shorten is None else 5
         deaf = not submitted and name == "train" and one.rng.random() < DEAF
-        one.start(submitted=submitted, much=name == "push", deaf=deaf, walltime_s=walltime_s, nodes=nodes)
+        one.start(submitted=submitted, much=name == "push", deaf=deaf, walltime_s=walltime_s, minutes=minutes, nodes=nodes)
         result.notes += ["deaf to TERM"] if deaf else []
         result.way, result.nodes = SUBMIT if submitted else "batch", len(one.nodes)
         after = 0.0 if fault.own_time else await_moment(one, name)
@@ -92,10 +94,10 @@ def _measure(one: One, began: float, left: Callable[[], list[str]], result: Resu
     """Seconds until `left` is empty; None and a problem where it does not become so."""
     while found := left():
         now = time.monotonic()
-        if not lives and now - began > LIVES_S and one.state() == "RUNNING":
-            one.cluster.exec("login", ["scancel", one.job])
+        if not lives and now - began > LIVES_S and one.runs():
+            one.order(one.place.words.cancel)
             began, lives = now, True
-            result.notes.append("job lived on: scancel")
+            result.notes.append("job lived on: cancelled")
         if now - began > GIVE_UP_S:
             result.problems.append(f"still there after {GIVE_UP_S:g} s: {'; '.join(found[:5])}")
             return None
@@ -106,16 +108,15 @@ def _measure(one: One, began: float, left: Callable[[], list[str]], result: Resu
 def _tidy(one: One, result: Result) -> None:
     """The job leaves the queue, the nodes take jobs again; files that wait for the next start are told."""
     if one.job:
-        if one.state() not in ("", "COMPLETING"):
-            one.cluster.exec("login", ["scancel", one.job])
+        one.order(one.place.words.cancel)
         give_up = time.monotonic() + QUEUE_S
-        while one.state():
+        while one.job in queue.listed(one.cluster):
             if time.monotonic() > give_up:
-                result.problems.append(f"job {one.job} is {one.state()} after {QUEUE_S:g} s")
+                result.problems.append(f"job {one.job} is in the queue after {QUEUE_S:g} s")
                 break
             time.sleep(0.3)
     for node, state in one.cluster.states().items():
-        if state.rstrip("*") not in ("idle", "mixed", "allocated"):
+        if state.rstrip("*") not in schedulers.of(one.cluster.spec).USABLE:
             result.notes.append(f"{node} {state}")
             one.cluster.heal(node)
     if created := one.take_created():

@@ -54,6 +54,7 @@ def make_mounts(spec: dict[str, str]) -> None:
         disk = f"{spec['own']}/disk.img"
         source = ["-o", "loop,noatime", disk] if name == "local" and Path(disk).exists() else ["--bind", f"{spec['own']}/{name}"]
         mount(*source, f"/{name}")
+        os.chmod(f"/{name}", 0o1777)
         if name == "tmp":
             reappear(kept)
     mount("-t", "tmpfs", "-o", "mode=755", "none", "/run")

@@ -23,6 +23,8 @@ class Words:
     requeue: str
     suspend: str
     resume: str
+    on_node: str | None = None
+    """What a job asks for that is to run on `{node}`, where Slipway's own script asks."""
     shorten: str | None = None
     """Let its time be over at once; None where a limit holds for what has not started only."""
     once: str | None = None
@@ -49,6 +51,7 @@ WORDS: Final = {
         requeue="qmod -rj {job}",
         suspend="qmod -sj {job}",
         resume="qmod -usj {job}",
+        on_node="hostname={node}",
     ),
     "pbs": Words(
         user=USER,
@@ -58,6 +61,7 @@ WORDS: Final = {
         requeue="qrerun {job}",
         suspend="qsig -s suspend {job}",
         resume="qsig -s resume {job}",
+        on_node="host={node}",
         shorten="qalter -l walltime=1 {job}",
         once="qalter -r n {job}",
     ),

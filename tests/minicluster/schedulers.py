@@ -13,6 +13,8 @@ class Daemons(Protocol):
 
     CONTROLLER: tuple[str, ...]
     """The names of the processes that answer its commands, on the login node."""
+    USABLE: tuple[str, ...]
+    """Of `node_states`: those of nodes on which jobs can start."""
 
     def prepare(self, spec: Spec) -> None:
         """Its configuration, before a host is on."""

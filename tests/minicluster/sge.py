@@ -22,7 +22,7 @@ INSTALLED = Path("/var/lib/gridengine")
 ADMINISTRATOR = "sgeadmin"  # the package's
 SYSTEM_PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 ANSWER_LIMIT_S = 60.0
-USABLE = "ok"
+USABLE = ("ok",)
 
 
 def prepare(spec: Spec) -> None:
@@ -112,12 +112,12 @@ def await_usable(spec: Spec, hosts: tuple[str, ...], limit_s: float) -> None:
     def usable() -> bool:
         with contextlib.suppress(ClusterError):
             states.update(node_states(spec))
-        return all(states.get(host) == USABLE for host in hosts)
+        return all(states.get(host) in USABLE for host in hosts)
 
     try:
         wait_until(usable, limit_s, "the nodes are usable")
     except ClusterError as error:
-        bad = next(host for host in hosts if states.get(host) != USABLE)
+        bad = next(host for host in hosts if states.get(host) not in USABLE)
         words = f"sge_qmaster:\n{last_lines(messages(spec))}\nsge_execd of {bad}:\n{last_lines(messages(spec, bad))}"
         raise ClusterError(f"{error}; states: {states}\n{words}") from error
     for host in hosts:

@@ -26,6 +26,8 @@ class ContainerWorld(ClusterWorld):
 
     login_environ: Mapping[str, str] = {}
     """What the user has set there."""
+    user_id = os.geteuid()
+    """Whose runs they are."""
 
     def __init__(self, cluster: Cluster, name: str, engine: str) -> None:
         super().__init__(cluster, name)
@@ -54,7 +56,7 @@ class ContainerWorld(ClusterWorld):
     def ours(self, node: str) -> list[str]:
         """Ids of the images that runs have loaded there; without the algorithm."""
         prefix = "localhost/" if self.engine == "podman" else ""
-        words = ("images", "--no-trunc", "--filter", f"reference={prefix}slipway-loaded/u{os.geteuid()}", "--format", "{{.ID}}")
+        words = ("images", "--no-trunc", "--filter", f"reference={prefix}slipway-loaded/u{self.user_id}", "--format", "{{.ID}}")
         return [image.removeprefix("sha256:") for image in self.told(node, *words).split()]
 
     def remove(self) -> None:

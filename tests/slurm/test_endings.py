@@ -30,7 +30,7 @@ def beside(docker_cluster: Cluster) -> Iterator[Others]:
     place.remove()
 
 
-@pytest.mark.parametrize("kind", ["scancel", "supervisor", "node program", "slurmstepd of job"])
+@pytest.mark.parametrize("kind", ["cancel", "supervisor", "node program", "slurmstepd of job"])
 def test_nothing_is_left_and_containers_of_others_live(beside: Others, kind: str) -> None:
     seed = random.randrange(1 << 30)
     one = One(beside.place, beside, random.Random(seed), 0)
