@@ -35,11 +35,11 @@ def plan_container(client: str, spec: ContainerSpec, host_env: Mapping[str, str]
     run = (
         *(client, "run", "--rm", "--pull=never", "--name", spec.name),
         *(word for name, value in spec.labels for word in ("--label", f"{name}={value}")),
-        *_as_user(spec.user, spec.rootless),
+        *_as_user(spec.user, _rootless(client, spec)),
         *("--read-only", "--tmpfs", f"{TEMPORARY}:rw,exec,nosuid,nodev,mode=1777"),
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--security-opt", "label=disable"),
         *own,
-        *_limits(spec),
+        *_limits(spec, _rootless(client, spec)),
         *("--network", spec.network, "--log-driver", "none", "--sig-proxy=false"),
         *(word for device in spec.devices for word in ("--device", device)),
         *_mounts(spec),
@@ -66,6 +66,11 @@ def remove_argv(client: str, name: str) -> tuple[str, ...]:
     return (client, "rm", "--force", *(("--time", "0") if client == "podman" else ()), "--volumes", name)
 
 
+def _rootless(client: str, spec: ContainerSpec) -> bool:
+    """Docker's containers are dockerd's, whoever asks for them: it knows none of these options."""
+    return spec.rootless and client == "podman"
+
+
 def _as_user(user: User, rootless: bool) -> tuple[str, ...]:
     if rootless:
         return ("--user", f"{user.uid}:{user.gid}", "--userns", "keep-id", "--group-add", "keep-groups")
@@ -73,10 +78,10 @@ def _as_user(user: User, rootless: bool) -> tuple[str, ...]:
     return ("--user", f"{user.uid}:{user.gid}", *others)
 
 
-def _limits(spec: ContainerSpec) -> tuple[str, ...]:
+def _limits(spec: ContainerSpec, rootless: bool) -> tuple[str, ...]:
     """Those of the job, copied; where the container is put into the job's cgroup, that has the last word."""
     shared = ("--shm-size", str(spec.shm_bytes), *(word for name, most in spec.limits for word in ("--ulimit", f"{name}={most}:{most}")))
-    if spec.rootless:
+    if rootless:
         return ("--cgroups", "disabled", *shared)  # stays in the cgroup of the node program, which is the job's
     parent = () if spec.cgroup_parent is None else ("--cgroup-parent", spec.cgroup_parent)
     memory = () if spec.memory_bytes is None else ("--memory", str(spec.memory_bytes), "--memory-swap", str(spec.memory_bytes))
