@@ -4,6 +4,7 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 from theano import tensor as T
+from theano.tensor.shared_randomstreams import RandomStreams
 
 
 def relu(x: Any) -> Any:
@@ -15,7 +16,7 @@ def max_pool(layer: Mapping[str, Any], x: Any) -> Any:
     """Of a layer of the list. The gradient goes to the first one that is largest; Theano's own gives the whole of it to each of them, which
     are many where an image has an even colour."""
     places = np.ndindex(*layer["kernel"])
-    x = _padded(x, *layer["padding"])
+    x = _padded(layer, x)
     found = _at(layer, x, next(places))
     for place in places:
         part = _at(layer, x, place)
@@ -23,11 +24,30 @@ def max_pool(layer: Mapping[str, Any], x: Any) -> Any:
     return found
 
 
-def _padded(x: Any, rows: int, columns: int) -> Any:
-    """With what is less than all."""
-    if not rows and not columns:
+class Dice:
+    """What dropout draws its numbers by: streams of the numbers of numpy, which `throw` begins anew."""
+
+    def __init__(self) -> None:
+        self.streams = RandomStreams()
+
+    def throw(self, seed: int) -> None:
+        """What follows is a function of the seed."""
+        self.streams.seed(seed)
+
+    def dropped(self, ratio: float, x: Any) -> Any:
+        """The rest is scaled, so that the mean stays."""
+        kept = self.streams.uniform(x.shape, ndim=x.ndim, dtype="float32") >= np.float32(ratio)
+        return T.switch(kept, x * np.float32(1 / (1 - ratio)), np.float32(0))
+
+
+def _padded(layer: Mapping[str, Any], x: Any) -> Any:
+    """With what is less than all: more behind the end where the last window reaches over it."""
+    rows, columns = layer["padding"]
+    if not rows and not columns and not layer.get("ceil"):
         return x
-    shape = x.shape[0], x.shape[1], x.shape[2] + 2 * rows, x.shape[3] + 2 * columns
+    sizes = zip((x.shape[2], x.shape[3]), layer["padding"], layer["shape_out"][1:], layer["stride"], layer["kernel"])
+    extents = [T.maximum(size + 2 * around, (count - 1) * stride + kernel) for size, around, count, stride, kernel in sizes]
+    shape = x.shape[0], x.shape[1], extents[0], extents[1]
     around = T.alloc(np.float32(-np.inf), *shape)
     return T.set_subtensor(around[:, :, rows : rows + x.shape[2], columns : columns + x.shape[3]], x)
 

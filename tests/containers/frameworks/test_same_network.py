@@ -25,6 +25,7 @@ OTHERS = [name for name in FRAMEWORKS if name != "pytorch" and not (load_framewo
 MODELS_OF = {name: set(load_framework(name).supports.models) for name in FRAMEWORKS}
 WHOLE = [name for name in OTHERS if {"resnet18", "alexnet-caffe", "googlenet"} <= MODELS_OF[name]]
 """Those that have every kind of layer of networks for images."""
+LARGE = ["alexnet", "alexnet-caffe", "vgg16", "googlenet", "inception-v1"]
 DRIVEN = ["jax"]
 """For what slipway_program does alike for all of them, one is enough."""
 STEPS = {"warmup": 2, "measured": 6}
@@ -130,6 +131,21 @@ def test_every_kind_of_layer_is_that_of_pytorch(run_program: Run, name: str, bac
     assert distance(ours, theirs) < 1e-5
     for what in ("running_mean", "running_var"):
         np.testing.assert_allclose(ours[f"left.bn.{what}"], theirs[f"left.bn.{what}"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("model", "name"), [(model, name) for model in LARGE for name in OTHERS if model in MODELS_OF[name]])
+def test_the_first_losses_of_a_large_network_are_those_of_pytorch(run_program: Run, model: str, name: str) -> None:
+    """Without its dropout, for which each framework draws its own numbers."""
+    layers = list(without_dropout(build(model, 3, (72, 72), 3).layers))
+    optimizer = {"name": "sgd", "learning_rate": 1e-4, "momentum": 0.9, "weight_decay": 0.01}
+    keys = {"model": model, "model_layers": layers, "optimizer": optimizer, "layout": load_framework(name).supports.layout[0]}
+    keys |= {"global_batch_size": 4, "steps": {"warmup": 0, "measured": 3}, "save_parameters": False}
+    done, like = (run_program(1, "photos", framework=framework, **keys) for framework in (name, "pytorch"))
+    assert done.exit_codes == [0], done.stderr
+    assert done.losses() == pytest.approx(like.losses(), rel=1e-5)
+    assert done.of("eval")[0]["loss"] == pytest.approx(like.of("eval")[0]["loss"], rel=1e-4)
+    assert done.of("run_start")[0]["parameters"] == build(model, 3, (72, 72), 3).parameters
 
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if name not in WHOLE and "resnet18" in MODELS_OF[name]])

@@ -103,7 +103,7 @@ def _linear(layer: Layer, own: Any) -> None:
 def _pool(layer: Layer, own: Any) -> None:
     to = own.pooling_param
     to.pool = to.MAX if layer["mode"] == "max" else to.AVE
-    to.round_mode = to.FLOOR
+    to.round_mode = to.CEIL if layer.get("ceil") else to.FLOOR
     (to.kernel_h, to.kernel_w), (to.stride_h, to.stride_w), (to.pad_h, to.pad_w) = layer["kernel"], layer["stride"], layer["padding"]
 
 
@@ -135,4 +135,5 @@ _KINDS: dict[str, tuple[str, Callable[[Layer, Any], None]]] = {
     "relu": ("ReLU", _nothing_more),
     "flatten": ("Flatten", _nothing_more),
     "add": ("Eltwise", _nothing_more),
+    "concat": ("Concat", _nothing_more),
 }

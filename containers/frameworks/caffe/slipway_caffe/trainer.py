@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from slipway_program.mpi import MpiTrainer
 from slipway_program.normalised import Normalised
 from slipway_program.parameters import RUNNING, Arrays
+from slipway_program.trainer import drops
 
 os.environ.setdefault("GLOG_minloglevel", "2")  # before Caffe is imported: it would print some lines for each layer
 
@@ -44,15 +44,14 @@ class CaffeTrainer(MpiTrainer):
         self._blobs = blobs_of(layers, self._net)
         self._parameters = [name for name in self._blobs if not name.endswith((*RUNNING, FACTOR))]
         self._weights_of_new = {layer["name"]: layer["momentum"] for layer in layers if layer["kind"] == "bn"}
-        self._drops = any(layer["kind"] == "dropout" for layer in layers)
-        self._seed = cell["seed"]
+        self._drops = drops(layers)
         self._running: Arrays = {}
         self._set(start)
         self._solver.add_callback(lambda: None, self._average)
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> float:
-        if self._drops:  # what is dropped is a function of seed, rank and step
-            caffe.set_random_seed(zlib.crc32(f"{self._seed}:{self.ranks.rank}:{self._solver.iter}".encode()) >> 1)
+        if self._drops:
+            caffe.set_random_seed(self.dropout_seed >> 1)  # it takes 31 bits
         self._net.blobs[self._first].data[...] = self._normalised(images)
         self._net.blobs["label"].data[...] = labels
         self._solver.step(1)

@@ -43,7 +43,7 @@ def _conv(layer: Layer, own: Values, x: Any) -> Any:
 
 def _pool(layer: Layer, _: Values, x: Any) -> Any:
     if layer["mode"] == "max":
-        return functions.max_pooling_2d(x, layer["kernel"], layer["stride"], layer["padding"], cover_all=False)
+        return functions.max_pooling_2d(x, layer["kernel"], layer["stride"], layer["padding"], cover_all=layer.get("ceil", False))
     return functions.average_pooling_2d(x, layer["kernel"], layer["stride"], layer["padding"])
 
 
@@ -56,6 +56,11 @@ def _bn(layer: Layer, own: Values, x: Any) -> Any:
     return functions.batch_normalization(x, *scale, eps=layer["epsilon"], running_mean=mean, running_var=var, decay=1 - layer["momentum"])
 
 
+def _lrn(layer: Layer, _: Values, x: Any) -> Any:
+    """Chainer's alpha is for each channel, and not divided by their number."""
+    return functions.local_response_normalization(x, layer["size"], layer["k"], layer["alpha"] / layer["size"], layer["beta"])
+
+
 _NAMES = ("weight", "bias", "running_mean", "running_var")
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
@@ -64,6 +69,9 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "flatten": lambda _, __, x: functions.reshape(x, (len(x), -1)),
     "bn": _bn,
     "global_pool": lambda _, __, x: functions.mean(x, axis=(2, 3), keepdims=True),
+    "lrn": _lrn,
+    "concat": lambda _, __, *inputs: functions.concat(inputs, axis=1),
+    "dropout": lambda layer, _, x: functions.dropout(x, layer["ratio"]),
     "relu": lambda _, __, x: functions.relu(x),
     "add": lambda _, __, first, second: first + second,
 }

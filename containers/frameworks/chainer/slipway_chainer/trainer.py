@@ -10,6 +10,7 @@ import numpy as np
 from slipway_program.mpi import MpiTrainer
 from slipway_program.normalised import Normalised
 from slipway_program.parameters import Arrays
+from slipway_program.trainer import drops
 
 from .network import Network
 
@@ -25,6 +26,7 @@ class ChainerTrainer(MpiTrainer):
         self._exchange = chainermn.create_communicator("naive", self.ranks)
         self._normalised = Normalised(dataset)
         self._network = Network(cell["model_layers"], start)
+        self._drops = drops(cell["model_layers"])
         constants: Mapping[str, float] = cell["optimizer"]
         self._optimizer = chainer.optimizers.MomentumSGD(constants["learning_rate"], constants["momentum"]).setup(self._network)
         for weight in self._network.params():
@@ -33,6 +35,8 @@ class ChainerTrainer(MpiTrainer):
             weight.update_rule._init_states(weight)  # else there is none to restore before the first update
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        if self._drops:
+            np.random.seed(self.dropout_seed)  # Chainer draws from it on CPUs
         loss = chainer.functions.softmax_cross_entropy(self._network(self._normalised(images)), labels.astype(np.int32))
         self._network.cleargrads()
         loss.backward()

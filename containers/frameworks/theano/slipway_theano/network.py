@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 import numpy as np
 import theano
 from slipway_program.parameters import RUNNING
-from slipway_program.theano_ops import max_pool, relu
+from slipway_program.theano_ops import Dice, max_pool, relu
 from theano import tensor as T
 from theano.tensor.nnet import bn
 from theano.tensor.signal.pool import pool_2d
@@ -19,6 +19,7 @@ class Network:
 
     def __init__(self, layers: Sequence[Layer], arrays: Mapping[str, np.ndarray]) -> None:
         self._layers = layers
+        self.dice = Dice()
         self.tensors = {name: theano.shared(array, name) for name, array in arrays.items()}
 
     def graph(self, images: Any, training: bool) -> Tuple[Any, Dict[str, Any]]:
@@ -32,6 +33,8 @@ class Network:
             if layer["kind"] == "bn" and training:
                 values[name], *found = _bn_in_training(layer, own, inputs[0])
                 running.update(zip((name + what for what in RUNNING), found))
+            elif layer["kind"] == "dropout":
+                values[name] = self.dice.dropped(layer["ratio"], inputs[0]) if training else inputs[0]
             else:
                 values[name] = _KINDS[layer["kind"]](layer, own, *inputs)
         return values[self._layers[-1]["name"]], running
@@ -69,6 +72,15 @@ def _bn_in_training(layer: Layer, own: Tensors, x: Any) -> Tuple[Any, Any, Any]:
     return result, mean, variance
 
 
+def _lrn(layer: Layer, _: Tensors, x: Any) -> Any:
+    """By the squares of the neighbours in the row of channels."""
+    reach, channels = layer["size"] // 2, layer["shape_out"][0]
+    around = T.alloc(np.float32(0), x.shape[0], channels + 2 * reach, x.shape[2], x.shape[3])
+    squares = T.set_subtensor(around[:, reach : reach + channels], T.sqr(x))
+    summed = sum((squares[:, first : first + channels] for first in range(1, layer["size"])), squares[:, :channels])
+    return x / (np.float32(layer["k"]) + np.float32(layer["alpha"] / layer["size"]) * summed) ** np.float32(layer["beta"])
+
+
 def _epsilon(layer: Layer) -> Any:
     """Theano refuses less than 1e-5, which as a float32 is less than that."""
     return np.nextafter(np.float32(layer["epsilon"]), np.float32(1))
@@ -82,6 +94,8 @@ _KINDS: Dict[str, Callable[..., Any]] = {
     "flatten": lambda _, __, x: x.flatten(2),
     "bn": _bn,
     "global_pool": lambda _, __, x: x.mean((2, 3), keepdims=True),
+    "lrn": _lrn,
+    "concat": lambda _, __, *inputs: T.concatenate(inputs, axis=1),
     "relu": lambda _, __, x: relu(x),
     "add": lambda _, __, first, second: first + second,
 }

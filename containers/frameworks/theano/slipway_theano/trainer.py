@@ -6,6 +6,7 @@ import numpy as np
 import theano
 from slipway_program.parameters import Arrays, trained
 from slipway_program.theano_rank import TheanoRank, constants_of
+from slipway_program.trainer import drops
 from theano import tensor as T
 
 from .network import Network
@@ -20,6 +21,7 @@ class TheanoTrainer(TheanoRank):
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
         TheanoRank.__init__(self, dataset)
         self._network = Network(cell["model_layers"], start)
+        self._drops = drops(cell["model_layers"])
         self._tensors = self._network.tensors
         self._trained = trained(self._tensors)
         self._momentum = {name: theano.shared(np.zeros_like(start[name])) for name in self._trained}
@@ -47,6 +49,8 @@ class TheanoTrainer(TheanoRank):
         self._update = theano.function(means, [], updates=updates)
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        if self._drops:
+            self._network.dice.throw(self.dropout_seed)
         loss, *found = self._gradients(images, labels)
         self._update(*self.mean(found[: len(self._trained)]))
         for name, array in self.of_rank_0(dict(zip(self._running, found[len(self._trained) :]))).items():
