@@ -1,27 +1,25 @@
 """Training in neon: a chain of layers on its CPU backend, gradients averaged over all ranks by MPI."""
 
-from typing import Any, Dict, List, Mapping
+from typing import Any, List, Mapping
 
 import numpy as np
-from mpi4py import MPI
 from neon.backends import gen_backend
 from neon.initializers import Constant
 from neon.layers import Activation, Affine, Conv, Dropout, GeneralizedCost, Pooling
 from neon.models import Model
 from neon.optimizers import GradientDescentMomentum
 from neon.transforms import CrossEntropyMulti, Rectlin, Softmax
+from slipway_program.mpi import MpiTrainer
 from slipway_program.parameters import Arrays
-from slipway_program.trainer import Trainer
 
 
-class NeonTrainer(Trainer):
+class NeonTrainer(MpiTrainer):
     """One rank. neon has the batch as the last axis, dense weights as (out, in), those of convolutions as (in x height x width, out)."""
 
     framework = "neon"
     version = "2.6.0"
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
-        self._ranks = MPI.COMM_WORLD
         self._mean = np.asarray(dataset.mean, np.float32)
         self._scale = 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
         self._batch = cell["batch_size"]
@@ -49,8 +47,7 @@ class NeonTrainer(Trainer):
         self._wanted.set(np.ascontiguousarray(np.eye(self._classes, dtype=np.float32)[labels].T))
         loss = float(self._cost.get_cost(found, self._wanted))
         self._model.bprop(self._cost.get_errors(found, self._wanted))
-        for tensor in self._gradients:
-            mean = self.total(np.ascontiguousarray(tensor.get())) / np.float32(self._ranks.size)
+        for tensor, mean in zip(self._gradients, self.mean([tensor.get() for tensor in self._gradients])):
             tensor.set(mean)
         self._optimizer.optimize(self._model.layers_to_optimize, 0)  # it divides by the batch itself
         return loss
@@ -64,21 +61,10 @@ class NeonTrainer(Trainer):
         probabilities = np.asarray(self._forward(images, inference=True).get())
         return np.log(np.maximum(probabilities, 1e-30)).T
 
-    def barrier(self) -> None:
-        self._ranks.Barrier()
-
-    def total(self, values: np.ndarray) -> np.ndarray:
-        found = np.empty_like(values)
-        self._ranks.Allreduce(values, found)
-        return found
-
     def state(self) -> Arrays:
         arrays = [np.asarray(weight.get()) for weight in self._weights]
         named = zip(self._shapes.items(), arrays)
         return {name: (array.T if len(shape) == 4 else array).reshape(shape) for (name, shape), array in named}
-
-    def provenance(self) -> Dict[str, Any]:
-        return {"backend": "mpi" if self._ranks.size > 1 else None}
 
 
 def chain(layers: Any) -> List[Any]:
