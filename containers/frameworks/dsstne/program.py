@@ -1,6 +1,7 @@
 """Train a fully connected network with DSSTNE's own programs. Never run by us: they want a GPU and CUDA 9.
 
-An epoch of its is the first ten batches of the cell. It starts from weights of its own, so that losses cannot be compared.
+An epoch of its is the first ten batches of the cell. It starts from weights of its own, and `train` knows plain descent alone, whatever the
+cell's momentum: losses cannot be compared.
 """
 
 import json
@@ -62,24 +63,11 @@ def main() -> None:
         if code:
             sys.exit("%s ended with %d" % (" ".join(command), code))
     epochs = -(-steps.total // STEPS)
-    os.execvp(
-        "train",
-        [
-            "train",
-            "-c",
-            "network.json",
-            "-i",
-            "images.nc",
-            "-o",
-            "labels.nc",
-            "-n",
-            "trained.nc",
-            "-b",
-            str(plan.batch_size),
-            "-e",
-            str(epochs),
-        ],
-    )
+    constants = cell["optimizer"]
+    files = ["-c", "network.json", "-i", "images.nc", "-o", "labels.nc", "-n", "trained.nc"]
+    numbers = ["-b", plan.batch_size, "-e", epochs, "-alpha", constants["learning_rate"], "-lambda", constants["weight_decay"]]
+    # it prints by printf, and into a pipe that is when a buffer is full
+    os.execvp("stdbuf", ["stdbuf", "-oL", "train", *files, *map(str, numbers)])
 
 
 if __name__ == "__main__":

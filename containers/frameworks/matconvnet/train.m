@@ -1,5 +1,5 @@
 % Train a chain of layers in MatConvNet from the plain files of slipway_program/raw_files.py. Never run by us: there is no MATLAB here.
-% cnn_train chooses its own order of the samples, so that losses cannot be compared after the first step.
+% cnn_train tells the mean of the losses since its epoch began, so that only the first one can be compared.
 run('/opt/matconvnet/matlab/vl_setupnn.m');
 addpath('/opt/matconvnet/examples');
 place = [getenv('SLIPWAY_OUT') '/.raw-'];
@@ -51,6 +51,16 @@ labels = fopen([place 'labels.part'], 'r', 'l');
 imdb.images.data = permute(data, [2 1 3 4]);
 imdb.images.label = fread(labels, count, 'int32=>single')' + 1;
 imdb.images.set = ones(1, count);
-cnn_train(vl_simplenn_tidy(net), imdb, @(db, batch) deal(db.images.data(:, :, :, batch), db.images.label(batch)), ...
+cnn_train(vl_simplenn_tidy(net), imdb, @(db, batch) next_batch(db, numel(batch)), ...
   'expDir', tempname, 'batchSize', plan.batch, 'numEpochs', 1, 'learningRate', plan.learning_rate, ...
   'momentum', plan.momentum, 'weightDecay', plan.weight_decay, 'plotStatistics', false, 'val', []);
+
+function [images, labels] = next_batch(db, count)
+% In the order of the cell, whatever cnn_train has shuffled.
+persistent done
+if isempty(done), done = 0; end
+place = done + (1:count);
+done = done + count;
+images = db.images.data(:, :, :, place);
+labels = db.images.label(place);
+end
