@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,17 @@ def test_captured_lines_tell_of_steps(path: Path) -> None:
     for event, expected in zip(told, case["expected"], strict=True):
         assert {key: event.get(key) for key in expected} == pytest.approx(expected)
     assert steps.warnings() == []
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("text", ["nan", "-nan", "NaN"])
+def test_a_loss_that_is_no_number_is_found_in_such_lines(path: Path, text: str) -> None:
+    """As printf prints it, and as Java and MATLAB do: a run must not go on with it as if the program had told no loss."""
+    case = json.loads(path.read_text())
+    line = next(line for line in case["lines"] if re.search(case["settings"]["step"], line))
+    begin, end = re.search(case["settings"]["step"], line).span("loss")  # type: ignore[union-attr]
+    event = MODULE.Steps(case["settings"], WINDOW, 0.0).take([line[:begin] + text + line[end:]], 1.0)
+    assert math.isnan(event["loss"])
 
 
 @pytest.mark.parametrize("name", [name for name in FRAMEWORKS if events_of(load_framework(name).events)[0] == "log"])

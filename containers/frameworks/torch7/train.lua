@@ -1,4 +1,5 @@
--- Train a chain of layers in Torch7 from the plain files of slipway_program/raw_files.py. Never run by us: no package of Torch7 is left.
+-- Train a chain of layers in Torch7 from the plain files of slipway_program/raw_files.py. Ran on Torch7 from its sources,
+-- 2026-11-24, with the losses of PyTorch; no test runs it, since no package of Torch7 is left.
 require 'nn'
 require 'optim'
 
