@@ -18,7 +18,7 @@ INSTALL = $(BIN)/python -m install
 OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==.*/--unsafe-package \1/p' requirements-torch.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo image framework test processes check lint types slow long schemas requirements clean
+.PHONY: help install demo image framework test processes check lint types slow long schemas requirements pins clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -72,6 +72,11 @@ requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements.txt requirements.in
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras $(OF_TORCH) -o requirements-dev.txt requirements-dev.in
 	set -e; for folder in $(dir $(shell grep -L ^python_version: $(addsuffix framework.yaml,$(dir $(wildcard containers/frameworks/*/requirements.in))))); do $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
+
+pins: .venv/.dev  ## pin anew what the requirements.in of one framework asks for: NAME=jax
+	@[ -f 'containers/frameworks/$(NAME)/requirements.in' ] || { echo "make pins: there is no containers/frameworks/$(NAME)/requirements.in; write make pins NAME=jax" >&2; exit 2; }
+	@! grep -q ^python_version: 'containers/frameworks/$(NAME)/framework.yaml' || { echo 'make pins: framework $(NAME) needs another Python than ours: CONTRIBUTING.md, "Add a framework"' >&2; exit 2; }
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o 'containers/frameworks/$(NAME)/requirements.txt' 'containers/frameworks/$(NAME)/requirements.in'
 
 clean:  ## forget the demo's results, datasets and cache; the installation stays
 	rm -rf .slipway .snakemake
