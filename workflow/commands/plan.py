@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from workflow.dag.requirements import DatasetRequirements
 from workflow.study.baseline_keys import NOT_SERIES, flat, tells_nothing
 from workflow.study.cell import NO_DATASET
 from workflow.study.cell_maker import without_sum
+from workflow.study.cell_words import beside_ids
 from workflow.study.origin import refuse_foreign_results
 from workflow.study.series import Series
 from workflow.study.site import refuse_foreign_scheduler
@@ -135,9 +136,10 @@ def _print(plan: StudyPlan) -> None:
     show.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
     _more(len(rows), "series")
     show.line()
+    told = beside_ids(study.cells)
     show.table(
-        ("cell", "batch", "global", "nodes", "per node", "memory", "of", "a run", "runs"),
-        [_cell_row(cell) for cell in plan.cells[:MAX_ROWS]],
+        ("cell", *(["differs by"] if told else []), "batch", "global", "nodes", "per node", "memory", "of", "a run", "runs"),
+        [_cell_row(cell, told) for cell in plan.cells[:MAX_ROWS]],
     )
     _more(len(plan.cells), "cells")
     for note in plan.notes:
@@ -229,10 +231,12 @@ def _flat(keys: dict[str, Any]) -> dict[str, Any]:
     return flat({**keys, "steps": without_sum(keys["steps"] or {})})
 
 
-def _cell_row(plan: CellPlan) -> Sequence[object]:
+def _cell_row(plan: CellPlan, told: Mapping[str, str]) -> Sequence[object]:
+    """`told`: of each cell what its id has as digits only; nothing where ids tell all."""
     cell = plan.cell
+    name = (cell.cell_id, told[cell.cell_id]) if told else (cell.cell_id,)
     states = ", ".join(f"{plan.states[state]} {state}" for state in STATES if plan.states[state])
     need = None if plan.memory_bytes is None else format_size(plan.memory_bytes)
     have = None if plan.available_bytes is None else format_size(plan.available_bytes) + ("" if plan.fits is not False else " TOO LITTLE")
     takes = None if plan.estimate is None else f"~{format_duration(plan.estimate.seconds)}"
-    return cell.cell_id, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, takes, states
+    return *name, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, takes, states

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -20,10 +20,7 @@ _NAMED: Final = ("comm_hook", "augmentation")
 def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run], str]:
     """What tells a run from the others of its study: model, batch, size, and every other key with more than one value among `cells`."""
     flats = {cell.cell_id: flat(cell.to_json()) for cell in cells}
-    said = {*_SAID, *tells_nothing(list(flats.values()))}
-    names = [
-        name for name in next(iter(flats.values()), {}) if name not in said and len({repr(keys.get(name)) for keys in flats.values()}) > 1
-    ]
+    names = _differing(flats)
 
     def words(run: Run) -> str:
         cell, keys = run.cell, flats[run.cell.cell_id]
@@ -32,6 +29,21 @@ def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run],
         return ", ".join([cell.model, *told, f"batch {cell.batch_size}", _size(cell, site), *repeat])
 
     return words
+
+
+def beside_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
+    """Of each cell by its id, what tells it from the others and is in the id as digits only: `strategy fsdp2, seed 1`. Empty where ids tell
+    all: they are names of results, and stay what they are when a key is added."""
+    flats = {cell.cell_id: flat(cell.to_json()) for cell in cells}
+    names = [name for name in _differing(flats) if name not in WORDS or name == "dataset"]
+    return {cell_id: ", ".join(_value(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
+
+
+def _differing(flats: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Keys with more than one value, but for those that have words of their own."""
+    said = {*_SAID, *tells_nothing(list(flats.values()))}
+    names = dict.fromkeys(name for keys in flats.values() for name in keys)
+    return [name for name in names if name not in said and len({repr(keys.get(name)) for keys in flats.values()}) > 1]
 
 
 def stage_words(cell: Cell) -> str:

@@ -37,6 +37,14 @@ def test_a_plan_names_runs_and_writes_nothing(house: House, tree: Tree) -> None:
 
 
 @pytest.mark.processes
+def test_cells_whose_ids_differ_in_digits_only_say_by_what(house: House) -> None:
+    assert "differs by" not in house("plan").out
+    house.study(axes={"seed": [0, 1], "strategy": ["ddp", "fsdp2"]})
+    told = re.findall(r"^lenet-digits-b\d+-n\d-g1-[0-9a-f]{10} +(\S.*?)  ", house("plan").out, re.MULTILINE)
+    assert sorted(told) == sorted(f"seed {seed}, strategy {word}" for seed in (0, 1) for word in ("ddp", "fsdp2") for _ in range(4))
+
+
+@pytest.mark.processes
 def test_the_plan_for_programs(house: House) -> None:
     study = house.load()
     first = study.runs[0].run_id
