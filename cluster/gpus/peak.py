@@ -38,8 +38,8 @@ _SHEETS: Final = (
     _Sheet(names=("B200",), source="NVIDIA Blackwell architecture technical brief, 2024: half of the sparse numbers", fp16=2250, bf16=2250),
     _Sheet(
         names=("GH200 480GB", "GH200 120GB", "GH200 144G HBM3e"),
-        source="NVIDIA GH200 data sheet, 2023: half of the sparse numbers",
-        **{"fp32": 67, "tf32": 494.5, "fp16": 989.5, "bf16": 989.5},
+        source="NVIDIA GH200 data sheet, its numbers without sparsity",
+        **{"fp32": 67, "tf32": 494, "fp16": 990, "bf16": 990},
     ),
     _Sheet(
         names=("H200",),

@@ -22,6 +22,7 @@ from workflow.run.record.events import PRECISIONS
         ("Tesla V100-SXM2-32GB", "fp16", 125),
         ("Tesla T4", "fp16", 65),
         ("NVIDIA L40S", "bf16", 362.05),
+        ("NVIDIA GH200 480GB", "bf16", 990),
     ],
 )
 def test_a_gpu_is_found_by_its_name(model: str, precision: str, tera: float) -> None:
