@@ -13,7 +13,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.digits import NONE, joined, percent, significant, time_unit, with_error
-from workflow.report.frameworks_table import frameworks
+from workflow.report.frameworks_table import NOT_ASKED, frameworks
 from workflow.report.hours import hours
 from workflow.report.keys import (
     SIZE_COLUMNS,
@@ -140,7 +140,7 @@ def dlbench(analysis: Analysis) -> Table:
     rows, leads = [], []
     for (_, _, nodes, per_node), line in lines.items():
         keys = key_values(analysis, next(iter(line.values())))
-        rows.append((*keys, text(nodes), text(per_node), *[_dlbench_value(line[size]) if size in line else text("") for size in batches]))
+        rows.append((*keys, text(nodes), text(per_node), *[_dlbench_value(line.get(size)) for size in batches]))
         cells = {size: cell_place(analysis, cell.source, cell.cell_id) for size, cell in line.items()}
         leads.append((*[""] * len(columns), *[cells.get(size, "") for size in batches]))
     return Table(
@@ -300,7 +300,9 @@ def _in_unit(unit_s: float, seconds: float | None) -> str:
     return significant(None if seconds is None else seconds / unit_s)
 
 
-def _dlbench_value(cell: CellResult) -> Value:
+def _dlbench_value(cell: CellResult | None) -> Value:
+    if cell is None:
+        return text(NOT_ASKED, muted=True)
     step = cell.step_s
     if not step:
         return text(cell.reason, muted=True)
