@@ -75,9 +75,15 @@ def _show_facts(places: Sequence[Path], wanted: Wanted) -> None:
             "(those of a study are among its tables)"
         )
     report_outputs()
-    from workflow.report.framework_facts import facts_table
+    from workflow.report.framework_facts import facts_table, in_parts
+    from workflow.report.terminal import print_table
 
-    _put(facts_table(), wanted)
+    table = facts_table()
+    if wanted.out is not None or wanted.as_json:
+        _put(table, wanted)
+        return
+    for part in in_parts(table):
+        print_table(part)
 
 
 def _show_table(analysis: Analysis, name: str, wanted: Wanted) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from containers.frameworks import FRAMEWORKS, load_framework
@@ -31,6 +32,16 @@ COLUMNS: Final = (
     Column(key="note", title="Note", number=False, wrap=True),
 )
 
+PARTS: Final = {
+    "Facts of the frameworks": ("version", "launcher", "status", "release", "released", "licence"),
+    "Verified: what a test of ours ran": tuple(f"verified_{key}" for key in ABLE),
+    "Claimed: what the sources say, and we have not tried": tuple(f"claimed_{key}" for key in ABLE),
+    "Verified by": ("verified_by",),
+    "Never run by a test of ours": ("note",),
+    "Sources of claims, status, release and licence": ("sources",),
+}
+"""Title -> columns."""
+
 
 def of_study(analysis: Analysis) -> Table:
     """Of the frameworks of the study; programs of its own are none, and what another version knew is left out."""
@@ -50,6 +61,26 @@ def facts_table(names: Iterable[str] = FRAMEWORKS) -> Table:
         rows=tuple(_row(load_framework(name)) for name in FRAMEWORKS if name in wanted),
         empty="No framework of Slipway's.",
     )
+
+
+def in_parts(table: Table) -> list[Table]:
+    """For a terminal, which has no room for all columns: what is told of each, what a test ran, what is claimed, and by whom. A part has
+    the frameworks that it tells something of."""
+    parts = [_part(table, title, keys) for title, keys in PARTS.items()]
+    return [*parts[:-1], replace(parts[-1], caption=table.caption)]
+
+
+def _part(table: Table, title: str, keys: Sequence[str]) -> Table:
+    places = [0, *(place for place, column in enumerate(table.columns) if column.key in keys)]
+    rows = (tuple(row[place] for place in places) for row in table.rows)
+    columns = tuple(replace(table.columns[place], title=_short(table.columns[place].title)) for place in places)
+    return replace(table, title=title, caption="", columns=columns, rows=tuple(row for row in rows if any(value.text for value in row[1:])))
+
+
+def _short(title: str) -> str:
+    """`Verified: reads LMDB` below the title that says what it is: `Reads LMDB`."""
+    word = title.rpartition(": ")[2]
+    return word[:1].upper() + word[1:]
 
 
 def _row(spec: FrameworkSpec) -> tuple[Value, ...]:

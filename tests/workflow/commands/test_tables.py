@@ -190,6 +190,12 @@ def test_facts_of_frameworks_need_no_study(house: House) -> None:
     main.run(["tables", "framework-facts", "--json"])
     found = json.loads(house.capsys.readouterr().out)
     assert {"pytorch", "jax"} <= {row["framework"] for row in found["rows"]}
+    main.run(["tables", "framework-facts"])
+    parts = dict(part.split("\n", 1) for part in house.capsys.readouterr().out.split("\n\n"))
+    assert "\njax " in parts["Verified: what a test of ours ran"]
+    assert "\ntorch7 " not in parts["Verified: what a test of ours ran"]
+    assert "\ntorch7 " in parts["Never run by a test of ours"]
+    assert "\ntorch7 " in parts["Claimed: what the sources say, and we have not tried"]
     assert main.run(["tables", "framework-facts", "results"]) == 10
     assert "tells of all frameworks, and of no study; found results" in house.capsys.readouterr().err
     assert main.run(["tables", "framework-fact"]) == 10
