@@ -62,6 +62,13 @@ def test_other_keys_make_rows_of_their_own_and_programs_are_not_crossed(tmp_path
     ]
 
 
+def test_a_batch_that_a_row_of_dlbench_has_not(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=1, batch_size=32), make_cell(nodes=2, batch_size=64)]
+    table = TABLES["dlbench"](collected(tmp_path / "digits", [make_record(cell, step_s=0.1) for cell in cells], cells, repeats=1))
+    told = [row[-2:] for row in shown(table)]
+    assert [[text.partition("(")[0] for text in row] for row in told] == [["0.100", "not in the study"], ["not in the study", "0.100"]]
+
+
 def test_facts_of_all_frameworks_and_of_a_study(tmp_path: Path) -> None:
     rows = {row["framework"]: row for row in csv.DictReader(io.StringIO(to_csv(facts_table())))}
     assert list(rows) == list(FRAMEWORKS)
