@@ -39,7 +39,7 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
     "containers only": (
         lambda house: house.study(base={"framework": "torch7"}, axes={"nodes": [1]}),
         10,
-        "framework 'torch7' runs in containers only: it is in no package index and no Debian release, and builds from its sources alone; "
+        "framework 'torch7' runs in containers only: it is in no package index and no Debian release since 11, and builds from its sources alone; "
         "take a site with another engine than bare",
     ),
     "large batch": (
