@@ -46,6 +46,9 @@ OF_SCHEDULERS = ("SLURM_", "PBS_", "LSB_", "SGE_", "PMI_", "PMIX_", "OMPI_COMM_"
 """mpirun would start its orteds by the scheduler that they tell of, or take itself for a rank."""
 OF_MPI = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
 PR_SET_PDEATHSIG = 1
+PRCTL = ctypes.CDLL(None).prctl
+"""Looked up before a process forks: the thread of a knock that ends loads a library (glibc's, to unwind it), and in a child that was forked
+meanwhile glibc 2.31 refuses to look anything up, which ends it."""
 
 
 def main(argv: List[str]) -> int:
@@ -284,7 +287,7 @@ def environment_of_mpi() -> Dict[str, str]:
 
 
 def die_with_parent(parent: Optional[int] = None) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent is not None and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,6 +123,18 @@ def test_strangers_who_say_nothing_keep_no_agent_out(tmp_path: Path) -> None:
             process.kill()
             process.wait()
     assert (agent.returncode, node.returncode) == (3, 3)
+
+
+@pytest.mark.processes
+def test_nothing_is_looked_up_between_fork_and_exec(mpi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that ends beside the fork may be loading a library, in the middle of which the child is a copy."""
+
+    def refused(*_: object) -> None:
+        raise AssertionError("a library is loaded in the child")
+
+    monkeypatch.setattr(mpi.ctypes, "CDLL", refused)
+    parent = os.getpid()
+    assert subprocess.Popen(["true"], preexec_fn=lambda: mpi.die_with_parent(parent)).wait() == 0
 
 
 @pytest.mark.processes
