@@ -65,7 +65,7 @@ limits: {{walltime: 10m, init: 180s}}
 
 
 class Place:
-    """A checkout on the cluster's shared storage, with one study that runs in an engine."""
+    """A checkout on the cluster's shared storage, with one study that runs in an engine, or in none (`bare`)."""
 
     def __init__(self, cluster: Cluster, engine: str, name: str, study: str) -> None:
         self.cluster, self.engine, self.name = cluster, engine, f"{name}-{engine}"
@@ -88,7 +88,7 @@ class Place:
         return self.command("snakemake", *argv, *words)
 
     def records(self) -> list[dict[str, Any]]:
-        """Of runs that all ended well, after which nothing is left of them on any node."""
+        """Of runs that all ended well, after which no container of theirs is left on any node."""
         done = self.snakemake()
         assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
         records = [json.loads(path.read_text()) for path in self.results.glob("runs/*/record.json")]
@@ -96,7 +96,7 @@ class Place:
             validate_record(record)
             assert (record["status"], record["status_reason"], record["engine"]) == ("ok", None, self.engine)
         assert "rule image" not in self.snakemake("-n").stdout
-        for node in self.cluster.nodes:
+        for node in self.cluster.nodes if self.engine != "bare" else ():
             argv = [self.engine, "ps", "--all", "--quiet", "--filter", f"label={TAG}"]
             assert self.cluster.exec(node, argv, timeout=60).stdout == ""
         return records
