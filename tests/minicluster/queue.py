@@ -29,6 +29,8 @@ class Words:
     """Let its time be over at once; None where a limit holds for what has not started only."""
     once: str | None = None
     """Let it not start again by itself; None where none does."""
+    ends_already: str | None = None
+    """How a command is refused for a job that is being ended; None where it is not."""
 
 
 WORDS: Final = {
@@ -64,6 +66,7 @@ WORDS: Final = {
         on_node="host={node}",
         shorten="qalter -l walltime=1 {job}",
         once="qalter -r n {job}",
+        ends_already="Request invalid for state of job",
     ),
 }
 
@@ -82,9 +85,10 @@ def listed(cluster: Cluster, *, running: bool = False) -> list[str]:
 
 
 def order(cluster: Cluster, command: str | None, job: str) -> None:
-    """As an operator. Raises ClusterError where it is refused; one that is over by now is no failure."""
+    """As an operator. Raises ClusterError where it is refused; one that is over by now, or being ended, is no failure."""
     if command is None:
         raise ClusterError(f"{cluster.spec.scheduler} has no such command for a job")
     done = cluster.exec("login", command.format(job=job).split(), timeout=LIMIT_S)
-    if done.returncode and job in listed(cluster):
+    ends = words_of(cluster).ends_already
+    if done.returncode and not (ends is not None and ends in done.stderr) and job in listed(cluster):
         raise ClusterError(f"{command.format(job=job)}: exit code {done.returncode}: {done.stdout}{done.stderr}")
