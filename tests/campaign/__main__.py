@@ -50,7 +50,7 @@ def main() -> int:
             verdict = "right" if not problem else TOO_LATE if problem == TOO_LATE else "wrong"
             counts[verdict] += 1
             seconds = time.monotonic() - began
-            told = dict(Counter(attempts(one)))
+            told = dict(Counter(status for status, _ in attempts(one)))
             sys.stdout.write(f"{number + 1:3} {way:6} {fault:18} after {one.moment:20} {seconds:6.1f} s  {problem or 'right'} {told}\n")
             sys.stdout.flush()
     finally:

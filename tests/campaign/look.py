@@ -17,9 +17,10 @@ def missing(one: Round) -> list[str]:
     return [run for run in expected if not (one.results / "runs" / run / "record.json").exists()]
 
 
-def attempts(one: Round) -> list[str]:
-    """What the records of all attempts say."""
-    return [json.loads(path.read_text())["status"] for path in sorted(one.results.glob("runs/*/attempts/*/record.json"))]
+def attempts(one: Round) -> list[tuple[str, str]]:
+    """Status and reason of all attempts."""
+    records = [json.loads(path.read_text()) for path in sorted(one.results.glob("runs/*/attempts/*/record.json"))]
+    return [(record["status"], record["status_reason"]) for record in records]
 
 
 def look(one: Round, words: tuple[str, ...]) -> str:
@@ -39,7 +40,7 @@ def look(one: Round, words: tuple[str, ...]) -> str:
             wrong.append(f"{path.parent.name}: {record['status']}: {record['status_reason']}")
         if one.endless and record["status"] == "ok":
             wrong.append(f"{path.parent.name}: ok after a million steps")
-    wrong += [f"an attempt says {word}" for word in sorted({*attempts(one)} - {"ok", *words})]
+    wrong += [f"an attempt says {status}: {why}" for status, why in attempts(one) if status not in ("ok", *words)]
     wrong += [f"left: {path}" for path in one.results.rglob("*") if ".part-" in path.name or path.name.startswith((".lease", "lease"))]
     for node in one.cluster.nodes:
         found = one.cluster.exec(

@@ -185,10 +185,11 @@ class Place(ContainerWorld):
             for image in self.ours(node):
                 self.told(node, "rmi", "--force", image)
 
-    def statuses(self, since: float) -> list[str]:
-        """Of the attempts that were recorded since that moment."""
+    def ends(self, since: float) -> list[tuple[str, str]]:
+        """Status and reason of the attempts that were recorded since that moment."""
         paths = [*self.storage.glob("results/*/runs/*/attempts/*/record.json"), *self.shared_results()]
-        return [json.loads(path.read_text())["status"] for path in paths if path.stat().st_mtime >= since]
+        records = [json.loads(path.read_text()) for path in paths if path.stat().st_mtime >= since]
+        return [(record["status"], record["status_reason"]) for record in records]
 
     def shared_results(self) -> list[Path]:
         """Records of submitted studies, whose storage is the cluster's own."""

@@ -54,12 +54,12 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
         result.problems.append(str(error))
     _tidy(one, result)
     result.problems += one.others.wrong(one.struck if fault.daemon else None)
-    statuses = one.place.statuses(one.began)
-    if "ok" in statuses and name != "push":
+    ends = one.place.ends(one.began)
+    result.notes += [status for status, _ in ends]
+    if "ok" in result.notes and name != "push":
         result.problems.append("the run ended by itself")
-    if fault.words is not None and (strange := set(statuses) - {*fault.words, "ok"}):
-        result.problems.append(f"a record says {', '.join(sorted(strange))}")
-    result.notes += statuses
+    if fault.words is not None:
+        result.problems += [f"a record says {status}: {why}" for status, why in ends if status not in (*fault.words, "ok")]
     return result
 
 
