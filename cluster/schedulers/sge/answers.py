@@ -49,6 +49,12 @@ class Listed:
         return "waits" if "w" in self.letters or "E" in self.letters else "runs"
 
     @property
+    def starts_again(self) -> bool:
+        """Put back into the queue, and given nodes that have not said yet that it runs. Where one of them still ended the start before,
+        8.1.9 leaves it so for a quarter of an hour."""
+        return "R" in self.letters and "t" in self.letters
+
+    @property
     def words(self) -> str:
         """Its state for people, with Grid Engine's letters."""
         known = (("d", "being ended"), ("E", "in an error state"), ("h", "held"), ("w", "waiting"), ("z", "over"))

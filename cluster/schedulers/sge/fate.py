@@ -42,12 +42,13 @@ def ended_by(allocation: Allocation) -> str | None:
         raise
     except SchedulerOutputError:
         return None
-    return None if job is None else reason_of(job, time.time())
+    return None if job is None else reason_of(job, allocation.restart_count, time.time())
 
 
-def reason_of(job: Listed, now: float) -> str | None:
-    """Pure. At `h_rt` and at qdel a job has the same letters: the time tells which it was."""
-    if "R" in job.letters and job.stage == "waits":
+def reason_of(job: Listed, restart_count: int, now: float) -> str | None:
+    """Pure. At `h_rt` and at qdel a job has the same letters: the time tells which it was. One that was put back into the queue may run
+    again (`Rr`, `Rt`) before we can ask; of a start that was not its first one cannot tell that."""
+    if "R" in job.letters and (job.stage == "waits" or (restart_count == 0 and "d" not in job.letters)):
         return "requeued"
     if job.started is not None and job.h_rt_s is not None and now - job.started >= job.h_rt_s - EARLY_S:
         return "timeout"

@@ -36,7 +36,7 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
 def with_lost(jobs: Iterable[QueuedJob], silent: Iterable[Listed]) -> tuple[QueuedJob, ...]:
     """Pure. `silent`: jobs whose first node does not answer; a waiting one has none."""
     nodes = {job.job_id: job.host for job in silent}
-    return tuple(replace(job, lost=nodes.get(job.job_id, "")) for job in jobs)
+    return tuple(replace(job, lost=nodes.get(job.job_id, job.lost)) for job in jobs)
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
@@ -89,6 +89,7 @@ def _queued(job: Listed, fields: Mapping[str, str], record: Mapping[str, str]) -
         expected=job.started,
         name=job.name,
         nodes=job.host,
+        lost=job.host if job.starts_again else "",
         directory=fields.get("cwd", ""),
         **({} if work is None else asdict(work)),
     )

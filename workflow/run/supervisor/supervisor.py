@@ -55,6 +55,7 @@ class Supervisor:
         self._scope = RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
+        self._signals = 0
         self._begun: RunningAttempt | None = None
         """From then on an attempt is recorded."""
 
@@ -126,16 +127,19 @@ class Supervisor:
         return ending
 
     def _signalled(self, number: int) -> None:
+        self._signals += 1
+        self._told_to_end(f"the supervisor got {signal.Signals(number).name}", at_once=self._signals > 1)
+
+    def _orphaned(self) -> None:
+        """Where a scheduler ends a job, the signal to us comes just before or just after: no second wish to end."""
+        self._told_to_end("the process that started the supervisor has ended", at_once=False)
+
+    def _told_to_end(self, told: str, *, at_once: bool) -> None:
         self._scope.cancels += 1
-        told = f"the supervisor got {signal.Signals(number).name}"
-        if self._begun is not None and self._scope.cancels == 1:
+        if self._begun is not None and not at_once:
             self._begun.job.ended(told)
         else:
             self._scope.end(Ending(status="cancelled", reason=told))
-
-    def _orphaned(self) -> None:
-        self._scope.cancels += 1
-        self._scope.end(Ending(status="cancelled", reason="the process that started the supervisor has ended"))
 
 
 def main(argv: Sequence[str] | None = None, limits: AttemptLimits = USUAL) -> int:

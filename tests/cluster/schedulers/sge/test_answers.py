@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,12 +124,28 @@ def test_a_job_is_lost_whose_first_node_is_unknown() -> None:
     assert job_words(jobs[0], 0.0) == "job 1 is running (r) on n1, and n1 does not answer"
 
 
+def test_a_job_put_back_into_the_queue_that_no_node_starts_counts_as_lost_until_it_runs() -> None:
+    one = next(job for job in parse_list(captured("qstat-two-running")) if job.job_id == "1")
+    for letters, lost in (("Rt", "n1"), ("Rr", ""), ("t", "")):
+        (job,) = with_lost(joined([replace(one, letters=letters)], {}), ())
+        assert (letters, job.lost) == (letters, lost)
+
+
 def test_qdel_and_h_rt_are_told_apart_by_the_time() -> None:
     job = next(job for job in parse_list(captured("qstat-list-with-ended")) if job.job_id == "8")
     assert job.started is not None
     assert (job.letters, job.h_rt_s) == ("dr", 3600)
-    assert reason_of(job, job.started + 60) == "cancelled"
-    assert reason_of(job, job.started + 3599) == "timeout"
+    assert reason_of(job, 0, job.started + 60) == "cancelled"
+    assert reason_of(job, 0, job.started + 3599) == "timeout"
+
+
+def test_a_job_that_was_put_back_into_the_queue_may_run_again_by_now() -> None:
+    job = replace(next(job for job in parse_list(captured("qstat-list-with-ended")) if job.job_id == "8"), started=1000.0)
+    for letters in ("Rq", "Rqw", "Rr", "Rt"):
+        assert reason_of(replace(job, letters=letters), 0, 1060.0) == "requeued"
+    assert reason_of(replace(job, letters="Rr"), 1700000000, 1060.0) is None
+    assert reason_of(replace(job, letters="dRr"), 1700000000, 1060.0) == "cancelled"
+    assert reason_of(replace(job, letters="Rr"), 1700000000, 1000.0 + 3599.0) == "timeout"
 
 
 @pytest.mark.parametrize(("word", "seconds"), [("300", 300), ("1:00:10", 3610), ("", None), ("1:x", None), ("1:2:3:4", None)])
