@@ -90,7 +90,7 @@ def read_records(path: Path) -> Collection:
     try:
         metadata = pl.read_parquet_metadata(io.BytesIO(content))
         if metadata.get(_META_COLUMNS) != _columns():
-            raise RecordError(f"{path} has other columns than this version of Slipway reads; collect them again")
+            raise RecordError(f"{path} has other columns than this version of Slipway reads; `slipway tables` makes it anew")
         sources = tuple(Source(**values) for values in json.loads(metadata[_META]))
         return Collection(frame=pl.read_parquet(io.BytesIO(content)), sources=sources)
     except (pl.exceptions.PolarsError, KeyError, ValueError, TypeError) as error:
