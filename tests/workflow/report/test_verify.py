@@ -92,6 +92,23 @@ def test_what_is_whole_passes_and_is_counted(results: Path, capsys: pytest.Captu
     assert "numbers of 1 attempt computed again: all is what was written" in said
 
 
+def test_a_record_of_a_version_without_checksums_of_parameters_is_whole(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its key is missing, which is not None; tables made of it are what it gives."""
+    record = attempt_record(results)
+    del record["training"]["replicas"]
+    publish(results, record)
+    assert run(["tables", str(results)]) == 0
+    assert run(["verify", str(results)]) == 0
+    assert "all is what was written" in capsys.readouterr().out
+    assert collect([results]).frame.select("parameter_checksum", "checksum_ranks", "ranks_apart").row(0) == (None, None, None)
+
+
+def attempt_record(results: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    del record["seal"]
+    return record
+
+
 CONTRADICTIONS: dict[str, tuple[Callable[[str, int], str], str]] = {
     "another world": (
         lambda text, rank: text.replace('"parameters": 10', '"parameters": 10, "world_size": 1', 1),
