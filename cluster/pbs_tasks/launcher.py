@@ -19,10 +19,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from base.first_line import first_line
 from base.removing import remove_tree
 from cluster.pbs_tasks import remote
 from cluster.pbs_tasks.commands import command
-from cluster.pbs_tasks.limits import END_S, FORWARD_S, OLD_LAUNCH_S, ORDER_LATE_S, WORDS_EVERY_S
+from cluster.pbs_tasks.limits import END_S, FORWARD_S, LINE_S, OLD_LAUNCH_S, ORDER_LATE_S, WORDS_EVERY_S
 
 PLACE: Final = Path(".slipway", "launches")
 """In the working directory, which all nodes of a job see."""
@@ -47,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--node", required=True)
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args(argv)
-    line = b"" if sys.stdin.isatty() else sys.stdin.buffer.readline()
+    try:
+        line = b"" if sys.stdin.isatty() else first_line(sys.stdin.fileno(), LINE_S)
+    except TimeoutError as error:
+        sys.stderr.write(f"nothing is started on {arguments.node}: {error} on the standard input of its launch, which is held open\n")
+        return 1
     try:
         with _private_directory() as place:
             order = place / "order"

@@ -8,6 +8,8 @@ WORDS_EVERY_S: Final = 2.0
 """How often a launch looks for what its program has said, on shared storage."""
 ORDER_LATE_S: Final = 30.0
 """How late shared storage may show a new file to another host."""
+LINE_S: Final = 60.0
+"""How long a launch waits for the first line of its standard input, which whoever starts it has at hand."""
 FORWARD_S: Final = 4.0
 """How long it may take to signal a program on another node."""
 END_S: Final = 12.0

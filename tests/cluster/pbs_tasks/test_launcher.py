@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from base.rooms import ROOMS
-from cluster.pbs_tasks.launcher import PLACE, launcher_argv
+from cluster.pbs_tasks.launcher import PLACE, launcher_argv, main
 
 pytestmark = pytest.mark.processes
 
@@ -95,3 +95,12 @@ def test_what_cannot_be_started_is_said(tmp_path: Path, environ: dict[str, str])
     (tmp_path / PLACE).write_text("")
     result = launch("n2", "true")
     assert (result.returncode, "nothing can be started on n2: " in result.stderr) == (1, True)
+
+
+def test_a_standard_input_that_is_held_open_ends_the_launch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as held, os.fdopen(writer):
+        monkeypatch.setattr(sys, "stdin", held)
+        monkeypatch.setattr("cluster.pbs_tasks.launcher.LINE_S", 0.1)
+        assert main(["--node", "n1", "--", "true"]) == 1
+    assert "nothing is started on n1: no line came within 0.1 s" in capsys.readouterr().err

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import select
-import time
-from typing import Final
-
 from base.errors import NodeLost
-
-MOST_BYTES: Final = 4096
+from base.first_line import first_line
 
 
 def read_token(descriptor: int, limit_s: float) -> bytes:
     """The first line of `descriptor`, which somebody may hold open who never writes: a launcher of a job that was cancelled. Raises
     NodeLost."""
-    line, give_up, waiting = b"", time.monotonic() + limit_s, select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    while b"\n" not in line and len(line) < MOST_BYTES:
-        if not waiting.poll(max(0.0, give_up - time.monotonic()) * 1000):
-            raise NodeLost(f"nobody has handed this node program the run's token within {limit_s:g} s: its launcher or its job has ended")
-        piece = os.read(descriptor, MOST_BYTES)
-        if not piece:
-            break
-        line += piece
     try:
-        token = bytes.fromhex(line.partition(b"\n")[0].decode("ascii"))
+        line = first_line(descriptor, limit_s)
+    except TimeoutError as error:
+        raise NodeLost(
+            f"nobody has handed this node program the run's token within {limit_s:g} s: its launcher or its job has ended"
+        ) from error
+    try:
+        token = bytes.fromhex(line.removesuffix(b"\n").decode("ascii"))
     except ValueError as error:
         raise NodeLost("what this node program was handed on its standard input is no token of a run") from error
     if not token:
