@@ -28,9 +28,11 @@ class Ending:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._told = SHOWN in os.environ
+        self._notified = False
 
     def tell(self) -> None:
         """After success, or failure."""
+        self._notified = True
         notify_of(self._graph)
         if not self._told:
             self._told = True
@@ -56,6 +58,9 @@ class Ending:
         if ran and not len(workflow.dag) and not self._told:
             self._told = True
             print_ending(self._graph)
+        if ran and len(workflow.dag) and not self._notified:  # an exception or Ctrl-C has ended it, and no hook of ours was called
+            self._notified = True
+            notify_of(self._graph)
 
 
 def notify_of(graph: Graph) -> None:
