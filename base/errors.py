@@ -4,7 +4,7 @@ SlipwayError
     ConfigError 10            study or site file, command line values
     UnsupportedRequest 11     this scheduler, engine or framework cannot do what was asked
     SubmitError 12            the scheduler refused the job
-    SchedulerOutputError 13   the scheduler answered something we cannot read, or does not answer: SchedulerSilent
+    SchedulerOutputError 13   the scheduler answered something we cannot read, or does not answer: SchedulerSilent, NoScheduler
     AllocationError 14        the grant is not what was asked
     StagingError 15           the dataset did not reach the node: NotEnoughSpace, DigestMismatch
     ContainerError 16         image or engine
@@ -68,6 +68,10 @@ class SchedulerOutputError(SlipwayError):
 
 class SchedulerSilent(SchedulerOutputError):
     """The scheduler's controller does not answer now; jobs go on without it."""
+
+
+class NoScheduler(SchedulerOutputError):
+    """This machine cannot ask the scheduler: it has no commands of it, belongs to no cluster of it, or may not ask."""
 
 
 class AllocationError(SlipwayError):

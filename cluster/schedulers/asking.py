@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from base.command import CommandResult, describe, last_lines, run
-from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.foreign import text
 from cluster.schedulers.limits import ANSWER_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S
 
@@ -58,16 +58,17 @@ class Server:
 def ask(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> str:
     """The standard output of a question. While the server is silent it is asked again, with growing pauses, for `patience_s`.
 
-    Raises SchedulerSilent then, and SchedulerOutputError when the command itself fails.
+    Raises SchedulerSilent then, SchedulerOutputError when the command itself fails, and NoScheduler where it never can be asked here.
     """
     result = asked(server, argv, patience_s, timeout_s)
     if result.returncode and not complains_only_of(result, server.harmless):
-        raise SchedulerOutputError(refusal_words(server, result))
+        raise refusal(server, result)
     return result.stdout
 
 
 def asked(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> CommandResult:
-    """The same, whatever its exit code. Raises SchedulerSilent; SchedulerOutputError where the command cannot be started."""
+    """The same, whatever its exit code. Raises SchedulerSilent; NoScheduler where the command is not here, SchedulerOutputError where it
+    cannot be started."""
     give_up = time.monotonic() + patience_s
     for pause in pauses():
         result, silence = one_try(server, argv, timeout_s)
@@ -94,6 +95,8 @@ def one_try(
     except SlipwayError as error:
         if isinstance(error.__cause__, subprocess.TimeoutExpired):
             return None, f"no answer within {timeout_s:g} s"
+        if isinstance(error.__cause__, FileNotFoundError) and error_class is SchedulerOutputError:
+            raise NoScheduler(f"{server.title} has no command `{argv[0]}` on this machine: {_what_to_do(server)}") from error
         raise error_class(str(error)) from error
     return result, silence_of(server, result)
 
@@ -121,15 +124,22 @@ def last_words(server: Server, result: CommandResult) -> str:
     return text("; ".join([*lines][-count:])) or f"exit code {result.returncode}"
 
 
+def refusal(server: Server, result: CommandResult) -> SchedulerOutputError:
+    """Pure: what a command that failed ends with."""
+    known = (*server.nowhere, *(words for words, _ in server.refusals))
+    return (NoScheduler if _holds(result.stderr, known) else SchedulerOutputError)(refusal_words(server, result))
+
+
 def refusal_words(server: Server, result: CommandResult) -> str:
     """Pure: what a command that failed means, and what to do."""
     if _holds(result.stderr, server.nowhere):
-        return (
-            f"this machine {server.cluster} that `{result.argv[0]}` could ask ({last_words(server, result)}): {server.advice}, or choose a "
-            "site with scheduler: local (`slipway doctor` says what is here)"
-        )
+        return f"this machine {server.cluster} that `{result.argv[0]}` could ask ({last_words(server, result)}): {_what_to_do(server)}"
     advice = next((advice for words, advice in server.refusals if words in result.stderr), None)
     return describe(result) if advice is None else f"{last_words(server, result)}: {advice}"
+
+
+def _what_to_do(server: Server) -> str:
+    return f"{server.advice}, or choose a site with scheduler: local (`slipway doctor` says what is here)"
 
 
 def complains_only_of(result: CommandResult, words: Sequence[str]) -> bool:

@@ -25,7 +25,7 @@ from cluster.processes import age_s
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
-from workflow.commands.accepted import refuse_jobs
+from workflow.commands.accepted import refuse_jobs, refuse_unreachable
 from workflow.commands.before_runs import hindrances
 from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
@@ -79,6 +79,8 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     study = graph.study
     name = study.site.scheduler
     own_jobs = jobs_of(name) if scheduler_of(os.environ) != name else None
+    if own_jobs is not None:
+        refuse_unreachable(own_jobs)
     if own_jobs is not None and not other_jobs:
         refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"

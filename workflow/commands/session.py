@@ -23,6 +23,7 @@ from base.publish import remove_tree
 from base.units import format_duration, parse_duration, whole_duration
 from cluster.schedulers import holder_alive, jobs_of
 from containers.engines import in_container
+from workflow.commands.accepted import refuse_unreachable
 from workflow.commands.datasets import check_name
 from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
@@ -87,6 +88,7 @@ def start(name: str, study_path: Path, site_name: str | None, words: Sequence[st
     jobs = jobs_of(site.scheduler)
     size = None if jobs is None else run_size(session_cell(asked, "/"), site_of(asked), asked.limits.walltime_s)
     if jobs is not None and size is not None:
+        refuse_unreachable(jobs)
         _refuse_what_never_starts(jobs, size)
     directory = starting.create(asked)
     try:

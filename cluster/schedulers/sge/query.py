@@ -9,8 +9,7 @@ import getpass
 from collections.abc import Sequence
 from typing import Final
 
-from base.errors import SchedulerOutputError
-from cluster.schedulers.asking import Server, ask, asked, refusal_words
+from cluster.schedulers.asking import Server, ask, asked, refusal
 from cluster.schedulers.limits import ANSWER_S, PATIENCE_S
 from cluster.schedulers.sge.answers import Listed, parse_details, parse_list
 
@@ -56,7 +55,7 @@ def job_details(job_ids: Sequence[str], patience_s: float = PATIENCE_S, timeout_
         return {}
     result = asked(SGE, ("qstat", "-j", ",".join(job_ids)), patience_s, timeout_s)
     if result.returncode and not any(words in result.stdout + result.stderr for words in NO_SUCH_JOB):
-        raise SchedulerOutputError(refusal_words(SGE, result))
+        raise refusal(SGE, result)
     return parse_details(result.stdout)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from base.command import CommandResult
-from base.errors import SchedulerOutputError, SchedulerSilent, SubmitError
+from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, SubmitError
 from cluster.schedulers.asking import Server, ask, complains_only_of, last_words, one_try, refusal_words, silence_of
 from cluster.schedulers.lsf.query import LSF
 from cluster.schedulers.pbs.query import PBS
@@ -75,12 +75,24 @@ def test_a_machine_without_a_cluster_is_told_so_and_what_to_do(server: Server, w
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(("server", "words", "what"), NOWHERE.values(), ids=NOWHERE)
+def test_who_can_never_be_asked_here_is_not_asked_again(command: Path, server: Server, words: str, what: str) -> None:
+    command.write_text(f"#!/bin/sh\ncat >&2 << 'EOF'\n{words}\nEOF\nexit 1\n")
+    with pytest.raises(NoScheduler, match=what):
+        ask(server, ("slipway-question",), 60.0)
+    command.unlink()
+    with pytest.raises(NoScheduler, match=f"^{server.title} has no command `slipway-question` on this machine: ") as refused:
+        ask(server, ("slipway-question",), 60.0)
+    assert server.advice in str(refused.value)
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("server", [LSF, PBS, SGE, SLURM], ids=lambda server: server.title)
 def test_a_refusal_a_missing_command_and_one_that_hangs(command: Path, server: Server) -> None:
     command.write_text("#!/bin/sh\necho 'nothing of the kind' >&2\nexit 3\n")
     with pytest.raises(SchedulerOutputError, match="nothing of the kind") as refused:
         ask(server, ("slipway-question",), 60.0)
-    assert not isinstance(refused.value, SchedulerSilent)
+    assert type(refused.value) is SchedulerOutputError
     with pytest.raises(SubmitError, match="cannot be started"):
         one_try(server, (str(command.with_name("nothing")),), 5.0, error_class=SubmitError)
     command.write_text("#!/bin/sh\nexec sleep 60\n")

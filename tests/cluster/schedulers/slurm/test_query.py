@@ -155,7 +155,7 @@ def test_a_refusal_is_an_error(answering: Path) -> None:
 
 @pytest.mark.processes
 def test_a_missing_command_is_an_error(answering: Path) -> None:
-    with pytest.raises(SchedulerOutputError, match="cannot be started"):
+    with pytest.raises(SchedulerOutputError, match="Slurm has no command"):
         ask(SLURM, (str(answering / "squeue"),))
 
 

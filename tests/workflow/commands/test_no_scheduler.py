@@ -1,0 +1,32 @@
+"""A site whose scheduler's commands are not on this machine: said at once, with what to do, and nothing is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.installation import FILES
+from workflow.commands.main import run
+
+TITLES = {"slurm": "Slurm", "pbs": "PBS", "sge": "Grid Engine", "lsf": "LSF"}
+COMMANDS = {"run": ("run", "{study}"), "submit": ("submit", "{study}"), "session": ("session", "run")}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("scheduler", TITLES)
+def test_it_is_said_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scheduler: str, name: str
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(f"storage: {tmp_path}/storage\ncache: {{path: {tmp_path}/cache}}\nscheduler: {scheduler}\nengine: bare\ndevice: cpu\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("PBS_CONF_FILE", str(tmp_path / "nothing"))
+    words = [word.format(study=FILES / "config" / "study.yaml") for word in COMMANDS[name]]
+    assert run([*words, "--site", str(site), *(["--", "true"] if name == "session" else [])]) == 13
+    said = capsys.readouterr().err
+    assert f"{TITLES[scheduler]} has no command `" in said
+    assert "scheduler: local" in said
+    assert not list(tmp_path.rglob("*.log"))
+    assert not (tmp_path / "storage" / "sessions").exists()
