@@ -149,6 +149,9 @@ class Jobs(Protocol):
     def cancel_words(self, job_ids: Sequence[str]) -> str:
         """The command that cancels jobs."""
 
+    def enter_words(self, job_id: str, node: str) -> str:
+        """Pure: what stands before a command that is to have this terminal on a node of a running job; "" where nothing does that."""
+
     def never_starts(self, size: JobSize) -> str | None:
         """Why such a job never starts here, and what to change; None if it may, or nobody can say it. Raises SchedulerSilent."""
 

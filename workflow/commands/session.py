@@ -7,6 +7,7 @@ import os
 import secrets
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from typing import Any, Final, NoReturn
 
 from msgspec.structs import replace
 
-from base.errors import ConfigError, DatasetError, PushError, SchedulerSilent, SlipwayError, TrainingFailed
+from base.errors import ConfigError, DatasetError, PushError, RemoteError, SchedulerSilent, SlipwayError, TrainingFailed
 from base.logs import private_umask
 from base.publish import remove_tree
 from base.units import format_duration, parse_duration, whole_duration
@@ -32,7 +33,7 @@ from workflow.commands.watching.progress import waiting
 from workflow.dag.job_size import run_size
 from workflow.dag.requirements import dataset_needs
 from workflow.session import start as starting
-from workflow.session.asked import LOG, STOP, Asked, Kind, all_sessions, session_dir
+from workflow.session.asked import LOG, OUTPUT, STOP, Asked, Kind, all_sessions, session_dir
 from workflow.session.limits import STOP_WAIT_S
 from workflow.session.listing import Seen, clean, look, queued_ids, sessions, told
 from workflow.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
@@ -49,6 +50,8 @@ QUEUE_PATIENCE_S: Final = 20.0
 QUEUE_ANSWER_S: Final = 10.0
 FIRST_LOCAL_PORT: Final = 20000
 LAST_LINES: Final = 20
+SSH_FAILED: Final = 255
+PIECE: Final = 1 << 20
 NOT_BEGUN: Final = "it was cancelled before it had begun"
 
 
@@ -101,13 +104,12 @@ def start(name: str, study_path: Path, site_name: str | None, words: Sequence[st
         with contextlib.suppress(OSError):
             remove_tree(directory)
         raise
-    show.line(
-        f"session {asked.session}: job {job_id}" if jobs is not None else f"session {asked.session}: process {job_id} of this machine"
-    )
+    say = show.aside if kind == "run" and not wanted.detach else show.line  # what a command prints is its own
+    say(f"session {asked.session}: job {job_id}" if jobs is not None else f"session {asked.session}: process {job_id} of this machine")
     if wanted.detach:
         show.line(f"`slipway session ls` shows how it stands, `slipway session stop {asked.session}` ends it")
         return
-    seen = _wait(directory, ("ready", "ended") if kind != "run" else ("ended",))
+    seen = _wait(directory, ("ready", "ended")) if kind != "run" else _follow(directory)
     if seen.is_over:
         _say_end(seen)
         return
@@ -214,6 +216,34 @@ def _wait(directory: Path, stages: Sequence[str]) -> Seen:
     raise AssertionError("looks without a limit do not end")
 
 
+def _follow(directory: Path) -> Seen:
+    """Until its command has ended; what that prints is shown as it comes. Ctrl-C leaves it running."""
+    seen, queue, size = _wait(directory, ("ready", "ended")), Queue(), 0
+    try:
+        for seen in looks(partial(queue.look, directory), None):
+            size += _show_output(directory / OUTPUT, size)
+            if seen.is_over:
+                break
+    except KeyboardInterrupt:
+        show.aside(f"the session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        raise
+    return seen
+
+
+def _show_output(path: Path, start: int) -> int:
+    """How many bytes of it came, and were shown, since there were `start`."""
+    if not path.is_file():
+        return 0
+    count = 0
+    with path.open("rb") as file:
+        file.seek(start)
+        while piece := file.read(PIECE):
+            count += len(piece)
+            sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return count
+
+
 class Queue:
     """A session that is looked at every second: its files each time, its scheduler now and then."""
 
@@ -241,14 +271,19 @@ def _queued(jobs: Any) -> frozenset[str] | None:
 
 
 def _say_end(seen: Seen) -> None:
-    """How it ended. Raises TrainingFailed where its program failed, PushError where its files wait."""
+    """How it ended. A command that failed ends ours with its code. Raises TrainingFailed where another program failed, or something else,
+    PushError where its files wait."""
     state = seen.state
     words = f"session {seen.asked.session} has ended: {state.reason}"
     if state.pushed is not None:
         words += f"\nwhat it wrote: {state.pushed}"
+    is_command = seen.asked.kind == "run"
     if not state.exit_code and state.exit_code is not None:
-        show.line(words)
+        (show.aside if is_command else show.line)(words)
         return
+    if is_command and state.program_code and not state.waits_on_nodes:
+        show.aside(words)
+        raise SystemExit(state.program_code)
     log = seen.directory / LOG
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []
     kind = PushError if state.waits_on_nodes else TrainingFailed
@@ -296,7 +331,22 @@ def enter(seen: Seen) -> NoReturn:
     if node == os.uname().nodename:
         raise SystemExit(attach(Path(directory)))
     remote = shlex.join([sys.executable, "-P", "-m", "workflow.session.attach", directory])
-    os.execvp("ssh", ["ssh", "-t", node, f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {remote}"])
+    argv = ["ssh", "-t", node, f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {remote}"]
+    code = subprocess.run(argv, check=False).returncode
+    if code == SSH_FAILED and not told(seen.directory).is_over:
+        raise RemoteError(_not_reached(seen, node, remote))
+    raise SystemExit(code)
+
+
+def _not_reached(seen: Seen, node: str, remote: str) -> str:
+    """What to do where ssh has failed, while the session holds its node."""
+    jobs, name = jobs_of(seen.asked.site.scheduler), seen.asked.session
+    words = "" if jobs is None or seen.state.job_id is None else jobs.enter_words(seen.state.job_id, node)
+    other = f"`{words} {remote}` enters it without ssh; " if words else ""
+    return (
+        f"ssh does not reach {node}, or its line was cut; the session {name} goes on there and holds what its job was granted. {other}"
+        f"`slipway session attach {name}` tries again, `slipway session stop {name}` ends it"
+    )
 
 
 # -- the other commands

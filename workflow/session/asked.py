@@ -1,7 +1,7 @@
 """What was asked for when a session was started, and how it stands: two files on storage that the command and the supervisor share.
 
 <storage>/sessions/<id>/   session.json (Asked)   state.json (State)   token (0600)   stop (somebody wants its end)
-                           images.json (what its image was pinned to)   log   files/ (what was pushed)
+                           images.json (what its image was pinned to)   log   output (of `run`)   files/ (what was pushed)
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ TOKEN: Final = "token"  # noqa: S105 - the name of a file
 STOP: Final = "stop"
 IMAGES: Final = "images.json"
 LOG: Final = "log"
+OUTPUT: Final = "output"
+"""What the command of `run` prints on its first node, as it comes."""
 PUSHED: Final = "files"
 
 Kind = Literal["shell", "notebook", "tensorboard", "program", "run"]
@@ -83,6 +85,8 @@ class State(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """Why it has ended."""
     exit_code: int | None = None
+    program_code: int | None = None
+    """How its program failed, as a shell has it; None where it did not, or something else has ended the session."""
     pushed: str | None = None
     waits_on_nodes: bool = False
     """Whether what was to be pushed is kept there, since storage did not take it."""

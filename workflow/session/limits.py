@@ -10,6 +10,8 @@ PAGE_S: Final = 15.0
 """How often it is asked, once it does, how long nobody has used it."""
 LOOK_S: Final = 5.0
 """How often storage is asked whether somebody wants the session's end."""
+OUTPUT_S: Final = 2.0
+"""How often what a command prints is brought to storage, where whoever waits for it reads it."""
 START_S: Final = 600.0
 """How long a program may take until it answers: large images import for minutes."""
 ANSWER_S: Final = 30.0

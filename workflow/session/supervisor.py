@@ -26,6 +26,7 @@ from base.lock import LockFile
 from base.logs import configure, private_umask
 from base.publish import move_directory, part_path, publish, remove_tree
 from base.units import format_duration
+from base.userpath import expanded_path
 from cluster import processes
 from cluster.holding import holder_of
 from cluster.runtime import runtime_directory
@@ -49,7 +50,8 @@ from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.time_limit import TimeLimit
 from workflow.session.asked import IMAGES, PUSHED, STOP, TOKEN, Asked, State, read_asked, write_state
-from workflow.session.limits import ANSWER_S, LOOK_S, PAGE_S, PUSH_AGAIN_S, READY_LOOK_S, START_S, STATE_S, WARN_S
+from workflow.session.limits import ANSWER_S, LOOK_S, OUTPUT_S, PAGE_S, PUSH_AGAIN_S, READY_LOOK_S, START_S, STATE_S, WARN_S
+from workflow.session.output import bring_output
 from workflow.session.page import LIMIT_S, ask
 from workflow.session.plan import session_cell, site_of, sockets
 
@@ -151,6 +153,8 @@ class Session:
         self._started: float | None = None
         """When its program was, by the monotonic clock."""
         self._asked_page = 0.0
+        self._brought = 0
+        """Bytes of what its command has printed, on storage."""
         self._deadline_seen = False
 
     def main(self) -> int:
@@ -184,7 +188,7 @@ class Session:
         if ending.status != "ok" and ending.reason:
             logger.info("%s: %s", ending.status, ending.reason)
         reason, code = told_ending(ending)
-        self._tell(stage="ending", reason=reason)
+        self._tell(stage="ending", reason=reason, program_code=program_code(ending))
         pushed, problem = self._finish(ending)
         code = code if problem is None else PushError.exit_code
         reason = reason if problem is None else f"{reason}; {problem}"
@@ -212,7 +216,9 @@ class Session:
         self._attempt = attempt = RunningAttempt(scope, self._clock, limit, job, locks, run)
         images = str(Path(self._directory, IMAGES)) if in_container(run.site.engine) else None
         work = attempt.start(images)
-        if prepared.asked.kind != "run":
+        if prepared.asked.kind == "run":
+            scope.loop.every(OUTPUT_S, self._bring_output)
+        else:
             scope.loop.every(READY_LOOK_S, self._look_at_page)
         scope.loop.every(LOOK_S, self._look_around)
         return work
@@ -250,6 +256,28 @@ class Session:
         self._tell(idle_s=round(idle))
         if asked.idle_s is not None and idle > asked.idle_s:
             self._scope.end(Ending(status="cancelled", reason=f"nobody used it for {format_duration(asked.idle_s)}", planned=True))
+
+    def _bring_output(self) -> None:
+        attempt = self._attempt
+        if attempt is not None and attempt.started:
+            self._ask("output", self._output_brought, bring_output, *self._output_places(attempt), self._brought)
+
+    def _output_places(self, attempt: RunningAttempt) -> tuple[str, str]:
+        """The cache of the first node, which is this one, and where it is to go."""
+        cache = attempt.job.scheduler.node_cache(attempt.run.site.cache.path, attempt.run.allocation.head)
+        return str(expanded_path(str(cache), os.environ)), self._directory
+
+    def _output_brought(self, told: dict[str, Any]) -> None:
+        self._brought = told["size"]
+
+    def _bring_rest_of_output(self, attempt: RunningAttempt) -> None:
+        """Once nothing more comes. Where storage does not take it, it is in what is pushed."""
+        before, loop = self._asking.get("output"), self._scope.loop
+        loop.until(lambda: before is None or before.finished, ANSWER_S)
+        try:
+            Call(loop, "output", bring_output, *self._output_places(attempt), self._brought, timeout_s=ANSWER_S).wait()
+        except SlipwayError as error:
+            logger.warning("the end of what the command printed is not shown: %s", error)
 
     def _look_around(self) -> None:
         """Somebody wants its end; its time is nearly over."""
@@ -350,6 +378,8 @@ class Session:
         pushed = problem = None
         if prepared.asked.push and attempt.started:
             pushed, problem = self._push(attempt)
+        if prepared.asked.kind == "run" and attempt.started:
+            self._bring_rest_of_output(attempt)
         self._order(attempt, orders.Release(), said.Released, RELEASE_S)
         attempt.nodes.end(NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
         if ending.rank_end is not None and ending.rank_end.last_lines:
@@ -416,6 +446,12 @@ def told_ending(ending: Ending) -> tuple[str, int]:
     if ending.planned:
         return ending.reason or ending.status, 0
     return ending.reason or ending.status, ending.exit_code or 17
+
+
+def program_code(ending: Ending) -> int | None:
+    """Pure: how the program failed, as a shell has it."""
+    code = None if ending.rank_end is None or ending.planned else ending.rank_end.exit_code
+    return code and (code if code > 0 else 128 - code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

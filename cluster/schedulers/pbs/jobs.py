@@ -54,6 +54,11 @@ def cancel_words(job_ids: Sequence[str]) -> str:
     return f"qdel {' '.join(job_ids)}"
 
 
+def enter_words(job_id: str, node: str) -> str:  # noqa: ARG001 - the same of all schedulers
+    """Pure: only programs of the job itself can start others there."""
+    return ""
+
+
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     """By the file of its nodes."""
     try:

@@ -58,6 +58,11 @@ def cancel_words(job_ids: Sequence[str]) -> str:
     return f"scancel {' '.join(job_ids)}"
 
 
+def enter_words(job_id: str, node: str) -> str:
+    """Pure: a step beside those that run."""
+    return f"srun --jobid={job_id} --overlap -N1 -n1 -w {node} --pty"
+
+
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     """Pure: by its own variable, which a step may have changed no more than its job."""
     return digits(environ.get("SLURM_JOB_NUM_NODES", ""))

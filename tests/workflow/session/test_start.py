@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
+from base.errors import RemoteError
 from cluster.types import Holder
 from tests.workflow.session.test_plan import ASKED, SITE
 from workflow.commands.main import run
-from workflow.commands.session import Queue
+from workflow.commands.session import Queue, enter
 from workflow.session import start
 from workflow.session.asked import STATE, State, sessions_dir, write_state
+from workflow.session.listing import Seen
 
 pytestmark = pytest.mark.processes
 
@@ -60,3 +62,22 @@ def test_who_waits_for_a_session_reads_its_files_and_does_not_ask_the_scheduler_
     assert not commands.exists()
     write_state(directory, State(stage="ended", job_id="7", holder=holder, reason="its program has ended", told=1.0))
     assert queue.look(directory).is_over
+
+
+def test_a_node_that_ssh_does_not_reach_is_told_with_another_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text("#!/bin/sh\necho 'connect to host n7 port 22: Connection refused' >&2\nexit ${SSH_CODE:-255}\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    asked = changed(ASKED, kind="shell", ports=(), site=replace(SITE, storage=tmp_path, scheduler="slurm"))
+    directory = start.create(asked)
+    state = State(stage="ready", job_id="4711", node="n7", directory="/run/s", told=1.0)
+    write_state(directory, state)
+    with pytest.raises(RemoteError) as told:
+        enter(Seen(directory=directory, asked=asked, state=state))
+    assert "srun --jobid=4711 --overlap -N1 -n1 -w n7 --pty " in str(told.value)
+    assert f"slipway session stop {asked.session}" in str(told.value)
+    monkeypatch.setenv("SSH_CODE", "3")
+    with pytest.raises(SystemExit, match="3"):
+        enter(Seen(directory=directory, asked=asked, state=state))
