@@ -14,8 +14,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -87,17 +87,18 @@ class ByParamiko:
         """publickey first; then, where the host wants more, keyboard-interactive by hand. Raises RemoteError."""
         transport = self._transport
         left: list[str] = ["publickey"]
-        for key in _keys(paramiko, wanted):
-            try:
-                left = transport.auth_publickey(wanted.user, key)
-            except paramiko.BadAuthenticationType as error:
-                left = list(error.allowed_types)
+        with closing(_keys(paramiko, wanted)) as keys:
+            for key in keys:
+                try:
+                    left = transport.auth_publickey(wanted.user, key)
+                except paramiko.BadAuthenticationType as error:
+                    left = list(error.allowed_types)
+                    break
+                except paramiko.AuthenticationException:
+                    continue
+                if transport.is_authenticated():
+                    return
                 break
-            except paramiko.AuthenticationException:
-                continue
-            if transport.is_authenticated():
-                return
-            break
         if "keyboard-interactive" in left or left == ["publickey"]:
             if not (ask and sys.stdin.isatty()):
                 raise RemoteError(f"{self.host}: {MUST_ASK}: type this in a terminal, or install OpenSSH's client")
@@ -233,12 +234,14 @@ def _preferred(transport: Any, known: Known) -> tuple[str, ...]:
     return (*(kind for kind in offered if kind in kinds), *(kind for kind in offered if kind not in kinds))
 
 
-def _keys(paramiko: Any, wanted: HostSettings) -> Iterator[Any]:
-    """Those of the agent, then the files that need no passphrase."""
-    yield from paramiko.Agent().get_keys()
+def _keys(paramiko: Any, wanted: HostSettings) -> Generator[Any, None, None]:
+    """Those of the agent, which sign as long as this is open, then the files that need no passphrase."""
+    with closing(paramiko.Agent()) as agent:
+        yield from agent.get_keys()
     for file in wanted.identity_files:
         if Path(file).exists():
-            with suppress(paramiko.SSHException, OSError, ValueError):  # encrypted, or of a kind that it does not know: the agent has it
+            # Encrypted (cryptography's TypeError passes through paramiko), or of a kind that it does not know: the agent has it.
+            with suppress(paramiko.SSHException, OSError, ValueError, TypeError):
                 yield paramiko.PKey.from_path(file)
 
 

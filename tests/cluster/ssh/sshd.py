@@ -9,8 +9,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Final
 
 SSHD: Final = "/usr/sbin/sshd"
 SECRET: Final = "JBSWY3DPEHPK3PXP"
+PROMPT: Final = b"Password: "
+"""Of pam_exec, which the server hands on."""
 START_S: Final = 20.0
 NEEDED: Final = (SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "ip", "unshare")
 TOTP: Final = """import base64, hmac, struct, time
@@ -141,14 +144,63 @@ def make_laptop(directory: Path) -> Laptop:
     return Laptop(directory=directory, environ=environ)
 
 
+def current_code() -> str:
+    """The second factor of now."""
+    names: dict[str, Callable[[int], str]] = {}
+    exec(TOTP.format(secret=SECRET), names)  # noqa: S102 - the text above
+    return names["code"](int(time.time()))
+
+
 def factor(laptop: Laptop) -> dict[str, str]:
     """What makes ssh ask a program for the second factor."""
     return {"SSH_ASKPASS": str(laptop.directory / "bin" / "askpass"), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """A process that has a terminal of its own, and somebody there who types the second factor whenever it is asked for."""
+
+    process: subprocess.Popen[bytes]
+    typing: threading.Thread
+
+    def leaves(self) -> None:
+        """Once the process has ended."""
+        self.process.wait()
+        self.typing.join()
+
+
+def at_a_terminal(argv: list[str], environ: Mapping[str, str], cwd: Path, log: Path, code: Callable[[], str]) -> Person:
+    """`log`: what the terminal shows. The process leads a session of its own."""
+    ours, theirs = os.openpty()
+    words = ["setsid", "--ctty", *argv]
+    process = subprocess.Popen(words, env=dict(environ), cwd=cwd, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    log.touch()
+    typing = threading.Thread(target=_type, args=(ours, log, code))
+    typing.start()
+    return Person(process=process, typing=typing)
+
+
+def _type(terminal: int, log: Path, code: Callable[[], str]) -> None:
+    """Until nobody has the other end any more, which Linux tells by EIO."""
+    answered = shown = b""
+    with log.open("ab", buffering=0) as file:
+        while True:
+            try:
+                data = os.read(terminal, 4096)
+            except OSError:
+                break
+            file.write(data)
+            shown += data
+            if shown.count(PROMPT) > answered.count(PROMPT):
+                answered = shown
+                os.write(terminal, f"{code()}\n".encode())
+    os.close(terminal)
+
+
 @contextmanager
-def server(directory: Path, laptop: Laptop, number: int, *, totp: bool = False, more: str = "") -> Iterator[Host]:
-    """A server in a namespace; it and all that it started are gone at the end."""
+def server(directory: Path, laptop: Laptop, number: int, *, totp: bool = False, authority: Path | None = None) -> Iterator[Host]:
+    """A server in a namespace; it and all that it started are gone at the end. `authority`: the key that signs its host key."""
     name, home = f"sw{os.getpid()}x{number}", directory / "home"
     address, near = f"10.{200 + number}.{os.getpid() % 250}.2", f"10.{200 + number}.{os.getpid() % 250}.1"
     home.mkdir(parents=True)
@@ -157,7 +209,7 @@ def server(directory: Path, laptop: Laptop, number: int, *, totp: bool = False, 
     shutil.copy(laptop.directory / "key.pub", directory / "authorized_keys")
     (directory / "banner").write_text("Unauthorised use is prohibited.\n")
     host.shell()
-    configure(host, totp=totp, more=more)
+    configure(host, totp=totp, more="" if authority is None else f"HostCertificate {sign(authority, host)}")
     lines = [
         f"netns add {name}",
         f"link add {name} type veth peer name eth0 netns {name}",
@@ -225,6 +277,14 @@ def _end(process: subprocess.Popen[bytes], name: str) -> None:
 def keygen(file: Path) -> None:
     """A key without a passphrase."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True, stdin=subprocess.DEVNULL)
+
+
+def sign(authority: Path, host: Host) -> Path:
+    """The certificate of the host's key, which OpenSSH looks for beside it."""
+    key = host.directory / "host_key.pub"
+    argv = ["ssh-keygen", "-q", "-s", str(authority), "-I", host.name, "-h", "-n", host.address, str(key)]
+    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+    return host.directory / "host_key-cert.pub"
 
 
 def script(file: Path, text: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +18,8 @@ import pytest
 from base.errors import LineCut, RemoteError
 from cluster.ssh import Transport, run, transport_to
 from cluster.ssh.openssh import OpenSsh
-from tests.cluster.ssh.sshd import Host, Laptop, factor, make_laptop, missing, server
+from tests.cluster.ssh.sshd import Host, Laptop, at_a_terminal, current_code, factor, keygen, make_laptop, missing, server
+from tests.minicluster.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -145,6 +148,80 @@ def test_a_second_factor_is_asked_for_once(machines: tuple[Laptop, Host, Host], 
         line.connect(ask=True)
     assert run(line, ["echo", "in"], limit_s=60).stdout == "in\n"
     assert run(transport_to(guarded.name, "ssh"), ["echo", "again"], limit_s=60).stdout == "again\n"
+
+
+WITH_PARAMIKO: Final = """
+import sys
+from cluster.ssh import run, transport_to
+line = transport_to(sys.argv[1], "paramiko")
+line.connect(ask=True)
+print("first:", run(line, ["echo", "in"], limit_s=60).stdout)
+print("second:", run(line, ["echo", "again"], limit_s=60).stdout)
+line.close()
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_paramiko_asks_for_a_second_factor_at_the_terminal(machines: tuple[Laptop, Host, Host], tmp_path: Path, right: bool) -> None:
+    pytest.importorskip("paramiko", reason="paramiko is not installed: the extra remote")
+    laptop, _, guarded = machines
+    laptop.knows(*machines[1:])
+    with pytest.raises(RemoteError, match="type this in a terminal"):
+        transport_to(guarded.name, "paramiko").connect(ask=True)  # the tests have none
+    argv = [sys.executable, "-c", WITH_PARAMIKO, guarded.name]
+    environ = {**laptop.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    person = at_a_terminal(argv, environ, tmp_path, tmp_path / "log", current_code if right else lambda: "000000")
+    person.leaves()
+    said = (tmp_path / "log").read_text()
+    assert said.count("Password:") == 1, said
+    assert (person.process.returncode == 0) is right, said
+    assert ("first: in" in said and "second: again" in said) if right else "refuses the login" in said, said
+
+
+def test_a_host_certificate_is_accepted_by_ssh_and_told_by_paramiko(
+    machines: tuple[Laptop, Host, Host], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    laptop, root = machines[0], tmp_path_factory.mktemp("certified")
+    keygen(root / "authority")
+    keygen(root / "stranger")
+    with server(root / "host", laptop, 3, authority=root / "authority") as certified:
+        laptop.configure(*machines[1:], certified)
+        for signer, right in (("stranger", False), ("authority", True)):
+            laptop.known_hosts.write_text(f"@cert-authority {certified.address} {(root / f'{signer}.pub').read_text()}")
+            line = OpenSsh(certified.name)
+            if right:
+                assert run(line, ["echo", "in"], limit_s=60).stdout == "in\n"
+                line.hang_up()
+            else:
+                with pytest.raises(RemoteError, match="is not known here"):
+                    line.connect(ask=False)
+        if importlib.util.find_spec("paramiko") is not None:
+            with pytest.raises(RemoteError, match="certificate authority alone"):
+                transport_to(certified.name, "paramiko").connect(ask=False)
+    laptop.configure(*machines[1:])
+
+
+def test_the_agent_has_the_key_whose_file_is_encrypted(line: Transport, machines: tuple[Laptop, Host, Host], tmp_path: Path) -> None:
+    laptop, plain = machines[0], machines[1]
+    key = laptop.directory / "key"
+    OpenSsh(plain.name).hang_up()
+    shutil.copy(key, tmp_path / "unlocked")
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "a passphrase", "-f", str(key)], check=True, stdin=subprocess.DEVNULL)
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
+    try:
+        with pytest.raises(RemoteError, match="refuses the login|second factor"):
+            line.connect(ask=False)
+        wait_until((tmp_path / "agent").is_socket, 30, "the agent listens")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+            subprocess.run(["ssh-add", "-q", str(tmp_path / "unlocked")], check=True, capture_output=True)
+            assert run(line, ["echo", "in"], limit_s=60).stdout == "in\n"
+    finally:
+        agent.terminate()
+        agent.wait()
+        shutil.copy(tmp_path / "unlocked", key)
+        line.close()
+        OpenSsh(plain.name).hang_up()
 
 
 def test_a_jump_host_of_the_configuration_is_used(machines: tuple[Laptop, Host, Host]) -> None:
