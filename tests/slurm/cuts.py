@@ -122,15 +122,16 @@ def look(laptop: Laptop, place: Place) -> None:
     assert "Traceback" not in words
 
 
-def play(cluster: Cluster, root: Path, *, cuts: int, seed: int, transport: str) -> Counter[tuple[str, str]]:
-    """Studies until `cuts` have hit; which did. Raises AssertionError for what was lost or done twice."""
-    laptop = Laptop(cluster, root)
+def play(cluster: Cluster, root: Path, *, cuts: int, seed: int, transport: str, totp: bool = False) -> Counter[tuple[str, str]]:
+    """Studies until `cuts` have hit; which did. `totp`: the login node asks for a second factor at each login. Raises AssertionError for
+    what was lost or done twice."""
+    laptop = Laptop(cluster, root, totp=totp)
     chance = random.Random(seed)  # noqa: S311 - no secret
     made = Cuts(laptop, cuts, chance)
     places: list[Place] = []
     try:
         for number in range(cuts + 1):
-            places.append(Place(cluster, f"cut-{transport}-{seed}-{number}"))
+            places.append(Place(cluster, f"cut-{transport}-{'totp-' if totp else ''}{seed}-{number}"))
             if number == 0:
                 laptop.open(places[0].environ(RUN_S))
                 laptop.slipway("setup", "--slipway", str(laptop.gate.directory / "slipway"), "--transport", transport).ended()
@@ -152,12 +153,13 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--seed", type=int, default=14)
     parser.add_argument("--transport", choices=("ssh", "paramiko"), default="ssh")
+    parser.add_argument("--totp", action="store_true", help="the login node asks for a second factor")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up then too
     cluster = Cluster.up(f"cuts{os.getpid()}", nodes=3, gpus=2, cores=4, slurmd_timeout=10)
     root = Path(tempfile.mkdtemp(prefix="slipway-cuts-"))
     try:
-        counts = play(cluster, root, cuts=options.cuts, seed=options.seed, transport=options.transport)
+        counts = play(cluster, root, cuts=options.cuts, seed=options.seed, transport=options.transport, totp=options.totp)
     finally:
         cluster.down()
         shutil.rmtree(root)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,10 +28,11 @@ exec {python} -m workflow.commands.main "$@"
 
 @dataclass(frozen=True, kw_only=True)
 class Typed:
-    """A command that was typed, and the file of what it says."""
+    """A command that was typed, and the file of what it says. `person`: who sits before it where a second factor is asked for."""
 
     process: subprocess.Popen[Any]
     log: Path
+    person: sshd.Person | None = None
 
     def said(self) -> str:
         return self.log.read_text()
@@ -46,26 +48,41 @@ class Typed:
     def kill(self) -> None:
         """With all that it started, as a flat battery does."""
         os.killpg(self.process.pid, signal.SIGKILL)
+        self.leave()
+
+    def leave(self) -> None:
+        """Once it ends."""
         self.process.wait()
+        if self.person is not None:
+            self.person.leaves()
 
     def ended(self) -> str:
         """What it said, once it has ended well."""
         assert self.process.wait(600) == 0, self.said()
+        self.leave()
         return self.said()
 
 
 class Laptop:
-    """A network namespace beside the cluster's switch, from which the login node is reached by SSH as `gate`."""
+    """A network namespace beside the cluster's switch, from which the login nodes are reached by SSH as `gate`.
 
-    def __init__(self, cluster: Cluster, root: Path) -> None:
+    `totp`: they ask for a second factor, which a person at the laptop types. `logins`: hosts of the cluster that are login nodes; behind
+    the name stands the first, until `turn_to` names another one.
+    """
+
+    def __init__(self, cluster: Cluster, root: Path, *, totp: bool = False, logins: Sequence[str] = ("login",)) -> None:
         spec = cluster.spec
-        self.cluster, self.name, self.switch = cluster, f"{spec.name}-laptop", spec.netns("switch")
+        self.cluster, self.name, self.switch, self.totp = cluster, f"{spec.name}-laptop", spec.netns("switch"), totp
         self.own, far = sshd.make_laptop(root / "laptop"), Path(cluster.shared)
-        self.gate = sshd.Host(name="gate", address=spec.address("login"), directory=far / "gate", home=far / "remote-home")
+        self.gates = {
+            host: sshd.Host(name="gate", address=spec.address(host), directory=far / f"gate-{host}", home=far / "remote-home")
+            for host in logins
+        }
+        self.gate = self.gates[logins[0]]
         self.folder = root / "my studies"
         self.folder.mkdir()
         self.typed: list[Typed] = []
-        self.server: subprocess.Popen[Any] | None = None
+        self.servers: list[subprocess.Popen[Any]] = []
 
     def open(self, environ: dict[str, str]) -> None:
         """Plug it in. `environ`: of Slipway on the login node."""
@@ -76,13 +93,18 @@ class Laptop:
         _ip(["-n", self.switch, "link", "set", "laptop", "master", "bridge", "up"])
         _ip(["-n", self.name, "addr", "add", f"{prefix}.{ADDRESS}/16", "dev", "eth0"])
         _ip(["-n", self.name, "link", "set", "eth0", "up"])
-        self._serve({**self.cluster.env, **environ})
+        self.gate.home.mkdir()
+        for host, gate in self.gates.items():
+            self._serve(host, gate, {**self.cluster.env, **environ})
+        self.own.knows(*self.gates.values())
         self.own.configure(self.gate)
-        self.own.knows(self.gate)
 
-    def _serve(self, environ: dict[str, str]) -> None:
-        gate = self.gate
-        gate.home.mkdir()
+    def turn_to(self, host: str) -> None:
+        """From now on this login node answers to the name, as behind a name with several addresses."""
+        self.gate = self.gates[host]
+        self.own.configure(self.gate)
+
+    def _serve(self, host: str, gate: sshd.Host, environ: dict[str, str]) -> None:
         gate.directory.mkdir()
         sshd.keygen(gate.directory / "host_key")
         shutil.copy(self.own.directory / "key.pub", gate.directory / "authorized_keys")
@@ -90,10 +112,12 @@ class Laptop:
         gate.shell(path=environ["PATH"], noise="echo Welcome")
         exports = "\n".join(f"export {key}='{value}'" for key, value in environ.items() if key not in ("HOME", "AWS_SECRET_ACCESS_KEY"))
         sshd.script(gate.directory / "slipway", SLIPWAY.format(exports=exports, python=sys.executable))
-        sshd.configure(gate, totp=False, more="")
-        start = 'mkdir -p /run/sshd && exec "$0" -D -e -f "$1" 2>"$2"'
-        argv = ["/bin/sh", "-c", start, sshd.SSHD, str(gate.directory / "sshd_config"), str(gate.directory / "log")]
-        self.server = self.cluster.popen("login", argv)
+        sshd.configure(gate, totp=self.totp, more="")
+        program = gate.directory / "slipway-sshd"
+        program.symlink_to(sshd.SSHD)
+        own_pam = 'mount --bind "$1/pam.d" /etc/pam.d && exec "$1/slipway-sshd" -D -e -f "$1/sshd_config" 2>"$1/log"'
+        argv = ["/bin/sh", "-c", 'mkdir -p /run/sshd && exec unshare -m /bin/sh -c "$0" sh "$1"', own_pam, str(gate.directory)]
+        self.servers.append(self.cluster.popen(host, argv))
         wait_until((gate.directory / "pid").exists, 30, f"sshd listens: {gate.directory / 'log'}")
 
     def bring(self, place: Place) -> None:
@@ -104,6 +128,10 @@ class Laptop:
         """`slipway remote gate ...`, in a session of its own."""
         argv = ["ip", "netns", "exec", self.name, sys.executable, "-m", "workflow.commands.main", "remote", "gate", *words]
         environ, log = {**self.own.environ, "PYTHONPATH": str(ROOT)}, self.own.directory / f"said-{len(self.typed)}"
+        if self.totp:
+            person = sshd.at_a_terminal(argv, environ, self.folder, log, sshd.current_code)
+            self.typed.append(Typed(process=person.process, log=log, person=person))
+            return self.typed[-1]
         with log.open("wb") as said:
             process = subprocess.Popen(
                 argv, env=environ, cwd=self.folder, start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
@@ -118,24 +146,26 @@ class Laptop:
     def heal(self) -> None:
         _ip(["-n", self.name, "link", "set", "eth0", "up"])
 
-    def drop(self) -> None:
-        """Every connection ends at once, as when a login node is restarted; what was started by them lives on."""
-        pid = (self.gate.directory / "pid").read_text().strip()
+    def drop(self, host: str = "login") -> None:
+        """Every connection with this login node ends at once, as when it is restarted; what was started by them lives on."""
+        pid = (self.gates[host].directory / "pid").read_text().strip()
         end = 'for one in $(cat "/proc/$0/task/$0/children"); do kill -9 "$one"; done'
-        self.cluster.exec("login", ["/bin/sh", "-c", end, pid])
+        self.cluster.exec(host, ["/bin/sh", "-c", end, pid])
 
     def close(self) -> None:
         for typed in self.typed:
             if typed.process.poll() is None:
                 typed.kill()
+            typed.leave()
         for pid in subprocess.run(["ip", "netns", "pids", self.name], check=False, capture_output=True, text=True).stdout.split():
             _kill(int(pid))  # the connection that stays open for the next command
-        if self.server is not None:
-            self.server.terminate()
-            self.server.wait()
+        for server in self.servers:
+            server.terminate()
+            server.wait()
         for argv in (["-n", self.switch, "link", "del", "laptop"], ["netns", "del", self.name]):
             subprocess.run(["ip", *argv], check=False)
-        for directory in (self.gate.directory, self.gate.home, Path(self.own.environ["XDG_RUNTIME_DIR"])):
+        directories = (gate.directory for gate in self.gates.values())
+        for directory in (*directories, self.gate.home, Path(self.own.environ["XDG_RUNTIME_DIR"])):
             shutil.rmtree(directory)
 
 

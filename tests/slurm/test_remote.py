@@ -9,7 +9,10 @@ import pytest
 
 from tests.cluster.ssh import sshd
 from tests.minicluster import Cluster
-from tests.slurm.cuts import PHASES, play
+from tests.minicluster.waiting import wait_until
+from tests.slurm.cuts import JOB, PHASES, RUN_S, look, play
+from tests.slurm.laptop import Laptop
+from tests.slurm.test_profiles import Place
 
 pytestmark = [
     pytest.mark.slow,
@@ -18,10 +21,44 @@ pytestmark = [
 ]
 
 
+@pytest.mark.parametrize("totp", [False, True])
 @pytest.mark.parametrize(("transport", "cuts", "seed"), [("ssh", 20, 14), ("paramiko", 20, 15)])
-def test_twenty_cuts_lose_nothing_and_do_nothing_twice(cluster: Cluster, tmp_path: Path, transport: str, cuts: int, seed: int) -> None:
-    if transport == "paramiko" and importlib.util.find_spec("paramiko") is None:
-        pytest.skip("paramiko is not installed: the extra remote")
-    counts = play(cluster, tmp_path, cuts=cuts, seed=seed, transport=transport)
+def test_twenty_cuts_lose_nothing_and_do_nothing_twice(
+    cluster: Cluster, tmp_path: Path, transport: str, cuts: int, seed: int, totp: bool
+) -> None:
+    _needs(transport)
+    counts = play(cluster, tmp_path, cuts=cuts, seed=seed, transport=transport, totp=totp)
     assert counts.total() == cuts
     assert {phase for phase, _ in counts} == set(PHASES)
+
+
+@pytest.mark.parametrize("transport", ["ssh", "paramiko"])
+def test_what_one_login_node_has_begun_another_goes_on_with(cluster: Cluster, tmp_path: Path, transport: str) -> None:
+    """Each command meets the other login node behind the same name, also the one that waits when its connection ends."""
+    _needs(transport)
+    place, laptop = Place(cluster, f"logins-{transport}"), Laptop(cluster, tmp_path, logins=("login", "n3"))
+    study = f"{place.name}.yaml"
+    try:
+        laptop.open(place.environ(RUN_S))
+        laptop.slipway("setup", "--slipway", str(laptop.gate.directory / "slipway"), "--transport", transport).ended()
+        laptop.bring(place)
+        laptop.slipway("plan", study).ended()
+        waiting = laptop.slipway("submit", study, "--wait")
+        wait_until(lambda: JOB.search(waiting.said()) is not None or waiting.process.poll() is not None, 300, "the job is told")
+        laptop.turn_to("n3")
+        laptop.drop("login")
+        assert "4 of 4 runs have a result" in waiting.ended()
+        said = laptop.slipway("status", study).ended()
+        laptop.turn_to("login")
+        assert place.started()[0][0] in said, said
+        assert "report.html" in laptop.slipway("report", study).ended()
+        assert (laptop.folder / "results" / place.name / "report.html").read_bytes() == (place.results / "report.html").read_bytes()
+        look(laptop, place)
+    finally:
+        laptop.close()
+        place.close()
+
+
+def _needs(transport: str) -> None:
+    if transport == "paramiko" and importlib.util.find_spec("paramiko") is None:
+        pytest.skip("paramiko is not installed: the extra remote")
