@@ -12,7 +12,7 @@ SlipwayError
     PushError 18              the result did not reach storage: StorageFull
     RecordError 19            a record is missing, unreadable or contradicts itself
     DatasetError 20           the source or the build of a dataset
-    LeaseError 21             somebody else, alive, holds the run or the dataset
+    LeaseError 21             somebody else, alive, holds the run or the dataset: RunHeld
     StorageError 22           network storage does not answer, or answers wrongly
     Killed 23                 a process of the run was killed from outside
     NodeLost 24               a node program went away
@@ -132,6 +132,10 @@ class LeaseError(SlipwayError):
     """A run or a dataset is held by somebody who is alive."""
 
     exit_code = 21
+
+
+class RunHeld(LeaseError):
+    """Whoever holds the run lives: its end can be waited for."""
 
 
 class StorageError(SlipwayError):

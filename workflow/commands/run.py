@@ -8,15 +8,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
-import typer
-
-from base.errors import Cancelled, ConfigError, Killed, RecordError, SchedulerOutputError, StorageError, error_of_exit
+from base.errors import SchedulerOutputError, StorageError
 from base.logs import private_umask
-from base.names import closest
 from base.rooms import rooms_environ
 from base.units import counted
 from cluster.detection import scheduler_of
@@ -26,11 +22,11 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.accepted import refuse_jobs, refuse_unreachable
-from workflow.commands.before_runs import hindrances
 from workflow.commands.child import Child
-from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
+from workflow.commands.ending import SHOWN, WOULD_RUN
+from workflow.commands.run_end import end, log_text, refuse
 from workflow.commands.run_words import Words, sort_words
-from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
+from workflow.commands.snakemake_words import child_argv, is_usage, profile_name, profile_path, what_it_said
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
 from workflow.commands.watching.refresher import Refresher
@@ -41,15 +37,12 @@ from workflow.dag.loading import load_graph
 from workflow.dag.queue_view import QUEUE_S, asked_queue, cancelled_words
 from workflow.run.record.login import with_login
 from workflow.study.cell_words import words_of
-from workflow.study.next_command import command, completed
+from workflow.study.next_command import command
 from workflow.study.study import Study
 
 DRY_S: Final = 600.0
-LOG_BYTES: Final = 1 << 20
-UNKNOWN: Final = "unrecognized arguments: "
 CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--resources"))
 """Options of Snakemake that say what a job asks for."""
-OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study"))
 
 
 def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | None, default: Path, *, table: bool = True) -> None:
@@ -106,9 +99,9 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
             queue.stop()
         if own_jobs is not None and jobs and (set(told) != {signal.SIGTERM} or len(told) > 1):
             view.say(cancelled_words(own_jobs, jobs, _queue_now(own_jobs)))
-        if table and not is_usage(_text(log)):
+        if table and not is_usage(log_text(log)):
             view.say("snakemake has ended; the table is made from the records")
-    _end(graph, code, told, log, table=table)
+    end(graph, watch.asked, code, told, log, table=table)
 
 
 def local_nodes(study: Study) -> str:
@@ -155,8 +148,8 @@ def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
     with Child(argv, log, {**os.environ, **rooms_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
         code = child.wait(DRY_S)
     if code != 0:
-        text = _text(log)
-        _refuse(text, code or 0, what_it_said(text) or f"it did not end within {DRY_S:.0f} s, or failed: exit code {code}", "")
+        text = log_text(log)
+        refuse(text, code or 0, what_it_said(text) or f"it did not end within {DRY_S:.0f} s, or failed: exit code {code}", "")
     study, names = graph.study, set(chosen.read_text().splitlines())
     runs = [run for run in study.runs if run.run_id in names]
     words = words_of(study.cells, study.site, study.repeats)
@@ -164,62 +157,3 @@ def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
     for run in runs:
         show.line(f"  {words(run)}  ({run.run_id})")
     show.line(f"{command(study, 'plan')} says what they need and cost")
-
-
-def _end(graph: Graph, code: int, told: Sequence[int], log: Path, *, table: bool) -> None:
-    """The table, and an error unless all that was asked for is done."""
-    study = graph.study
-    text = _text(log)
-    if code and not told and not failed_rules(text) and (said := what_it_said(text)):
-        _refuse(text, code, said, f"; snakemake's log: {log}")
-    if table:
-        with suppress(OSError) if told else nullcontext():  # after SIGHUP nobody may be there to read it
-            print_ending(graph)
-    _, left = graph.counts()
-    without = f"{counted(left, 'run has', 'runs have')} no result"
-    if code and told:
-        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; snakemake's log: {log}")
-    if code and left:
-        for one in hindrances(study):
-            show.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", "    ")
-        raise RecordError(f"{without}; `{command(study, 'status')}` says why; snakemake's log: {log}")
-    if code < 0:
-        raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; its log: {log}")
-    if code:
-        rules = ", ".join(failed_rules(text)) or f"snakemake (exit code {code})"
-        raise RecordError(f"all runs have a result, but the report is not complete: {rules} failed; snakemake's log: {log}")
-
-
-def _refuse(text: str, code: int, said: str, where: str) -> None:
-    """Snakemake did not begin, by its own words. Raises what our Snakefile ended with, else ConfigError; BadParameter for an option that
-    it does not know."""
-    if is_usage(text):
-        raise WrongUsage(usage_words(said, where))
-    raise error_of_exit(code, ConfigError)(f"snakemake: {said}{where}")
-
-
-class WrongUsage(typer.BadParameter):
-    """What Snakemake refused, in a sentence of its own."""
-
-    def format_message(self) -> str:
-        """Without `Invalid value:`, since more was wrong than a value."""
-        return self.message
-
-
-def usage_words(said: str, where: str) -> str:
-    """What is wrong with an option, by Snakemake's words."""
-    if not said.startswith(UNKNOWN):
-        return f"snakemake does not accept this: {said}{where}"
-    words = [word for word in said.removeprefix(UNKNOWN).split() if word.startswith("-")] or [said.removeprefix(UNKNOWN)]
-    from snakemake.cli import get_argument_parser
-
-    known = {name for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--")}
-    near = [found for word in words if (found := closest(word.partition("=")[0], known | OURS)) is not None]
-    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ";"
-    return f"neither slipway run nor snakemake has the option {', '.join(words)}{hint} both --help texts list them"
-
-
-def _text(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
-        return file.read().decode(errors="replace")

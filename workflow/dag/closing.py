@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from base.apart import call_apart
 from base.command import describe, run
 from base.errors import RecordError, SlipwayError
 from base.rooms import rooms_environ
-from base.units import counted
+from base.units import counted, some
 from workflow.dag.graph import Graph
+from workflow.run.storage.holders import held_runs
 from workflow.run.storage.undelivered import waiting_runs
 from workflow.study.next_command import command, retry_command
 
 REPORT_TIMEOUT_S: Final = 1800.0
+MOST_HELD: Final = 3
+"""So many of them are named."""
 
 
 def after_failure(graph: Graph) -> str:
@@ -60,12 +64,29 @@ def _unknown(graph: Graph, error: SlipwayError) -> list[str]:
     return [f"{graph.study.name}: how its runs stand is not known: {error}"]
 
 
+def held_by_others(graph: Graph) -> dict[str, str]:
+    """The runs without a result that another start has, and who that is, in words. Raises StorageError."""
+    runs = graph.without_result()
+    what = f"who has the runs of {graph.study.name}"
+    found: dict[str, str] = call_apart(what, held_runs, graph.results_dir, runs, timeout_s=graph.storage_s) if runs else {}
+    return found
+
+
+def held_words(held: Mapping[str, str]) -> str:
+    """Pure: `1 run is at work in another start: RUN, attempt 1: process 7 on a; end it there (kill 7)`."""
+    named = some([f"{run_id}, {who}" for run_id, who in held.items()], MOST_HELD, "; ")
+    return f"{counted(len(held), 'run is', 'runs are')} at work in another start: {named}"
+
+
 def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
     study, verb = graph.study, "submit" if graph.mode.way == "allocation" else "run"
     failed = sum(count for status, count in ends.items() if status != "ok")
+    held = held_by_others(graph)
+    rest, again = left - len(held), command(study, verb)
     found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(study, verb)}"]
-    more = [f"{counted(left, 'run has', 'runs have')} no result; go on: {command(study, verb)}"]
-    return _delivery(graph, left) + found * bool(failed) + more * bool(left)
+    others = [f"{held_words(held)}; when that has ended, go on: {again}"]
+    more = [f"{counted(rest, 'run has', 'runs have')} no result; go on: {again}"]
+    return _delivery(graph, left) + found * bool(failed) + others * bool(held) + more * bool(rest)
 
 
 def _delivery(graph: Graph, left: int) -> list[str]:

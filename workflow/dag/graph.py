@@ -260,6 +260,12 @@ class Graph:
         ends = Counter(record["status"] for record in self._finished.values())
         return ends, len(self.study.runs) - sum(ends.values())
 
+    def unmet(self, asked: Iterable[str]) -> list[str]:
+        """The runs of which `asked`, names of receipts, have no such result now. Raises StorageError."""
+        self.counts()
+        wanted = (parse_asked(name) for name in asked)
+        return [run_id for run_id, after in wanted if run_id not in self._finished or self._finished[run_id]["result_number"] <= after]
+
     def without_result(self) -> list[str]:
         """The runs that have none, as `counts` saw it."""
         return [run_id for run_id in self._order if run_id not in self._finished]

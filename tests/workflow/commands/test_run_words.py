@@ -10,7 +10,8 @@ import pytest
 from base.errors import ConfigError, StorageError, error_of_exit
 from cluster.installation import PROFILES, SNAKEFILE
 from tests.workflow.commands.conftest import House
-from workflow.commands.run import WrongUsage, local_nodes, usage_words
+from workflow.commands.run import local_nodes
+from workflow.commands.run_end import WrongUsage, usage_words
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
 from workflow.study.site import local_site

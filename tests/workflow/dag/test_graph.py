@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +13,17 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError, ContainerError, StorageError
+from cluster.holding import holder_of
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import advice_lines, closing_lines
 from workflow.dag.graph import Graph
 from workflow.dag.image_file import keep_images
 from workflow.dag.loading import load_graph
+from workflow.run.storage.lease import new_lease
 from workflow.study.cell_words import train_words, words_of
 from workflow.study.next_command import command, retry_command
+from workflow.study.paths import run_dir
 
 pytestmark = pytest.mark.processes
 
@@ -183,6 +187,24 @@ def test_what_waits_on_nodes_is_to_be_delivered_before_the_study_goes_on(place: 
     assert closing_lines(graph)[2:] == advice_lines(graph)
     place.record(second, OK)
     assert "reap" not in "\n".join(closing_lines(graph))
+
+
+def test_runs_that_another_start_has_are_told_apart(place: Place) -> None:
+    graph = place.graph()
+    first, second, dead = run_ids(graph)[:3]
+    again = f"slipway run {place.study} --site {place.site}"
+    lease = new_lease(holder_of(os.getpid(), "local", str(os.getpid()), 0), 2)
+    gone = new_lease(dataclasses.replace(lease.holder, pid=2**22 + 1), 1)
+    for run_id, one in ((first, lease), (dead, gone)):
+        (path := run_dir(Path(graph.results_dir), run_id)).mkdir(parents=True)
+        (path / "lease.json").write_text(json.dumps(one.to_json()))
+    who = f"{first}, attempt 2: process {os.getpid()} on {os.uname().nodename}; end it there (kill {os.getpid()})"
+    assert advice_lines(graph) == [
+        f"1 run is at work in another start: {who}; when that has ended, go on: {again}",
+        f"7 runs have no result; go on: {again}",
+    ]
+    place.record(second, OK)
+    assert graph.unmet([first, second, f"{second}.after-9", f"{dead}.after-3"]) == [first, second, dead]
 
 
 def test_how_runs_stand_is_not_known_where_storage_does_not_answer(place: Place) -> None:

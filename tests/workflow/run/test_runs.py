@@ -298,34 +298,55 @@ def test_a_flood_in_a_log_is_kept_within_bounds(world: World) -> None:
     assert log["bytes"] == 2000 * 6001
 
 
-def test_a_second_supervisor_of_a_living_run_is_refused(world: World) -> None:
-    run_id = world.cell(step_s=0.02, measured=10000)
+def test_a_second_supervisor_of_a_living_run_waits_for_its_result(world: World) -> None:
+    run_id = world.cell(step_s=0.02, measured=300)
     first = world.start(run_id)
     world.wait_for(lambda: world.steps(run_id) > 1)
     code, log = world.run(run_id)
-    assert code == 21
-    assert re.search(rf"{run_id} is running already, attempt 1 of this run, since .*: process {first.pid} on .*kill {first.pid}", log)
-    first.terminate()
-    first.communicate(timeout=30)
-    assert first.returncode == 26
+    assert (code, first.wait(timeout=30)) == (0, 0)
+    refused = (
+        rf"{run_id} is running already, attempt 1 of this run, since .*: process {first.pid} on .*kill {first.pid}\); its end is waited for"
+    )
+    assert re.search(refused, log)
+    assert "has the result that was asked for: attempt 1, status ok; nothing is trained" in log
     assert world.left() == []
 
 
-def test_a_supervisor_that_is_refused_leaves_the_log_of_the_one_that_runs(world: World, tmp_path: Path) -> None:
+def test_a_supervisor_that_waits_leaves_the_log_of_the_one_that_runs_and_takes_its_place(world: World, tmp_path: Path) -> None:
     run_id = world.cell(step_s=0.02, measured=10000)
-    log = tmp_path / f"{run_id}.log"
+    log, beside = tmp_path / f"{run_id}.log", tmp_path / f"{run_id}.refused.log"
     log.write_text("of an earlier attempt\n")
     first = world.start_as_the_rule(run_id, log)
     world.wait_for(lambda: world.steps(run_id) > 1)
     before = log.read_text()
     assert "of an earlier attempt" not in before
     assert f"{run_id}: attempt 1" in before
-    assert world.start_as_the_rule(run_id, log).wait(timeout=60) == 21
+    second = world.start_as_the_rule(run_id, log)
+    world.wait_for(lambda: beside.exists() and "its end is waited for" in beside.read_text())
     assert log.read_text().startswith(before)
     assert "is running already" not in log.read_text()
-    assert "is running already, attempt 1 of this run" in (tmp_path / f"{run_id}.refused.log").read_text()
     first.terminate()
     assert first.wait(timeout=30) == 26
+    world.wait_for(lambda: f"{run_id}: attempt 2" in log.read_text())
+    assert f"{run_id}: attempt 1" not in log.read_text()
+    second.terminate()
+    assert second.wait(timeout=30) == 26
+    assert world.left() == []
+
+
+def test_a_supervisor_that_waits_for_another_ends_when_it_is_told_to(world: World, tmp_path: Path) -> None:
+    run_id = world.cell(step_s=0.02, measured=10000)
+    first = world.start_as_the_rule(run_id, tmp_path / f"{run_id}.log")
+    world.wait_for(lambda: world.steps(run_id) > 1)
+    second = world.start_as_the_rule(run_id, tmp_path / f"{run_id}.log")
+    beside = tmp_path / f"{run_id}.refused.log"
+    world.wait_for(lambda: beside.exists() and "its end is waited for" in beside.read_text())
+    second.terminate()
+    assert second.wait(timeout=30) == 26
+    assert first.poll() is None
+    first.terminate()
+    assert first.wait(timeout=30) == 26
+    assert world.left() == []
 
 
 def test_two_runs_take_nodess_on_this_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from base.errors import SlipwayError
-from cluster.schedulers import SCHEDULERS, holder_alive
+from cluster.schedulers import holder_alive
 from cluster.types import Holder
 from workflow.run.record.attempts import Found, find_record
 from workflow.run.record.busy import together
@@ -119,21 +118,11 @@ def _went_on(record: Mapping[str, Any]) -> str | None:
 
 def _holder(run_dir: Path, says: Alive) -> str | None:
     """Who runs it now, in words; None when nobody does. A holder of whom we cannot know counts as alive, as for a supervisor."""
-    from workflow.run.storage.lease import read_lease
+    from workflow.run.storage.holders import holder_words, lease_of
 
-    try:
-        lease = read_lease(run_dir)
-    except SlipwayError:
-        return None
-    if lease is None or lease.is_torn:
-        return None  # torn: its writer died in that moment
-    holder: Holder = lease.holder
-    scheduler = SCHEDULERS.get(holder.scheduler)
-    alive = says(holder)
-    if alive is False:
-        return None
-    words = scheduler.describe_holder(holder) if scheduler else f"job {holder.job_id} of {holder.scheduler}"
-    return f"attempt {lease.attempt}: {words}" + ("" if alive else "; whether it lives cannot be seen from here")
+    lease = lease_of(run_dir)
+    alive = None if lease is None else says(lease.holder)
+    return None if lease is None or alive is False else holder_words(lease, alive)
 
 
 def _why_missing(log: str | None) -> str:

@@ -29,6 +29,7 @@ from workflow.run.storage.asked_result import parse_asked
 from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import words_of
 from workflow.study.next_command import completed
+from workflow.study.paths import REFUSED as BESIDE
 from workflow.study.study import Study
 
 REFUSED: Final = ("push failed: ", "publish failed: ")
@@ -65,11 +66,13 @@ class Watch:
     submission: str | None = None
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _told: list[str] = field(default_factory=list)
+    _told_other: bool = False
     _took: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         runs = {run.run_id: run for run in self.study.runs}
         self._runs: dict[str, Run] = {f"{name}.log": runs[parse_asked(name)[0]] for name in self.asked}
+        self._beside = {f"{name}{BESIDE}" for name in self.asked}
         self._words = words_of(self.study.cells, self.study.site, self.study.repeats)
         self._at_start = dict(self._logs())
         self._alive = holder_alive if self.queue is None else self.queue.alive
@@ -90,7 +93,9 @@ class Watch:
         if self.queue is not None:
             self._view = self.queue.view()
             self._jobs = {f"{name}.log": job for name, job in jobs_of_rule(self._view.jobs, self._mark, RUN).items()}
-        ended = [end for name, stamp in self._logs() if (end := self._look_at(name, stamp, now)) is not None]
+        logs = dict(self._logs())
+        ended = [end for name in logs if name in self._runs and (end := self._look_at(name, logs[name], now)) is not None]
+        self._tell_other_start(logs)
         queued = {name: job for name, job in self._jobs.items() if name in self._runs and self._is_queued(name, job)}
         seen = {name: seen for name, seen in self._seen.items() if name not in queued}
         ends = Counter(one.ended for one in seen.values() if one.ended is not None)
@@ -127,12 +132,21 @@ class Watch:
             return True
         return job.waits and seen.ended not in ("done", "failed") and self._view.known_since(seen.changed)
 
+    def _tell_other_start(self, logs: Mapping[str, Stamp]) -> None:
+        """Once: that somebody else has started the study too, by what the supervisors of one of the two say who find a run taken."""
+        for name in () if self._told_other else self._beside & logs.keys():
+            said = messages(self.study.results_dir / "logs" / name, SHORT_BYTES) if self._at_start.get(name) != logs[name] else []
+            if said:
+                self._told_other = True
+                self._told.append(f"another start of this study is at work: {said[0][1]}")
+                return
+
     def _logs(self) -> Iterator[tuple[str, Stamp]]:
-        """Of the runs that were asked for: what each log looks like now."""
+        """Of the runs that were asked for: what each log, and what a supervisor without the run has written beside it, looks like now."""
         try:
             with os.scandir(self.study.results_dir / "logs") as entries:
                 for entry in entries:
-                    if entry.name in self._runs:
+                    if entry.name in self._runs or entry.name in self._beside:
                         status = entry.stat()
                         yield entry.name, (status.st_mtime_ns, status.st_size)
         except FileNotFoundError:

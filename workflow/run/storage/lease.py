@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from base.errors import LeaseError, StorageError
+from base.errors import LeaseError, RunHeld, StorageError
 from base.jsonfile import canonical_json, read_json
 from base.publish import create_exclusive, publish
 from base.refusals import DISK_FULL
@@ -81,8 +81,8 @@ def _chain(run_dir: Path) -> list[Lease]:
 
 
 def acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive, describe: Describe) -> tuple[Lease, Lease | None]:
-    """Take the run: our lease, and the dead one before it. `wanted(dead)` makes our lease. Raises LeaseError when its holder may live,
-    StorageError where storage takes no lease."""
+    """Take the run: our lease, and the dead one before it. `wanted(dead)` makes our lease. Raises RunHeld when its holder lives, LeaseError
+    when it may live, StorageError where storage takes no lease."""
     try:
         return _acquire(run_dir, wanted, alive, describe)
     except OSError as error:
@@ -105,7 +105,7 @@ def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Aliv
             continue
         lives = False if found.is_torn else alive(found.holder)
         if lives is not False:
-            raise LeaseError(_refusal(run_dir, found, lives, describe))
+            raise (RunHeld if lives else LeaseError)(_refusal(run_dir, found, lives, describe))
         lease = wanted(found)
         if _succeed(run_dir, found, lease):
             return lease, found
@@ -125,6 +125,15 @@ def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:
         return False  # somebody believes us dead already
     publish(run_dir / NAME, _content(lease))
     return True
+
+
+def is_held(run_dir: Path, alive: Alive) -> bool:
+    """Whether somebody has the run who may live. A file that is just being written, or was left torn, is of nobody known."""
+    try:
+        found = read_lease(run_dir)
+    except LeaseError:
+        return True
+    return found is not None and not found.is_torn and alive(found.holder) is not False
 
 
 def holds(run_dir: Path, token: str) -> bool:
@@ -184,5 +193,5 @@ def _refusal(run_dir: Path, lease: Lease, alive: bool | None, describe: Describe
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(lease.since))
     who = f"attempt {lease.attempt} of this run, since {since}: {describe(lease.holder)}"
     if alive:
-        return f"{run_dir.name} is running already, {who}; or wait for its end"
+        return f"{run_dir.name} is running already, {who}"
     return f"{run_dir.name} may be running, {who}. Whether it lives cannot be seen from here; if it does not, remove {run_dir / NAME}"

@@ -1,17 +1,20 @@
 """The supervisor's standard error may be a file on network storage, which may hang. So another process writes it.
 
 Where that file is the log of a run, which every supervisor of the run is started to append to, only who holds the run begins it anew: what
-comes before that is known is kept back, and who is refused because another one has the run says it in a file beside that one's log.
+comes before that is known is kept back, and who is refused because another one has the run, or waits for that one's end, says it in a file
+beside that one's log.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import os
 import select
 import signal
+import stat
 import sys
 import time
 from pathlib import Path
@@ -75,7 +78,7 @@ class Relay:
         sys.stderr = _Dropping(2)
 
     def go(self, order: bytes) -> None:
-        """It is known now where our log goes: ANEW, BEHIND or BESIDE."""
+        """It is known now where our log goes: ANEW, BEHIND, or BESIDE, and then for who waits one of the others."""
         with contextlib.suppress(OSError):
             os.write(self._orders, order)
 
@@ -93,23 +96,34 @@ def _copy(reader: int, orders: int, log: str | None) -> Any:
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        first = b"" if log is None else _keep_back(reader, orders, log)
-        while data := first or os.read(reader, 1 << 16):
-            first = b""
+        place = _Place(log)
+        heard = [reader] if log is None else [orders, reader]
+        data = b"" if log is None else _keep_back(reader, orders, place)
+        while True:
+            if data:
+                place.come_back()
             while data:
                 data = data[os.write(2, data) :]
+            ready = select.select(heard, [], [])[0]
+            if orders in ready:
+                if order := os.read(orders, 1):
+                    place.go(order)
+                else:
+                    heard.remove(orders)  # the supervisor has ended, and what it has started may write still
+            if reader in ready and not (data := os.read(reader, 1 << 16)):
+                break
     finally:
         os._exit(0)
 
 
-def _keep_back(reader: int, orders: int, log: str) -> bytes:
+def _keep_back(reader: int, orders: int, place: _Place) -> bytes:
     """What came until it was decided where it goes; descriptor 2 is that then."""
     kept = b""
     give_up = time.monotonic() + LOG_UNDECIDED_S
     while len(kept) < MOST_KEPT and (left := give_up - time.monotonic()) > 0:
         ready = select.select([orders, reader], [], [], left)[0]
         if orders in ready:
-            _go(os.read(orders, 1), log)
+            place.go(os.read(orders, 1))
             break
         if reader in ready:
             data = os.read(reader, 1 << 16)
@@ -119,14 +133,48 @@ def _keep_back(reader: int, orders: int, log: str) -> bytes:
     return kept
 
 
-def _go(order: bytes, log: str) -> None:
-    """A log that cannot be had otherwise is appended to, also where something else than a file has the name of the other one."""
-    with contextlib.suppress(OSError):
-        if order == ANEW:
-            os.ftruncate(2, 0)
-        elif order == BESIDE:
-            path = Path(f"{log.removesuffix('.log')}{REFUSED}")
-            with directory(path.parent) as parent:
-                other = open_regular(parent, path.name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-            os.dup2(other, 2)
-            os.close(other)
+class _Place:
+    """Where descriptor 2 leads: to the log of the run, which it does at first, or to the file beside it."""
+
+    def __init__(self, log: str | None) -> None:
+        self._log, self._own = log, os.dup(2)
+        self._is_own = True
+
+    def go(self, order: bytes) -> None:
+        """A log that cannot be had otherwise is appended to, also where something else than a file has the name of the other one."""
+        with contextlib.suppress(OSError):
+            os.dup2(self._own, 2)
+            self._is_own = order != BESIDE
+            if order == ANEW:
+                os.ftruncate(2, 0)
+            elif order == BESIDE and self._log is not None:
+                self._open(f"{self._log.removesuffix('.log')}{REFUSED}", os.O_TRUNC)
+
+    def come_back(self) -> None:
+        """Another Snakemake that is started for the same run has removed its log, as it removes all files of a job before it: what was in
+        it is written anew, where network storage has not forgotten it."""
+        if self._log is None or not self._is_own:
+            return
+        with contextlib.suppress(OSError):
+            try:
+                before = os.fstat(2)
+                if before.st_nlink or not stat.S_ISREG(before.st_mode):
+                    return
+                with open("/proc/self/fd/2", "rb") as file:
+                    said = file.read(MOST_KEPT)
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                said = b""
+            self._open(self._log, os.O_APPEND)
+            os.dup2(2, self._own)
+            while said:
+                said = said[os.write(2, said) :]
+
+    def _open(self, name: str, how: int) -> None:
+        """As descriptor 2."""
+        path = Path(name)
+        with directory(path.parent) as parent:
+            other = open_regular(parent, path.name, os.O_WRONLY | os.O_CREAT | how, 0o666)
+        os.dup2(other, 2)
+        os.close(other)

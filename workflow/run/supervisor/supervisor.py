@@ -13,23 +13,26 @@ import logging
 import os
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 
-from base.errors import LeaseError, SlipwayError
+from base.errors import LeaseError, RunHeld, SlipwayError
 from base.logs import configure, private_umask
 from cluster import processes
-from cluster.schedulers import get_scheduler
+from cluster.detection import scheduler_of
+from cluster.schedulers import get_scheduler, holder_alive
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.login import login_s
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
+from workflow.run.storage import lease as leases
 from workflow.run.storage.asked_result import parse_asked
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.prepared import Done, PreparedRun, from_plain
 from workflow.run.supervisor.caller import watch_parent
 from workflow.run.supervisor.finish import finish, give_up, late_lease
 from workflow.run.supervisor.job import Job, take_nodes
-from workflow.run.supervisor.limits import STORAGE_CALL_S, USUAL, AttemptLimits
+from workflow.run.supervisor.limits import LEASE_AGAIN_S, STORAGE_CALL_S, USUAL, AttemptLimits
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
@@ -55,6 +58,7 @@ class Supervisor:
         self._scope = RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
+        self._preparing: Call | None = None
         self._signals = 0
         self._begun: RunningAttempt | None = None
         """From then on an attempt is recorded."""
@@ -75,11 +79,8 @@ class Supervisor:
         loop = self._scope.loop
         run: PreparedRun | None = None
         attempt: RunningAttempt | None = None
-        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
-        preparing = Call(loop, "prepare", prepare, *arguments, timeout_s=STORAGE_CALL_S, renewed=True)
         try:
-            self._scope.wait(lambda: preparing.finished)
-            run = from_plain(preparing.result(), PreparedRun)
+            run = self._prepared()
             private_umask(run.site.shared == "group")
             if run.done is not None:
                 return self._already_done(run.done)
@@ -87,11 +88,36 @@ class Supervisor:
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
         except RunEnded as ended:
-            return give_up(loop, ended.ending, attempt, run or late_lease(loop, preparing))
+            return give_up(loop, ended.ending, attempt, run or self._late())
         except SlipwayError as error:
             return give_up(loop, self._refused(error), attempt, run)
         self._begun = attempt
         return finish(attempt, work, attempt.run_steps(work))
+
+    def _prepared(self) -> PreparedRun:
+        """The run, once we hold it. Outside of a job nothing lies idle while another one, alive, has it: its end is waited for, and then
+        its result is what was asked for, or there is none and we train."""
+        while True:
+            try:
+                return self._try_to_prepare()
+            except RunHeld as held:
+                if scheduler_of(os.environ) is not None:
+                    raise
+                self._relay.go(BESIDE)
+                logger.warning("%s; its end is waited for", held)
+            run_dir = Path(self._results, "runs", self._run_id)
+            while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
+                self._scope.wait(lambda: False, LEASE_AGAIN_S)
+
+    def _try_to_prepare(self) -> PreparedRun:
+        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
+        call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_CALL_S, renewed=True)
+        self._preparing = call
+        self._scope.wait(lambda: call.finished)
+        return from_plain(call.result(), PreparedRun)
+
+    def _late(self) -> PreparedRun | None:
+        return None if self._preparing is None else late_lease(self._scope.loop, self._preparing)
 
     def _already_done(self, done: Done) -> int:
         self._relay.go(BEHIND)

@@ -287,6 +287,19 @@ def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> No
     assert (row["status"], row["status_reason"]) == ("storage", words)
 
 
+def test_another_start_of_the_study_is_told_once(house: House) -> None:
+    study, clock = house.load(), Clock()
+    first, second = (run.run_id for run in study.runs[:2])
+    write_log(study, f"{first}.refused", "10:00:00 run ERROR of the last time\n")
+    watch = Watch(study=study, asked=[first, second], clock=clock)
+    assert watch.look().told == ()
+    held = f"{second} is running already, attempt 1 of this run, since 10:00:00: process 7 on a; end it (kill 7); its end is waited for"
+    write_log(study, f"{second}.refused", f"10:00:01 run WARNING {held}\n")
+    assert watch.look().told == (f"another start of this study is at work: {held}",)
+    write_log(study, f"{first}.refused", f"10:00:02 run WARNING {held}\n")
+    assert watch.look().told == ()
+
+
 def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:
     study, clock = house.load(), Clock()
     name = study.runs[0].run_id

@@ -7,16 +7,17 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from base.errors import LeaseError, StorageError
+from base.errors import LeaseError, RunHeld, StorageError
 from cluster.holding import holder_of
 from cluster.types import Holder
 from tests.data_prep.staging.disks import tmpfs
-from workflow.run.storage.lease import Lease, acquire, holds, new_lease, read_lease, release
+from workflow.run.storage.lease import Lease, acquire, holds, is_held, new_lease, read_lease, release
 
 ME = holder_of(os.getpid(), "local", "1", 0)
 
@@ -27,6 +28,10 @@ def wanted(attempt: int = 1) -> Callable[[Lease | None], Lease]:
 
 def take(run_dir: Path, alive: bool | None = True) -> tuple[Lease, Lease | None]:
     return acquire(run_dir, wanted(), lambda _holder: alive, lambda holder: f"process {holder.pid} on {holder.host}; kill it")
+
+
+def _says(alive: bool | None, _holder: Holder) -> bool | None:
+    return alive
 
 
 def files(run_dir: Path) -> list[str]:
@@ -58,6 +63,19 @@ def test_a_living_or_unknown_holder_is_refused_with_who_where_since_when_and_wha
     assert f"process {os.getpid()} on {os.uname().nodename}; kill it" in str(caught.value)
     assert "since 20" in str(caught.value)
     assert caught.value.exit_code == 21
+    assert isinstance(caught.value, RunHeld) == (alive is True), "only an end that can be seen can be waited for"
+
+
+def test_a_run_is_held_until_its_holder_is_known_to_be_gone(tmp_path: Path) -> None:
+    assert not is_held(tmp_path, lambda _holder: True)
+    mine, _ = take(tmp_path)
+    answers: list[bool | None] = [True, None, False]
+    assert [is_held(tmp_path, partial(_says, alive)) for alive in answers] == [True, True, False]
+    assert release(tmp_path, mine.token)
+    (tmp_path / "lease.json").write_text("")
+    assert is_held(tmp_path, lambda _holder: True), "its writer is just writing it, or has died"
+    os.utime(tmp_path / "lease.json", (1, 1))
+    assert not is_held(tmp_path, lambda _holder: True)
 
 
 def test_a_dead_holder_is_followed_and_fenced(tmp_path: Path) -> None:

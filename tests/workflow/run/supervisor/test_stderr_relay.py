@@ -57,3 +57,52 @@ def test_a_refusal_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
         with path.open("ab") as stream:
             subprocess.run([sys.executable, "-c", PROGRAM, str(path), "BESIDE"], stderr=stream, check=True, cwd=ROOT, timeout=60)
     assert (tmp_path / "a-r1.refused.log").read_text() == "before\nafter\n"
+
+
+WAITS = """
+import pathlib, sys, time
+from workflow.run.supervisor import stderr_relay
+relay = stderr_relay.Relay(sys.argv[1])
+relay.go(stderr_relay.BESIDE)
+print("waiting", file=sys.stderr)
+other = pathlib.Path(sys.argv[1].replace(".log", ".refused.log"))
+while not other.exists() or other.read_text() != "waiting\\n":
+    time.sleep(0.01)
+relay.go(getattr(stderr_relay, sys.argv[2]))
+print("after", file=sys.stderr)
+relay.close()
+"""
+
+
+@pytest.mark.parametrize(("what", "log"), [("ANEW", "after\n"), ("BEHIND", "of the holder\nafter\n")])
+def test_who_has_waited_for_the_holder_writes_the_log_of_the_run_then(tmp_path: Path, what: str, log: str) -> None:
+    path = tmp_path / "a-r1.log"
+    path.write_text("of the holder\n")
+    with path.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", WAITS, str(path), what], stderr=stream, check=True, cwd=ROOT, timeout=60)
+    assert (path.read_text(), (tmp_path / "a-r1.refused.log").read_text()) == (log, "waiting\n")
+
+
+REMOVED = """
+import pathlib, sys, time
+from workflow.run.supervisor import stderr_relay
+path = pathlib.Path(sys.argv[1])
+relay = stderr_relay.Relay(sys.argv[1])
+relay.go(stderr_relay.ANEW)
+print("before", file=sys.stderr)
+while path.read_text() != "before\\n":
+    time.sleep(0.01)
+path.unlink()
+if sys.argv[2] == "made":
+    path.write_text("")
+print("after", file=sys.stderr)
+relay.close()
+"""
+
+
+@pytest.mark.parametrize("by_now", ["made", "gone"])
+def test_a_log_that_another_snakemake_has_removed_comes_back(tmp_path: Path, by_now: str) -> None:
+    path = tmp_path / "a-r1.log"
+    with path.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", REMOVED, str(path), by_now], stderr=stream, check=True, cwd=ROOT, timeout=60)
+    assert path.read_text() == "before\nafter\n"
