@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -21,6 +22,10 @@ from tests import skips
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # as many of them as there are cores to be used: polars need not share out frames of nine rows
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what stands before a `&` in a script with SIGINT ignored. Programs leave that as it is, as after nohup, and so do those
+    # that tests start: nobody's Ctrl-C would be heard.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # until all is collected: nothing of it is garbage, and it would be looked through again and again
 
 settings.register_profile("slipway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
