@@ -168,6 +168,8 @@ class Launch:
     """What it says where the scheduler does not give what was asked."""
     silence: tuple[str, ...] = ()
     """What it says where the scheduler does not answer now: it may be started again."""
+    outdated: tuple[str, ...] = ()
+    """What it says where the scheduler takes for living what has ended, as after a restart of its own: the same."""
 
 
 @dataclass(frozen=True, kw_only=True)

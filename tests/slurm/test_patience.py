@@ -12,7 +12,7 @@ RUNS = 6
 SILENT_S = 40.0
 
 
-@pytest.mark.parametrize(("way", "fault"), [("jobs", "stop"), ("jobs", "kill"), ("allocation", "stop")])
+@pytest.mark.parametrize(("way", "fault"), [("jobs", "stop"), ("jobs", "kill"), ("allocation", "stop"), ("allocation", "kill")])
 def test_all_runs_have_one_result_and_none_has_two(cluster: Cluster, way: Way, fault: Fault) -> None:
     """A controller that was killed has forgotten its last seconds: it holds a node for a job that is over until it asks the node again,
     after some minutes."""

@@ -132,7 +132,11 @@ def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch
     """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals."""
     return (
         Launch(
-            argv=srun_argv(allocation, node_argv), nodes=tuple(range(len(allocation.nodes))), refusal=REFUSAL, silence=(*SILENCE, FORGOTTEN)
+            argv=srun_argv(allocation, node_argv),
+            nodes=tuple(range(len(allocation.nodes))),
+            refusal=REFUSAL,
+            silence=SILENCE,
+            outdated=(FORGOTTEN,),
         ),
     )
 

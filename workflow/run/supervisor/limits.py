@@ -94,6 +94,7 @@ class AttemptLimits:
 
     handshake_s: float = HANDSHAKE_S
     node_silence_s: float = NODE_SILENCE_S
+    launch_pause_s: float = LAUNCH_PAUSE_S
     rank_silence_s: float = RANK_SILENCE_S
     storage_full_s: float = STORAGE_FULL_S
     other_failures_s: float = OTHER_FAILURES_S

@@ -24,7 +24,6 @@ from workflow.run.link.messages import decode_said, encode
 from workflow.run.link.protocol import Link, ProtocolError
 from workflow.run.supervisor.limits import (
     HUNG_UP_S,
-    LAUNCH_PAUSE_S,
     LAUNCH_RETRY_S,
     LAUNCH_TERM_S,
     SUPERVISOR_ALIVE_EVERY_S,
@@ -104,7 +103,8 @@ class Nodes:
         on_lost: Callable[[NodeHandle, str], None],
         limits: AttemptLimits = USUAL,
     ) -> None:
-        self._loop, self._on_message, self._on_lost, self._silence_s = loop, on_message, on_lost, limits.node_silence_s
+        self._loop, self._on_message, self._on_lost = loop, on_message, on_lost
+        self._silence_s, self._pause_s = limits.node_silence_s, limits.launch_pause_s
         self._token = new_token()
         self._launched: list[Launched] = []
         self._leaving = False
@@ -211,18 +211,28 @@ class Nodes:
         self._loop.unwatch(launched.exit_fd)
         self._words(launched)
         words = last_lines(printable(masked(launched.last_words.decode(errors="replace"))), 5)
-        if self._was_unheard(launched, words) and time.monotonic() < give_up and not self._leaving:
-            logger.warning("the scheduler does not answer; node programs are started again in %.0f s", LAUNCH_PAUSE_S)
-            self.launched = time.monotonic() + LAUNCH_PAUSE_S
-            self._loop.after(LAUNCH_PAUSE_S, lambda: None if self._leaving else again())
+        hindrance = self._what_hindered(launched, words)
+        if hindrance and time.monotonic() < give_up and not self._leaving:
+            logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
+            self.launched = time.monotonic() + self._pause_s
+            self._loop.after(self._pause_s, lambda: None if self._leaving else again())
             return
         for index in launched.launch.nodes:
             self._lose(self.all[index], how_it_ended(code, words))
 
-    def _was_unheard(self, launched: Launched, words: str) -> bool:
-        """Whether a launch ended because the scheduler was silent, before anything came of it."""
-        begun = any(self.all[index].is_heard for index in launched.launch.nodes)
-        return not begun and any(silence in words for silence in launched.launch.silence)
+    def _what_hindered(self, launched: Launched, words: str) -> str:
+        """Why a launch ended before anything came of it, where that passes by itself; else ""."""
+        if any(self.all[index].is_heard for index in launched.launch.nodes):
+            return ""
+        known = (
+            ("the scheduler does not answer", launched.launch.silence),
+            ("the scheduler takes for living what has ended on these nodes", launched.launch.outdated),
+        )
+        for meaning, signs in known:
+            line = next((line for line in words.splitlines() for sign in signs if sign in line), "")
+            if line:
+                return f"{meaning} ({line.strip()})"
+        return ""
 
     def _lose(self, node: NodeHandle, why: str) -> None:
         if node.lost:
