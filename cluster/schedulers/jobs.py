@@ -23,6 +23,9 @@ _NAME: Final = re.compile(r"slipway-(?P<study>.+)-[0-9a-f]{8}")
 
 Stage = Literal["waits", "runs", "ends", "over"]
 """`ends`: its processes are being ended. `over`: the scheduler may still know it."""
+Hold = Literal["", "held", "failed"]
+"""Of a job that waits until somebody lets it go: `held` by a person, or by a rule of the site; `failed`: the scheduler could not start it,
+and keeps it since."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +91,7 @@ class QueuedJob:
     """In the scheduler's own words, in small letters."""
     why: str = ""
     """Why it waits, in words; of a job that waits only."""
+    hold: Hold = ""
     ended_by: str | None = None
     """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost`: of a job that is over, where the scheduler ended it."""
     restarts: int = 0
@@ -245,5 +249,7 @@ def job_words(job: QueuedJob, now: float) -> str:
         return f"job {job.job_id} is {job.state}{f' on {job.nodes}' if job.nodes else ''}{silent}"
     long = "" if job.submitted is None else f" for {whole_duration(max(1.0, now - job.submitted))}"
     again = ", put back into the queue" if job.restarts else ""
-    expected = "" if job.expected is None else f", expected to start {time.strftime('%d %b %H:%M', time.localtime(job.expected))}"
+    expected = (
+        "" if job.expected is None or job.hold else f", expected to start {time.strftime('%d %b %H:%M', time.localtime(job.expected))}"
+    )
     return f"job {job.job_id} waits{long}{again}: {job.why}{expected}"

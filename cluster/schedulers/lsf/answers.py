@@ -18,6 +18,7 @@ DELIMITER: Final = "^"
 FIELDS: Final = ("jobid", "stat", "submit_time", "start_time", "exec_host", "sub_cwd", "job_name")
 """The last may hold anything."""
 FORMAT: Final = f"{' '.join(FIELDS)} delimiter='{DELIMITER}'"
+HELD: Final = "PSUSP"
 STAGES: Final[dict[str, Stage]] = {
     **dict.fromkeys(("PEND", "PSUSP", "WAIT"), "waits"),
     **dict.fromkeys(("RUN", "USUSP", "SSUSP", "PROV", "UNKWN"), "runs"),
@@ -167,8 +168,8 @@ def ended_by_of(state: str, details: Details) -> str | None:
 
 def why_waiting(job: Listed, details: Details) -> str:
     """Why a job waits, in words, with LSF's own for who wants to search for them."""
-    if job.state == "PSUSP":
-        return f"held; `bresume {job.job_id}` lets it go"
+    if job.state == HELD:
+        return f"held; `bresume {job.job_id}` lets it go{f' ({details.reasons})' if details.reasons else ''}"
     return details.reasons or "LSF has not looked at it yet, or does not say why"
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from cluster.schedulers.jobs import QueuedJob, parse_work
 from cluster.schedulers.limits import ANSWER_S
-from cluster.schedulers.lsf.answers import Details, Listed, ended_by_of, why_waiting
+from cluster.schedulers.lsf.answers import HELD, Details, Listed, ended_by_of, why_waiting
 from cluster.schedulers.lsf.query import job_details, listed_jobs
 
 OURS: Final = "slipway-"
@@ -47,6 +47,7 @@ def _queued(job: Listed, details: Details | None) -> QueuedJob:
         stage=job.stage,
         state=job.words,
         why=why_waiting(job, known) if job.stage == "waits" else "",
+        hold="held" if job.state == HELD else "",
         ended_by=None if details is None else ended_by_of(job.state, details),
         submitted=known.submitted or job.submitted,
         expected=known.started or job.started,

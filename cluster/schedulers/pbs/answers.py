@@ -35,6 +35,8 @@ class JobInfo:
     state: str
     """One letter: Q, H, W, T, R, E, S, U, B, F, X, M."""
     comment: str = ""
+    holds: str = ""
+    """Who holds it: `u`ser, `o`perator, `s`ystem; `n`obody."""
     restarts: int = 0
     exit_status: int | None = None
     hosts: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ def read_job(job_id: str, job: Mapping[str, Any]) -> JobInfo:
         owner=_word(job.get("Job_Owner")).rpartition("@")[0],
         state=state,
         comment=_word(job.get("comment")).strip(),
+        holds=_word(job.get("Hold_Types")),
         restarts=max(0, runs - 1) if has_nodes else runs,
         exit_status=whole(job.get("Exit_status")),
         hosts=hosts_of(_word(job.get("exec_host"))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.schedulers.jobs import Stage
+from cluster.schedulers.jobs import Hold, Stage
 from cluster.schedulers.pbs.answers import JobInfo
 
 STATES: Final[dict[str, tuple[Stage, str]]] = {
@@ -30,6 +30,8 @@ SIGNALLED: Final = 256
 TERM: Final = 15
 TERMINATED: Final = "terminated by"
 """In the comment of a job that was deleted, from then on."""
+FAILED: Final = "too many failed attempts to run"
+"""In the comment of a job that PBS has tried to start twenty times; it holds it then."""
 REASONS: Final = (
     ("Can Never Run", "no node can ever give it what it asks; `qdel JOBID`, and ask for less"),
     ("Not enough free nodes", "waiting for nodes to become free"),
@@ -66,10 +68,21 @@ def ended_by(job: JobInfo) -> str | None:
     return None
 
 
+def hold_of(job: JobInfo) -> Hold:
+    """Whether it waits until somebody lets it go."""
+    if job.state != "H":
+        return ""
+    return "failed" if FAILED in job.comment.lower() else "held"
+
+
 def plain_reason(job: JobInfo) -> str:
     """Why a job waits, in words, with PBS's own."""
     if job.state == "H":
-        return f"held; `qrls {job.job_id}` lets it go ({job.comment})" if job.comment else f"held; `qrls {job.job_id}` lets it go"
+        comment = f" ({job.comment})" if job.comment else ""
+        if not {"o", "s"} & set(job.holds):
+            return f"held; `qrls {job.job_id}` lets it go{comment}"
+        by = "PBS could not start it" if hold_of(job) == "failed" else "held by an operator, or by PBS"
+        return f"{by}; an operator lets it go (`qrls -h {job.holds} {job.job_id}`), `qdel {job.job_id}` ends it{comment}"
     if not job.comment:
         return "PBS has not looked at it yet"
     words = next((words for sign, words in REASONS if sign in job.comment), None)

@@ -11,7 +11,7 @@ from typing import Final
 
 from base.errors import SchedulerOutputError
 from base.foreign import digits, text
-from cluster.schedulers.jobs import Stage
+from cluster.schedulers.jobs import Hold, Stage
 
 LATEST: Final = 2**33
 """Unix seconds: the year 2242."""
@@ -47,6 +47,13 @@ class Listed:
         if "d" in self.letters:
             return "ends"
         return "waits" if "w" in self.letters or "E" in self.letters else "runs"
+
+    @property
+    def hold(self) -> Hold:
+        """Whether it waits until somebody lets it go."""
+        if self.stage != "waits":
+            return ""
+        return "failed" if "E" in self.letters else "held" if "h" in self.letters else ""
 
     @property
     def starts_again(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cluster.schedulers.jobs import Hold
+
 WAITS: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 """It has no nodes yet, or none any more."""
 OVER: Final = frozenset(
@@ -33,6 +35,7 @@ ENDED_BY: Final = {
     "REQUEUE_FED": "requeued",
     "PENDING": "requeued",
 }
+AGAIN: Final = "`scontrol release JOBID` tries again, `scancel JOBID` ends it"
 REASONS: Final = {
     "Resources": "waiting for nodes to become free",
     "Priority": "others are before it in the queue",
@@ -40,8 +43,11 @@ REASONS: Final = {
     "BeginTime": "its start time is not reached: after a requeue Slurm waits two minutes",
     "JobHeldUser": "held by you; `scontrol release JOBID` lets it go",
     "JobHoldMaxRequeue": "held, since it was put back into the queue too often; `scontrol release JOBID` lets it go",
+    "job requeued in held state": "put back into the queue and held; `scontrol release JOBID` lets it go",
+    "launch failed requeued held": f"Slurm could not start it on its nodes; {AGAIN}",
+    "user env retrieval failed requeued held": f"Slurm could not start it with your environment; {AGAIN}",
     "DependencyNeverSatisfied": "waiting for another job that has failed; it never starts",
-    "JobHeldAdmin": "held by an administrator",
+    "JobHeldAdmin": "held by an administrator, who alone lets it go; `scancel JOBID` ends it",
     "PartitionNodeLimit": "asks for more nodes than the partition allows, and never starts: `scancel JOBID`, and fewer nodes",
     "PartitionTimeLimit": "asks for more time than the partition allows, and never starts: `scancel JOBID`, and a shorter walltime",
     "PartitionDown": "the partition is down",
@@ -56,16 +62,32 @@ REASONS: Final = {
     "AssocGrpGRES": "your account has as many GPUs as it may",
     "Reservation": "waiting for its reservation",
 }
+HELD: Final = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "job requeued in held state")
+FAILED: Final = "failed requeued held"
+"""How Slurm's words for a job end that it could not start: a prolog failed, or a directory on the node."""
 LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
 """Slurm has a word for each of many limits; they begin alike."""
+
+
+def hold_of(reason: str) -> Hold:
+    """Whether a job that waits for this reason waits until somebody lets it go."""
+    word = _word(reason)
+    return "failed" if word.endswith(FAILED) else "held" if word in HELD else ""
 
 
 def plain_reason(reason: str, job_id: str = "JOBID") -> str:
     """Why a job waits, in words, with Slurm's own word for who wants to search for it."""
     if not reason:
         return "Slurm has not looked at it yet"
-    word = reason.strip("()")
+    word = _word(reason)
     words = REASONS.get(word) or next((words for start, words in LIMITS if word.startswith(start)), None)
     if words is None and word.lower().startswith("nodes"):
         words = "nodes it needs are down, drained or reserved"
     return f"{words.replace('JOBID', job_id)} ({reason})" if words else f"{reason.replace('_', ' ')}"
+
+
+def _word(reason: str) -> str:
+    """squeue and scontrol say it alike but for brackets and, in sentences, blanks."""
+    word = reason.strip("()")
+    spaced = word.replace("_", " ")
+    return spaced if spaced in REASONS or spaced.endswith(FAILED) else word

@@ -61,6 +61,7 @@ def test_our_jobs_say_what_they_make_and_why_they_wait() -> None:
     assert waits.why == "Job slot limit reached: 1 host"
     assert {job.directory for job in jobs} == {HOME}
     assert (found["110"].stage, found["110"].why) == ("waits", "held; `bresume 110` lets it go")
+    assert {job.job_id for job in found.values() if job.hold == "held"} == {"110"}
 
 
 def test_how_jobs_have_ended() -> None:

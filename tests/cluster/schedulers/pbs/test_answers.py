@@ -86,6 +86,18 @@ def test_why_a_job_waits_is_said_in_words() -> None:
     assert plain_reason(info(state="Q", comment="Something new")) == "Something new"
 
 
+def test_a_job_that_somebody_must_let_go_says_who_and_how() -> None:
+    own = queue.queued_job(info(state="H", holds="u"))
+    assert (own.hold, own.why) == ("held", "held; `qrls 7.n0` lets it go")
+    operator = "an operator lets it go (`qrls -h {} 7.n0`), `qdel 7.n0` ends it"
+    other = queue.queued_job(info(state="H", holds="uo", comment="maintenance"))
+    assert (other.hold, other.why) == ("held", f"held by an operator, or by PBS; {operator.format('uo')} (maintenance)")
+    tried = "job held, too many failed attempts to run"  # as the server writes it: src/server/req_runjob.c
+    failed = queue.queued_job(info(state="H", holds="s", comment=tried))
+    assert (failed.hold, failed.why) == ("failed", f"PBS could not start it; {operator.format('s')} ({tried})")
+    assert queue.queued_job(info(state="Q", holds="n")).hold == ""
+
+
 def test_silence_is_told_from_refusal() -> None:
     said = answers("server-killed")
     assert len(said) >= 3

@@ -69,6 +69,7 @@ def test_a_job_in_an_error_state_waits_and_says_what_to_type() -> None:
     assert "exit_status of job start = 100" in why
     assert "`qmod -cj 18`" in why
     assert "qrls 20" in why_waiting(held, {})
+    assert (failed.hold, held.hold) == ("failed", "held")
 
 
 def test_a_complex_that_is_used_up_is_why_a_job_waits() -> None:

@@ -50,6 +50,43 @@ def test_a_job_says_why_it_waits_since_when_and_until_when() -> None:
     assert plain_reason("AssocMaxJobsLimit") == "a limit of your account (AssocMaxJobsLimit)"
 
 
+@pytest.mark.parametrize(
+    ("reason", "hold", "words"),
+    [
+        ("JobHeldUser", "held", "held by you; `scontrol release 5` lets it go (JobHeldUser)"),
+        ("JobHeldAdmin", "held", "held by an administrator, who alone lets it go; `scancel 5` ends it (JobHeldAdmin)"),
+        (
+            "JobHoldMaxRequeue",
+            "held",
+            "held, since it was put back into the queue too often; `scontrol release 5` lets it go (JobHoldMaxRequeue)",
+        ),
+        (
+            "job requeued in held state",
+            "held",
+            "put back into the queue and held; `scontrol release 5` lets it go (job requeued in held state)",
+        ),
+        (
+            "launch failed requeued held",
+            "failed",
+            "Slurm could not start it on its nodes; `scontrol release 5` tries again, `scancel 5` ends it (launch failed requeued held)",
+        ),
+        (
+            "launch_failed_requeued_held",
+            "failed",
+            "Slurm could not start it on its nodes; `scontrol release 5` tries again, `scancel 5` ends it (launch_failed_requeued_held)",
+        ),
+        ("something_new_failed_requeued_held", "failed", "something new failed requeued held"),
+        ("Resources", "", "waiting for nodes to become free (Resources)"),
+    ],
+)
+def test_a_job_that_somebody_must_let_go_says_how(reason: str, hold: str, words: str) -> None:
+    """The words of squeue 22.05, which are sentences, and of `scontrol show job`."""
+    job = queued_job(job_id="5", state="PENDING", reason=reason, expected="1795367792")
+    assert (job.hold, job.why) == (hold, words)
+    assert ("expected to start" in job_words(job, 0.0)) == (not hold), "Slurm says when it could have started"
+    assert queued_job(job_id="5", state="RUNNING", reason=reason).hold == ""
+
+
 def test_a_state_is_a_stage_and_an_end_has_a_word() -> None:
     assert [stage_of(state) for state in ("REQUEUE_HOLD", "CONFIGURING", "COMPLETING", "NODE_FAIL")] == ["waits", "runs", "ends", "over"]
     ends = {state: queued_job(job_id="1", state=state).ended_by for state in ("COMPLETED", "CANCELLED by 7", "DEADLINE", "PENDING")}
