@@ -92,6 +92,8 @@ class QueuedJob:
     why: str = ""
     """Why it waits, in words; of a job that waits only."""
     hold: Hold = ""
+    advice: str = ""
+    """Who lets it go then, and by which command."""
     ended_by: str | None = None
     """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost`: of a job that is over, where the scheduler ended it."""
     restarts: int = 0
@@ -252,4 +254,4 @@ def job_words(job: QueuedJob, now: float) -> str:
     expected = (
         "" if job.expected is None or job.hold else f", expected to start {time.strftime('%d %b %H:%M', time.localtime(job.expected))}"
     )
-    return f"job {job.job_id} waits{long}{again}: {job.why}{expected}"
+    return f"job {job.job_id} waits{long}{again}: {job.why}{'; ' if job.advice else ''}{job.advice}{expected}"

@@ -169,7 +169,7 @@ def ended_by_of(state: str, details: Details) -> str | None:
 def why_waiting(job: Listed, details: Details) -> str:
     """Why a job waits, in words, with LSF's own for who wants to search for them."""
     if job.state == HELD:
-        return f"held; `bresume {job.job_id}` lets it go{f' ({details.reasons})' if details.reasons else ''}"
+        return f"held ({details.reasons})" if details.reasons else "held"
     return details.reasons or "LSF has not looked at it yet, or does not say why"
 
 

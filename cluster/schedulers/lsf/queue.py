@@ -48,6 +48,7 @@ def _queued(job: Listed, details: Details | None) -> QueuedJob:
         state=job.words,
         why=why_waiting(job, known) if job.stage == "waits" else "",
         hold="held" if job.state == HELD else "",
+        advice=f"`bresume {job.job_id}` lets it go" if job.state == HELD else "",
         ended_by=None if details is None else ended_by_of(job.state, details),
         submitted=known.submitted or job.submitted,
         expected=known.started or job.started,

@@ -18,7 +18,7 @@ from cluster.schedulers.jobs import QueuedJob, parse_work
 from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.pbs.answers import JobInfo, parse_jobs
 from cluster.schedulers.pbs.query import PBS, job_info
-from cluster.schedulers.pbs.states import ended_by, hold_of, plain_reason, stage_of, word_of
+from cluster.schedulers.pbs.states import advice_of, ended_by, hold_of, plain_reason, stage_of, word_of
 
 ALL: Final = ("qstat", "-f", "-F", "json")
 """All that are not over, of everybody: with names of jobs, OpenPBS shows the first only; 100 jobs take 0.4 s."""
@@ -74,6 +74,7 @@ def queued_job(job: JobInfo) -> QueuedJob:
         state=word_of(job.state),
         why=plain_reason(job) if stage == "waits" else "",
         hold=hold_of(job),
+        advice=advice_of(job),
         ended_by=ended_by(job) if stage == "over" else None,
         restarts=job.restarts,
         submitted=job.submitted,

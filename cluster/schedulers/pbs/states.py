@@ -75,15 +75,21 @@ def hold_of(job: JobInfo) -> Hold:
     return "failed" if FAILED in job.comment.lower() else "held"
 
 
+def advice_of(job: JobInfo) -> str:
+    """Who lets it go, and by which command; "" where nobody has to."""
+    if job.state != "H":
+        return ""
+    if {"o", "s"} & set(job.holds):
+        return f"an operator lets it go (`qrls -h {job.holds} {job.job_id}`), and `qdel {job.job_id}` ends it"
+    return f"`qrls {job.job_id}` lets it go"
+
+
 def plain_reason(job: JobInfo) -> str:
     """Why a job waits, in words, with PBS's own."""
     if job.state == "H":
-        comment = f" ({job.comment})" if job.comment else ""
-        if not {"o", "s"} & set(job.holds):
-            return f"held; `qrls {job.job_id}` lets it go{comment}"
-        by = "PBS could not start it" if hold_of(job) == "failed" else "held by an operator, or by PBS"
-        return f"{by}; an operator lets it go (`qrls -h {job.holds} {job.job_id}`), `qdel {job.job_id}` ends it{comment}"
+        words = "PBS could not start it" if hold_of(job) == "failed" else "held"
+        return f"{words} ({job.comment})" if job.comment else words
     if not job.comment:
         return "PBS has not looked at it yet"
-    words = next((words for sign, words in REASONS if sign in job.comment), None)
+    words = next((words for sign, words in REASONS if sign in job.comment), "")
     return f"{words.replace('JOBID', job.job_id)} ({job.comment})" if words else job.comment

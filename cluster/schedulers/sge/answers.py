@@ -56,6 +56,12 @@ class Listed:
         return "failed" if "E" in self.letters else "held" if "h" in self.letters else ""
 
     @property
+    def advice(self) -> str:
+        """By which command it is let go then."""
+        failed = f"`qmod -cj {self.job_id}` tries again, `qdel {self.job_id}` ends it"
+        return {"failed": failed, "held": f"`qrls {self.job_id}` lets it go", "": ""}[self.hold]
+
+    @property
     def starts_again(self) -> bool:
         """Put back into the queue, and given nodes that have not said yet that it runs. Where one of them still ended the start before,
         8.1.9 leaves it so for a quarter of an hour."""
@@ -128,10 +134,9 @@ def context_of(fields: Mapping[str, str], name: str) -> str:
 def why_waiting(listed: Listed, fields: Mapping[str, str]) -> str:
     """Why a job waits, in words, with Grid Engine's own for who wants to search for them."""
     if "E" in listed.letters:
-        reason = fields.get("error reason", "it does not say why")
-        return f"Grid Engine could not start it ({reason}); `qmod -cj {listed.job_id}` tries again, `qdel {listed.job_id}` ends it"
+        return f"Grid Engine could not start it ({fields.get('error reason', 'it does not say why')})"
     if "h" in listed.letters:
-        return f"held; `qrls {listed.job_id}` lets it go"
+        return "held"
     said = fields.get("scheduling info", "")
     if "is full" in said or "only offers" in said or "offers only" in said:
         return f"waiting for slots to become free ({said})"

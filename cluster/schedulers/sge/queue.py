@@ -84,6 +84,7 @@ def _queued(job: Listed, fields: Mapping[str, str], record: Mapping[str, str]) -
         state=job.words,
         why=why_waiting(job, fields) if job.stage == "waits" else "",
         hold=job.hold,
+        advice=job.advice,
         ended_by=ended_by_of(record) if job.stage == "over" else None,
         restarts=int("R" in job.letters),
         submitted=job.submitted if job.submitted is not None else submitted_of(fields),

@@ -18,7 +18,7 @@ from cluster.schedulers.jobs import QueuedJob, Stage, parse_work
 from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.slurm.answers import NEVER, state_word, time_of
 from cluster.schedulers.slurm.query import SLURM, UNKNOWN_JOB
-from cluster.schedulers.slurm.states import ENDED_BY, OVER, WAITS, hold_of, plain_reason
+from cluster.schedulers.slurm.states import ENDED_BY, OVER, WAITS, advice_of, hold_of, plain_reason
 
 COLUMNS: Final = (
     ("job_id", "JobID", 20),
@@ -92,6 +92,7 @@ def queued_job(*, job_id: str, state: str, reason: str = "", comment: str = "", 
         state=word.lower(),
         why=plain_reason(reason, job_id) if stage == "waits" else "",
         hold=hold_of(reason) if stage == "waits" else "",
+        advice=advice_of(reason, job_id) if stage == "waits" else "",
         ended_by=ENDED_BY.get(word) if stage == "over" else None,
         restarts=restarts,
         submitted=time_of(words.get("submitted", "")),

@@ -35,19 +35,12 @@ ENDED_BY: Final = {
     "REQUEUE_FED": "requeued",
     "PENDING": "requeued",
 }
-AGAIN: Final = "`scontrol release JOBID` tries again, `scancel JOBID` ends it"
 REASONS: Final = {
     "Resources": "waiting for nodes to become free",
     "Priority": "others are before it in the queue",
     "Dependency": "waiting for another job",
     "BeginTime": "its start time is not reached: after a requeue Slurm waits two minutes",
-    "JobHeldUser": "held by you; `scontrol release JOBID` lets it go",
-    "JobHoldMaxRequeue": "held, since it was put back into the queue too often; `scontrol release JOBID` lets it go",
-    "job requeued in held state": "put back into the queue and held; `scontrol release JOBID` lets it go",
-    "launch failed requeued held": f"Slurm could not start it on its nodes; {AGAIN}",
-    "user env retrieval failed requeued held": f"Slurm could not start it with your environment; {AGAIN}",
     "DependencyNeverSatisfied": "waiting for another job that has failed; it never starts",
-    "JobHeldAdmin": "held by an administrator, who alone lets it go; `scancel JOBID` ends it",
     "PartitionNodeLimit": "asks for more nodes than the partition allows, and never starts: `scancel JOBID`, and fewer nodes",
     "PartitionTimeLimit": "asks for more time than the partition allows, and never starts: `scancel JOBID`, and a shorter walltime",
     "PartitionDown": "the partition is down",
@@ -62,9 +55,17 @@ REASONS: Final = {
     "AssocGrpGRES": "your account has as many GPUs as it may",
     "Reservation": "waiting for its reservation",
 }
-HELD: Final = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "job requeued in held state")
+RELEASE: Final = "`scontrol release JOBID` lets it go"
+HELD: Final = {
+    "JobHeldUser": ("held by you", RELEASE),
+    "JobHeldAdmin": ("held by an administrator", "nobody else lets it go, and `scancel JOBID` ends it"),
+    "JobHoldMaxRequeue": ("held, since it was put back into the queue too often", RELEASE),
+    "job requeued in held state": ("put back into the queue, and held", RELEASE),
+}
+"""Until somebody lets it go: why, and how."""
 FAILED: Final = "failed requeued held"
-"""How Slurm's words for a job end that it could not start: a prolog failed, or a directory on the node."""
+"""How Slurm's words for a job end that it could not start: a prolog has failed, or a directory is missing on the node."""
+AGAIN: Final = "`scontrol release JOBID` tries again, `scancel JOBID` ends it"
 LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
 """Slurm has a word for each of many limits; they begin alike."""
 
@@ -75,13 +76,23 @@ def hold_of(reason: str) -> Hold:
     return "failed" if word.endswith(FAILED) else "held" if word in HELD else ""
 
 
+def advice_of(reason: str, job_id: str) -> str:
+    """How a job that is held for this reason is let go; "" for others."""
+    word = _word(reason)
+    return (AGAIN if word.endswith(FAILED) else HELD.get(word, ("", ""))[1]).replace("JOBID", job_id)
+
+
 def plain_reason(reason: str, job_id: str = "JOBID") -> str:
     """Why a job waits, in words, with Slurm's own word for who wants to search for it."""
     if not reason:
         return "Slurm has not looked at it yet"
     word = _word(reason)
+    if word.endswith(FAILED):
+        return f"Slurm could not start it on its nodes ({reason})"
     words = REASONS.get(word) or next((words for start, words in LIMITS if word.startswith(start)), None)
-    if words is None and word.lower().startswith("nodes"):
+    if word in HELD:
+        words, _ = HELD[word]
+    elif words is None and word.lower().startswith("nodes"):
         words = "nodes it needs are down, drained or reserved"
     return f"{words.replace('JOBID', job_id)} ({reason})" if words else f"{reason.replace('_', ' ')}"
 
@@ -90,4 +101,4 @@ def _word(reason: str) -> str:
     """squeue and scontrol say it alike but for brackets and, in sentences, blanks."""
     word = reason.strip("()")
     spaced = word.replace("_", " ")
-    return spaced if spaced in REASONS or spaced.endswith(FAILED) else word
+    return spaced if spaced in HELD or spaced.endswith(FAILED) else word

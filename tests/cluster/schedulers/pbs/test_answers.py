@@ -13,7 +13,7 @@ from cluster.schedulers.pbs import fate, queue
 from cluster.schedulers.pbs.acceptance import nodes_problem, parse_entries, queue_problem
 from cluster.schedulers.pbs.answers import JobInfo, blocks, parse_clock, parse_jobs, parse_size, time_of
 from cluster.schedulers.pbs.query import PBS
-from cluster.schedulers.pbs.states import ended_by, plain_reason, stage_of
+from cluster.schedulers.pbs.states import advice_of, ended_by, plain_reason, stage_of
 from cluster.schedulers.pbs.submit import parse_job_id
 from tests.cluster.schedulers.pbs.captured import answer, answers
 
@@ -81,21 +81,22 @@ def test_a_job_tells_its_work_and_only_ours_are_ours() -> None:
 def test_why_a_job_waits_is_said_in_words() -> None:
     assert "no node can ever give it" in plain_reason(ALL["18.n0"])
     assert "`qdel 18.n0`" in plain_reason(ALL["18.n0"])
-    assert "qrls 17.n0" in plain_reason(ALL["17.n0"])
+    assert "qrls 17.n0" in advice_of(ALL["17.n0"])
     assert plain_reason(info(state="Q", comment="Not Running: Not enough free nodes available")).startswith("waiting for nodes")
     assert plain_reason(info(state="Q", comment="Something new")) == "Something new"
 
 
 def test_a_job_that_somebody_must_let_go_says_who_and_how() -> None:
     own = queue.queued_job(info(state="H", holds="u"))
-    assert (own.hold, own.why) == ("held", "held; `qrls 7.n0` lets it go")
-    operator = "an operator lets it go (`qrls -h {} 7.n0`), `qdel 7.n0` ends it"
+    assert (own.hold, own.why, own.advice) == ("held", "held", "`qrls 7.n0` lets it go")
+    operator = "an operator lets it go (`qrls -h {} 7.n0`), and `qdel 7.n0` ends it"
     other = queue.queued_job(info(state="H", holds="uo", comment="maintenance"))
-    assert (other.hold, other.why) == ("held", f"held by an operator, or by PBS; {operator.format('uo')} (maintenance)")
+    assert (other.hold, other.why, other.advice) == ("held", "held (maintenance)", operator.format("uo"))
     tried = "job held, too many failed attempts to run"  # as the server writes it: src/server/req_runjob.c
     failed = queue.queued_job(info(state="H", holds="s", comment=tried))
-    assert (failed.hold, failed.why) == ("failed", f"PBS could not start it; {operator.format('s')} ({tried})")
-    assert queue.queued_job(info(state="Q", holds="n")).hold == ""
+    assert (failed.hold, failed.why, failed.advice) == ("failed", f"PBS could not start it ({tried})", operator.format("s"))
+    waits = queue.queued_job(info(state="Q", holds="n"))
+    assert (waits.hold, waits.advice) == ("", "")
 
 
 def test_silence_is_told_from_refusal() -> None:

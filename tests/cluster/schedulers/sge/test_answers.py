@@ -67,8 +67,9 @@ def test_a_job_in_an_error_state_waits_and_says_what_to_type() -> None:
     assert (failed.stage, failed.words, held.stage, held.words) == ("waits", "in an error state (Eqw)", "waits", "held (hqw)")
     why = why_waiting(failed, parse_details(captured("qstat-j-error"))["18"])
     assert "exit_status of job start = 100" in why
-    assert "`qmod -cj 18`" in why
-    assert "qrls 20" in why_waiting(held, {})
+    assert "`qmod -cj 18` tries again" in failed.advice
+    assert "qrls 20" in held.advice
+    assert why_waiting(held, {}) == "held"
     assert (failed.hold, held.hold) == ("failed", "held")
 
 
