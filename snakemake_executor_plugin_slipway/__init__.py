@@ -79,7 +79,16 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
         if why is None:
             self.report_job_success(info)
         else:
+            self._tell_log_of(info.job, why)
             self.report_job_error(info, msg=f"{why}. ", external_jobid=info.external_jobid)
+
+    def _tell_log_of(self, job: Any, why: str) -> None:
+        """Of a job that has not begun, or could not write its log."""
+        from workflow.dag.submissions import tell_log
+
+        for log in job.log[:1]:
+            if not Path(log).exists():
+                tell_log(Path(log), self._scheduler, why)
 
     @property
     def cores(self) -> str:

@@ -21,8 +21,8 @@ Step = Literal["goes on", "done", "failed", "gone"]
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
     """Times are of the monotonic clock. `asked`: only an answer of the scheduler that is later than this says something of its end; `code`:
-    the last exit code that was seen; `gone`: since when it is; `adopted`: an earlier Snakemake has submitted it; `lost`: the node for
-    which it was taken out of the queue."""
+    the last exit code that was seen; `gone`: since when it is; `adopted`: another Snakemake has submitted it; `taken_out`: what was the
+    matter with it where we have taken it out of the queue."""
 
     job_id: str
     name: str
@@ -32,7 +32,7 @@ class Submitted:
     code: int | None = None
     gone: float | None = None
     adopted: bool = False
-    lost: str = ""
+    taken_out: str = ""
 
 
 def step(job: Submitted, code: int | None, view: QueueView, now: float) -> tuple[Step, Submitted]:
@@ -54,7 +54,7 @@ def is_over(job: Submitted, known: QueuedJob | None, now: float, late_s: float =
     """Of a job that has failed or is gone: whether that is its end, by what the scheduler says of it. `late_s`: how late a file is."""
     if known is not None and known.stage != "over":
         return False  # it is on its way back into the queue
-    if job.lost or job.code is not None or (known is not None and known.ended_by is not None):
+    if job.taken_out or job.code is not None or (known is not None and known.ended_by is not None):
         return True
     return job.gone is not None and now - job.gone > late_s
 
@@ -62,8 +62,8 @@ def is_over(job: Submitted, known: QueuedJob | None, now: float, late_s: float =
 def end_words(job: Submitted, known: QueuedJob | None) -> str:
     """Why a job has failed, in a sentence."""
     code = "and left no exit code" if job.code is None else f"with exit code {job.code}"
-    if job.lost:
-        return f"job {job.job_id} has lost its node {job.lost} {code}"
+    if job.taken_out:
+        return f"job {job.job_id} {job.taken_out}"
     ended_by = None if known is None else known.ended_by
     said = {
         "cancelled": "was cancelled",

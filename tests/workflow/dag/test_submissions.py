@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from cluster.schedulers.jobs import Work
+from cluster.schedulers.slurm.queue import COLUMNS
 from workflow.dag.run_job import exit_file
-from workflow.dag.submissions import Submissions, remove_old
+from workflow.dag.submissions import FRESH_S, Submissions, remove_old
 from workflow.dag.submitted import Submitted
 
 
@@ -27,7 +28,7 @@ def test_the_end_of_a_job_is_seen_by_both_who_wait_for_it(tmp_path: Path) -> Non
         one = Submissions("sge", work.mark, str(tmp_path), lambda what, why: ended.append((what, why)))
         one.close()
         one.watch(Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked=0.0, adopted=adopted), adopted)
-        one._look()
+        one.watched.look()
     assert ended == [(True, None), (False, None)]
 
 
@@ -52,3 +53,31 @@ def test_a_second_ctrl_c_does_not_keep_jobs_from_being_cancelled(tmp_path: Path,
     one.cancel()
     assert (tmp_path / "cancelled").read_text() == "17\n"
     assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.processes
+def test_a_job_that_another_snakemake_has_submitted_meanwhile_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def queue_holds(*job_ids: str) -> None:
+        words = {"state": "PENDING", "comment": "rule_stage_train_push_wildcards_a-r1 slipway=a-00000000", "name": "slipway-a-r1.0"}
+        lines = ["".join({**words, "job_id": job_id}.get(key, "").ljust(width) for key, _, width in COLUMNS) for job_id in job_ids]
+        (tmp_path / "answer").write_text("\n".join([*lines, ""]))
+
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    queue_holds()
+    one = Submissions("slurm", "slipway=a-00000000", str(tmp_path), lambda *_: None)
+    one.close()
+    assert one.earlier("stage_train_push", "b-r1") is None
+    queue_holds("17")
+    assert one.earlier("stage_train_push", "a-r1") is None, "one question serves many submissions"
+    one._looked -= FRESH_S
+    found = one.earlier("stage_train_push", "a-r1")
+    assert found is not None
+    assert (found.job_id, found.name, found.adopted) == ("17", "slipway-a-r1.0", True)
+    assert "job 17 is in the queue already for a-r1: it is waited for" in capfd.readouterr().err
+    one.watch(found, None)
+    one._looked -= FRESH_S
+    assert one.earlier("stage_train_push", "a-r1") is None, "it has failed, and this is another try"

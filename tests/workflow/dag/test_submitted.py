@@ -70,9 +70,9 @@ def test_an_end_has_words(ended_by: str | None, code: int | None, words: str) ->
 
 
 def test_a_job_that_was_taken_out_for_its_node_is_over_when_the_queue_has_forgotten_it() -> None:
-    job = replace(JOB, lost="n1")
+    job = replace(JOB, taken_out="has lost its node n1")
     found, job = step(job, None, GONE, 31.0)
     assert found == "gone"
     assert not is_over(job, QUEUED, 31.0), "qmaster has not done it yet"
     assert is_over(job, None, 31.0)
-    assert end_words(job, None) == "job 7 has lost its node n1 and left no exit code"
+    assert end_words(job, None) == "job 7 has lost its node n1"

@@ -67,6 +67,7 @@ class Watch:
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _told: list[str] = field(default_factory=list)
     _told_other: bool = False
+    _told_held: set[tuple[str, str]] = field(default_factory=set)
     _took: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,6 +97,7 @@ class Watch:
         logs = dict(self._logs())
         ended = [end for name in logs if name in self._runs and (end := self._look_at(name, logs[name], now)) is not None]
         self._tell_other_start(logs)
+        self._tell_held()
         queued = {name: job for name, job in self._jobs.items() if name in self._runs and self._is_queued(name, job)}
         seen = {name: seen for name, seen in self._seen.items() if name not in queued}
         ends = Counter(one.ended for one in seen.values() if one.ended is not None)
@@ -140,6 +142,15 @@ class Watch:
                 self._told_other = True
                 self._told.append(f"another start of this study is at work: {said[0][1]}")
                 return
+
+    def _tell_held(self) -> None:
+        """Once of each job that waits until somebody lets it go: nothing else says that it may wait for ever."""
+        whose = {self._jobs[name].job_id: self._words(run) for name, run in self._runs.items() if name in self._jobs}
+        for job in self._view.jobs:
+            ours = job.job_id in whose or (job.name == self.submission and self.submission is not None)
+            if job.hold and ours and (job.job_id, job.hold) not in self._told_held:
+                self._told_held.add((job.job_id, job.hold))
+                self._told.append(": ".join(filter(None, [whose.get(job.job_id), job_words(job, time.time())])))
 
     def _logs(self) -> Iterator[tuple[str, Stamp]]:
         """Of the runs that were asked for: what each log, and what a supervisor without the run has written beside it, looks like now."""

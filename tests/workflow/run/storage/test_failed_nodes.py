@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -96,7 +97,7 @@ def test_a_run_s_next_job_asks_for_other_nodes_or_for_any_where_there_are_none(
     asked = Asked(full=full)
     submissions = Submissions.__new__(Submissions)
     submissions.jobs, submissions._mark, submissions._directory = cast(Any, asked), "slipway=x", str(tmp_path)
-    submissions._lost = {(RUN, "c-r1"): ("n3",)}
+    submissions.watched = cast(Any, SimpleNamespace(lost={(RUN, "c-r1"): ("n3",)}))
     submissions.submit(RUN, "a-r1", JobSize(nodes=1, minutes=1), "true")
     submissions.submit(RUN, "c-r1", JobSize(nodes=1, minutes=1), "true")
     submissions.submit(RUN, "b-r1", JobSize(nodes=1, minutes=1), "true")

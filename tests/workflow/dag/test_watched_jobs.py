@@ -1,0 +1,125 @@
+"""What becomes of jobs that never would end, and of those that another Snakemake has made for the same."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from base.errors import SchedulerSilent
+from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
+from cluster.schedulers.slurm.queue import queued_job
+from workflow.dag.queue_view import QueueView
+from workflow.dag.run_job import exit_file
+from workflow.dag.submitted import Submitted
+from workflow.dag.watched_jobs import WatchedJobs
+
+MARK = "slipway=a-00000000"
+WORK = Work(mark=MARK, rule=RUN, wildcards="a-r1")
+COMMENT = f"rule_{RUN}_wildcards_a-r1 {MARK}"
+
+
+class Cluster:
+    """A scheduler's queue as the test sets it, which is told of jobs that are cancelled."""
+
+    SERVER = "slurmctld"
+
+    def __init__(self) -> None:
+        self.jobs: tuple[QueuedJob, ...] = ()
+        self.cancelled: list[str] = []
+        self.silent = False
+
+    def view(self) -> QueueView:
+        return QueueView(jobs=self.jobs, began=time.monotonic())
+
+    def ask_soon(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def known_jobs(self, job_ids: tuple[str, ...], _patience_s: float) -> tuple[QueuedJob, ...]:
+        return tuple(queued_job(job_id=job_id, state="CANCELLED") for job_id in job_ids if job_id in self.cancelled)
+
+    def cancel(self, job_ids: tuple[str, ...], _patience_s: float) -> None:
+        if self.silent:
+            raise SchedulerSilent("slurmctld does not answer")
+        self.cancelled += job_ids
+        self.jobs = tuple(job for job in self.jobs if job.job_id not in job_ids)
+
+
+class Watching:
+    """One job, 7, is watched."""
+
+    def __init__(self, directory: Path) -> None:
+        self.cluster = Cluster()
+        self.ended: list[tuple[Any, str | None]] = []
+        self.said: list[str] = []
+        self.watched = WatchedJobs(
+            cast(Jobs, self.cluster), self.cluster, lambda what, why: self.ended.append((what, why)), self.said.append, late_s=0.0
+        )
+        self.watched.close()  # its thread: the test looks itself
+        self.job = Submitted(job_id="7", name="slipway-a-r1.0", work=WORK, directory=str(directory), asked=time.monotonic())
+        self.watched.watch(self.job, "the run")
+
+    def shows(self, reason: str) -> None:
+        self.cluster.jobs = (queued_job(job_id="7", state="PENDING", reason=reason, comment=COMMENT),)
+
+    def leaves(self, name: str, code: int) -> None:
+        path = Path(exit_file(self.job.directory, name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{code}\n")
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Watching:
+    return Watching(tmp_path)
+
+
+def test_a_job_that_could_not_be_started_is_taken_out_and_may_be_tried_again(one: Watching) -> None:
+    one.shows("launch failed requeued held")
+    one.cluster.silent = True
+    one.watched.look()
+    assert one.said[0].startswith("job 7 waits: Slurm could not start it on its nodes (launch failed requeued held); `scontrol release 7`")
+    assert one.said[1:] == ["job 7 could not be taken out of the queue: slurmctld does not answer"]
+    one.cluster.silent = False
+    for _ in range(3):
+        one.watched.look()
+    assert one.cluster.cancelled == ["7"]
+    reason = "job 7 was taken out of the queue: Slurm could not start it on its nodes (launch failed requeued held)"
+    assert one.ended == [("the run", reason)]
+    assert one.watched.cancelled == {}, "it was not somebody's wish"
+
+
+def test_a_job_that_a_person_holds_is_told_once_and_waited_for(one: Watching) -> None:
+    one.shows("JobHeldUser")
+    for _ in range(3):
+        one.watched.look()
+    assert one.said == ["job 7 waits: held by you (JobHeldUser); `scontrol release 7` lets it go"]
+    assert (one.ended, one.cluster.cancelled) == ([], [])
+
+
+def test_a_job_that_was_refused_the_run_waits_for_the_one_that_has_it(one: Watching) -> None:
+    other = queued_job(job_id="9", state="RUNNING", comment=COMMENT, name="slipway-a-r1.9")
+    one.leaves(one.job.name, 21)
+    one.cluster.jobs = (other, replace(other, job_id="10", wildcards="b-r1"))
+    one.watched.look()
+    one.watched.look()
+    assert (one.ended, one.said) == ([], ["job 7 was refused a-r1: job 9 has it, and is waited for"])
+    assert one.watched.job_ids() == [], "a Ctrl-C here does not end it"
+    one.leaves("slipway-a-r1.9", 0)
+    one.watched.look()
+    assert one.ended == [("the run", None)]
+
+
+def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: Watching) -> None:
+    one.leaves(one.job.name, 21)
+    one.cluster.jobs = (queued_job(job_id="7", state="RUNNING", comment=COMMENT),)
+    one.watched.look()
+    assert one.ended == [], "it may be started once more"
+    one.cluster.jobs = ()
+    one.watched.look()
+    assert one.ended == [("the run", "job 7 has failed with exit code 21")]

@@ -1,0 +1,218 @@
+"""The jobs in a scheduler's queue that one Snakemake waits for: how each ends, and what is done about one that never would.
+
+Their exit files are looked for every second in one directory. The queue is asked by one question for all, in a thread of its own, from 5 s
+to half a minute apart: a scheduler that is silent delays no end that storage tells, and no job is forgotten while it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from base.errors import Cancelled, LeaseError, SchedulerOutputError
+from cluster.exit_file import read_exit
+from cluster.schedulers.jobs import Jobs, QueuedJob, job_words, jobs_of_rule
+from workflow.dag.lost_jobs import LostJobs
+from workflow.dag.queue_view import QueueView
+from workflow.dag.run_job import PLACE, exit_file
+from workflow.dag.submitted import LATE_S, Submitted, end_words, is_over, step
+
+LOOK_S: Final = 1.0
+SAID_AFTER_S: Final = 10.0
+
+Ended = Callable[[Any, str | None], None]
+"""Called for each job with what was handed over for it, and why it has failed; None: it has not."""
+Key = tuple[str, str]
+"""A rule, and the values of its wildcards."""
+
+
+class Queue(Protocol):
+    """What is asked of the scheduler's queue; all answer at once."""
+
+    def view(self) -> QueueView:
+        """The last answer."""
+
+    def ask_soon(self) -> None:
+        """Something has happened that it does not hold."""
+
+    def stop(self) -> None:
+        """Ask no more."""
+
+
+class WatchedJobs:
+    """From when it is made until `close`. `ended` is called in a thread of ours; `say` tells a person."""
+
+    def __init__(self, jobs: Jobs, queue: Queue, ended: Ended, say: Callable[[str], None], late_s: float = LATE_S) -> None:
+        self._jobs, self._queue, self._ended, self._say, self._late_s = jobs, queue, ended, say, late_s
+        self._lock = threading.Lock()
+        self._watched: dict[str, tuple[Submitted, Any]] = {}
+        self.own: set[str] = set()
+        """The ids of all that were watched: no other Snakemake's, which could be waited for."""
+        self.cancelled: dict[Key, str] = {}
+        """Ours that somebody has cancelled."""
+        self.lost: dict[Key, tuple[str, ...]] = {}
+        """Nodes that were lost, and recorded nothing."""
+        self._lost_jobs = LostJobs(jobs, say)
+        self._told: set[tuple[str, str]] = set()
+        self._tried: dict[str, float | None] = {}
+        self._silent = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name="jobs", daemon=True)
+        self._thread.start()
+
+    def watch(self, job: Submitted, what: Any) -> None:
+        """From now on; `ended` hears of its end with `what`."""
+        with self._lock:
+            self._watched[job.job_id] = (job, what)
+            self.own.add(job.job_id)
+        self._queue.ask_soon()
+
+    def job_ids(self) -> list[str]:
+        """Of those whose end is not known, and which no other Snakemake has submitted."""
+        with self._lock:
+            return [job_id for job_id, (job, _) in self._watched.items() if not job.adopted]
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._over.set()
+        self._queue.stop()
+        self._thread.join(2 * LOOK_S)
+
+    # -- in our thread
+
+    def _go_on(self) -> None:
+        while not self._over.wait(LOOK_S):
+            with contextlib.suppress(OSError):  # storage that is away tells of no end
+                self.look()
+
+    def look(self) -> None:
+        """Once, at exit files and at the last answer of the scheduler."""
+        self._tell_silence()
+        with self._lock:
+            watched = dict(self._watched)
+        files = {directory: _names(Path(directory, PLACE)) for directory in {job.directory for job, _ in watched.values()}}
+        view, now = self._queue.view(), time.monotonic()
+        watched |= self._take_out_lost(view, watched)
+        watched |= self._take_out_failed(view, watched)
+        doubtful: dict[str, Submitted] = {}
+        for job_id, (before, _) in watched.items():
+            file = Path(exit_file(before.directory, before.name))
+            found, job = step(before, read_exit(file) if file.name in files[before.directory] else None, view, now)
+            if job.code and job.code != before.code:
+                self._queue.ask_soon()
+            with self._lock:
+                self._watched[job_id] = (job, self._watched[job_id][1])
+            if found == "done":
+                self._end(job, None)
+            elif found != "goes on" and (job.code is not None or job.gone == now or now - (job.gone or now) > self._late_s):
+                doubtful[job_id] = job
+        if doubtful:
+            self._end_doubtful(doubtful, view, now)
+
+    def _take_out_lost(self, view: QueueView, watched: Mapping[str, tuple[Submitted, Any]]) -> dict[str, tuple[Submitted, Any]]:
+        """Those whose node is lost; their next jobs ask for other nodes."""
+        found = {}
+        for queued in self._lost_jobs.take_out(view, set(watched)):
+            job, what = watched[queued.job_id]
+            self.lost[job.work.rule, job.work.wildcards] = (queued.lost,)
+            found[queued.job_id] = (replace(job, taken_out=f"has lost its node {queued.lost}"), what)
+            self._queue.ask_soon()
+        return found
+
+    def _take_out_failed(self, view: QueueView, watched: Mapping[str, tuple[Submitted, Any]]) -> dict[str, tuple[Submitted, Any]]:
+        """Those that the scheduler could not start, and keeps: nobody may be there to let them go, and the next job may get other nodes. Of
+        one that a person holds it is said once, and it is waited for."""
+        found = {}
+        for queued in view.jobs:
+            if queued.job_id not in watched or not queued.hold:
+                continue
+            if (queued.job_id, queued.hold) not in self._told:
+                self._told.add((queued.job_id, queued.hold))
+                self._say(job_words(queued, time.time()))
+            if queued.hold == "failed" and self._is_taken_out(queued, view):
+                job, what = watched[queued.job_id]
+                found[queued.job_id] = (replace(job, taken_out=f"was taken out of the queue: {queued.why}"), what)
+                self._queue.ask_soon()
+        return found
+
+    def _is_taken_out(self, queued: QueuedJob, view: QueueView) -> bool:
+        """Tried once for each answer of the scheduler."""
+        if queued.job_id in self._tried and self._tried[queued.job_id] == view.began:
+            return False
+        self._tried[queued.job_id] = view.began
+        try:
+            self._jobs.cancel((queued.job_id,), 0.0)
+        except SchedulerOutputError as error:
+            self._say(f"job {queued.job_id} could not be taken out of the queue: {error}")
+            return False
+        return True
+
+    def _end_doubtful(self, doubtful: Mapping[str, Submitted], view: QueueView, now: float) -> None:
+        """Of what the queue does not show any more: one question for why it ended."""
+        try:
+            known = {job.job_id: job for job in self._jobs.known_jobs(tuple(doubtful), 0.0)}
+        except SchedulerOutputError:
+            known = {}
+        for job_id, job in doubtful.items():
+            said = known.get(job_id)
+            if not is_over(job, said, now, self._late_s):
+                continue
+            cancelled = job.code == Cancelled.exit_code if said is None else said.ended_by == "cancelled"
+            if cancelled and not job.adopted and not job.taken_out:
+                self.cancelled[job.work.rule, job.work.wildcards] = job_id
+            other = self._of_another(job, view) if job.code == LeaseError.exit_code else None
+            if other is None:
+                self._end(job, end_words(job, said))
+            else:
+                self._wait_for(other, job)
+
+    def _of_another(self, job: Submitted, view: QueueView) -> QueuedJob | None:
+        """The job of another Snakemake for the same, which had the run when `job` began."""
+        others = [queued for queued in view.jobs if queued.job_id not in self.own]
+        return jobs_of_rule(others, job.work.mark, job.work.rule).get(job.work.wildcards)
+
+    def _wait_for(self, other: QueuedJob, job: Submitted) -> None:
+        """In the place of `job`, which was refused the run."""
+        self._say(f"job {job.job_id} was refused {job.work.wildcards or job.work.rule}: job {other.job_id} has it, and is waited for")
+        with self._lock:
+            _, what = self._watched.pop(job.job_id)
+        self.watch(adopted(other, job), what)
+
+    def _end(self, job: Submitted, why: str | None) -> None:
+        """Its log is not needed any more, unless it has failed. Its exit code is: another Snakemake may wait for the same job."""
+        with contextlib.suppress(OSError):
+            if why is None:
+                Path(exit_file(job.directory, job.name)).with_suffix(".log").unlink(missing_ok=True)
+        with self._lock:
+            _, what = self._watched.pop(job.job_id)
+        self._ended(what, why)
+
+    def _tell_silence(self) -> None:
+        """Once, when it begins and when it is over."""
+        silent_s = self._queue.view().silent_s
+        if silent_s is None and self._silent:
+            self._silent = False
+            self._say(f"{self._jobs.SERVER} answers again")
+        elif silent_s is not None and silent_s > SAID_AFTER_S and not self._silent:
+            self._silent = True
+            self._say(f"{self._jobs.SERVER} does not answer; the jobs are waited for")
+
+
+def adopted(queued: QueuedJob, like: Submitted) -> Submitted:
+    """A job of another Snakemake, which makes what `like` is about."""
+    where = queued.directory or like.directory
+    now = time.monotonic()
+    return replace(like, job_id=queued.job_id, name=queued.name, directory=where, asked=now, code=None, gone=None, adopted=True)
+
+
+def _names(directory: Path) -> set[str]:
+    try:
+        return set(os.listdir(directory))
+    except FileNotFoundError:  # of a job that somebody else has submitted
+        return set()
